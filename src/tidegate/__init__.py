@@ -1,0 +1,3 @@
+"""Tidegate: an MQTT broker in which a message passes only if everybody who has a say agrees."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""Measurements: the peers, the load, the works and the report (`tidegate bench`)."""

@@ -1,0 +1,112 @@
+"""What the load generator is asked to do and what it answers; both cross the process border as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from enum import Enum
+
+PAYLOAD = 175
+
+
+class Shape(Enum):
+    """How the load is offered."""
+
+    WINDOW = "window"
+    """Closed loop: a new message whenever fewer than `window` are outstanding."""
+    RATE = "rate"
+    """Open loop: `rate` messages a second, evenly spaced, each with its time of sending."""
+    IDLE = "idle"
+    """Connections that do nothing."""
+
+
+class LoadError(Exception):
+    """The load could not be applied: the server died, refused, or answered something unexpected."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One measurement, from the generator's point of view."""
+
+    shape: Shape = Shape.WINDOW
+    port: int = 0
+    server: int = 0
+    """Process id of the server, whose CPU time is read when measuring starts and ends."""
+    version: int = 4
+    publishers: int = 100
+    subscribers: int = 14
+    qos: int = 0
+    window: int = 5000
+    batch: int = 1
+    """Messages per call of send()."""
+    rate: int = 0
+    topics: int = 0
+    """0: one topic per subscriber. Otherwise this many, spread over the subscribers' wildcards."""
+    fanout: bool = False
+    """Every subscriber receives every message."""
+    churn: int = 0
+    """Subscription changes per second beside the load."""
+    wildcards: int = 0
+    """Wildcard subscriptions held by further sessions."""
+    persistent: bool = False
+    connections: int = 0
+    warmup: float = 0.7
+    duration: float = 3.0
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self) | {"shape": self.shape.value})
+
+    @classmethod
+    def from_json(cls, text: str) -> Job:
+        fields = json.loads(text)
+        return cls(**fields | {"shape": Shape(fields["shape"])})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What one measurement found. Times in seconds; `messages` are deliveries to a subscriber."""
+
+    messages: int = 0
+    seconds: float = 0.0
+    server_cpu: float = 0.0
+    load_cpu: float = 0.0
+    """CPU share of the generator; in an open loop, which spins, the share of turns that had work."""
+    lost: int = 0
+    overrun: bool = False
+    """The server could not keep the offered rate."""
+    p50: float = 0.0
+    p99: float = 0.0
+    p999: float = 0.0
+    slowest: float = 0.0
+    late: float = 0.0
+    """99th percentile of how much later than planned the generator sent; not part of the latency."""
+    histogram: list[tuple[float, int]] = field(default_factory=list)
+    """Latency: (upper bound in seconds, count)."""
+    changes: int = 0
+    """Subscription changes made while measuring."""
+    connections: int = 0
+    bytes_each: float = 0.0
+
+    @property
+    def per_second(self) -> float:
+        return self.messages / self.seconds if self.seconds else 0.0
+
+    @property
+    def micros(self) -> float:
+        """CPU of the server per message, in microseconds."""
+        return self.server_cpu / self.messages * 1e6 if self.messages else 0.0
+
+    @property
+    def busy(self) -> float:
+        """Share of one core that the server used."""
+        return self.server_cpu / self.seconds if self.seconds else 0.0
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Outcome:
+        fields = json.loads(text)
+        fields["histogram"] = [(bound, count) for bound, count in fields["histogram"]]
+        return cls(**fields)

@@ -1,0 +1,64 @@
+"""When measuring starts and ends, and what both CPUs did in between."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from tidegate.bench import procfs
+from tidegate.bench.job import LoadError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """One reading of all clocks and counters."""
+
+    at: float
+    delivered: int
+    server_cpu: float
+    own_cpu: float
+
+
+def mark(server: int, delivered: int) -> Mark:
+    try:
+        server_cpu = procfs.cpu_seconds(server)
+    except (FileNotFoundError, ProcessLookupError):
+        raise LoadError("the server process is gone") from None
+    return Mark(
+        at=time.perf_counter(), delivered=delivered, server_cpu=server_cpu, own_cpu=time.process_time()
+    )
+
+
+class Meter:
+    """Warm-up by time and by count, then `duration` seconds that count.
+
+    `turn` is called once per turn of the loop and answers whether to go on offering load.
+    """
+
+    __slots__ = ("_deadline", "_duration", "_enough", "_server", "begin", "end")
+
+    def __init__(self, *, server: int, warmup: float, duration: float, at_least: int) -> None:
+        self._server = server
+        self._duration = duration
+        self._enough = at_least
+        self._deadline = time.perf_counter() + warmup
+        self.begin: Mark | None = None
+        self.end: Mark | None = None
+
+    def turn(self, now: float, delivered: int) -> bool:
+        if now < self._deadline:
+            return True
+        if self.begin is None:
+            if delivered < self._enough:
+                return True
+            self.begin = mark(self._server, delivered)
+            self._deadline = self.begin.at + self._duration
+            return True
+        if self.end is None:
+            self.end = mark(self._server, delivered)
+        return False
+
+    def marks(self) -> tuple[Mark, Mark]:
+        if self.begin is None or self.end is None:
+            raise LoadError("nothing was measured")
+        return self.begin, self.end

@@ -1,0 +1,54 @@
+"""What Linux tells about a process and its children: CPU time and resident memory.
+
+`/proc/PID/stat` counts all threads of a process, at the resolution of the clock tick (10 ms as a rule),
+so a measurement should last a second or more. Will not guess: a process that is gone raises.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+TICK = 1.0 / os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def _stat(pid: int) -> list[str]:
+    # The second field is the command in parentheses and may itself hold spaces and parentheses.
+    text = Path(f"/proc/{pid}/stat").read_text()
+    return text[text.rindex(")") + 2 :].split()
+
+
+def family(pid: int) -> list[int]:
+    """The process and all its descendants."""
+    parents: dict[int, int] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                parents[int(entry)] = int(_stat(int(entry))[1])
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # ended between listing and reading
+    found = [pid]
+    for one in found:
+        found.extend(child for child, parent in parents.items() if parent == one)
+    return found
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of the process, its threads and its living descendants."""
+    ticks = 0
+    for member in family(pid):
+        fields = _stat(member)
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks * TICK
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident memory of the process and its descendants."""
+    return sum(int(_stat(member)[21]) for member in family(pid)) * PAGE
+
+
+def machine_ticks() -> tuple[int, int]:
+    """All CPU ticks of the machine so far, and those that the hypervisor took away (steal)."""
+    fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+    return sum(fields[:8]), fields[7]

@@ -1,0 +1,211 @@
+"""The `tidegate` command: puts its sub-commands together.
+
+Exit codes: 0 done, 1 said no, 2 wrong usage. Only typer and the commands' signatures are imported here;
+`--help` must not wait for anything else.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import tidegate
+from tidegate.cli import cert, operate, terminal
+from tidegate.cli.pub import pub
+from tidegate.cli.sub import sub
+from tidegate.errors import TidegateError
+
+if TYPE_CHECKING:
+    from tidegate.config import Config
+
+_RUN = "Run a node"
+_USE = "Use a broker"
+_MAKE = "Prepare"
+
+app = typer.Typer(
+    name="tidegate",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    add_completion=False,
+    pretty_exceptions_enable=False,  # they print local variables, and some of those are passwords
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"tidegate {tidegate.__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def tidegate_command(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """An MQTT broker in which a message passes only if everybody who has a say agrees."""
+
+
+def run(
+    config: Annotated[Path | None, typer.Option("-c", "--config", help="Configuration file.", metavar="FILE")] = None,
+    port: Annotated[
+        int | None,
+        typer.Option("--port", help="Port of an ephemeral node. Default: 1883.", min=1, max=65535),
+    ] = None,
+) -> None:
+    """Run a node until it is stopped.
+
+    Without a file it is an ephemeral one: on this machine only, open to everybody, forgotten when it ends.
+
+    [dim]tidegate run -c tidegate.yaml[/dim]
+    """
+    from tidegate.config import Config, load
+
+    if config is not None and port is not None:
+        terminal.usage("--port is for an ephemeral node; the file says where others listen")
+    if config is None:
+        loaded = Config.ephemeral(port or 1883)
+        _ephemeral_notice(loaded)
+    else:
+        loaded = load(config)
+        _show_warnings(loaded, config)
+    from tidegate import node
+
+    raise typer.Exit(node.run(loaded, config))
+
+
+def check(
+    file: Annotated[Path, typer.Argument(help="Configuration file.", show_default=False)],
+    json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
+) -> None:
+    """Validate a configuration.
+
+    Exit code 0 and a summary, or 1 and one line `file:line: what is wrong; how to mend it` per problem.
+
+    [dim]tidegate check tidegate.yaml[/dim]
+    """
+    from tidegate.cli.summary import facts, table
+    from tidegate.config import ConfigErrors, load
+
+    try:
+        config = load(file)
+    except ConfigErrors as wrong:
+        if json:
+            problems = [{"file": each.file, "line": each.line, "text": str(each.args[0])} for each in wrong.problems]
+            terminal.print_json({"ok": False, "file": str(file), "problems": problems})
+            raise typer.Exit(terminal.NO) from None
+        raise
+    if json:
+        warnings = [{"line": line, "text": text} for line, text in config.warnings()]
+        terminal.print_json({"ok": True, "file": str(file), "warnings": warnings, **facts(config)})
+        return
+    _show_warnings(config, file)
+    terminal.out().print(table(config, file))
+
+
+def passwd(
+    user: Annotated[str | None, typer.Argument(help="User name, to print the whole entry.")] = None,
+    stdin: Annotated[bool, typer.Option("--stdin", help="Read the password from standard input.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
+) -> None:
+    """Hash a password (argon2id) for `directory.users`.
+
+    [dim]tidegate passwd mary[/dim]
+    """
+    from tidegate.cli.passwords import entry, read
+
+    password = read(from_stdin=stdin)
+    if not password:
+        terminal.fail("the password is empty")
+    from tidegate.node.passwords import hash_password
+
+    hashed = hash_password(password)
+    if json:
+        terminal.print_json({"user": user, "password": hashed})
+    else:
+        sys.stdout.write(entry(user, hashed) + "\n")
+        if sys.stdout.isatty():
+            terminal.note("Paste it below `directory.users` in the configuration.")
+
+
+def schema(
+    markdown: Annotated[bool, typer.Option("--markdown", help="Write the reference page instead.")] = False,
+) -> None:
+    """Write the JSON schema of the configuration, for editors.
+
+    [dim]tidegate schema > tidegate.schema.json[/dim]
+    """
+    import json
+
+    from tidegate import config
+
+    text = config.markdown() if markdown else json.dumps(config.schema(), indent=2, ensure_ascii=False) + "\n"
+    sys.stdout.write(text)
+
+
+def bench(context: typer.Context) -> None:
+    """Measure: throughput, latency and memory against other brokers."""
+    try:
+        from tidegate.bench.cli import app as measurements
+    except ModuleNotFoundError as missing:
+        terminal.fail(f"{missing.name} is not installed; install the extra: pip install 'tidegate[bench]'")
+    measurements(args=context.args, prog_name="tidegate bench")
+
+
+def _ephemeral_notice(config: Config) -> None:
+    from rich.panel import Panel
+
+    terminal.err().print(
+        Panel(
+            f"[bold]{config.listeners[0].url}[/bold] lets everybody on this machine publish and subscribe to "
+            "everything,\nand nothing survives when it stops. For more than a try: "
+            "[cyan]tidegate run -c tidegate.yaml[/cyan]",
+            title="ephemeral node, policy open",
+            border_style="yellow",
+            expand=False,
+        )
+    )
+
+
+def _show_warnings(config: Config, file: Path) -> None:
+    from rich.text import Text
+
+    for line, text in config.warnings():
+        place = f"{file}:{line}: " if line else f"{file}: "
+        terminal.err().print(Text.assemble(place, ("warning: ", "yellow"), terminal.harmless(text)))
+
+
+_command: Callable[..., None]
+for _command in (run, check, operate.status, operate.reload, operate.stop):
+    app.command(rich_help_panel=_RUN)(_command)
+for _command in (pub, sub):
+    app.command(rich_help_panel=_USE)(_command)
+app.command(
+    rich_help_panel=_USE,
+    add_help_option=False,  # the measurements have their own
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)(bench)
+for _command in (passwd, schema):
+    app.command(rich_help_panel=_MAKE)(_command)
+app.add_typer(cert.app, name="cert", rich_help_panel=_MAKE)
+
+
+def main() -> None:
+    """The entry point: no exception that is meant for people ends as a traceback."""
+    try:
+        app(prog_name="tidegate")
+    except TidegateError as wrong:
+        for line in str(wrong).splitlines():
+            terminal.err().print(terminal.harmless(line), markup=False)
+        sys.exit(terminal.NO)
+    except BrokenPipeError:
+        # Whoever read our output has gone (`| head`). Python would complain when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(terminal.NO)
+    except KeyboardInterrupt:
+        sys.exit(terminal.NO)

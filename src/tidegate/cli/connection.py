@@ -1,0 +1,259 @@
+"""A connection to any MQTT broker for `pub` and `sub`: aiomqtt, made to tell why the broker said no.
+
+aiomqtt throws the reason codes of PUBACK and DISCONNECT away, and paho-mqtt below it answers a negative
+PUBREC as if it were a positive one; `_Client` keeps them. Every failure leaves here as `Refused` or
+`Unreachable`, with a text for people.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import aiomqtt
+from paho.mqtt.client import MQTT_CLEAN_START_FIRST_ONLY
+from paho.mqtt.enums import MQTTErrorCode
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from tidegate.cli import terminal
+from tidegate.cli.properties import empty
+from tidegate.cli.target import Target, Will
+from tidegate.errors import TidegateError
+
+if TYPE_CHECKING:
+    from paho.mqtt.client import Client as PahoClient
+    from paho.mqtt.client import ConnectFlags, DisconnectFlags
+
+T = TypeVar("T")
+
+_HINTS: Final = {
+    0x81: "the broker could not read the packet",
+    0x86: "the user name or password is wrong",
+    0x87: "no rule allows it, or a rule denies it",
+    0x8A: "this client is banned",
+    0x8E: "another client connected with the same identifier",
+    0x93: "too many messages at once",
+    0x95: "the message is larger than the broker accepts",
+    0x97: "a limit or the disk of the broker is full",
+    0x9A: "the broker does not keep messages",
+    0x9B: "the broker does not offer this QoS",
+}
+
+
+class Refused(TidegateError):
+    """The broker said no; `code` is its reason code."""
+
+    def __init__(self, what: str, reason: ReasonCode | None, said: str = "") -> None:
+        self.code = reason.value if reason is not None else 0x80
+        because = f": {reason.getName()} (0x{self.code:02x})" if reason is not None else ""
+        about = said or _HINTS.get(self.code, "")
+        super().__init__(what + because + (f"; {about}" if about else ""))
+
+
+class Unreachable(TidegateError):
+    """There is no broker there, it does not answer, or the connection broke."""
+
+
+class _Client(aiomqtt.Client):
+    """Remembers the reason codes that aiomqtt forgets."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.answers: dict[int, tuple[ReasonCode, Properties | None]] = {}
+        self.lost: asyncio.Future[Exception] = self._loop.create_future()
+        self.connack: Properties | None = None
+        self.session_present = False
+        self._pubrec = self._client._handle_pubrec
+        self._client._handle_pubrec = self._negative_pubrec  # type: ignore[method-assign]
+
+    def _negative_pubrec(self) -> MQTTErrorCode:
+        # [MQTT-4.3.3-4] a PUBREC with 0x80 or more ends the exchange; paho would go on with PUBREL.
+        packet = bytes(self._client._in_packet["packet"])
+        if len(packet) > 2 and packet[2] >= 0x80:
+            reason = ReasonCode(PacketTypes.PUBREC, identifier=packet[2])
+            about = empty(PacketTypes.PUBREC)
+            if len(packet) > 3:
+                about.unpack(packet[3:])  # type: ignore[no-untyped-call]
+            return self._client._do_on_publish(int.from_bytes(packet[:2], "big"), reason, about)
+        return self._pubrec()
+
+    def _on_connect(
+        self,
+        client: PahoClient,
+        userdata: Any,
+        flags: ConnectFlags,
+        reason_code: ReasonCode,
+        properties: Properties | None = None,
+    ) -> None:
+        self.connack, self.session_present = properties, flags.session_present
+        super()._on_connect(client, userdata, flags, reason_code, properties)
+
+    def _on_disconnect(
+        self,
+        client: PahoClient,
+        userdata: Any,
+        flags: DisconnectFlags,
+        reason_code: ReasonCode,
+        properties: Properties | None = None,
+    ) -> None:
+        if not self.lost.done():
+            said_so = flags.is_disconnect_packet_from_server
+            self.lost.set_result(
+                Refused("the broker closed the connection", reason_code, _said(properties))
+                if said_so
+                else Unreachable("the broker closed the connection without a word")
+            )
+        super()._on_disconnect(client, userdata, flags, reason_code, properties)
+
+    def _on_publish(
+        self, client: PahoClient, userdata: Any, mid: int, reason_code: ReasonCode, properties: Properties
+    ) -> None:
+        self.answers[mid] = (reason_code, properties)
+        super()._on_publish(client, userdata, mid, reason_code, properties)
+
+
+class Connection:
+    """An open connection; made by `connect`."""
+
+    def __init__(self, client: _Client, target: Target) -> None:
+        self._client = client
+        self._target = target
+
+    @property
+    def session_present(self) -> bool:
+        """Whether the broker resumed a session."""
+        return self._client.session_present
+
+    async def publish(
+        self, topic: str, payload: bytes | None, *, qos: int, retain: bool, properties: Properties | None
+    ) -> ReasonCode | None:
+        """Publish and wait for the answer that the QoS promises; the reason code, where there is one."""
+        self._client.answers.clear()
+        sending = self._client.publish(topic, payload, qos=qos, retain=retain, properties=properties)
+        await self._or_lost(sending)
+        if qos == 0 or not self._client.answers:
+            return None
+        reason, about = next(iter(self._client.answers.values()))
+        if reason.is_failure:
+            raise Refused(f"the publish to `{topic}` was refused", reason, _said(about))
+        return reason
+
+    async def subscribe(
+        self, filters: Sequence[str], *, options: SubscribeOptions, properties: Properties | None
+    ) -> None:
+        """Subscribe to all filters at once; a refusal of any of them is a refusal."""
+        wanted: Any = [(each, options if self._target.v5 else options.QoS) for each in filters]
+        answers = await self._or_lost(self._client.subscribe(wanted, properties=properties))
+        for each, answer in zip(filters, answers, strict=False):
+            if isinstance(answer, ReasonCode) and answer.is_failure:
+                raise Refused(f"the subscription to `{each}` was refused", answer)
+
+    async def messages(self) -> AsyncIterator[aiomqtt.Message]:
+        """Messages as they arrive, until the connection ends."""
+        while True:
+            yield await self._or_lost(self._client.messages.__anext__())
+
+    async def _or_lost(self, work: Coroutine[Any, Any, T]) -> T:
+        # aiomqtt waits for an answer even after the connection is gone, and then only says "timed out".
+        task = asyncio.ensure_future(work)
+        try:
+            ends: set[asyncio.Future[Any]] = {task, self._client.lost}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if self._client.lost.done() and (not task.done() or task.exception() is not None):
+                raise self._client.lost.result()
+            return task.result()
+        except aiomqtt.MqttError as broken:
+            raise Unreachable(f"no answer from the broker: {broken}") from None
+        finally:
+            task.cancel()
+
+
+@asynccontextmanager
+async def connect(target: Target) -> AsyncIterator[Connection]:
+    """A connection for the length of a `with`; the broker is told at its end."""
+    host, port = target.place
+    client = _client(target, host, port)
+    try:
+        await client.__aenter__()
+    except aiomqtt.MqttCodeError as refused:
+        reason = refused.rc if isinstance(refused.rc, ReasonCode) else None
+        raise Refused(f"{host}:{port} refused the connection", reason, _said(client.connack)) from None
+    except aiomqtt.MqttError as broken:
+        text = str(broken)
+        why = "it does not answer" if "timed out" in text else text.partition("] ")[2] or text
+        raise Unreachable(f"cannot connect to {host}:{port}: {why}") from None
+    try:
+        yield Connection(client, target)
+    finally:
+        if not client.lost.done():
+            await client.__aexit__(None, None, None)
+        elif client._disconnected.done():
+            client._disconnected.exception()  # already reported; asyncio complains about unread ones
+
+
+def _client(target: Target, host: str, port: int) -> _Client:
+    properties = None
+    if target.v5 and target.session_expiry is not None:
+        properties = empty(PacketTypes.CONNECT)
+        properties.SessionExpiryInterval = target.session_expiry
+    return _Client(
+        host,
+        port,
+        username=target.user if target.user is not None else "" if target.password is not None else None,
+        password=target.password,
+        identifier=target.identifier,
+        protocol=aiomqtt.ProtocolVersion.V5 if target.v5 else aiomqtt.ProtocolVersion.V311,
+        clean_session=None if target.v5 else target.clean,
+        clean_start=target.clean if target.v5 else MQTT_CLEAN_START_FIRST_ONLY,
+        properties=properties,
+        will=_will(target.will),
+        transport="websockets" if target.ws is not None else "tcp",
+        websocket_path=target.ws or None,
+        timeout=target.timeout,
+        keepalive=target.keepalive,
+        tls_context=_tls(target) if target.encrypted else None,
+    )
+
+
+def _will(will: Will | None) -> aiomqtt.Will | None:
+    if will is None:
+        return None
+    properties = None
+    if will.delay is not None:
+        properties = empty(PacketTypes.WILLMESSAGE)
+        properties.WillDelayInterval = will.delay
+    return aiomqtt.Will(will.topic, will.payload.encode(), will.qos, will.retain, properties)
+
+
+def _tls(target: Target) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=str(target.cafile) if target.cafile else None)
+        if target.cert is not None:
+            context.load_cert_chain(target.cert, target.key)
+    except (ssl.SSLError, OSError) as broken:
+        raise Unreachable(f"the certificate files cannot be used: {broken}") from None
+    if target.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _said(properties: Properties | None) -> str:
+    return str(getattr(properties, "ReasonString", "")) if properties is not None else ""
+
+
+def run(work: Coroutine[Any, Any, None], *, interrupt_is_fine: bool = False) -> None:
+    """Run to the end; failures end the command with exit code 1, and so does Ctrl-C where it is not the way out."""
+    try:
+        asyncio.run(work)
+    except (Refused, Unreachable) as failed:
+        terminal.fail(str(failed))
+    except KeyboardInterrupt:
+        if not interrupt_is_fine:
+            terminal.fail("interrupted")

@@ -1,0 +1,166 @@
+"""`tidegate sub`: shows the messages of one or more filters, for people or for scripts."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated, assert_never
+
+import typer
+
+from tidegate.cli import terminal
+from tidegate.cli.target import Json, Qos, Require, Target, UserProperties, connects
+
+if TYPE_CHECKING:
+    import aiomqtt
+    from paho.mqtt.properties import Properties
+    from paho.mqtt.subscribeoptions import SubscribeOptions
+
+
+@connects
+def sub(
+    target: Target,
+    filters: Annotated[
+        list[str], typer.Option("-t", "--topic", help="Filter to subscribe to. Repeatable.", metavar="FILTER")
+    ],
+    qos: Qos = 0,
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="Show topic, QoS, flags and properties too.")
+    ] = False,
+    json: Json = False,
+    count: Annotated[int | None, typer.Option("-C", "--count", help="End after this many messages.", min=1)] = None,
+    wait: Annotated[
+        float | None,
+        typer.Option("-W", "--timeout", help="End after this many seconds.", metavar="SECONDS", min=0.0),
+    ] = None,
+    no_local: Annotated[
+        bool, typer.Option("--no-local", help="Not what this client published itself (MQTT 5).")
+    ] = False,
+    no_retained: Annotated[bool, typer.Option("--no-retained", help="Not what was retained before (MQTT 5).")] = False,
+    retain_as_published: Annotated[
+        bool, typer.Option("--retain-as-published", help="Keep the retain flag as it was set (MQTT 5).")
+    ] = False,
+    properties: UserProperties = None,
+    require: Require = None,
+) -> None:
+    """Subscribe and show messages as they arrive.
+
+    Ends with Ctrl-C, after --count messages or after --timeout seconds.
+
+    Exit code 1: the broker refused, or fewer than --count messages came in time.
+
+    [dim]tidegate sub -v -t 'gym/+/speed' -t status[/dim]
+    """
+    from tidegate import topics
+    from tidegate.cli.connection import run
+    from tidegate.cli.properties import subscribe_options, subscribe_properties
+
+    for each in filters:
+        if not topics.valid_filter(each):
+            terminal.usage(f"`{each}` is not a filter: + and # stand alone between slashes, # at the end")
+    about = subscribe_properties(target, user=properties, require=require)
+    wanted = subscribe_options(
+        target,
+        qos=qos,
+        no_local=no_local,
+        no_retained=no_retained,
+        retain_as_published=retain_as_published,
+    )
+    shown = _Shown(style=_Style.JSON if json else _Style.VERBOSE if verbose else _Style.PAYLOAD)
+    run(_receive(target, filters, wanted, about, shown, count, wait), interrupt_is_fine=True)
+    if count is not None and shown.count < count and wait is not None:
+        terminal.fail(f"only {shown.count} of {count} messages came within {wait:g} s")
+
+
+class _Style(Enum):
+    PAYLOAD = "payload"
+    VERBOSE = "verbose"
+    JSON = "json"
+
+
+@dataclass(slots=True)
+class _Shown:
+    """Writes messages and counts them."""
+
+    style: _Style
+    count: int = 0
+
+    def show(self, message: aiomqtt.Message) -> None:
+        match self.style:
+            case _Style.JSON:
+                _json(message)
+            case _Style.VERBOSE:
+                _verbose(message)
+            case _Style.PAYLOAD:
+                _payload(message.payload)
+            case _:
+                assert_never(self.style)
+        self.count += 1
+
+
+def _payload(payload: bytes) -> None:
+    """The very bytes, so that they can be piped; a terminal gets no control characters from strangers."""
+    if sys.stdout.isatty():
+        payload = terminal.harmless(payload.decode(errors="replace")).encode()
+    sys.stdout.buffer.write(payload + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def _verbose(message: aiomqtt.Message) -> None:
+    from rich.text import Text
+
+    from tidegate.cli.properties import plain
+
+    flags = f"QoS {message.qos}" + (", retained" if message.retain else "")
+    for name, value in plain(message.properties).items():
+        if name == "user":
+            flags += "".join(f", {key}={word}" for key, word in value)
+        else:
+            flags += f", {name.replace('_', ' ')} {value}"
+    line = Text.assemble(
+        (terminal.harmless(str(message.topic)), "bold cyan"),
+        " ",
+        terminal.harmless(message.payload.decode(errors="replace")),
+        "  ",
+        (f"({terminal.harmless(flags)})", "dim"),
+    )
+    terminal.out().print(line)
+
+
+def _json(message: aiomqtt.Message) -> None:
+    from tidegate.cli.properties import plain, text_or_base64
+
+    terminal.print_json(
+        {
+            "topic": str(message.topic),
+            "payload": text_or_base64(message.payload),
+            "qos": message.qos,
+            "retain": message.retain,
+            "properties": plain(message.properties),
+        }
+    )
+
+
+async def _receive(
+    target: Target,
+    filters: list[str],
+    wanted: SubscribeOptions,
+    properties: Properties | None,
+    shown: _Shown,
+    count: int | None,
+    wait: float | None,
+) -> None:
+    from tidegate.cli.connection import connect
+
+    async with connect(target) as connection:
+        try:
+            async with asyncio.timeout(wait):
+                await connection.subscribe(filters, options=wanted, properties=properties)
+                async for message in connection.messages():
+                    shown.show(message)
+                    if shown.count == count:
+                        break
+        except TimeoutError:
+            return  # --timeout is one of the ways this is meant to end; the caller compares the count

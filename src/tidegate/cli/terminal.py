@@ -1,0 +1,77 @@
+"""What commands say and how they end: results on standard output, everything else on standard error.
+
+Exit codes: 0 done, 1 said no, 2 wrong usage. Text that came from a peer is shown with its control characters
+written out, because a terminal obeys them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from functools import cache
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+NO: Final = 1
+USAGE: Final = 2
+
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+@cache
+def out() -> Console:
+    """The console for results."""
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=True)
+
+
+@cache
+def err() -> Console:
+    """The console for errors, warnings and notes."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def harmless(text: str) -> str:
+    """The text with the characters that a terminal would obey written as escapes."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def error(text: str) -> None:
+    """One line on standard error that says what went wrong."""
+    from rich.text import Text
+
+    err().print(Text.assemble(("error: ", "bold red"), harmless(text)))
+
+
+def note(text: str) -> None:
+    """One line on standard error that a script may ignore."""
+    from rich.text import Text
+
+    err().print(Text(harmless(text), style="dim"))
+
+
+def fail(text: str, code: int = NO) -> NoReturn:
+    """Say what went wrong and end."""
+    error(text)
+    raise typer.Exit(code)
+
+
+def usage(text: str) -> NoReturn:
+    """Say how the command is used and end."""
+    error(text)
+    note("Try the command with --help.")
+    raise typer.Exit(USAGE)
+
+
+def print_json(value: object) -> None:
+    """One line of JSON on standard output, at once."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,115 @@
+"""What several values can only be wrong about together, and what is allowed but probably not meant.
+
+Each finding is (path, text), where the text completes the sentence "`path` ...". Pure: no file is opened
+here. A setting that would have no effect is an error rather than a warning, because it looks enforced and
+is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tidegate.config.choices import ClientCert
+from tidegate.config.problems import suggestion
+
+if TYPE_CHECKING:
+    from tidegate.config.model import Config, Listener
+
+Finding = tuple[tuple[str | int, ...], str]
+
+
+def problems(config: Config) -> Iterator[Finding]:
+    """Everything that makes a configuration unusable although each value is fine."""
+    for index, listener in enumerate(config.listeners):
+        here = ("listeners", index)
+        for key, text in _listener(listener):
+            yield (*here, key), text
+        if not listener.scope:
+            yield (
+                (*here, "scope"),
+                "is missing and there are several scopes; say which one clients enter here",
+            )
+        elif listener.scope not in config.scopes:
+            yield (*here, "scope"), _unknown("scope", listener.scope, tuple(config.scopes), "scopes")
+        for other_index, other in enumerate(config.listeners[:index]):
+            if listener.url.clashes(other.url):
+                yield (*here, "url"), f"takes the same address as listener {other_index}; choose another port"
+    users = tuple(config.directory.users)
+    for name, client in config.directory.clients.items():
+        if client.user is not None and client.user not in config.directory.users:
+            at = ("directory", "clients", name, "user")
+            yield at, _unknown("user", client.user, users, "directory.users")
+
+
+def _listener(listener: Listener) -> Iterator[tuple[str, str]]:
+    scheme = listener.url.scheme
+    asks = listener.client_cert is not ClientCert.NONE
+    if listener.url.tls:
+        for key in ("cert", "key"):
+            if getattr(listener, key) is None:
+                yield key, f"is missing, which {scheme}:// needs; make one with `tidegate cert issue`"
+        if asks and listener.client_ca is None:
+            yield "client_ca", f"is missing, which `client_cert: {listener.client_cert}` needs; name a file"
+        if listener.client_ca is not None and not asks:
+            yield "client_ca", "has no effect while no certificate is asked for; add `client_cert: required`"
+    else:
+        for key in ("cert", "key", "client_ca", "client_cert", "tls_min"):
+            if key in listener.model_fields_set:
+                yield key, f"has no effect on {scheme}://; write {scheme}s://, or remove it"
+    if listener.origins is not None and not listener.url.websocket:
+        yield "origins", f"has no effect on {scheme}://; remove it"
+    if listener.publish_burst is not None and listener.publish_rate is None:
+        yield "publish_burst", "has no effect without `publish_rate`; add that, or remove it"
+
+
+def _unknown(kind: str, wrong: str, known: tuple[str, ...], where: str) -> str:
+    meant = suggestion(wrong, known)
+    remedy = f"did you mean `{meant}`?" if meant else f"add it under `{where}`"
+    return f"names the unknown {kind} `{wrong}`; {remedy}"
+
+
+def warnings(config: Config) -> Iterator[Finding]:
+    """Everything that works but is probably not meant."""
+    users = config.directory.users
+    with_certificates = any(listener.client_cert is not ClientCert.NONE for listener in config.listeners)
+    for name, user in users.items():
+        if user.password is not None and user.password.startswith("plain:"):
+            yield (
+                ("directory", "users", name, "password"),
+                "is written in plain; replace it with what `tidegate passwd` prints",
+            )
+        elif user.password is None and not with_certificates and not config.authentication.methods:
+            yield (
+                ("directory", "users", name),
+                "has no password, and no listener asks for certificates; this user cannot connect",
+            )
+    if config.policies is None:
+        yield (
+            ("policies",),
+            "is missing: the default is to deny, so nothing will pass; write `policies: open` to allow all",
+        )
+    if config.node.data is None and "durability" in config.model_fields_set:
+        yield ("durability",), "has no effect on what survives a restart without `node.data`; set that"
+    for index, listener in enumerate(config.listeners):
+        for text in _exposure(config, listener, nobody=not (users or config.authentication.methods)):
+            yield ("listeners", index), text
+        if listener.max_packet > config.limits.queue.bytes:
+            yield (
+                ("listeners", index, "max_packet"),
+                "is larger than `limits.queue.bytes`, so the largest packets can never be queued; lower it",
+            )
+    entered = {listener.scope for listener in config.listeners}
+    for name in config.scopes:
+        if name not in entered:
+            yield ("scopes", name), "has no listener, so no client can enter it; add one, or remove the scope"
+
+
+def _exposure(config: Config, listener: Listener, *, nobody: bool) -> Iterator[str]:
+    asks = listener.client_cert is not ClientCert.NONE
+    if listener.anonymous and not listener.url.loopback:
+        yield "lets everybody on the network in; set `anonymous: false`, or listen on 127.0.0.1"
+    if nobody and not listener.anonymous and not asks:
+        yield "lets nobody in: there are no users; add some under `directory.users`, or set `anonymous: true`"
+    if config.directory.users and not listener.url.tls and not listener.url.loopback:
+        yield f"carries passwords unencrypted over the network; use {listener.url.scheme}s://"

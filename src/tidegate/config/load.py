@@ -1,0 +1,215 @@
+"""From YAML text to a `Config`, or to everything that is wrong with it, each with file and line.
+
+`parse` only looks at the text. `load` also reads the file and sees to it that the files it names can be
+read, so that a missing certificate is found by `tidegate check` and not by the first client.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from tidegate.config.model import Config, path_text
+from tidegate.config.problems import ConfigErrors, suggestion
+from tidegate.config.tree import MAX_BYTES, Node, compose
+from tidegate.errors import ConfigError
+
+Place = tuple[int | str, ...]
+
+NOT_YET: Final[Mapping[tuple[str, ...], frozenset[str]]] = {
+    (): frozenset(
+        {"links", "levels", "trust", "brokering", "classify", "environment", "preferences", "monitors"}
+        | {"views", "flows", "rules", "keys", "tests", "pipeline", "record", "http"}
+    ),
+    ("scopes", "*"): frozenset({"parents", "backend"}),
+}
+"""Keys that are announced but not enforced by this version, by the place they stand at."""
+
+_SIMPLE: Final[Mapping[str, str]] = {
+    "string_type": "must be text; put it in quotes",
+    "path_type": "must be a path; put it in quotes",
+    "int_parsing": "must be a whole number; write it in plain digits",
+    "int_type": "must be a whole number; write it in plain digits",
+    "int_from_float": "must be a whole number; leave out the fraction",
+    "float_parsing": "must be a number; write for example `20` or `0.5`",
+    "float_type": "must be a number; write for example `20` or `0.5`",
+    "finite_number": "must be a finite number; write for example `20`",
+    "tuple_type": "must be a list; write it as `[a, b]`, or each item on a line after `- `",
+    "too_short": "must not be empty; add at least one entry",
+    "model_type": "must be a mapping; write it as `{key: value}`, or each key on a line of its own",
+    "mapping_type": "must be a mapping; write it as `{name: …}`, or each name on a line of its own",
+    "string_unicode": "is not valid Unicode; write it again",
+}
+
+
+def load(path: Path | str) -> Config:
+    """The configuration in a file. Raises `ConfigErrors`."""
+    file = Path(path)
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(MAX_BYTES + 1)
+    except OSError as broken:
+        text = f"cannot be read ({broken.strerror}); check its name and permissions"
+        raise _single(str(path), 0, text) from None
+    if len(content) > MAX_BYTES:
+        raise _single(str(path), 0, f"larger than {MAX_BYTES >> 20} MiB; make it smaller")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as broken:
+        line = content.count(b"\n", 0, broken.start) + 1
+        raise _single(str(path), line, "not UTF-8 text; save the file as UTF-8") from None
+    config = parse(text, path)
+    if unreadable := list(_unreadable(config, str(path))):
+        raise ConfigErrors(unreadable)
+    return config
+
+
+def parse(text: str, file: Path | str, *, variables: Mapping[str, str] | None = None) -> Config:
+    """The configuration in a text; `file` names it in messages, and relative paths start beside it."""
+    name = str(file)
+    tree, found = compose(text, name, os.environ if variables is None else variables)
+    try:
+        config = Config.model_validate(tree.data(), context={"folder": Path(file).parent})
+    except ValidationError as broken:
+        raise ConfigErrors([*found, *_problems(broken, tree, name)] or [_hidden(name)]) from None
+    if found:
+        raise ConfigErrors(found)
+    config.remember(tree)
+    return config
+
+
+def _single(file: str, line: int, text: str) -> ConfigErrors:
+    return ConfigErrors([ConfigError(text, file=file, line=line)])
+
+
+def _hidden(file: str) -> ConfigError:
+    return ConfigError("is not valid; mend the problems named before", file=file)
+
+
+def _unreadable(config: Config, file: str) -> Iterator[ConfigError]:
+    for index, listener in enumerate(config.listeners):
+        for key in ("cert", "key", "client_ca"):
+            path: Path | None = getattr(listener, key)
+            if path is None:
+                continue
+            try:
+                path.open("rb").close()
+            except OSError as broken:
+                at = ("listeners", index, key)
+                why = f"cannot be read ({broken.strerror}); check its name and permissions"
+                text = f"{path_text(at)} names `{path}`, which {why}"
+                yield ConfigError(text, file=file, line=config.line(*at))
+
+
+def _problems(broken: ValidationError, tree: Node, file: str) -> Iterator[ConfigError]:
+    for error in broken.errors(include_url=False):
+        path = tuple(step for step in error["loc"] if step != "[key]")
+        if error["type"] == "together":
+            for at, text in error["ctx"]["problems"]:
+                yield ConfigError(f"{path_text(at)} {text}", file=file, line=tree.line_of(at))
+        elif not _follows(error, path, tree):
+            yield ConfigError(_text(error, path, tree), file=file, line=tree.line_of(path))
+
+
+def _follows(error: ErrorDetails, path: Place, tree: Node) -> bool:
+    """Whether an error is only the consequence of one that is reported anyway."""
+    nodes = list(tree.along(path))
+    if any(node.broken for node in nodes) or error["type"] == "default_factory_not_called":
+        return True
+    # Pydantic counts only the valid entries of a list.
+    return error["type"] == "too_short" and bool(nodes[-1].value)
+
+
+def _text(error: ErrorDetails, path: Place, tree: Node) -> str:
+    kind, context = error["type"], error.get("ctx", {})
+    name = path_text(path)
+    match kind:
+        case "tidegate":
+            return f"{name} {context['text']}"
+        case "not_yet":
+            return f"`{path[-1]}` {error['msg']} is {_NOT_SUPPORTED}"
+        case "extra_forbidden":
+            return _unknown_key(path)
+        case "missing":
+            return _missing(path)
+        case "enum" | "literal_error":
+            return f"{name} must be {_choice(path, tree, str(context['expected']))}"
+        case "greater_than_equal":
+            return f"{name} must be at least {_number(context['ge'])}; raise it"
+        case "greater_than":
+            return f"{name} must be more than {_number(context['gt'])}; raise it"
+        case "less_than_equal":
+            return f"{name} must be at most {_number(context['le'])}; lower it"
+        case _ if kind in _SIMPLE:
+            return f"{name} {_SIMPLE[kind]}"
+        case _:
+            return f"{name} is not valid ({error['msg']}); see the reference of the configuration"
+
+
+_NOT_SUPPORTED: Final = "not supported by this version yet; remove it: nothing may look enforced that is not"
+
+
+def _number(value: Any) -> str:
+    return f"{value:.0f}" if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _choice(path: Place, tree: Node, expected: str) -> str:
+    quoted = expected.replace("'", "`")
+    *_, here = tree.along(path)
+    words = [word for word in quoted.replace("`", " ").replace(",", " ").split() if word != "or"]
+    if meant := suggestion(here.written, words):
+        return f"{quoted}; did you mean `{meant}`?"
+    return f"{quoted}; write one of these" if len(words) > 1 else f"{quoted}; write that"
+
+
+def _unknown_key(path: Place) -> str:
+    key = str(path[-1])
+    for place, keys in NOT_YET.items():
+        same_place = len(place) == len(path) - 1 and all(map(_fits, place, path))
+        if key in keys and same_place:
+            return f"`{key}` is {_NOT_SUPPORTED}"
+    section = _section(path[:-1])
+    known = tuple(section.model_fields) if section is not None else ()
+    meant = suggestion(key, known)
+    if meant:
+        remedy = f"did you mean `{meant}`?"
+    elif known:
+        remedy = f"known here: {', '.join(known)}"
+    else:
+        remedy = "nothing can be set here; remove it"
+    where = f" in {path_text(path[:-1])}" if len(path) > 1 else ""
+    return f"unknown key `{key}`{where}; {remedy}"
+
+
+def _fits(pattern: str, step: int | str) -> bool:
+    return pattern in ("*", step)
+
+
+def _missing(path: Place) -> str:
+    section = _section(path[:-1])
+    field = section.model_fields.get(str(path[-1])) if section is not None else None
+    described = (field.description or "") if field is not None else ""
+    about = " ".join(described.split()).partition(". ")[0].rstrip(".")
+    return f"{path_text(path)} is missing; add it" + (f" ({about})" if about else "")
+
+
+def _section(path: Place) -> type[BaseModel] | None:
+    """The model that describes what stands at a path."""
+    here: Any = Config
+    for step in path:
+        if isinstance(here, type) and issubclass(here, BaseModel):
+            field = here.model_fields.get(str(step))
+            if field is None:
+                return None
+            here = field.annotation
+        else:
+            arguments = [argument for argument in get_args(here) if argument not in (type(None), Ellipsis)]
+            if get_origin(here) is None or not arguments:
+                return None
+            here = arguments[-1]
+    return here if isinstance(here, type) and issubclass(here, BaseModel) else None

@@ -1,0 +1,389 @@
+"""The configuration of a node: every key, its type, its meaning and its default, in this one place.
+
+Values are frozen. What a single value can be wrong about is checked by its type; what several can only be
+wrong about together is checked in `checks`. The descriptions become the JSON schema and the reference page,
+so each field has one. A key that this version does not enforce does not exist here: nothing may look
+enforced that is not.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import tempfile
+import zoneinfo
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    PrivateAttr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from tidegate.config import checks
+from tidegate.config.address import ListenAddress, parse_address
+from tidegate.config.choices import (
+    ClientCert,
+    DeniedPublish,
+    Durability,
+    LogFormat,
+    LogLevel,
+    Policies,
+    QueueFull,
+    Reload,
+    TlsVersion,
+)
+from tidegate.config.tree import Node as Tree
+from tidegate.config.units import Count, Duration, Rate, Size, Switch, refusal
+
+ARGON2: Final = re.compile(r"\$argon2id\$v=\d+\$m=\d+,t=\d+,p=\d+\$[A-Za-z0-9+/]+\$[A-Za-z0-9+/]+")
+PLAIN: Final = "plain:"
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_FACTORY: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_ORIGIN: Final = re.compile(r"(null|[a-z][a-z0-9+.-]*://[^/?#\s]+)", re.IGNORECASE)
+
+
+def _name(written: str) -> str:
+    if not _NAME.fullmatch(written):
+        raise refusal("must be a name; write at most 64 letters, digits, `.`, `_` and `-`")
+    return written
+
+
+def _identity(written: str) -> str:
+    if not written or len(written.encode()) > 65535 or _CONTROL.search(written):
+        raise refusal("must have 1 to 65535 bytes and no control characters; choose another name")
+    return written
+
+
+def _timezone(written: str) -> str:
+    try:
+        zoneinfo.ZoneInfo(written)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        raise refusal("is not a time zone; write a name such as `UTC` or `Europe/Rome`") from None
+    return written
+
+
+def _password(written: str) -> str:
+    if written.startswith(PLAIN):
+        if written == PLAIN:
+            raise refusal("is empty after `plain:`; write the password, or leave the key out for no password")
+        return written
+    if not ARGON2.fullmatch(written):
+        raise refusal("is neither an argon2id hash nor `plain:…`; make a hash with `tidegate passwd`")
+    return written
+
+
+def _factory(written: str) -> str:
+    if not _FACTORY.fullmatch(written):
+        raise refusal("must name a Python callable; write `package.module:factory`")
+    return written
+
+
+def _origin(written: str) -> str:
+    if not _ORIGIN.fullmatch(written):
+        raise refusal("must be an origin; write scheme and host, such as `https://example.org`")
+    return written.lower()
+
+
+def _beside_the_file(written: Path, info: ValidationInfo) -> Path:
+    folder = (info.context or {}).get("folder")
+    return written if folder is None else Path(folder) / written.expanduser()
+
+
+def _not_a_number(written: object) -> object:
+    return str(written) if isinstance(written, float) else written
+
+
+def _not_a_list(written: object) -> object:
+    if isinstance(written, list):
+        raise PydanticCustomError("not_yet", "as a list")
+    return written
+
+
+Name = Annotated[str, AfterValidator(_name)]
+Identity = Annotated[str, AfterValidator(_identity)]
+FilePath = Annotated[Path, AfterValidator(_beside_the_file)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        hide_input_in_errors=True,  # a password must not end up in a traceback
+    )
+
+
+class Node(_Section):
+    """The node itself."""
+
+    name: Name
+    """Name of the node. Unique among the nodes that will ever be linked with it."""
+    domain: Name = Field(default_factory=lambda data: data.get("name", ""))
+    """The administrative domain the node belongs to. Default: the name of the node."""
+    data: FilePath | None = None
+    """Folder for everything that must survive a restart. Without it nothing does: the node is volatile."""
+    timezone: Annotated[str, AfterValidator(_timezone)] = "UTC"
+    """Time zone of times of day in the configuration."""
+
+
+class Listener(_Section):
+    """One address on which clients connect."""
+
+    url: ListenAddress
+    """`mqtt://`, `mqtts://`, `ws://` or `wss://`, host, port (default 1883, 8883, 8083, 8084) and, for
+    WebSocket, the path; without a path every path is accepted. IPv6 addresses in brackets. Port 0: any free
+    port."""
+    scope: str = ""
+    """The scope whose clients connect here. Default: the only scope."""
+    anonymous: Switch = False
+    """Whether clients may connect without proving who they are."""
+    cert: FilePath | None = None
+    """Certificate chain (PEM) of a TLS listener."""
+    key: FilePath | None = None
+    """Private key (PEM) of a TLS listener."""
+    client_ca: FilePath | None = None
+    """Certificates (PEM) of the authorities whose client certificates are accepted."""
+    client_cert: ClientCert = ClientCert.NONE
+    """Whether clients are asked for a certificate; `optional` and `required` need `client_ca`."""
+    tls_min: Annotated[TlsVersion, BeforeValidator(_not_a_number)] = TlsVersion.V12
+    """The oldest TLS version accepted."""
+    max_connections: Count = Field(default=100_000, ge=1)
+    """Connections at a time; more are refused."""
+    connect_rate: Rate | None = Field(default=None, gt=0, le=1e6)
+    """New connections per second; more wait in the system's queue. Default: no limit."""
+    connect_timeout: Duration = Field(default=10.0, gt=0, le=3600)
+    """Time a client has, from the first byte of the connection on, until its CONNECT is complete."""
+    max_packet: Size = Field(default=1 << 20, ge=1, le=268_435_460)
+    """Largest packet accepted; a larger one is refused from its header."""
+    publish_rate: Rate | None = Field(default=None, gt=0, le=1e9)
+    """Messages per second that one client may publish; a faster one is slowed down. Default: no limit."""
+    publish_burst: Count | None = Field(default=None, ge=1)
+    """Messages that may come at once before `publish_rate` applies. Default: those of one second."""
+    origins: tuple[Annotated[str, AfterValidator(_origin)], ...] | None = Field(default=None, min_length=1)
+    """`Origin` headers accepted on a WebSocket listener, such as `https://example.org`. Default: any."""
+
+    @property
+    def burst(self) -> int:
+        """`publish_burst`, or the messages of one second."""
+        return self.publish_burst or max(1, math.ceil(self.publish_rate or 1))
+
+
+class Scope(_Section):
+    """One event space. It has no settings yet."""
+
+
+class User(_Section):
+    """Somebody who can connect."""
+
+    password: Annotated[str, AfterValidator(_password)] | None = Field(default=None, repr=False)
+    """An argon2id hash as `tidegate passwd` prints it, or `plain:…`, which is warned about. Without one the
+    user can only connect with a certificate."""
+    roles: tuple[Identity, ...] = ()
+    """Roles, the main one first."""
+    groups: tuple[Identity, ...] = ()
+    """Groups the user belongs to."""
+    attributes: Mapping[str, JsonValue] = Field(default_factory=dict)
+    """Anything else that is known about the user."""
+
+
+class Client(_Section):
+    """A device or application, by its client identifier."""
+
+    user: str | None = None
+    """The user it belongs to; only that user may connect with this client identifier."""
+    attributes: Mapping[str, JsonValue] = Field(default_factory=dict)
+    """Anything that is known about the client."""
+
+
+class Directory(_Section):
+    """Who there is."""
+
+    users: Mapping[Identity, User] = Field(default_factory=dict)
+    """Users by name."""
+    clients: Mapping[Identity, Client] = Field(default_factory=dict)
+    """Known clients by client identifier. Others may connect too."""
+
+
+class Queue(_Section):
+    """What waits for one session."""
+
+    messages: Count = Field(default=10_000, ge=1)
+    """Messages that wait for a session that is slow or away."""
+    bytes: Size = Field(default=16 << 20, ge=1)
+    """Bytes that wait for it."""
+    full: QueueFull = QueueFull.DROP_NEWEST
+    """What happens when either is reached."""
+
+
+class Limits(_Section):
+    """Bounds that hold for every session."""
+
+    max_keep_alive: Duration | None = Field(default=None, ge=1, le=65535)
+    """Longest keep-alive; MQTT 5 clients that ask for more (or none) are told to use this. Default: as they
+    ask."""
+    session_expiry: Duration | None = Field(default=7 * 86400.0, ge=0, le=4_294_967_294)
+    """Longest time a session is kept after its client left, also for MQTT 3.1.1. `null`: as long as clients
+    ask."""
+    inflight: Count = Field(default=1000, ge=1, le=65535)
+    """QoS 1 and 2 messages under way to a client that states no receive maximum."""
+    receive_maximum: Count = Field(default=1000, ge=1, le=65535)
+    """QoS 1 and 2 messages under way from a client."""
+    queue: Queue = Field(default_factory=Queue)
+    """What waits for one session."""
+    topic_aliases: Count = Field(default=64, ge=0, le=65535)
+    """Topic aliases a client may use towards the node; 0: none."""
+    retained: Count = Field(default=1_000_000, ge=0)
+    """Retained messages in a scope."""
+    subscriptions: Count = Field(default=10_000, ge=1)
+    """Subscriptions of one session."""
+    max_qos: Count = Field(default=2, ge=0, le=2)
+    """Highest QoS that clients may publish with."""
+    retain: Switch = True
+    """Whether clients may publish retained messages."""
+    wildcard_subscriptions: Switch = True
+    """Whether filters may contain `+` and `#`."""
+    shared_subscriptions: Switch = True
+    """Whether `$share/…` subscriptions are allowed."""
+
+
+class Authentication(_Section):
+    """How clients prove who they are, beyond passwords and certificates."""
+
+    methods: Mapping[Identity, Annotated[str, AfterValidator(_factory)]] = Field(default_factory=dict)
+    """MQTT 5 authentication methods: their names, and the `package.module:factory` that makes each."""
+    workers: Count = Field(default=2, ge=1, le=64)
+    """Threads that verify passwords."""
+    attempts: Count = Field(default=60, ge=1)
+    """Failed attempts that one address may make in a minute; then it is refused unheard."""
+    cache: Duration = Field(default=60.0, ge=0, le=3600)
+    """How long a verified password is remembered; 0: not at all."""
+
+
+class Sys(_Section):
+    """Statistics under `$SYS/`."""
+
+    interval: Duration = Field(default=10.0, ge=0, le=86400)
+    """Time between two publications; 0: none."""
+
+
+class Log(_Section):
+    """Log lines, written to standard error."""
+
+    format: LogFormat = LogFormat.AUTO
+    """`console` for people, `json` for machines, `auto`: console on a terminal, JSON otherwise."""
+    level: LogLevel = LogLevel.INFO
+    """The least severe line that is written."""
+
+
+class Config(_Section):
+    """Configuration of a Tidegate node."""
+
+    version: Literal[1]
+    """Version of this format: 1."""
+    node: Node
+    """The node itself."""
+    scopes: Mapping[Name, Scope] = Field(default_factory=lambda: {"main": Scope()}, min_length=1)
+    """Event spaces by name. Default: one, `main`."""
+    listeners: tuple[Listener, ...] = Field(min_length=1)
+    """Where clients connect."""
+    directory: Directory = Field(default_factory=Directory)
+    """Users and clients."""
+    policies: Annotated[Policies | None, BeforeValidator(_not_a_list)] = None
+    """`open`: everybody who may connect may publish and subscribe to everything. Default: nothing passes."""
+    durability: Durability = Durability.SYNC
+    """`sync`: QoS 1 and 2 are acknowledged after they are safe on disk. `async`: before."""
+    reload: Reload = Reload.SIGNAL
+    """`signal`: SIGHUP and `tidegate reload` read the file again. `watch`: so does a change of the file."""
+    limits: Limits = Field(default_factory=Limits)
+    """Bounds that hold for every session."""
+    denied_publish_311: DeniedPublish = DeniedPublish.ACKNOWLEDGE
+    """What an MQTT 3.1.1 client sees of a denied publish, since that protocol cannot refuse one."""
+    explain: Switch = False
+    """Whether MQTT 5 clients are told which rule denied them."""
+    authentication: Authentication = Field(default_factory=Authentication)
+    """How clients prove who they are, beyond passwords and certificates."""
+    sys: Sys = Field(default_factory=Sys)
+    """Statistics under `$SYS/`."""
+    log: Log = Field(default_factory=Log)
+    """Log lines."""
+
+    _tree: Tree | None = PrivateAttr(default=None)
+
+    @field_validator("listeners")
+    @classmethod
+    def _only_scope(cls, listeners: tuple[Listener, ...], info: ValidationInfo) -> tuple[Listener, ...]:
+        scopes = tuple(info.data.get("scopes", ()))
+        if len(scopes) != 1:
+            return listeners
+        return tuple(
+            listener if listener.scope else listener.model_copy(update={"scope": scopes[0]})
+            for listener in listeners
+        )
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        found = list(checks.problems(self))
+        if found:
+            text = "\n".join(f"{path_text(path)} {problem}" for path, problem in found)
+            raise PydanticCustomError("together", "{text}", {"text": text, "problems": found})
+        return self
+
+    @classmethod
+    def ephemeral(cls, port: int = 1883) -> Config:
+        """What runs without a file: open to everybody on this machine, and forgotten when it stops."""
+        address = parse_address(f"mqtt://127.0.0.1:{port}")
+        return cls(
+            version=1,
+            node=Node(name="ephemeral"),
+            listeners=(Listener(url=address, anonymous=True),),
+            policies=Policies.OPEN,
+        )
+
+    @property
+    def control_socket(self) -> Path:
+        """Where the control socket of this node is: in its data folder, or in the user's runtime folder."""
+        if self.node.data is not None:
+            return self.node.data / "control.sock"
+        runtime = os.environ.get("XDG_RUNTIME_DIR")
+        folder = Path(runtime) if runtime else Path(tempfile.gettempdir())
+        return folder / f"tidegate-{os.getuid()}" / f"{self.node.name}-{self.listeners[0].url.port}.sock"
+
+    def line(self, *path: str | int) -> int:
+        """The line of the file that says this; 0 where there is no file or it says nothing about it."""
+        return self._tree.line_of(path) if self._tree is not None else 0
+
+    def warnings(self) -> list[tuple[int, str]]:
+        """What is allowed but probably not meant: (line, text), in the order of the file."""
+        found = [(self.line(*path), f"{path_text(path)} {text}") for path, text in checks.warnings(self)]
+        return sorted(found, key=lambda warning: warning[0])
+
+    def remember(self, tree: Tree) -> None:
+        """Keep the tree it was read from, for the lines of warnings and of what is found out later."""
+        self._tree = tree
+
+
+def path_text(path: tuple[Any, ...]) -> str:
+    """A path as people write it: `listeners[0].url`, in backquotes."""
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        elif not _NAME.fullmatch(step):
+            text += f'["{step}"]'
+        else:
+            text += f".{step}" if text else str(step)
+    return f"`{text}`" if text else "the file"

@@ -1,0 +1,149 @@
+"""What the configuration can say, written down twice: as JSON schema for editors and as a page for people.
+
+Both are made from the model and nothing else, so they cannot disagree with what the node accepts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from tidegate.config.model import Config
+from tidegate.config.units import duration_text, size_text
+
+Section = dict[str, Any]
+
+_KINDS: Final = ("duration", "size", "URL")
+_INTRODUCTION: Final = """\
+# Configuration
+
+One YAML file, checked as a whole: `tidegate check FILE` names every problem with file and line.
+This page is made from the schema by `tidegate schema --markdown`; `tidegate schema` prints the
+[JSON schema](tidegate.schema.json) for editors.
+
+- **Durations** are written `500ms`, `3s`, `5m`, `2h`, `7d`, or as a number of seconds.
+- **Sizes** are written `64KiB`, `1MiB`, `64KB`, or as a number of bytes.
+- **`${NAME}`** in a value is replaced by the environment variable `NAME`, which must be set; write `$${` for
+  a literal `${`.
+- **Paths** are relative to the folder of the file.
+- Keys that the schema does not know are errors.
+"""
+
+
+def schema() -> Section:
+    """The JSON schema of the file."""
+    made = Config.model_json_schema()
+    for section in (made, *made["$defs"].values()):
+        for about in section.get("properties", {}).values():
+            _tidy(about)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **made,
+        "title": "tidegate.yaml",
+    }
+
+
+def _tidy(about: Section) -> None:
+    """Write defaults as people write them, and drop titles that only repeat the key."""
+    kinds = {about.get("title"), *(each.get("title") for each in about.get("anyOf", ()))}
+    default = about.get("default")
+    if default is not None and "duration" in kinds:
+        about["default"] = duration_text(default)
+    elif default is not None and "size" in kinds:
+        about["default"] = size_text(default)
+    if about.get("title") not in _KINDS:
+        about.pop("title", None)
+
+
+def markdown() -> str:
+    """The reference page: one table per section, in the order of the model."""
+    made = schema()
+    lines = [_INTRODUCTION]
+    for path, section in _sections(made, made, ""):
+        lines.append(f"## {f'`{path}`' if path else 'Top level'}\n")
+        if path:
+            lines.append(f"{_one_line(section.get('description', ''))}\n")
+        if not section.get("properties"):
+            continue
+        lines.append("| key | value | default | meaning |")
+        lines.append("|---|---|---|---|")
+        required = section.get("required", ())
+        for key, about in section["properties"].items():
+            default = "**required**" if key in required else _default(about)
+            meaning = _one_line(about.get("description") or _resolved(made, about)["description"])
+            lines.append(f"| `{key}` | {_kind(made, about)} | {default} | {meaning} |")
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _sections(made: Section, section: Section, path: str) -> Iterator[tuple[str, Section]]:
+    yield path, section
+    for key, about in section.get("properties", {}).items():
+        below = f"{path}.{key}" if path else key
+        for target, suffix in (
+            (about, ""),
+            (about.get("items", {}), "[]"),
+            (about.get("additionalProperties", {}), ".NAME"),
+        ):
+            found = _resolved(made, target) if isinstance(target, dict) else {}
+            if found.get("type") == "object" and "description" in found and "additionalProperties" in found:
+                if target is about and "$ref" not in about:
+                    continue
+                yield from _sections(made, found, below + suffix)
+
+
+def _resolved(made: Section, about: Section) -> Section:
+    if "$ref" in about:
+        found: Section = made["$defs"][about["$ref"].rpartition("/")[2]]
+        return found
+    return about
+
+
+def _kind(made: Section, about: Section) -> str:
+    about = _resolved(made, about) | {key: value for key, value in about.items() if key == "title"}
+    if about.get("title") in _KINDS:
+        return str(about["title"])
+    if "enum" in about or "const" in about:
+        return ", ".join(f"`{choice}`" for choice in about.get("enum", [about.get("const")]))
+    if "anyOf" in about:
+        kinds = [_kind(made, each) for each in about["anyOf"] if each.get("type") != "null"]
+        return " or ".join(dict.fromkeys(kinds))
+    match about.get("type"):
+        case "array":
+            return f"list of {_kind(made, about['items'])}"
+        case "object" if isinstance(about.get("additionalProperties"), dict):
+            return "mapping by name"
+        case "object":
+            return "mapping"
+        case "boolean":
+            return "`true`, `false`"
+        case "integer":
+            return "number" + _range(about)
+        case "number":
+            return "number" + _range(about)
+        case "string":
+            return "path" if about.get("format") == "path" else "text"
+        case _:
+            return "anything"
+
+
+def _range(about: Section) -> str:
+    low, high = about.get("minimum"), about.get("maximum")
+    if low is not None and high is not None:
+        return f", {low} to {high}"
+    return f", at least {low}" if low is not None else ""
+
+
+def _default(about: Section) -> str:
+    default = about.get("default")
+    match default:
+        case None | "" | [] | {}:
+            return ""
+        case bool():
+            return f"`{str(default).lower()}`"
+        case _:
+            return f"`{default}`"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")

@@ -1,0 +1,127 @@
+"""Numbers as people write them: durations (`3s`), sizes (`64KiB`), counts and switches.
+
+Each reader takes what YAML gave (text or a number) and returns the plain number, or refuses with a text
+that completes the sentence "`key` ...". In memory a duration is a float of seconds and a size an int of
+bytes; written back as JSON both become text again. A true or false is never taken for a number, nor a
+number for true or false.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final
+
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+_DURATION_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SIZE_UNITS: Final = {
+    "B": 1,
+    "KiB": 1 << 10,
+    "MiB": 1 << 20,
+    "GiB": 1 << 30,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+}
+# ASCII digits only, and few enough that no text can turn into a number that takes long to compute with.
+_NUMBER: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([A-Za-z]*)")
+_WORDS: Final = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+
+
+def refusal(text: str) -> PydanticCustomError:
+    """A validation error whose text completes the sentence "`key` ..."."""
+    return PydanticCustomError("tidegate", "{text}", {"text": text})  # type: ignore[arg-type,unused-ignore]
+
+
+def duration(written: object) -> float:
+    """`500ms`, `3s`, `5m`, `2h`, `7d`, or a plain number of seconds; the result is seconds."""
+    if isinstance(written, int | float) and not isinstance(written, bool) and 0 <= written < 1e15:
+        return float(written)
+    if isinstance(written, str) and (found := _NUMBER.fullmatch(written.strip())):
+        unit = _DURATION_UNITS.get(found[2] or "s")
+        if unit is not None:
+            return round(float(found[1]) * unit, 9)
+    raise refusal("must be a duration; write for example `500ms`, `3s`, `5m`, `2h` or `7d`")
+
+
+def duration_text(seconds: float) -> str:
+    """The shortest way to write a duration that `duration` reads back."""
+    for unit in ("d", "h", "m", "s"):
+        if seconds and seconds % _DURATION_UNITS[unit] == 0:
+            return f"{int(seconds / _DURATION_UNITS[unit])}{unit}"
+    milliseconds = round(seconds * 1000, 6)
+    return f"{milliseconds:.6f}".rstrip("0").rstrip(".") + "ms" if seconds else "0s"
+
+
+def size(written: object) -> int:
+    """`64KiB`, `1MiB`, `64KB`, or a plain number of bytes; the result is bytes."""
+    if isinstance(written, int) and not isinstance(written, bool) and written >= 0:
+        return written
+    if isinstance(written, str) and (found := _NUMBER.fullmatch(written.strip())):
+        unit = _SIZE_UNITS.get(found[2] or "B")
+        if unit is not None:
+            total = float(found[1]) * unit
+            return round(total) if "." in found[1] else int(found[1]) * unit
+    raise refusal("must be a size; write for example `64KiB`, `1MiB`, `64KB` or a number of bytes")
+
+
+def size_text(total: int) -> str:
+    """The shortest way to write a size that `size` reads back."""
+    for unit in ("GiB", "MiB", "KiB"):
+        if total and total % _SIZE_UNITS[unit] == 0:
+            return f"{total // _SIZE_UNITS[unit]}{unit}"
+    return f"{total}B"
+
+
+def _count(written: object) -> object:
+    if isinstance(written, bool) or (isinstance(written, str) and not re.fullmatch(r"[0-9]{1,15}", written)):
+        raise refusal("must be a whole number; write it in plain digits, such as `1000`")
+    return written
+
+
+def _rate(written: object) -> object:
+    if isinstance(written, bool):
+        raise refusal("must be a number per second; write for example `20` or `0.5`")
+    return written
+
+
+def _switch(written: object) -> bool:
+    if isinstance(written, bool):
+        return written
+    if isinstance(written, str) and written.lower() in _WORDS:
+        return _WORDS[written.lower()]
+    raise refusal("must be `true` or `false`; write one of the two")
+
+
+Duration = Annotated[
+    float,
+    BeforeValidator(duration),
+    PlainSerializer(duration_text, return_type=str, when_used="json"),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? ?(ms|s|m|h|d)?$"},
+                {"type": "number", "minimum": 0},
+            ],
+            "title": "duration",
+        }
+    ),
+]
+Size = Annotated[
+    int,
+    BeforeValidator(size),
+    PlainSerializer(size_text, return_type=str, when_used="json"),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? ?(B|KiB|MiB|GiB|KB|MB|GB)?$"},
+                {"type": "integer", "minimum": 0},
+            ],
+            "title": "size",
+        }
+    ),
+]
+Count = Annotated[int, BeforeValidator(_count)]
+Rate = Annotated[float, BeforeValidator(_rate)]
+Switch = Annotated[bool, BeforeValidator(_switch)]

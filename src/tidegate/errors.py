@@ -1,0 +1,50 @@
+"""The whole exception hierarchy on one screen.
+
+Bytes from outside raise only `MalformedPacket` and `ProtocolError`; any other exception while reading
+them is a bug. A denial is a value (`gate.Deny`), never an exception.
+"""
+
+from __future__ import annotations
+
+
+class TidegateError(Exception):
+    """Everything that Tidegate raises on purpose."""
+
+
+class PacketError(TidegateError):
+    """A peer sent bytes that the specification forbids; `reason` is the MQTT 5 reason code to answer with."""
+
+    def __init__(self, message: str, reason: int) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class MalformedPacket(PacketError):
+    """The bytes cannot be parsed as the packet they claim to be (MQTT 5, 1.2: Malformed Packet)."""
+
+    def __init__(self, message: str, reason: int = 0x81) -> None:
+        super().__init__(message, reason)
+
+
+class ProtocolError(PacketError):
+    """The packet parses, but is not allowed by the protocol or in this state (MQTT 5, 1.2: Protocol Error)."""
+
+    def __init__(self, message: str, reason: int = 0x82) -> None:
+        super().__init__(message, reason)
+
+
+class ConfigError(TidegateError):
+    """The configuration is wrong: where, what, and how to mend it."""
+
+    def __init__(self, message: str, *, file: str = "", line: int = 0) -> None:
+        super().__init__(message)
+        self.file = file
+        self.line = line
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}: " if self.line else f"{self.file}: " if self.file else ""
+        return place + super().__str__()
+
+
+class StoreError(TidegateError):
+    """The store cannot be opened, read or written."""

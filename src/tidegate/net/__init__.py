@@ -1,0 +1,8 @@
+"""Listeners (TCP, TLS, WebSocket), the connection shell, flow control."""
+
+from __future__ import annotations
+
+from tidegate.net.connection import Connection
+from tidegate.net.listener import Endpoint, Listener, Tls
+
+__all__ = ["Connection", "Endpoint", "Listener", "Tls"]

@@ -1,0 +1,30 @@
+"""Structured logs: readable on a terminal, JSON otherwise, always to standard error."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import structlog
+
+
+def configure_logs(format: str, level: str) -> None:
+    """`format`: auto, console or json."""
+    console = format == "console" or (format == "auto" and sys.stderr.isatty())
+    renderer: structlog.types.Processor
+    if console:
+        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=28)
+    else:
+        renderer = structlog.processors.JSONRenderer()
+    processors: list[structlog.types.Processor] = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="%H:%M:%S" if console else "iso", utc=not console),
+    ]
+    if not console:
+        processors.append(structlog.processors.dict_tracebacks)
+    structlog.configure(
+        processors=[*processors, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )

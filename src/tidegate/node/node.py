@@ -1,0 +1,427 @@
+"""A running node: builds the rooms from a configuration, starts them in the right order, and stops them cleanly.
+
+Nothing listens before everything that decides is ready. On SIGTERM nothing is accepted any more, clients are told
+0x8B, what they were sent is flushed, and the store is closed last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import structlog
+import uvloop
+
+from tidegate.config import Config, Policies, load
+from tidegate.config import Listener as ListenerConfig
+from tidegate.errors import ConfigError, StoreError, TidegateError
+from tidegate.gate import Closed, Deny, Reserved, Stage, Step
+from tidegate.net import Connection, Endpoint, Listener, Tls
+from tidegate.node.authentication import Authentication
+from tidegate.node.control import Control
+from tidegate.node.logs import configure_logs
+from tidegate.node.passwords import Passwords
+from tidegate.node.statistics import Publisher, numbers
+from tidegate.node.turns import Turns
+from tidegate.scope import Scope
+from tidegate.session import Full, Limits, Message, Origin, Peer, Site, Store, StoredSession, Subject, Volatile
+from tidegate.store import SqliteStore
+from tidegate.wire import Reason
+
+DRAIN = 5.0  # seconds for clients to take what is written to them at shutdown
+WATCH = 1.0  # seconds between looks at the file with `reload: watch`
+
+log = structlog.get_logger("tidegate.node")
+
+
+def run(config: Config, path: Path | None) -> int:
+    """Runs a node until it is told to stop; the exit code."""
+    configure_logs(config.log.format, config.log.level)
+    sys.setswitchinterval(0.0005)  # the store's writer thread waits this long for a busy loop, not 5 ms
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_main(config, path))
+
+
+async def _main(config: Config, path: Path | None) -> int:
+    loop = asyncio.get_running_loop()
+    node = Node(config, path, loop)
+    stop = asyncio.Event()
+    node.on_stop = stop.set
+    loop.set_exception_handler(_unhandled)
+    try:
+        await node.start()
+    except (ConfigError, StoreError) as error:
+        log.error("cannot start", reason=str(error))
+        await node.close()
+        return 1
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGHUP, node.reload_or_say_why)
+    node.announce()
+    await stop.wait()
+    await node.close()
+    return 0
+
+
+def _unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Nothing should come here; what does is a bug of ours or of the transport, and is written down."""
+    error = context.get("exception")
+    if isinstance(error, ConnectionError | TimeoutError) or context.get("message", "").startswith("SSL"):
+        log.debug("connection failed", reason=str(error or context.get("message")))
+    else:
+        log.error("unhandled", message=context.get("message"), exc_info=error)
+
+
+class Node:
+    """One Tidegate process."""
+
+    def __init__(self, config: Config, path: Path | None, loop: asyncio.AbstractEventLoop) -> None:
+        self.config = config
+        self.path = path
+        self.loop = loop
+        self.turns = Turns(loop)
+        self.passwords = Passwords(
+            self.turns.call,
+            workers=config.authentication.workers,
+            cache=config.authentication.cache,
+            attempts=config.authentication.attempts,
+        )
+        self.on_stop = lambda: None
+        self.store: SqliteStore | None = None
+        self.site: Site
+        self.scopes: dict[str, Scope] = {}
+        self.listeners: dict[str, Listener] = {}
+        self.authentication: Authentication
+        self.started = loop.time()
+        self._publishers: list[Publisher] = []
+        self._control: Control | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._bugs = 0
+
+    # -- starting ----------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        config = self.config
+        sessions: list[StoredSession] = []
+        retained: list[Message] = []
+        store: Store = Volatile()
+        origin = Origin(secrets.token_hex(8), 1)
+        if config.node.data is not None:
+            config.node.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.store = store = SqliteStore(
+                config.node.data / "tidegate.db", call=self.turns.call, durability=config.durability.value
+            )
+            snapshot = await self.loop.run_in_executor(None, store.open, time.time(), self.loop.time())
+            sessions, retained = snapshot.sessions, snapshot.retained
+            origin = Origin(snapshot.node, snapshot.boot)
+        self.site = site = Site(
+            store=store,
+            origin=origin,
+            limits=_limits(config),
+            on_open=self.turns.opened,
+            random_id=lambda: f"auto-{secrets.token_hex(12)}",
+        )
+        self.turns.drive(site)
+        site.open()
+        if self.store is not None:
+            self.store.start()
+        self.authentication = Authentication(config.directory, self.passwords, config.authentication.methods)
+        ingress, egress = _stages(config)
+        for name in config.scopes:
+            scope = Scope(
+                name=name,
+                node=config.node.name,
+                site=site,
+                authenticator=self.authentication,
+                ingress=ingress,
+                egress=egress,
+                audit=self._audit,
+            )
+            self.scopes[name] = scope
+            self._publishers.append(Publisher(scope))
+        self._restore(sessions, retained)
+        await self._start_control()
+        for listener in config.listeners:
+            self._bind(listener)
+        for bound in self.listeners.values():
+            await bound.start()
+        if config.sys.interval:
+            self._tasks.append(self.loop.create_task(self._statistics(config.sys.interval)))
+        if config.reload == "watch" and self.path is not None:
+            self._tasks.append(self.loop.create_task(self._watch(self.path)))
+
+    def _restore(self, sessions: list[StoredSession], retained: list[Message]) -> None:
+        default = next(iter(self.scopes))
+        for message in retained:
+            self.scopes[default].retained.set(message.topic, message)
+        for session in sessions:
+            self.scopes[default].restore(session)
+
+    async def _start_control(self) -> None:
+        commands = {
+            "status": self.status,
+            "reload": self.reload,
+            "stop": self._stop,
+        }
+        control = Control(self.config.control_socket, commands)
+        await control.start()
+        self._control = control
+
+    def _bind(self, listener: ListenerConfig) -> None:
+        endpoint = _endpoint(listener)
+        bound = Listener(endpoint, site=self.site, host=self.scopes[listener.scope], loop=self.loop, on_bug=self._bug)
+        bound.bind()
+        self.listeners[endpoint.name] = bound
+
+    def announce(self) -> None:
+        """Where everything listens, and what to try next."""
+        config = self.config
+        for name, listener in self.listeners.items():
+            log.info("listening", url=name, port=listener.port, anonymous=listener.anonymous)
+        for line, text in config.warnings():
+            log.warning(text, file=str(self.path or ""), line=line)
+        if config.node.data is None:
+            log.warning("nothing survives a restart: `node.data` is not set")
+        if config.policies is None:
+            log.warning("nothing passes: there are no policies; write `policies: open` to let everything pass")
+        elif self.path is None:
+            log.warning("policies: open, anybody on this machine may publish and subscribe to everything")
+        mqtt = next((one for one in self.listeners.values() if one.endpoint.path is None), None)
+        if mqtt is not None and mqtt.endpoint.tls is None:
+            log.info("ready", try_next=f"tidegate sub -p {mqtt.port} -t '#'", node=config.node.name)
+        else:
+            log.info("ready", node=config.node.name)
+
+    # -- running -----------------------------------------------------------------------------------------------
+
+    def _audit(self, action: str, subject: Subject, topic: str, why: Deny) -> None:
+        log.debug("denied", action=action, subject=subject.name, topic=topic, step=why.step.value, rule=why.rule)
+
+    def _bug(self, peer: Peer, error: BaseException) -> None:
+        self._bugs += 1
+        log.error("bug", address=peer.address, exc_info=error)
+
+    def numbers(self) -> dict[str, Any]:
+        self.site.open()
+        return numbers(self.site, self.scopes.values(), self.started, self.turns.longest)
+
+    async def _statistics(self, interval: float) -> None:
+        while True:
+            values = self.numbers()
+            for publisher in self._publishers:
+                self.turns.guarded(publisher.publish, values)
+            await asyncio.sleep(interval)
+
+    def status(self) -> dict[str, Any]:
+        """For `tidegate status`."""
+        return {
+            "node": self.config.node.name,
+            "pid": os.getpid(),
+            "listeners": [
+                {"url": name, "port": one.port, "connections": len(one.connections), "turned_away": one.turned_away}
+                for name, one in self.listeners.items()
+            ],
+            "scopes": list(self.scopes),
+            "bugs": self._bugs,
+            "refusing": self.site.store.refusing,
+            "numbers": self.numbers(),
+        }
+
+    def _stop(self) -> dict[str, Any]:
+        self.loop.call_soon(self.on_stop)
+        return {"stopping": True}
+
+    # -- reloading ---------------------------------------------------------------------------------------------
+
+    def reload_or_say_why(self) -> None:
+        task = self.loop.create_task(self._reload_guarded())
+        self._tasks = [one for one in self._tasks if not one.done()]
+        self._tasks.append(task)
+
+    async def _reload_guarded(self) -> None:
+        try:
+            await self.reload()
+        except TidegateError as error:
+            log.error("reload refused, the last good configuration stays", reason=str(error))
+
+    async def reload(self) -> dict[str, Any]:
+        """Reads the file again. All of it takes effect, or none."""
+        if self.path is None:
+            raise ConfigError("there is no file to read again: the node runs without one")
+        config = await self.loop.run_in_executor(None, load, self.path)
+        for name in ("node", "scopes", "durability"):
+            if getattr(config, name) != getattr(self.config, name):
+                raise ConfigError(f"`{name}` cannot change while the node runs; restart it")
+        authentication = Authentication(config.directory, self.passwords, config.authentication.methods)
+        for listener in config.listeners:  # certificates that cannot be loaded refuse the whole change
+            if (tls := _endpoint(listener).tls) is not None:
+                await self.loop.run_in_executor(None, tls.context)
+        await self._relisten(config)
+        before = self.config
+        self.config = config
+        self.authentication.replace(authentication)
+        self.site.limits = _limits(config)
+        configure_logs(config.log.format, config.log.level)
+        self.site.open()
+        ingress, egress = _stages(config)
+        for scope in self.scopes.values():
+            scope.gate.change(ingress, egress)
+            for session in list(scope.sessions.values()):
+                peer = session.peer
+                if peer is not None:
+                    if self.authentication.still_valid(session.principal, before.directory):
+                        peer.lane = scope.gate.lane(session.inward, peer.version)
+                    else:
+                        peer.close(Reason.NOT_AUTHORIZED, "your access has been withdrawn")
+        log.info("reloaded", file=str(self.path))
+        return {"reloaded": True}
+
+    async def _relisten(self, config: Config) -> None:
+        """Listeners that are new are bound before any that is gone is closed; the rest take up new certificates."""
+        wanted = {_endpoint(one).name: one for one in config.listeners}
+        gone = {
+            name: one
+            for name, one in self.listeners.items()
+            if name not in wanted or _endpoint(wanted[name]) != one.endpoint
+        }
+        kept = {name: one for name, one in self.listeners.items() if name not in gone}
+        changed = [name for name in gone if name in wanted]
+        for name in changed:
+            gone[name].stop_accepting()
+        self.listeners = dict(kept)
+        try:
+            for name, listener in wanted.items():
+                if name not in kept:
+                    self._bind(listener)
+        except ConfigError:
+            for name, bound in self.listeners.items():
+                if name not in kept:
+                    bound.stop_accepting()
+            self.listeners = kept | gone
+            for name in changed:
+                gone[name].bind()
+                await gone[name].start()
+            raise
+        for bound in self.listeners.values():
+            await bound.start()
+        for name, one in gone.items():
+            one.stop_accepting()
+            if name not in wanted:
+                for connection in list(one.connections):
+                    connection.peer.close(Reason.ADMINISTRATIVE_ACTION, "this listener is closed")
+
+    async def _watch(self, path: Path) -> None:
+        seen = _stamp(path)
+        while True:
+            await asyncio.sleep(WATCH)
+            now = _stamp(path)
+            if now != seen and now is not None:
+                seen = now
+                await self._reload_guarded()
+
+    # -- stopping ----------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Stops accepting, tells clients 0x8B, drains, and closes the store last."""
+        for task in self._tasks:
+            task.cancel()
+        for listener in self.listeners.values():
+            listener.stop_accepting()
+        if hasattr(self, "site"):
+            self.site.open()
+            for connection in self._connections():
+                self._shut_down(connection)
+            deadline = self.loop.time() + DRAIN
+            while any(self._connections()) and self.loop.time() < deadline:
+                await asyncio.sleep(0.02)
+            for connection in self._connections():
+                connection.abort()
+        self.turns.stop()
+        if self._control is not None:
+            await self._control.close()
+        if self.store is not None:
+            await self.loop.run_in_executor(None, self.store.close)
+        self.passwords.close()
+        log.info("stopped", node=self.config.node.name)
+
+    def _shut_down(self, connection: Connection) -> None:
+        """MQTT 5, 3.1.3.2.2: wills may wait for the next start, and those in the store do."""
+        peer = connection.peer
+        self.turns.guarded(peer.close, Reason.SERVER_SHUTTING_DOWN)
+
+    def _connections(self) -> Iterator[Connection]:
+        for listener in self.listeners.values():
+            yield from list(listener.connections)
+
+
+def _limits(config: Config) -> Limits:
+    limits = config.limits
+    return Limits(
+        inflight=limits.inflight,
+        receive_maximum=limits.receive_maximum,
+        queue_messages=limits.queue.messages,
+        queue_bytes=limits.queue.bytes,
+        full=Full(limits.queue.full.value),
+        topic_aliases=limits.topic_aliases,
+        max_keep_alive=None if limits.max_keep_alive is None else int(limits.max_keep_alive),
+        session_expiry=None if limits.session_expiry is None else int(limits.session_expiry),
+        retained=limits.retained,
+        subscriptions=limits.subscriptions,
+        max_qos=limits.max_qos,
+        retain=limits.retain,
+        wildcards=limits.wildcard_subscriptions,
+        shared=limits.shared_subscriptions,
+        disconnect_denied_311=config.denied_publish_311.value == "disconnect",
+        explain=config.explain,
+    )
+
+
+def _stages(config: Config) -> tuple[tuple[Stage, ...], tuple[Stage, ...]]:
+    if config.policies is Policies.OPEN:
+        return (Reserved(),), ()
+    return (Reserved(), Closed(Step.WRITE)), (Closed(Step.READ),)
+
+
+def _endpoint(listener: ListenerConfig) -> Endpoint:
+    url = listener.url
+    tls = None
+    if url.tls:
+        assert listener.cert is not None
+        tls = Tls(
+            cert=listener.cert,
+            key=listener.key or listener.cert,
+            client_ca=listener.client_ca,
+            client_cert=listener.client_cert.value,
+            minimum=listener.tls_min.value,
+        )
+    rate = listener.publish_rate
+    return Endpoint(
+        name=str(url),
+        host=url.host,
+        port=url.port,
+        path=url.path if url.websocket else None,
+        origins=listener.origins,
+        tls=tls,
+        anonymous=listener.anonymous,
+        max_connections=listener.max_connections,
+        connect_rate=listener.connect_rate,
+        connect_timeout=listener.connect_timeout,
+        max_packet=listener.max_packet,
+        publish_rate=rate,
+        publish_burst=float(listener.publish_burst or rate or 1.0),
+    )
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    with contextlib.suppress(OSError):
+        stat = path.stat()
+        return stat.st_mtime_ns, stat.st_size, stat.st_ino
+    return None

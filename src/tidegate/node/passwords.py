@@ -1,0 +1,302 @@
+"""Passwords, verified off the loop.
+
+argon2 takes some 20 ms of a core for each password, so it runs in a small pool of threads (it releases the
+GIL) with a bounded waiting list. What was verified once is remembered for a short while, failures are
+counted, and an address or a user with too many of them is turned away without computing.
+
+- `verify` never blocks. `answer` is called on the loop thread: through `call` when something was computed,
+  and directly, before `verify` returns, when the outcome is known at once (remembered, plain and right,
+  LIMITED, BUSY).
+- Nobody learns from the time taken which users exist: a user that is unknown, or whose stored value cannot be
+  used, costs as much as a real one. (Hashes made with unequal parameters can still be told apart.)
+- Passwords and user names are not kept. Memory holds BLAKE2b digests with a key of this process; a digest
+  covers the stored hash, so a changed password forgets the old one by itself.
+- The limit comes before the memory: otherwise somebody who is turned away could go on guessing against it.
+
+It will not look users up, not lock accounts for longer than a minute, and not decide what a user may do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from enum import Enum
+
+import structlog
+from argon2 import PasswordHasher
+from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatchError
+
+PLAIN = "plain:"
+MINUTE = 60.0
+KNOWN = 3600.0  # seconds an address that knew a user's password is exempt from that user's limit
+ENTRIES = 65_536  # most entries of each memory; the oldest go first
+
+log = structlog.get_logger(__name__)
+
+# OWASP's smallest recommendation for argon2id: enough for a broker that many devices join at once.
+_HASHER = PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
+_NOBODY = "$argon2id$v=19$m=19456,t=2,p=1$dGlkZWdhdGUgbm9ib2R5cw$Jt2HVbNyDhRqoBYJUoQKKSZhRJ0kmRaxWhu7cFmEE9E"
+
+
+class Outcome(Enum):
+    """What became of an attempt."""
+
+    ACCEPTED = "accepted"
+    REFUSED = "refused"
+    BUSY = "busy"  # nothing was computed: too many are waiting
+    LIMITED = "limited"  # nothing was computed: too many failures from this address or of this user
+
+
+def hash_password(password: bytes) -> str:
+    """The argon2id hash to store for a password. Takes some 20 ms."""
+    return _HASHER.hash(password)
+
+
+class Passwords:
+    """Verifies passwords in threads. All methods belong to the loop thread."""
+
+    def __init__(
+        self,
+        call: Callable[[Callable[[], None]], object],
+        workers: int = 2,
+        waiting: int = 1000,
+        cache: float = 60.0,
+        attempts: int = 60,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`call` runs a function on the loop thread (`loop.call_soon_threadsafe`). `cache`: seconds that a
+        verified password is remembered, 0 for never. `attempts`: failures in a minute before LIMITED. `clock`
+        is also read by the workers."""
+        self._call = call
+        self._clock = clock
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="password")
+        self._room = workers + waiting
+        self._pending = 0
+        self._closed = False
+        self._key = secrets.token_bytes(32)
+        # Shared with the workers, which look again before they compute: many may wait for one answer.
+        self._lock = threading.Lock()
+        self._verified = Memory(cache)
+        self._known = Memory(KNOWN)
+        self._failures = Failures(attempts)
+        self._reported: set[bytes] = set()
+        self._stranger = _NOBODY
+
+    @property
+    def pending(self) -> int:
+        """Attempts that wait or are computed."""
+        return self._pending
+
+    def verify(
+        self,
+        user: str,
+        password: bytes,
+        stored: str | None,
+        address: str,
+        answer: Callable[[Outcome], None],
+    ) -> None:
+        """Calls `answer` once with what became of it; see the module for where and when.
+
+        `stored` is an argon2 hash or `plain:` and the password, None for a user that does not exist.
+        """
+        attempt = Attempt(self._key, user, password, stored, address)
+        with self._lock:
+            early = self._early(attempt)
+        if early is None and attempt.plainly_right():
+            self._remember(attempt)
+            early = Outcome.ACCEPTED
+        if early is None and (self._closed or self._pending >= self._room):
+            early = Outcome.BUSY
+        if early is not None:
+            answer(early)
+            return
+        self._pending += 1
+        self._pool.submit(self._work, attempt, answer)
+
+    def close(self) -> None:
+        """Stops the threads, waiting for what is being computed. Answers not given yet are never given."""
+        self._closed = True
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _early(self, attempt: Attempt) -> Outcome | None:
+        """The outcome if it needs no computing. The lock is held."""
+        now = self._clock()
+        if self._failures.too_many(attempt.network, now):
+            return Outcome.LIMITED
+        # Anybody can spend the failures of a user from afar; that must not lock out the devices it has.
+        if not self._known.holds(attempt.place, now) and self._failures.too_many(attempt.name, now):
+            return Outcome.LIMITED
+        return Outcome.ACCEPTED if self._verified.holds(attempt.pair, now) else None
+
+    def _work(self, attempt: Attempt, answer: Callable[[Outcome], None]) -> None:
+        """In a worker thread."""
+        with self._lock:
+            outcome = self._early(attempt)
+        if outcome is None:
+            try:
+                right = self._compute(attempt)
+            except Exception:  # somebody waits for an answer, and it cannot be yes
+                log.exception("verifying a password failed", user=attempt.user)
+                right = False
+            outcome = Outcome.ACCEPTED if right else Outcome.REFUSED
+            if right:
+                self._remember(attempt)
+            else:
+                with self._lock:
+                    now = self._clock()
+                    self._failures.add(attempt.network, now)
+                    self._failures.add(attempt.name, now)
+        self._call(lambda: self._done(outcome, answer))
+
+    def _done(self, outcome: Outcome, answer: Callable[[Outcome], None]) -> None:
+        self._pending -= 1
+        if not self._closed:
+            answer(outcome)
+
+    def _remember(self, attempt: Attempt) -> None:
+        with self._lock:
+            now = self._clock()
+            self._verified.add(attempt.pair, now)
+            self._known.add(attempt.place, now)
+
+    def _compute(self, attempt: Attempt) -> bool:
+        stored = attempt.stored
+        if stored is None or stored.startswith(PLAIN):  # plain and right was seen before
+            self._burn(attempt)
+            return False
+        try:
+            if not stored.startswith("$argon2"):
+                raise InvalidHashError("neither an argon2 hash nor plain:")
+            matches: bool = _HASHER.verify(stored, attempt.password)
+        except VerifyMismatchError:
+            matches = False
+        except (VerificationError, ValueError) as error:  # ValueError: also a hash that is not ASCII
+            self._report(attempt, str(error) or "not an argon2 hash")
+            self._burn(attempt)
+            return False
+        self._stranger = stored  # strangers cost what members cost
+        return matches
+
+    def _burn(self, attempt: Attempt) -> None:
+        try:
+            _HASHER.verify(self._stranger, attempt.password)
+        except VerificationError:
+            pass  # as expected: only the time matters
+
+    def _report(self, attempt: Attempt, what: str) -> None:
+        with self._lock:
+            if attempt.entry in self._reported or len(self._reported) >= ENTRIES:
+                return
+            self._reported.add(attempt.entry)
+        log.error("stored password cannot be used", user=attempt.user, reason=what, remedy="tidegate passwd")
+
+
+class Attempt:
+    """One attempt, with the keys under which its outcome is remembered."""
+
+    __slots__ = ("entry", "name", "network", "pair", "password", "place", "stored", "user")
+
+    def __init__(self, key: bytes, user: str, password: bytes, stored: str | None, address: str) -> None:
+        self.user = user
+        self.password = password
+        self.stored = stored
+        name = user.encode("utf-8", "surrogatepass")
+        secret = b"" if stored is None else stored.encode("utf-8", "surrogatepass")
+        network = _network(address).encode()
+        self.name = _digest(key, b"name", name)
+        self.network = _digest(key, b"network", network)
+        self.place = _digest(key, b"place", name, network)
+        self.entry = _digest(key, b"entry", name, secret)
+        self.pair = _digest(key, b"pair", name, secret, password)
+
+    def plainly_right(self) -> bool:
+        if self.stored is None or not self.stored.startswith(PLAIN):
+            return False
+        right = self.stored.removeprefix(PLAIN).encode("utf-8", "surrogatepass")
+        return hmac.compare_digest(right, self.password)
+
+
+class Memory:
+    """Keys for a number of seconds, and no more than `ENTRIES` of them."""
+
+    __slots__ = ("_seconds", "_until")
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._until: dict[bytes, float] = {}  # in order of time, because every key stays equally long
+
+    def add(self, key: bytes, now: float) -> None:
+        self._until.pop(key, None)
+        self._until[key] = now + self._seconds
+        _shed(self._until, now)
+
+    def holds(self, key: bytes, now: float) -> bool:
+        return self._until.get(key, now) > now
+
+    def __len__(self) -> int:
+        return len(self._until)
+
+
+class Failures:
+    """How often each key failed in its current minute, which begins with its first failure."""
+
+    __slots__ = ("_counts", "_limit", "_until")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._until: dict[bytes, float] = {}
+        self._counts: dict[bytes, int] = {}
+
+    def add(self, key: bytes, now: float) -> None:
+        if self._until.get(key, now) <= now:
+            self._until.pop(key, None)
+            self._until[key] = now + MINUTE
+            self._counts[key] = 0
+        self._counts[key] += 1
+        for gone in _shed(self._until, now):
+            del self._counts[gone]
+
+    def too_many(self, key: bytes, now: float) -> bool:
+        return self._until.get(key, now) > now and self._counts[key] >= self._limit
+
+    def __len__(self) -> int:
+        return len(self._until)
+
+
+def _shed(until: dict[bytes, float], now: float) -> list[bytes]:
+    """Removes what is over, and the oldest when there are too many; says what went."""
+    gone = []
+    while until:
+        oldest = next(iter(until))
+        if until[oldest] > now and len(until) <= ENTRIES:
+            break
+        del until[oldest]
+        gone.append(oldest)
+    return gone
+
+
+def _digest(key: bytes, *parts: bytes) -> bytes:
+    digest = hashlib.blake2b(key=key, digest_size=32)
+    for part in parts:
+        digest.update(len(part).to_bytes(4, "big"))  # so that no two lists of parts read the same
+        digest.update(part)
+    return digest.digest()
+
+
+def _network(address: str) -> str:
+    """What to count failures by: an IPv4 address, or the /64 that one IPv6 subscriber has to himself."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return str(parsed)
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.IPv6Network((int(parsed) >> 64 << 64, 64)))

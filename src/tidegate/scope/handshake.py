@@ -1,0 +1,259 @@
+"""CONNECT: from the packet to an open session, or to a refusal that says why.
+
+Order: what the packet alone shows to be wrong, then who it is, then the session (take-over, clean start, resume),
+then CONNACK, then what was owed. Nothing of a session is touched before the client is authenticated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tidegate.errors import ProtocolError
+from tidegate.scope.identity import Accepted, Authenticator, Continue, Exchange, Identity, Refused
+from tidegate.session import NEVER, Hold, Link, Peer, Phase, Session, Subject
+from tidegate.wire import V5, Auth, Connack, Connect, Properties, Reason, encode
+
+if TYPE_CHECKING:
+    from tidegate.scope.scope import Scope
+
+RECEIVE_MAXIMUM = 65535  # when a client does not say
+
+
+class Conversation:
+    """An enhanced authentication, under way or done: its method is kept for re-authentication."""
+
+    __slots__ = ("exchange", "method", "packet")
+
+    def __init__(self, method: str, exchange: Exchange | None, packet: Connect) -> None:
+        self.method = method
+        self.exchange = exchange
+        self.packet = packet
+
+
+class Handshake:
+    """The connecting side of a scope."""
+
+    def __init__(self, scope: Scope, authenticator: Authenticator) -> None:
+        self.scope = scope
+        self.site = scope.site
+        self.authenticator = authenticator
+
+    def connect(self, peer: Peer, packet: Connect) -> None:
+        refusal = self._unacceptable(packet)
+        if refusal is not None:
+            peer.refuse(refusal.reason, refusal.text)
+            return
+        method = packet.properties.authentication_method
+        if method is not None:
+            exchange = self.authenticator.exchange(peer, packet, method)
+            if exchange is None:
+                peer.refuse(Reason.BAD_AUTHENTICATION_METHOD, "unknown authentication method")
+                return
+            peer.authentication = Conversation(method, exchange, packet)
+            self._step(peer, peer.authentication, packet.properties.authentication_data)
+            return
+        answered = False
+
+        def answer(found: Identity | Refused) -> None:
+            nonlocal answered
+            answered = True
+            self.site.open()
+            if peer.phase is not Phase.WAITING:
+                return  # it went away meanwhile
+            if isinstance(found, Refused):
+                peer.refuse(found.reason, found.text)
+            else:
+                self._open(peer, packet, found, None)
+
+        self.authenticator.authenticate(peer, packet, answer)
+        if not answered:
+            peer.hold_reading(Hold.HANDSHAKE)
+
+    def _unacceptable(self, packet: Connect) -> Refused | None:
+        will = packet.will
+        limits = self.site.limits
+        if will is not None:
+            if will.qos > limits.max_qos:
+                return Refused(reason=Reason.QOS_NOT_SUPPORTED, text="QoS of the will is not supported")
+            if will.retain and not limits.retain:
+                return Refused(reason=Reason.RETAIN_NOT_SUPPORTED, text="retained wills are not supported")
+        return None
+
+    # -- enhanced authentication (MQTT 5, 4.12) ----------------------------------------------------------------
+
+    def auth(self, peer: Peer, packet: Auth) -> None:
+        conversation = peer.authentication
+        properties = packet.properties
+        if not isinstance(conversation, Conversation):
+            raise ProtocolError("AUTH without an authentication method in CONNECT")
+        if properties.authentication_method != conversation.method:
+            raise ProtocolError("AUTH with another method than CONNECT", Reason.BAD_AUTHENTICATION_METHOD)
+        if packet.reason == Reason.RE_AUTHENTICATE and peer.phase is Phase.OPEN:
+            conversation.exchange = self.authenticator.exchange(peer, conversation.packet, conversation.method)
+        elif packet.reason != Reason.CONTINUE_AUTHENTICATION:
+            raise ProtocolError("AUTH with a reason that is not the client's to send")
+        if conversation.exchange is None:
+            raise ProtocolError("no authentication is under way")
+        self._step(peer, conversation, properties.authentication_data)
+
+    def _step(self, peer: Peer, conversation: Conversation, data: bytes | None) -> None:
+        assert conversation.exchange is not None
+        found = conversation.exchange.step(data)
+        if isinstance(found, Continue):
+            answer = Properties(authentication_method=conversation.method, authentication_data=found.data)
+            peer.write(encode(Auth(reason=Reason.CONTINUE_AUTHENTICATION, properties=answer), V5))
+            return
+        conversation.exchange = None
+        if peer.phase is Phase.OPEN:  # re-authentication
+            self._again(peer, conversation, found)
+        elif isinstance(found, Refused):
+            peer.refuse(found.reason, found.text)
+        else:
+            self._open(peer, conversation.packet, found.identity, found)
+
+    def _again(self, peer: Peer, conversation: Conversation, found: Accepted | Refused) -> None:
+        session = peer.session
+        if isinstance(found, Refused):
+            peer.close(found.reason, found.text)
+        elif found.identity.principal != session.principal:
+            peer.close(Reason.NOT_AUTHORIZED, "re-authenticated as somebody else")
+        else:
+            session.identify(self._subject(peer, session.client, found.identity))
+            peer.lane = self.scope.gate.lane(session.inward, peer.version)
+            answer = Properties(authentication_method=conversation.method, authentication_data=found.data)
+            session.send(encode(Auth(reason=Reason.SUCCESS, properties=answer), V5))
+
+    # -- the session -------------------------------------------------------------------------------------------
+
+    def _subject(self, peer: Peer, client: str, identity: Identity) -> Subject:
+        return Subject(
+            kind="client",
+            client=client,
+            user=identity.user,
+            scope=self.scope.name,
+            node=self.scope.node,
+            level=identity.level,
+            address=peer.address,
+            listener=peer.listener.name,
+            roles=identity.roles,
+            groups=identity.groups,
+            attributes=identity.attributes,
+        )
+
+    def _open(self, peer: Peer, packet: Connect, identity: Identity, accepted: Accepted | None) -> None:
+        scope = self.scope
+        client = packet.client_id or self.site.random_id()
+        key = (identity.principal, client)
+        subject = self._subject(peer, client, identity)
+        if packet.will is not None:
+            # semantics.md, Time: a will is checked against what is static at CONNECT, and decided when it fires
+            plan = scope.gate.compile(packet.will.topic, Link(subject, True, "in"), packet.version)
+            if plan.refusal is not None:
+                peer.refuse(plan.refusal.reason, "the will may not be published")
+                return
+        old = scope.sessions.get(key)
+        if old is not None and old.peer is not None:
+            old.peer.close(Reason.SESSION_TAKEN_OVER)
+            old = scope.sessions.get(key)  # gone if it was transient
+        if old is not None and packet.clean_start:
+            scope.end(old)
+            old = None
+        session = old or Session(
+            site=self.site, decider=scope, principal=identity.principal, client=client, subject=subject
+        )
+        session.identify(subject)
+        lane = scope.gate.lane(session.inward, packet.version)
+        scope.sessions[key] = session
+        timers = self.site.timers
+        timers.cancel(session.timer)
+        timers.cancel(session.will_timer)  # [MQTT-3.1.3-9] it came back in time
+        session.timer = session.will_timer = None
+        properties = packet.properties
+        self._expiry(session, packet)
+        limits = self.site.limits
+        asked = properties.receive_maximum
+        session.attach(
+            peer,
+            version=packet.version,
+            window=asked if asked is not None else RECEIVE_MAXIMUM if packet.version == V5 else limits.inflight,
+            maximum=properties.maximum_packet_size or 0,
+            aliases=min(properties.topic_alias_maximum or 0, limits.topic_aliases),
+        )
+        session.will = packet.will
+        if session.expiry or session.row:
+            session.save()
+        peer.accept(session, lane)
+        scope.connected += 1
+        self.site.counters.connections += 1
+        scope.retouch(session)
+        keep_alive = self._keep_alive(peer, packet)
+        answer = self._connack(packet, session, client, keep_alive)
+        if accepted is not None:
+            answer = replace(
+                answer,
+                authentication_method=properties.authentication_method,
+                authentication_data=accepted.data,
+            )
+        connack = Connack(session_present=old is not None, reason=Reason.SUCCESS, properties=answer)
+        session.send(encode(connack, packet.version))
+        if session.row:
+            # packet identifiers of QoS 2 are in the store before they are used on the wire
+            self.site.store.after(self._resume, session, peer)
+        else:
+            session.resume()
+        peer.go_on()
+
+    def _resume(self, session: Session, peer: Peer) -> None:
+        if session.peer is peer:
+            session.resume()
+
+    def _expiry(self, session: Session, packet: Connect) -> None:
+        if packet.version == V5:
+            asked = packet.properties.session_expiry_interval or 0
+        else:
+            asked = 0 if packet.clean_start else NEVER
+        session.expiry = self.scope.allowed_expiry(asked)
+
+    def _keep_alive(self, peer: Peer, packet: Connect) -> int:
+        """Arms it; what is in force. 3.1.1 cannot be told of another value, so it keeps its own."""
+        seconds = packet.keep_alive
+        longest = self.site.limits.max_keep_alive
+        if longest is not None and packet.version == V5 and not 0 < seconds <= longest:
+            seconds = longest
+        self.site.timers.cancel(peer.timer)  # the time allowed before CONNECT
+        peer.timer = None
+        peer.keep_alive = seconds * 1.5  # [MQTT-3.1.2-22]
+        if seconds:
+            peer.timer = self.site.timers.at(self.site.now + peer.keep_alive, self._silent, peer)
+        return seconds
+
+    def _silent(self, peer: Peer) -> None:
+        """Looks whether a client has been silent for too long; armed again for when it would be."""
+        if peer.phase is not Phase.OPEN:
+            return
+        deadline = peer.seen + peer.keep_alive
+        if peer.held:  # it is not its fault that we do not read
+            deadline = self.site.now + peer.keep_alive
+        if deadline <= self.site.now:
+            peer.close(Reason.KEEP_ALIVE_TIMEOUT)
+        else:
+            peer.timer = self.site.timers.at(deadline, self._silent, peer)
+
+    def _connack(self, packet: Connect, session: Session, client: str, keep_alive: int) -> Properties:
+        limits = self.site.limits
+        asked = packet.properties.session_expiry_interval or 0
+        peer = session.peer
+        assert peer is not None
+        return Properties(
+            session_expiry_interval=session.expiry if session.expiry != asked else None,
+            receive_maximum=limits.receive_maximum if limits.receive_maximum != RECEIVE_MAXIMUM else None,
+            maximum_qos=limits.max_qos if limits.max_qos < 2 else None,
+            retain_available=None if limits.retain else 0,
+            maximum_packet_size=peer.limit,
+            assigned_client_identifier=None if packet.client_id else client,
+            topic_alias_maximum=limits.topic_aliases or None,
+            wildcard_subscription_available=None if limits.wildcards else 0,
+            shared_subscription_available=None if limits.shared else 0,
+            server_keep_alive=None if keep_alive == packet.keep_alive else keep_alive,
+        )

@@ -1,0 +1,65 @@
+"""Who a connection turned out to be, and how that is found out.
+
+The scope asks an `Authenticator`; the answer may come at once or later. Enhanced authentication (MQTT 5, 4.12) is an
+`Exchange` that is fed the client's data until it accepts or refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tidegate.session import Peer
+from tidegate.wire import Connect, Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """An authenticated principal. Sessions belong to (principal, client id)."""
+
+    principal: str  # user:mary, certificate:CN=…, anonymous
+    user: str | None = None
+    roles: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    level: str = "plain"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """Why a connection is not accepted."""
+
+    reason: Reason = Reason.NOT_AUTHORIZED
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Continue:
+    """The exchange goes on: this is for the client."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """The exchange is over; `data` goes to the client with the success."""
+
+    identity: Identity
+    data: bytes | None = None
+
+
+class Exchange(Protocol):
+    """One run of an enhanced authentication method."""
+
+    def step(self, data: bytes | None) -> Continue | Accepted | Refused: ...
+
+
+class Authenticator(Protocol):
+    """Finds out who a connection is."""
+
+    def authenticate(self, peer: Peer, packet: Connect, answer: Callable[[Identity | Refused], None]) -> None: ...
+
+    def exchange(self, peer: Peer, packet: Connect, method: str) -> Exchange | None:
+        """A new exchange of this method; None if it is not known."""
+        ...

@@ -1,0 +1,44 @@
+"""One peer's protocol state: QoS flows, in-flight windows, queues, will, keep-alive."""
+
+from __future__ import annotations
+
+from tidegate.session.host import Host, Refusal, Route
+from tidegate.session.link import Link, Subject
+from tidegate.session.message import Delivery, Message, Origin, State
+from tidegate.session.peer import Hold, Listening, Peer, Phase, Shell
+from tidegate.session.rate import Bucket
+from tidegate.session.session import NEVER, Grant, Session, Shut
+from tidegate.session.site import Counters, Full, Limits, Site
+from tidegate.session.store import Store, StoredSession, Volatile
+from tidegate.session.timers import Timer, Timers
+
+__all__ = [
+    "NEVER",
+    "Bucket",
+    "Counters",
+    "Delivery",
+    "Full",
+    "Grant",
+    "Hold",
+    "Host",
+    "Limits",
+    "Link",
+    "Listening",
+    "Message",
+    "Origin",
+    "Peer",
+    "Phase",
+    "Refusal",
+    "Route",
+    "Session",
+    "Shell",
+    "Shut",
+    "Site",
+    "State",
+    "Store",
+    "StoredSession",
+    "Subject",
+    "Timer",
+    "Timers",
+    "Volatile",
+]

@@ -1,0 +1,58 @@
+"""PUBLISH frames as sessions send them: encoded once, with the packet identifier spliced in last.
+
+A frame is kept in two parts, what stands before the packet identifier and what stands behind it. Parts are cached
+in the message for everybody who agrees on (version, QoS, retain, subscription identifiers); a message that expires
+is encoded anew each time, because the remaining time is part of the frame.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tidegate.session.message import Message
+from tidegate.wire import NONE, V5, encode_properties, encode_varint
+
+Parts = tuple[bytes, bytes]
+Key = tuple[int, int, bool, tuple[int, ...]]
+
+
+def parts(
+    message: Message, version: int, qos: int, retain: bool, ids: tuple[int, ...], now: float, alias: int = 0
+) -> Parts:
+    """The frame of `message`, split where the packet identifier goes (QoS 0: join them as they are).
+
+    With `alias` negative the topic is left out and the alias alone names it; positive, both are sent.
+    """
+    if alias or message.expires is not None:
+        return _encode(message, version, qos, retain, ids, now, alias)
+    cache = message.frames
+    key = (version, qos, retain, ids)
+    if cache is None:
+        cache = message.frames = {}
+    elif (found := cache.get(key)) is not None:
+        return found
+    made = cache[key] = _encode(message, version, qos, retain, ids, now, 0)
+    return made
+
+
+def _encode(
+    message: Message, version: int, qos: int, retain: bool, ids: tuple[int, ...], now: float, alias: int
+) -> Parts:
+    topic = b"" if alias < 0 else message.topic.encode()
+    if version == V5:
+        properties = message.properties
+        if alias or ids or message.expires is not None:
+            left = None if message.expires is None else max(0, round(message.expires - now))
+            properties = replace(
+                properties,
+                message_expiry_interval=left,
+                topic_alias=abs(alias) or None,
+                subscription_identifiers=ids,
+            )
+        tail = b"\0" + message.payload if properties is NONE else encode_properties(properties) + message.payload
+    else:
+        tail = message.payload
+    length = 2 + len(topic) + (2 if qos else 0) + len(tail)
+    first = 0x30 | qos << 1 | retain
+    head = bytes((first,)) + encode_varint(length) + len(topic).to_bytes(2, "big") + topic
+    return head, tail

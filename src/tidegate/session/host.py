@@ -1,0 +1,71 @@
+"""What a peer asks of the scope it is connected to. `scope.Scope` is the real one.
+
+A `Route` is what the gate compiled for one (kind of source, topic); peers only follow it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from tidegate.session.message import Message
+from tidegate.session.session import Session
+from tidegate.wire import Auth, Connect, Disconnect, Reason, Subscribe, Unsubscribe
+
+if TYPE_CHECKING:
+    from tidegate.session.peer import Peer
+
+
+class Refusal(Protocol):
+    """Why a publish is refused."""
+
+    @property
+    def reason(self) -> int: ...
+    @property
+    def rule(self) -> str: ...
+
+
+class Route(Protocol):
+    """What is done with a message of this topic from this kind of source."""
+
+    passed: int  # messages that took it
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def fast(self) -> tuple[Session, ...] | None:
+        """QoS 0 frames go to these as they came; None: the general path."""
+        ...
+
+    @property
+    def cross(self) -> tuple[Session, ...]:
+        """And to these in the other protocol version."""
+        ...
+
+    @property
+    def refusal(self) -> Refusal | None: ...
+    @property
+    def durable(self) -> bool:
+        """Somebody's delivery has to be stored."""
+        ...
+
+
+class Lane(Protocol):
+    """The routes of all sources that are decided alike, by topic in UTF-8."""
+
+    @property
+    def plans(self) -> Mapping[bytes, Route]: ...
+
+
+class Host(Protocol):
+    """The scope, seen from a connection."""
+
+    def connect(self, peer: Peer, packet: Connect) -> None: ...
+    def auth(self, peer: Peer, packet: Auth) -> None: ...
+    def disconnected(self, peer: Peer, packet: Disconnect | None, reason: Reason) -> None: ...
+    def plan(self, peer: Peer, topic: bytes) -> Route: ...
+    def admit(self, route: Route, message: Message) -> Refusal | None: ...
+    def route(self, route: Route, message: Message, source: Session) -> int: ...
+    def denied(self, session: Session, topic: str, refusal: Refusal) -> None: ...
+    def subscribe(self, session: Session, packet: Subscribe) -> None: ...
+    def unsubscribe(self, session: Session, packet: Unsubscribe) -> None: ...

@@ -1,0 +1,75 @@
+"""Who acts, and over which directed link.
+
+A client's connection is two links: `client:X->scope:S`, over which it publishes, and `scope:S->client:X`, over which
+it receives. Both have the same subject.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import cbor2
+
+CONTEXT_VERSION = b"\x01"
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """Who is at the other end: the attributes in `s`. Built-in ones are fields, the directory's are in `attributes`."""
+
+    kind: str  # client, scope, link, service, monitor
+    client: str
+    user: str | None
+    scope: str
+    node: str
+    level: str = "plain"
+    address: str = ""
+    listener: str = ""
+    roles: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    attributes: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+
+    @property
+    def name(self) -> str:
+        """As on the command line: `client:tr1`, `service:sys`."""
+        return f"{self.kind}:{self.client}"
+
+    def context(self) -> bytes:
+        """What later decisions need to know of a publisher, versioned and opaque to everything but the gate."""
+        known = {
+            "kind": self.kind,
+            "client": self.client,
+            "user": self.user,
+            "scope": self.scope,
+            "node": self.node,
+            "level": self.level,
+            "roles": self.roles,
+            "groups": self.groups,
+        }
+        return CONTEXT_VERSION + cbor2.dumps(known)
+
+
+class Link:
+    """A directed pair of entities. Every hop of a message crosses one. Two per connection, so it is kept small."""
+
+    __slots__ = ("inward", "subject", "type")
+
+    def __init__(self, subject: Subject, inward: bool, type: str) -> None:
+        self.subject = subject
+        self.inward = inward  # towards the scope
+        self.type = type
+
+    @property
+    def source(self) -> str:
+        return self.subject.name if self.inward else f"scope:{self.subject.scope}"
+
+    @property
+    def target(self) -> str:
+        return f"scope:{self.subject.scope}" if self.inward else self.subject.name
+
+    def __str__(self) -> str:
+        return f"{self.source}->{self.target}"

@@ -1,0 +1,119 @@
+"""A message, and its way to one session.
+
+A `Message` is made once per PUBLISH and shared by everybody it goes to; nothing changes it after it has been
+routed, except that the store counts references in it. A `Delivery` is one message owed to one session: it is
+queued, sent, and for QoS 2 released. What a later decision needs (publish time, context, type of the source
+link) stays with the message through queues, retained messages and the store, because every delivery is decided
+again when it is sent.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from tidegate.wire import NONE, Properties
+
+
+class Origin:
+    """Where ids come from: one node and one boot of it."""
+
+    __slots__ = ("boot", "node")
+
+    def __init__(self, node: str, boot: int) -> None:
+        self.node = node
+        self.boot = boot
+
+
+class Message:
+    """One message as the node keeps it. Slotted and positional: made once per general-path PUBLISH."""
+
+    __slots__ = (
+        "context",
+        "expires",
+        "frames",
+        "link",
+        "number",
+        "origin",
+        "output",
+        "payload",
+        "properties",
+        "published",
+        "qos",
+        "retain",
+        "row",
+        "rows",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        payload: bytes,
+        qos: int,
+        retain: bool,
+        published: float,
+        origin: Origin,
+        number: int,
+        context: bytes,
+        link: str,
+        properties: Properties = NONE,
+        expires: float | None = None,
+        output: int = 0,
+    ) -> None:
+        self.topic = topic
+        self.payload = payload
+        self.qos = qos
+        self.retain = retain
+        self.published = published  # wall clock, UTC seconds
+        self.origin = origin
+        self.number = number
+        self.context = context  # opaque here; first byte is the version
+        self.link = link  # type of the source link
+        self.properties = properties  # only what is forwarded; no expiry, no alias, no subscription identifiers
+        self.expires = expires  # monotonic deadline
+        self.output = output
+        self.frames: dict[tuple[int, int, bool, tuple[int, ...]], tuple[bytes, bytes]] | None = None  # see frames.py
+        self.row = 0  # the store's key of the body, 0 while it is not stored
+        self.rows = 0  # how many stored deliveries, retained entries or incoming QoS 2 entries refer to the body
+
+    @property
+    def id(self) -> str:
+        """formats.md: node-boot-counter, and .k for a monitor's k-th output. Made only when asked for."""
+        text = f"{self.origin.node}-{self.origin.boot:x}-{self.number:x}"
+        return f"{text}.{self.output}" if self.output else text
+
+    @property
+    def size(self) -> int:
+        """What it counts for against a queue's limit in bytes."""
+        return len(self.payload) + len(self.topic) + 64
+
+
+class State(IntEnum):
+    """How far a delivery has come."""
+
+    QUEUED = 0
+    SENT = 1  # PUBLISH sent, waiting for PUBACK or PUBREC
+    RELEASED = 2  # QoS 2: PUBREC received, PUBREL owed or sent, waiting for PUBCOMP
+
+
+class Delivery:
+    """One message owed to one session."""
+
+    __slots__ = ("group", "ids", "message", "pid", "qos", "retain", "row", "state")
+
+    def __init__(
+        self,
+        message: Message,
+        qos: int,
+        retain: bool = False,
+        ids: tuple[int, ...] = (),
+        group: tuple[str, str] | None = None,
+    ) -> None:
+        self.message = message
+        self.qos = qos
+        self.retain = retain
+        self.ids = ids  # subscription identifiers to tell
+        self.group = group  # (share name, filter) when it came through a shared subscription
+        self.pid = 0
+        self.state = State.QUEUED
+        self.row = 0  # the store's key, 0 while it is not stored

@@ -1,0 +1,538 @@
+"""One client's session: what it subscribed to, what is owed to it, and how far each delivery has come.
+
+A session outlives its connections. While there is one, `peer` is set and frames go into `out`, which the site
+writes once per turn. Invariants:
+
+- `out` is a plain list while frames may be appended; while the client is away or does not read, it is a `Shut` list
+  that swallows and counts, so that the hot path appends without asking.
+- at most `window` more QoS 1 and 2 messages may be on their way; the rest waits in `queue`, within limits.
+- what is owed to a persistent session is in the store before it is acknowledged to its publisher, and a QoS 2 packet
+  identifier is in the store before it is used on the wire.
+- a queued or resumed delivery is decided again when it is sent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from tidegate.session.frames import parts
+from tidegate.session.link import Link, Subject
+from tidegate.session.message import Delivery, Message, State
+from tidegate.session.site import Full, Site
+from tidegate.session.store import StoredSession
+from tidegate.session.timers import Timer
+from tidegate.wire import V5, Reason, Subscription, Will
+
+if TYPE_CHECKING:
+    from tidegate.session.peer import Peer
+
+NEVER = 0xFFFFFFFF
+PUBREL = b"\x62\x02"
+
+
+class Shut(list[bytes]):
+    """The outbox of a client that cannot be written to: what is appended is dropped and counted."""
+
+    __slots__ = ("dropped",)
+
+    def __init__(self) -> None:
+        super().__init__((b"",))  # never empty, so nobody marks the session as having something to send
+        self.dropped = 0
+
+    def append(self, frame: bytes, /) -> None:
+        self.dropped += 1
+
+
+class Grant:
+    """A subscription as it was granted. Merged grants of overlapping filters look the same."""
+
+    __slots__ = ("filter", "group", "ids", "no_local", "qos", "retain_as_published", "retain_handling", "session")
+
+    def __init__(self, session: Session, subscription: Subscription, qos: int, identifier: int | None) -> None:
+        self.session = session
+        self.filter = subscription.filter
+        self.qos = qos
+        self.no_local = subscription.no_local
+        self.retain_as_published = subscription.retain_as_published
+        self.retain_handling = subscription.retain_handling
+        self.ids: tuple[int, ...] = () if identifier is None else (identifier,)
+        self.group: tuple[str, str] | None = None  # (share name, filter)
+
+    def subscription(self) -> Subscription:
+        return Subscription(
+            filter=self.filter,
+            qos=self.qos,
+            no_local=self.no_local,
+            retain_as_published=self.retain_as_published,
+            retain_handling=self.retain_handling,
+        )
+
+
+class Decider(Protocol):
+    """What a session asks before it sends something that was decided earlier."""
+
+    def permits(self, session: Session, delivery: Delivery) -> bool: ...
+
+
+class Session:
+    """The state of one client at one scope."""
+
+    __slots__ = (
+        "_again",
+        "_aliases",
+        "_inflight",
+        "_queue",
+        "alias_maximum",
+        "client",
+        "context",
+        "decider",
+        "ended",
+        "expiry",
+        "incoming",
+        "inward",
+        "maximum",
+        "out",
+        "outward",
+        "overdue",
+        "peer",
+        "pid",
+        "principal",
+        "queued_bytes",
+        "row",
+        "shut",
+        "site",
+        "subject",
+        "subscriptions",
+        "timer",
+        "version",
+        "will",
+        "will_timer",
+        "window",
+        "write",
+    )
+
+    def __init__(self, *, site: Site, decider: Decider, principal: str, client: str, subject: Subject) -> None:
+        self.site = site
+        self.decider = decider
+        self.principal = principal
+        self.client = client
+        self.identify(subject)
+        self.version = V5
+        self.peer: Peer | None = None
+        self.write: Callable[[bytes], None] = _nowhere
+        self.out: list[bytes] = Shut()
+        self.shut = True
+        self.subscriptions: dict[str, Grant] | None = None
+        self.incoming: dict[int, Message | None] | None = None  # QoS 2; None once handed on
+        self._inflight: dict[int, Delivery] | None = None
+        self._queue: deque[Delivery] | None = None
+        self._again: deque[Delivery] | None = None  # was on its way when the last connection ended
+        self._aliases: dict[str, int] | None = None
+        self.alias_maximum = 0
+        self.queued_bytes = 0
+        self.window = 0
+        self.pid = 0
+        self.maximum = 0  # largest packet the client takes; 0: any
+        self.overdue = 0  # control frames written although the client does not read
+        self.expiry = 0
+        self.row = 0  # in the store; 0: a transient session
+        self.ended: float | None = None  # wall clock of the last disconnection
+        self.will: Will | None = None
+        self.timer: Timer | None = None  # its expiry
+        self.will_timer: Timer | None = None
+
+    def __repr__(self) -> str:
+        return f"<session {self.client!r} of {self.principal!r}>"
+
+    # -- who it is ---------------------------------------------------------------------------------------------
+
+    def identify(self, subject: Subject) -> None:
+        """The subject as this connection authenticated it; a resumed session may come from elsewhere."""
+        self.subject = subject
+        self.inward = Link(subject, True, "in")
+        self.outward = Link(subject, False, "out")
+        self.context = subject.context()
+
+    @property
+    def plain(self) -> bool:
+        """May be sent frames exactly as another client of its version sent them."""
+        return not self.maximum and not self.alias_maximum
+
+    @property
+    def inflight(self) -> int:
+        return len(self._inflight) if self._inflight else 0
+
+    @property
+    def queued(self) -> int:
+        return len(self._queue) if self._queue else 0
+
+    def stored(self) -> StoredSession:
+        """For the store."""
+        return StoredSession(
+            row=self.row,
+            principal=self.principal,
+            client=self.client,
+            version=self.version,
+            expiry=self.expiry,
+            ended=self.ended,
+            will=self.will,
+            will_due=None,
+            context=self.context,
+        )
+
+    def save(self) -> None:
+        """Notes it as persistent, as it now is."""
+        record = self.stored()
+        self.site.store.save_session(record)
+        self.row = record.row
+
+    # -- coming and going --------------------------------------------------------------------------------------
+
+    def attach(self, peer: Peer, *, version: int, window: int, maximum: int, aliases: int) -> None:
+        """A connection for it. Nothing is sent before `resume`."""
+        self.peer = peer
+        self.version = version
+        self.write = peer.write
+        self.out = []
+        self.shut = False
+        self.overdue = 0
+        self.maximum = maximum
+        self.alias_maximum = aliases
+        self._aliases = None
+        # what was on its way goes first, once `resume` is called
+        self._again = deque(self._inflight.values()) if self._inflight else None
+        self.window = window
+        self.ended = None
+
+    def detach(self) -> None:
+        """The connection is gone. What was on its way stays owed."""
+        self.peer = None
+        self._shut_out()
+        self.write = _nowhere
+        self.ended = self.site.wall
+
+    def resume(self) -> None:
+        """Sends again what was on its way, in its order, then what waits."""
+        self.pump()
+
+    def _resend(self, delivery: Delivery) -> None:
+        self.window -= 1
+        if delivery.state is State.RELEASED:
+            self.send(PUBREL + delivery.pid.to_bytes(2, "big"))
+        elif self._stale(delivery) or not self.decider.permits(self, delivery):
+            # semantics.md, Time: in-flight packets that are now denied are not sent again
+            self._forget(delivery)
+        else:
+            self._emit(delivery, self.peer, dup=True)
+
+    def pause(self) -> None:
+        """The client does not read fast enough: from now on QoS 0 is dropped, the rest waits."""
+        if not self.shut:
+            pending = self.out
+            self._shut_out()
+            if pending:  # already decided and accepted; the transport takes it, once
+                self.write(b"".join(pending))
+
+    def unpause(self) -> None:
+        if self.peer is not None and self.shut:
+            self.site.counters.dropped += self._dropped()
+            self.out = []
+            self.shut = False
+            self.overdue = 0
+            self.pump()
+
+    def _shut_out(self) -> None:
+        if not self.shut:
+            self.out = Shut()
+            self.shut = True
+
+    def _dropped(self) -> int:
+        return self.out.dropped if isinstance(self.out, Shut) else 0
+
+    # -- sending -----------------------------------------------------------------------------------------------
+
+    def send(self, frame: bytes) -> None:
+        """A control packet: never dropped while there is a connection."""
+        if not self.shut:
+            out = self.out
+            if not out:
+                self.site.dirty.append(self)
+            out.append(frame)
+        elif (peer := self.peer) is not None:
+            self.write(frame)
+            self.overdue += 1
+            if self.overdue == 256:  # it sends to us and does not read our answers
+                peer.hold_reading()
+
+    def deliver(
+        self,
+        message: Message,
+        qos: int,
+        retain: bool,
+        ids: tuple[int, ...],
+        group: tuple[str, str] | None = None,
+    ) -> None:
+        """Owes `message`, which has been decided, to this session."""
+        if not qos:
+            if self.shut:
+                self.site.counters.dropped += self.peer is not None
+            else:
+                self._send_unacknowledged(message, retain, ids)
+            return
+        delivery = Delivery(message, qos, retain, ids, group)
+        if self.window > 0 and not self.shut and not self._queue and not self._again:
+            self._transmit(delivery)
+        else:
+            self._wait(delivery)
+
+    def _send_unacknowledged(self, message: Message, retain: bool, ids: tuple[int, ...]) -> None:
+        expires = message.expires
+        if expires is not None and expires <= self.site.now:
+            self.site.counters.expired += 1
+            return
+        alias = self._alias(message.topic) if self.alias_maximum else 0
+        head, tail = parts(message, self.version, 0, retain, ids, self.site.now, alias)
+        frame = head + tail
+        if self.maximum and len(frame) > self.maximum:
+            self.site.counters.dropped += 1  # [MQTT-3.1.2-25] discard, as if it had been sent
+            return
+        self._append(frame)
+
+    def _append(self, frame: bytes) -> None:
+        out = self.out
+        if not out:
+            self.site.dirty.append(self)
+        out.append(frame)
+
+    def _alias(self, topic: str) -> int:
+        """0: none free; positive: new, send both; negative: known to the client, send it alone."""
+        aliases = self._aliases
+        if aliases is None:
+            aliases = self._aliases = {}
+        known = aliases.get(topic)
+        if known is not None:
+            return -known
+        if len(aliases) >= self.alias_maximum:
+            return 0
+        number = aliases[topic] = len(aliases) + 1
+        return number
+
+    def _transmit(self, delivery: Delivery) -> None:
+        """Puts it on its way under a new packet identifier."""
+        inflight = self._inflight
+        if inflight is None:
+            inflight = self._inflight = {}
+        pid = self.pid
+        while True:
+            pid = pid + 1 if pid < 65535 else 1
+            if pid not in inflight:
+                break
+        self.pid = delivery.pid = pid
+        delivery.state = State.SENT
+        inflight[pid] = delivery
+        self.window -= 1
+        if self.row:
+            store = self.site.store
+            if not delivery.row:
+                store.enqueue(self.row, delivery)
+            elif delivery.qos == 2:
+                store.update(delivery)
+            if delivery.qos == 2:
+                # a crash after sending must not lead to another identifier for the same message
+                store.after(self._emit, delivery, self.peer)
+                return
+        self._emit(delivery, self.peer)
+
+    def _emit(self, delivery: Delivery, peer: Peer | None, dup: bool = False) -> None:
+        if peer is None or self.peer is not peer or delivery.state is not State.SENT:
+            return
+        message = delivery.message
+        alias = self._alias(message.topic) if self.alias_maximum else 0
+        head, tail = parts(message, self.version, delivery.qos, delivery.retain, delivery.ids, self.site.now, alias)
+        if self.maximum and len(head) + 2 + len(tail) > self.maximum:
+            self.site.counters.dropped += 1
+            self._forget(delivery)
+            return
+        if dup:
+            head = bytes((head[0] | 0x08,)) + head[1:]
+        frame = b"".join((head, delivery.pid.to_bytes(2, "big"), tail))
+        if self.shut:
+            self.write(frame)  # bounded by the window
+        else:
+            self._append(frame)
+
+    def _wait(self, delivery: Delivery) -> None:
+        """Queues it, within limits."""
+        limits = self.site.limits
+        queue = self._queue
+        if queue is None:
+            queue = self._queue = deque()
+        size = delivery.message.size
+        if len(queue) >= limits.queue_messages or self.queued_bytes + size > limits.queue_bytes:
+            self.site.counters.dropped += 1
+            if limits.full is Full.DISCONNECT and self.peer is not None:
+                self.peer.close(Reason.QUOTA_EXCEEDED, "the queue of this session is full")
+                return
+            if limits.full is not Full.DROP_OLDEST or not queue:
+                return
+            while queue and (len(queue) >= limits.queue_messages or self.queued_bytes + size > limits.queue_bytes):
+                self._unstore(self._take(queue))
+        queue.append(delivery)
+        self.queued_bytes += size
+        if self.row and not delivery.row:
+            self.site.store.enqueue(self.row, delivery)
+
+    def _take(self, queue: deque[Delivery]) -> Delivery:
+        delivery = queue.popleft()
+        self.queued_bytes -= delivery.message.size
+        return delivery
+
+    def pump(self) -> None:
+        """Sends what waits, as far as the window goes. Each is decided again: it is sent now, not then."""
+        again = self._again
+        while again and self.window > 0 and not self.shut:
+            self._resend(again.popleft())
+        queue = self._queue
+        if not queue or again:
+            return
+        while queue and self.window > 0 and not self.shut:
+            delivery = self._take(queue)
+            if self._stale(delivery) or not self.decider.permits(self, delivery):
+                self._unstore(delivery)
+            else:
+                self._transmit(delivery)
+
+    def _stale(self, delivery: Delivery) -> bool:
+        expires = delivery.message.expires
+        if expires is None or expires > self.site.now:
+            return False
+        self.site.counters.expired += 1
+        return True
+
+    def _unstore(self, delivery: Delivery) -> None:
+        if delivery.row:
+            self.site.store.done(delivery)
+
+    def _forget(self, delivery: Delivery) -> None:
+        """Off its way without an acknowledgement."""
+        if self._inflight and self._inflight.pop(delivery.pid, None):
+            self.window += 1
+            self._unstore(delivery)
+
+    # -- acknowledgements --------------------------------------------------------------------------------------
+
+    def acknowledged(self, pid: int) -> None:
+        """PUBACK. Unknown identifiers are ignored: they may belong to a time before a crash."""
+        inflight = self._inflight
+        if inflight is None:
+            return
+        delivery = inflight.get(pid)
+        if delivery is None or delivery.qos != 1:
+            return
+        del inflight[pid]
+        self.window += 1
+        if delivery.row:
+            self.site.store.done(delivery)
+        if self._queue or self._again:
+            self.pump()
+
+    def received(self, pid: int, reason: int) -> None:
+        """PUBREC."""
+        delivery = self._inflight.get(pid) if self._inflight else None
+        if delivery is None or delivery.qos != 2:
+            missing = b"\x62\x03" + pid.to_bytes(2, "big") + bytes((Reason.PACKET_IDENTIFIER_NOT_FOUND,))
+            self.send(missing if self.version == V5 else PUBREL + pid.to_bytes(2, "big"))
+            return
+        if reason >= 0x80:  # [MQTT-4.3.3-4] it will not have it: the exchange ends here
+            self._forget(delivery)
+            self.pump()
+            return
+        if delivery.state is State.SENT:
+            delivery.state = State.RELEASED
+            if delivery.row:
+                self.site.store.update(delivery)
+        if delivery.row:
+            # a crash after PUBREL must not lead to a PUBLISH under an identifier the client has let go of
+            self.site.store.after(self._release, delivery, self.peer)
+        else:
+            self.send(PUBREL + pid.to_bytes(2, "big"))
+
+    def _release(self, delivery: Delivery, peer: Peer | None) -> None:
+        if peer is not None and self.peer is peer:
+            self.send(PUBREL + delivery.pid.to_bytes(2, "big"))
+
+    def completed(self, pid: int) -> None:
+        """PUBCOMP."""
+        delivery = self._inflight.get(pid) if self._inflight else None
+        if delivery is None or delivery.state is not State.RELEASED:
+            return
+        self._forget(delivery)
+        self.pump()
+
+    # -- from the store, and the end ---------------------------------------------------------------------------
+
+    def restore(self, deliveries: list[Delivery]) -> None:
+        """What the store kept, in its order."""
+        for delivery in deliveries:
+            if delivery.pid and delivery.state is not State.QUEUED:
+                if self._inflight is None:
+                    self._inflight = {}
+                self._inflight[delivery.pid] = delivery
+                self.pid = max(self.pid, delivery.pid)
+            else:
+                delivery.state = State.QUEUED
+                if self._queue is None:
+                    self._queue = deque()
+                self._queue.append(delivery)
+                self.queued_bytes += delivery.message.size
+
+    def shared_out(self, filter: str | None = None) -> list[Delivery]:
+        """Takes back what came through a shared subscription and may still go to another member.
+
+        A QoS 2 message that has been sent to this client must not be sent to any other [MQTT-4.8.2-5].
+        With `filter`, only what came through that group; else all of them.
+        """
+        taken = []
+        if self._queue:
+            keep: deque[Delivery] = deque()
+            for delivery in self._queue:
+                if _through(delivery, filter):
+                    taken.append(delivery)
+                    self.queued_bytes -= delivery.message.size
+                else:
+                    keep.append(delivery)
+            self._queue = keep
+        if self._inflight:
+            back = [d for d in self._inflight.values() if d.qos == 1 and _through(d, filter)]
+            for delivery in back:
+                del self._inflight[delivery.pid]
+                self.window += 1
+            taken = back + taken
+        for delivery in taken:
+            self._unstore(delivery)
+        return taken
+
+    def clear(self) -> None:
+        """The session ends: nothing is owed any more."""
+        if self.row:
+            store = self.site.store
+            for delivery in (*(self._inflight or {}).values(), *(self._queue or ())):
+                if delivery.row:
+                    store.done(delivery)
+            for pid in self.incoming or ():
+                store.release(self.row, pid)
+            store.drop_session(self.row)
+            self.row = 0
+        self._inflight = self._queue = self._again = self.incoming = None
+        self.queued_bytes = 0
+
+
+def _through(delivery: Delivery, filter: str | None) -> bool:
+    group = delivery.group
+    return group is not None and (filter is None or f"$share/{group[0]}/{group[1]}" == filter)
+
+
+def _nowhere(data: bytes) -> None:
+    """Where a session without a connection writes."""

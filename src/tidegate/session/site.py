@@ -1,0 +1,152 @@
+"""What all sessions of a node share: the time of this turn, ids, limits, the store, and who has something to send.
+
+The loop's work comes in turns: everything that one poll brought in. The shell opens a turn before the first
+callback (`open` reads both clocks once) and closes it after the last (`flush` writes each socket once).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from tidegate.session.message import Origin
+from tidegate.session.store import Store
+from tidegate.session.timers import Timers
+
+if TYPE_CHECKING:
+    from tidegate.session.session import Session
+
+
+class Full(Enum):
+    """What happens when a session's queue is full."""
+
+    DROP_NEWEST = "drop-newest"
+    DROP_OLDEST = "drop-oldest"
+    DISCONNECT = "disconnect"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds that hold for every session of a node."""
+
+    inflight: int = 1000  # QoS 1 and 2 messages on their way to a client that does not say how many it takes
+    receive_maximum: int = 1000  # the same towards us
+    queue_messages: int = 10_000
+    queue_bytes: int = 16 * 2**20
+    full: Full = Full.DROP_NEWEST
+    topic_aliases: int = 64
+    max_keep_alive: int | None = None
+    session_expiry: int | None = None  # the longest we keep a session; None: as long as it asks
+    retained: int = 1_000_000
+    subscriptions: int = 10_000  # per session
+    max_qos: int = 2
+    retain: bool = True
+    wildcards: bool = True
+    shared: bool = True
+    disconnect_denied_311: bool = False  # a denied publish of a 3.1.1 client closes its connection
+    explain: bool = False  # reason strings name the rule
+
+
+class Counters:
+    """Statistics of a node; plain numbers, because they are on the hot path."""
+
+    __slots__ = (
+        "bytes_received",
+        "bytes_sent",
+        "connections",
+        "denied",
+        "dropped",
+        "expired",
+        "frames_sent",
+        "publishes_received",
+        "refused",
+    )
+
+    def __init__(self) -> None:
+        self.publishes_received = 0
+        self.frames_sent = 0
+        self.bytes_received = 0
+        self.bytes_sent = 0
+        self.dropped = 0  # by full queues and slow consumers
+        self.expired = 0
+        self.denied = 0
+        self.refused = 0  # connections
+        self.connections = 0  # ever accepted
+
+
+class Site:
+    """Shared by all sessions of a node."""
+
+    __slots__ = (
+        "counters",
+        "dirty",
+        "limits",
+        "now",
+        "number",
+        "on_open",
+        "opened",
+        "origin",
+        "random_id",
+        "receives",
+        "store",
+        "timers",
+        "unfinished",
+        "wall",
+    )
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        origin: Origin,
+        limits: Limits,
+        on_open: Callable[[], None],
+        random_id: Callable[[], str],
+    ) -> None:
+        self.store = store
+        self.origin = origin
+        self.limits = limits
+        self.on_open = on_open  # the shell: sets `now` and `wall`, sees to it that `close` is called after this turn
+        self.random_id = random_id
+        self.timers = Timers()
+        self.counters = Counters()
+        self.dirty: list[Session] = []
+        self.unfinished: deque[Callable[[], bool]] = deque()  # long work in pieces; True: call again next turn
+        self.opened = False
+        self.receives = 0
+        self.now = 0.0
+        self.wall = 0.0
+        self.number = 0  # of the last message
+
+    def open(self) -> None:
+        """Begins a turn, unless one is open."""
+        if not self.opened:
+            self.opened = True
+            self.on_open()
+
+    def flush(self) -> None:
+        """Writes what sessions have to send, each socket once."""
+        dirty = self.dirty
+        counters = self.counters
+        self.receives = 0
+        while dirty:
+            later: list[Session] = []
+            self.dirty = later
+            for session in dirty:
+                out = session.out
+                waiting = len(out)
+                if not waiting or session.shut:
+                    continue  # it was shut since it was marked
+                counters.frames_sent += waiting
+                data = out[0] if waiting == 1 else b"".join(out)
+                out.clear()
+                session.write(data)
+            dirty = later  # a write may close a connection, which may fire a will
+
+    def close(self) -> None:
+        """Ends the turn."""
+        self.opened = False
+        self.flush()

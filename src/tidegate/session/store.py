@@ -1,0 +1,107 @@
+"""What a session needs of a store. The real one is in `store/`; `Volatile` keeps nothing.
+
+All calls are made on the loop and only note what is to be written. `after` runs a callback once everything noted
+so far is safe; callbacks run in the order they were given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tidegate.session.message import Delivery, Message
+from tidegate.wire import Subscription, Will
+
+
+@dataclass(slots=True, kw_only=True)
+class StoredSession:
+    """A persistent session as it stands in the store."""
+
+    row: int  # 0: not stored yet; the store assigns it in `save_session`
+    principal: str
+    client: str
+    version: int
+    expiry: int  # seconds; 0xFFFFFFFF = never
+    ended: float | None = None  # wall clock of the disconnection; None while connected
+    will: Will | None = None
+    will_due: float | None = None  # wall clock at which it fires; None: when the connection breaks
+    context: bytes = b""
+    subscriptions: dict[str, tuple[Subscription, int | None]] = field(default_factory=dict)  # with identifier
+    deliveries: list[Delivery] = field(default_factory=list)  # in order; filled by load only
+    incoming: dict[int, Message | None] = field(default_factory=dict)  # QoS 2 packet ids; None once handed on
+
+
+class Store(Protocol):
+    """The writing side. `session` is always the row that `save_session` assigned."""
+
+    @property
+    def refusing(self) -> bool:
+        """True while nothing can be made safe (disk full): durable publishes are refused."""
+        ...
+
+    @property
+    def backlog(self) -> int:
+        """How many bytes wait for a commit."""
+        ...
+
+    def save_session(self, session: StoredSession) -> None: ...
+    def drop_session(self, session: int) -> None: ...
+    def subscribe(self, session: int, subscription: Subscription, identifier: int | None) -> None: ...
+    def unsubscribe(self, session: int, filter: str) -> None: ...
+    def enqueue(self, session: int, delivery: Delivery) -> None: ...
+    def update(self, delivery: Delivery) -> None: ...
+    def done(self, delivery: Delivery) -> None: ...
+    def receive(self, session: int, pid: int, message: Message) -> None: ...
+    def handed_on(self, session: int, pid: int) -> None: ...
+    def release(self, session: int, pid: int) -> None: ...
+    def retain(self, topic: str, message: Message | None) -> None: ...
+    def after(self, callback: Callable[..., None], *args: Any) -> None: ...
+
+
+class Volatile:
+    """Keeps nothing; everything is as safe as it will ever be at once."""
+
+    refusing = False
+    backlog = 0
+
+    def __init__(self) -> None:
+        self._rows = 0
+
+    def save_session(self, session: StoredSession) -> None:
+        if not session.row:
+            self._rows += 1
+            session.row = self._rows
+
+    def drop_session(self, session: int) -> None:
+        pass
+
+    def subscribe(self, session: int, subscription: Subscription, identifier: int | None) -> None:
+        pass
+
+    def unsubscribe(self, session: int, filter: str) -> None:
+        pass
+
+    def enqueue(self, session: int, delivery: Delivery) -> None:
+        pass
+
+    def update(self, delivery: Delivery) -> None:
+        pass
+
+    def done(self, delivery: Delivery) -> None:
+        pass
+
+    def receive(self, session: int, pid: int, message: Message) -> None:
+        pass
+
+    def handed_on(self, session: int, pid: int) -> None:
+        pass
+
+    def release(self, session: int, pid: int) -> None:
+        pass
+
+    def retain(self, topic: str, message: Message | None) -> None:
+        pass
+
+    def after(self, callback: Callable[..., None], *args: Any) -> None:
+        callback(*args)

@@ -1,0 +1,350 @@
+"""What waits for a commit, and what never has to be written.
+
+A `Batch` is a set of changes to the tables, not a list of operations: per row it knows only the last word. What
+is undone before the batch is handed to the writer leaves no trace in it (annihilation); for a subscriber that
+is online that is the rule: the delivery is noted, sent, acknowledged and struck out, and the disk never hears
+of it.
+
+`Notes` is the loop's side of the store: it assigns keys, counts the references to each body, and keeps what it
+takes to let go of them. It has no threads, files or clock; `SqliteStore` adds these.
+
+Invariants
+- Every op leaves the batch so that the tables with the batch applied equal the state the caller knows.
+- What a batch holds does not change any more after it was handed over: the fields of deliveries that change (packet
+  id, state) and the body's key are copied when they are noted. The writer reads only those and what never changes.
+- `message.rows` is the number of deliveries, incoming and retained entries, stored or noted, that refer to the
+  body; when it falls to 0 the body goes and `message.row` is 0 again. Keys are never used twice in one boot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeAlias
+
+from tidegate.session.message import Delivery, Message, State
+from tidegate.session.store import StoredSession
+from tidegate.store.rows import SessionRow, SubscriptionRow, session_row, subscription_row
+from tidegate.wire import Subscription
+
+SHIFT: Final = 32  # a delivery's key in memory: its number, and in the low bits its session
+SESSION: Final = (1 << SHIFT) - 1
+PID: Final = 16  # an incoming entry's key: the session, and in the low bits the packet id
+SLICE: Final = 1000  # deliveries of a dropped session struck out in one go: well below a millisecond
+
+Callback: TypeAlias = tuple[Callable[..., None], tuple[Any, ...]]
+Noted: TypeAlias = tuple[int, Delivery, int, State]  # the body's key, the delivery, its packet id and state
+
+
+class Batch:
+    """The changes of one transaction. Deletions are applied first, then the rest replaces what is there."""
+
+    __slots__ = (
+        "bodies",
+        "callbacks",
+        "changed",
+        "cleared",
+        "created",
+        "deliveries",
+        "dropped",
+        "gone",
+        "handed",
+        "incoming",
+        "released",
+        "retained",
+        "sessions",
+        "size",
+        "subscriptions",
+        "unreferenced",
+        "unsubscribed",
+    )
+
+    def __init__(self) -> None:
+        self.sessions: dict[int, SessionRow] = {}
+        self.created: set[int] = set()  # sessions that no earlier batch knows
+        self.dropped: set[int] = set()
+        self.subscriptions: dict[int, dict[str, SubscriptionRow]] = {}
+        self.unsubscribed: set[tuple[int, str]] = set()
+        self.bodies: dict[int, Message] = {}
+        self.unreferenced: list[int] = []  # bodies of earlier batches that go
+        self.deliveries: dict[int, Noted] = {}  # new in this batch
+        self.changed: dict[int, Noted] = {}  # of earlier batches
+        self.gone: list[int] = []  # of earlier batches
+        self.incoming: dict[int, int] = {}  # new in this batch: key to body
+        self.handed: set[int] = set()  # whose body goes and whose packet id stays
+        self.released: set[int] = set()  # of earlier batches
+        self.retained: dict[str, int] = {}  # topic to body
+        self.cleared: set[str] = set()  # topics that an earlier batch has an entry for
+        self.size = 0  # bytes of payload in `bodies`
+        self.callbacks: list[Callback] = []
+
+    @property
+    def void(self) -> bool:
+        """Nothing to write: everything noted was undone."""
+        # Bodies are left out: each has a delivery, an incoming or a retained entry beside it.
+        return not (
+            self.deliveries
+            or self.gone
+            or self.changed
+            or self.unreferenced
+            or self.incoming
+            or self.handed
+            or self.released
+            or self.retained
+            or self.cleared
+            or self.sessions
+            or self.dropped
+            or self.subscriptions
+            or self.unsubscribed
+        )
+
+
+class Notes:
+    """The ops of `session.store.Store`. Called on the loop only; each costs a few dictionary accesses."""
+
+    def __init__(self) -> None:
+        self._batch = Batch()
+        self._woken = False  # something was noted in the current batch, and the writer knows
+        self._last_session = 0
+        self._last_body = 0
+        self._last_delivery = 0
+        self._held: dict[int, set[Delivery]] = {}  # what each session is owed: dropping it lets go of the bodies
+        self._incoming: dict[int, dict[int, Message | None]] = {}
+        self._retained: dict[str, Message] = {}
+        self._sweeping: list[Delivery] = []  # owed to sessions that are gone
+
+    def _wake(self) -> None:
+        """Something was noted in a batch that was untouched."""
+        raise NotImplementedError
+
+    def _later(self, function: Callable[[], None]) -> None:
+        """Run it on the loop, in another turn."""
+        raise NotImplementedError
+
+    # sessions
+
+    def save_session(self, session: StoredSession) -> None:
+        batch = self._batch
+        fresh = session.row not in self._held  # also one that was dropped: keys are never used twice
+        if fresh:
+            self._last_session += 1
+            session.row = self._last_session
+            batch.created.add(session.row)
+            self._held[session.row] = set()
+        batch.sessions[session.row] = session_row(session)
+        if not self._woken:
+            self._wake()
+        if fresh:
+            for subscription, identifier in session.subscriptions.values():
+                self.subscribe(session.row, subscription, identifier)
+
+    def drop_session(self, session: int) -> None:
+        """With its subscriptions, incoming entries and deliveries.
+
+        A long queue is struck out in slices. The session is gone with this batch all the same: a delivery
+        without a session is struck out when the store is opened, should a crash come in between.
+        """
+        held = self._held.pop(session, None)
+        if held is None:
+            return
+        batch = self._batch
+        batch.sessions.pop(session, None)
+        batch.subscriptions.pop(session, None)
+        if session in batch.created:
+            batch.created.discard(session)
+        else:
+            batch.dropped.add(session)
+        for pid in tuple(self._incoming.get(session, ())):
+            self.release(session, pid)
+        self._incoming.pop(session, None)
+        if len(held) <= SLICE and not self._sweeping:
+            for delivery in held:
+                self._strike(delivery, delivery.row)
+        else:
+            if not self._sweeping:
+                self._later(self._sweep)
+            self._sweeping.extend(held)
+        if not self._woken:
+            self._wake()
+
+    def _sweep(self) -> None:
+        for delivery in self._sweeping[-SLICE:]:
+            row = delivery.row
+            if row and row & SESSION not in self._held:  # else it is done, or was moved to another session
+                self._strike(delivery, row)
+        del self._sweeping[-SLICE:]
+        if not self._woken:
+            self._wake()
+        if self._sweeping:
+            self._later(self._sweep)
+
+    def subscribe(self, session: int, subscription: Subscription, identifier: int | None) -> None:
+        row = subscription_row(session, subscription, identifier)
+        self._batch.subscriptions.setdefault(session, {})[subscription.filter] = row
+        if not self._woken:
+            self._wake()
+
+    def unsubscribe(self, session: int, filter: str) -> None:
+        batch = self._batch
+        noted = batch.subscriptions.get(session)
+        if noted is not None:
+            noted.pop(filter, None)
+            if not noted:
+                del batch.subscriptions[session]
+        if session not in batch.created:  # else no earlier batch can know it
+            batch.unsubscribed.add((session, filter))
+        if not self._woken:
+            self._wake()
+
+    # deliveries
+
+    def enqueue(self, session: int, delivery: Delivery) -> None:
+        # hot: two dictionary entries, a set entry and a tuple
+        batch = self._batch
+        held = self._held[session]
+        message = delivery.message
+        message.rows += 1
+        if delivery.row:
+            self.done(delivery)  # moved here from another session
+        body = message.row
+        if not body:
+            self._last_body = body = message.row = self._last_body + 1
+            batch.bodies[body] = message
+            batch.size += len(message.payload)
+        self._last_delivery = number = self._last_delivery + 1
+        delivery.row = row = number << SHIFT | session
+        held.add(delivery)
+        batch.deliveries[row] = (body, delivery, delivery.pid, delivery.state)
+        if not self._woken:
+            self._wake()
+
+    def update(self, delivery: Delivery) -> None:
+        row = delivery.row
+        if not row:
+            return  # not stored
+        batch = self._batch
+        noted = batch.deliveries if row in batch.deliveries else batch.changed
+        noted[row] = (delivery.message.row, delivery, delivery.pid, delivery.state)
+        if not self._woken:
+            self._wake()
+
+    def done(self, delivery: Delivery) -> None:
+        row = delivery.row
+        if not row:
+            return  # not stored, or struck out with its session
+        held = self._held.get(row & SESSION)
+        if held is not None:
+            held.discard(delivery)
+        self._strike(delivery, row)
+        if not self._woken:
+            self._wake()
+
+    def _strike(self, delivery: Delivery, row: int) -> None:
+        # hot: usually one deletion from each of two dictionaries, and nothing is left of the message
+        batch = self._batch
+        delivery.row = 0
+        if batch.deliveries.pop(row, None) is None:
+            batch.gone.append(row >> SHIFT)
+            batch.changed.pop(row, None)
+        message = delivery.message
+        message.rows -= 1
+        if not message.rows:
+            self._forget(message)
+
+    def _forget(self, message: Message) -> None:
+        """The last reference to the body is gone."""
+        batch = self._batch
+        if batch.bodies.pop(message.row, None) is None:
+            batch.unreferenced.append(message.row)
+        else:
+            batch.size -= len(message.payload)
+        message.row = 0
+
+    def _refer(self, message: Message) -> int:
+        """One more reference to the body, which is noted with the first one; its key."""
+        if not message.row:
+            self._last_body += 1
+            message.row = self._last_body
+            self._batch.bodies[message.row] = message
+            self._batch.size += len(message.payload)
+        message.rows += 1
+        return message.row
+
+    def _release(self, message: Message) -> None:
+        message.rows -= 1
+        if not message.rows:
+            self._forget(message)
+
+    # incoming QoS 2
+
+    def receive(self, session: int, pid: int, message: Message) -> None:
+        batch = self._batch
+        key = session << PID | pid
+        entries = self._incoming.setdefault(session, {})
+        body = self._refer(message)  # before the old one goes: it may be the same
+        if pid in entries:
+            self._end(session, pid)
+        entries[pid] = message
+        batch.incoming[key] = body
+        if not self._woken:
+            self._wake()
+
+    def handed_on(self, session: int, pid: int) -> None:
+        message = self._incoming[session][pid]
+        if message is None:
+            return
+        batch = self._batch
+        key = session << PID | pid
+        self._incoming[session][pid] = None
+        if key in batch.incoming:
+            batch.incoming[key] = 0  # the entry is still news, its body no longer
+        else:
+            batch.handed.add(key)
+        self._release(message)
+        if not self._woken:
+            self._wake()
+
+    def release(self, session: int, pid: int) -> None:
+        entries = self._incoming.get(session)
+        if entries is not None and pid in entries:
+            self._end(session, pid)
+            if not self._woken:
+                self._wake()
+
+    def _end(self, session: int, pid: int) -> None:
+        batch = self._batch
+        key = session << PID | pid
+        if batch.incoming.pop(key, None) is None:
+            batch.handed.discard(key)
+            batch.released.add(key)
+        message = self._incoming[session].pop(pid)
+        if message is not None:
+            self._release(message)
+
+    # retained messages
+
+    def retain(self, topic: str, message: Message | None) -> None:
+        """`topic` is the message's own topic; None clears it."""
+        batch = self._batch
+        body = 0 if message is None else self._refer(message)  # before the old one goes: it may be the same
+        old = self._retained.pop(topic, None)
+        if old is not None:
+            if batch.retained.pop(topic, None) is None:
+                batch.cleared.add(topic)
+            self._release(old)
+        elif message is None:
+            return
+        if message is not None:
+            self._retained[topic] = message
+            batch.retained[topic] = body
+        if not self._woken:
+            self._wake()
+
+    # what was found when the store was opened
+
+    def _adopt(self, sessions: Iterable[StoredSession], retained: Iterable[Message]) -> None:
+        for session in sessions:
+            self._held[session.row] = set(session.deliveries)
+            if session.incoming:
+                self._incoming[session.row] = dict(session.incoming)
+        for message in retained:
+            self._retained[message.topic] = message

@@ -1,0 +1,139 @@
+"""Everything in the tables, as values.
+
+Read within the transaction that opens the store, and cleaned in it: what has expired, deliveries of sessions that
+were dropped just before a crash, and bodies that nothing refers to any more.
+
+What has expired: [MQTT-3.3.2-5] lets a message go whose delivery has not begun. A delivery that was sent, or
+released, is kept with its body: the client may hold its packet id, and to give that id to another QoS 2 message
+would make the client take the other one for a duplicate. An incoming QoS 2 message that has expired keeps its
+packet id, without the body, for the same reason.
+
+A reference to a body that is not there is damage: StoreError, never a shorter queue.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.errors import StoreError
+from tidegate.session.message import Message, State
+from tidegate.session.store import StoredSession
+from tidegate.store.batch import PID, SHIFT
+from tidegate.store.rows import Messages, read_delivery, read_session, read_subscription
+from tidegate.store.write import delete
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What was found, and the highest keys in use."""
+
+    sessions: list[StoredSession]
+    retained: list[Message]
+    last_session: int
+    last_body: int
+    last_delivery: int
+
+
+class _Reading:
+    """Collects what is found, and what has to go."""
+
+    def __init__(self, connection: sqlite3.Connection, *, now_wall: float, now_mono: float) -> None:
+        self.connection = connection
+        self.now = now_mono
+        self.sessions = {
+            row[0]: read_session(row) for row in connection.execute("SELECT * FROM session ORDER BY id")
+        }
+        messages = Messages(now_wall=now_wall, now_mono=now_mono)
+        self.bodies = {
+            row[0]: messages.read(row) for row in connection.execute("SELECT * FROM message ORDER BY id")
+        }
+        self.last_delivery = 0
+
+    def expired(self, message: Message) -> bool:
+        return message.expires is not None and message.expires <= self.now
+
+    def body(self, key: int, table: str, row: Any) -> Message:
+        message = self.bodies.get(key)
+        if message is None:
+            raise StoreError(f"table {table}, row {row!r} refers to message {key}, which is not there")
+        return message
+
+    def subscriptions(self) -> None:
+        orphans = set()
+        for row in self.connection.execute("SELECT * FROM subscription"):
+            session = self.sessions.get(row[0])
+            if session is None:
+                orphans.add(row[0])
+                continue
+            session.subscriptions[row[1]] = read_subscription(row)
+        delete(self.connection, "subscription", "session", orphans)
+
+    def deliveries(self) -> None:
+        gone = []
+        for row in self.connection.execute("SELECT * FROM delivery ORDER BY id"):
+            key = row[0]
+            self.last_delivery = key
+            session = self.sessions.get(row[1])
+            if session is None:
+                gone.append(key)
+                continue
+            message = self.body(row[2], "delivery", key)
+            delivery = read_delivery(row, message)
+            if delivery.state is State.QUEUED and self.expired(message):
+                gone.append(key)
+                continue
+            delivery.row = key << SHIFT | session.row
+            message.rows += 1
+            session.deliveries.append(delivery)
+        delete(self.connection, "delivery", "id", gone)
+
+    def incoming(self) -> None:
+        orphans = []
+        emptied = []
+        for key, body in self.connection.execute("SELECT id, message FROM incoming ORDER BY id"):
+            session = self.sessions.get(key >> PID)
+            if session is None:
+                orphans.append(key)
+                continue
+            message = None if body is None else self.body(body, "incoming", key)
+            if message is not None and self.expired(message):
+                emptied.append(key)
+                message = None
+            if message is not None:
+                message.rows += 1
+            session.incoming[key & (1 << PID) - 1] = message
+        delete(self.connection, "incoming", "id", orphans)
+        for key in emptied:
+            self.connection.execute("UPDATE incoming SET message = NULL WHERE id = ?", (key,))
+
+    def retained(self) -> list[Message]:
+        kept = []
+        gone = []
+        for topic, body in self.connection.execute("SELECT topic, message FROM retained ORDER BY topic"):
+            message = self.body(body, "retained", topic)
+            if self.expired(message):
+                gone.append(topic)
+                continue
+            message.rows += 1
+            kept.append(message)
+        delete(self.connection, "retained", "topic", gone)
+        return kept
+
+
+def load(connection: sqlite3.Connection, *, now_wall: float, now_mono: float) -> Loaded:
+    """Read and clean the tables; the caller commits."""
+    reading = _Reading(connection, now_wall=now_wall, now_mono=now_mono)
+    reading.subscriptions()
+    reading.deliveries()
+    reading.incoming()
+    retained = reading.retained()
+    delete(connection, "message", "id", [key for key, message in reading.bodies.items() if not message.rows])
+    return Loaded(
+        sessions=list(reading.sessions.values()),
+        retained=retained,
+        last_session=max(reading.sessions, default=0),
+        last_body=max(reading.bodies, default=0),
+        last_delivery=reading.last_delivery,
+    )

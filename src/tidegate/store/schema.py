@@ -1,0 +1,130 @@
+"""The tables, their version, and the way from one version to the next.
+
+The file says what it is twice: `application_id` that it is Tidegate's, `user_version` which version of the
+tables it holds. The current version is read and the previous one is brought up to it, in one transaction, so
+that a crash leaves either the old tables or the new ones. Anything else is refused and left as it is.
+
+Keys are integers that the store assigns in memory, in the order things happened. Rows are therefore appended,
+and what is written together lies together. There is no index but the keys: an index by session would make one
+commit touch a page for every session.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from tidegate.errors import StoreError
+
+APPLICATION: Final = 0x54476174  # "TGat"
+VERSION: Final = 1
+
+TABLES: Final = (
+    "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID",
+    """CREATE TABLE session (
+        id INTEGER PRIMARY KEY,
+        principal TEXT NOT NULL,
+        client TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        expiry INTEGER NOT NULL,
+        ended REAL,
+        will_topic TEXT,
+        will_payload BLOB,
+        will_qos INTEGER,
+        will_retain INTEGER,
+        will_properties BLOB,
+        will_due REAL,
+        context BLOB NOT NULL
+    ) STRICT""",
+    """CREATE TABLE subscription (
+        session INTEGER NOT NULL,
+        filter TEXT NOT NULL,
+        qos INTEGER NOT NULL,
+        no_local INTEGER NOT NULL,
+        retain_as_published INTEGER NOT NULL,
+        retain_handling INTEGER NOT NULL,
+        identifier INTEGER,
+        PRIMARY KEY (session, filter)
+    ) STRICT, WITHOUT ROWID""",
+    """CREATE TABLE message (
+        id INTEGER PRIMARY KEY,
+        topic TEXT NOT NULL,
+        payload BLOB NOT NULL,
+        qos INTEGER NOT NULL,
+        retain INTEGER NOT NULL,
+        published REAL NOT NULL,
+        node TEXT NOT NULL,
+        boot INTEGER NOT NULL,
+        number INTEGER NOT NULL,
+        output INTEGER NOT NULL,
+        context BLOB NOT NULL,
+        link TEXT NOT NULL,
+        properties BLOB NOT NULL,
+        expires REAL -- wall clock: the monotonic one does not outlive the boot
+    ) STRICT""",
+    """CREATE TABLE delivery (
+        id INTEGER PRIMARY KEY, -- ascending in the order of the queue
+        session INTEGER NOT NULL,
+        message INTEGER NOT NULL,
+        qos INTEGER NOT NULL,
+        retain INTEGER NOT NULL,
+        pid INTEGER NOT NULL,
+        state INTEGER NOT NULL,
+        ids TEXT, -- subscription identifiers, separated by commas
+        share TEXT -- name/filter of the shared subscription; a share name holds no slash
+    ) STRICT""",
+    """CREATE TABLE incoming (
+        id INTEGER PRIMARY KEY, -- session * 65536 + packet id
+        message INTEGER -- NULL once handed on
+    ) STRICT""",
+    """CREATE TABLE retained (
+        topic TEXT PRIMARY KEY,
+        message INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID""",
+)
+
+MIGRATIONS: Final[Mapping[int, Sequence[str]]] = {}  # version n: the statements that lead to n + 1
+
+
+def check(connection: sqlite3.Connection, path: Path, *, version: int = VERSION) -> int:
+    """The version of the tables in the file, 0 for a file without any; StoreError if they are not for us."""
+    application = int(connection.execute("PRAGMA application_id").fetchone()[0])
+    found = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    tables = int(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+    if application == 0 and found == 0 and tables == 0:
+        return 0
+    if application != APPLICATION:
+        raise StoreError(
+            f"{path} is an SQLite database, but not one of Tidegate's. Remedy: name another data folder, or "
+            "move that file away."
+        )
+    if found > version:
+        raise StoreError(
+            f"{path} was written by a newer Tidegate (store version {found}, this one reads {version}). "
+            "Remedy: run the newer Tidegate, or restore the copy made before the upgrade."
+        )
+    if found < max(1, version - 1):
+        raise StoreError(
+            f"{path} was written by a much older Tidegate (store version {found}, this one reads {version} "
+            f"and {version - 1}). Remedy: open it once with each release in between."
+        )
+    return found
+
+
+def prepare(
+    connection: sqlite3.Connection,
+    found: int,
+    *,
+    version: int = VERSION,
+    migrations: Mapping[int, Sequence[str]] = MIGRATIONS,
+) -> None:
+    """Create the tables, or bring those of version `found` up to `version`; within the caller's transaction."""
+    if found == version:
+        return
+    statements = TABLES if found == 0 else [s for n in range(found, version) for s in migrations[n]]
+    for statement in statements:
+        connection.execute(statement)
+    connection.execute(f"PRAGMA application_id = {APPLICATION}")
+    connection.execute(f"PRAGMA user_version = {version}")

@@ -1,0 +1,111 @@
+"""One batch, one transaction.
+
+Every row handed to sqlite3 on its own lets go of the GIL and then waits to get it back from a busy loop, up to
+5 ms each time. So many rows go into one statement: "VALUES (...), (...)" in fixed sizes, so that the statements
+stay prepared, and deletions by a list of keys in JSON.
+
+Every statement may be repeated: it replaces or deletes by key. A commit that was reported as failed, but is on
+the disk all the same, is harmless when the same batch is written again.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import cache
+from itertools import islice
+from typing import Any, Final
+
+from tidegate.store.batch import PID, SESSION, SHIFT, Batch
+from tidegate.store.rows import delivery_row, message_row
+
+SIZES: Final = (256, 64, 16, 4, 1)  # 256 rows of 14 columns are far below SQLite's limit of 32766 variables
+STATEMENTS: Final = 128  # how many statements stay prepared; there are fewer
+
+
+def write(connection: sqlite3.Connection, batch: Batch, offset: float) -> None:
+    """Make `batch` safe, or leave everything as it was and raise."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        change(connection, batch, offset)
+        connection.execute("COMMIT")
+    except BaseException:
+        undo(connection)
+        raise
+
+
+def undo(connection: sqlite3.Connection) -> None:
+    if connection.in_transaction:  # SQLite ends it by itself after some errors
+        connection.execute("ROLLBACK")
+
+
+def change(connection: sqlite3.Connection, batch: Batch, offset: float) -> None:
+    """Deletions first: a session, a packet id or a topic may have gone and come again within the batch."""
+    delete(connection, "session", "id", batch.dropped)
+    delete(connection, "subscription", "session", batch.dropped)
+    for session, filter in batch.unsubscribed:
+        connection.execute("DELETE FROM subscription WHERE session = ? AND filter = ?", (session, filter))
+    delete(connection, "delivery", "id", batch.gone)
+    delete(connection, "message", "id", batch.unreferenced)
+    delete(connection, "incoming", "id", batch.released - batch.incoming.keys())
+    delete(connection, "retained", "topic", batch.cleared - batch.retained.keys())
+
+    replace(connection, "session", 13, list(batch.sessions.values()), tuple)
+    subscriptions = [row for rows in batch.subscriptions.values() for row in rows.values()]
+    replace(connection, "subscription", 7, subscriptions, tuple)
+    replace(
+        connection,
+        "message",
+        14,
+        batch.bodies.items(),
+        lambda item: message_row(item[0], item[1], offset),
+    )
+    for noted in (batch.deliveries, batch.changed):
+        replace(
+            connection,
+            "delivery",
+            9,
+            noted.items(),
+            lambda item: delivery_row(item[0] >> SHIFT, item[0] & SESSION, *item[1]),
+        )
+    incoming = [(key, body or None) for key, body in batch.incoming.items()]
+    incoming += [(key, None) for key in batch.handed]
+    replace(connection, "incoming", 2, incoming, tuple)
+    replace(connection, "retained", 2, batch.retained.items(), tuple)
+
+
+def replace(
+    connection: sqlite3.Connection,
+    table: str,
+    columns: int,
+    items: Collection[Any],
+    row: Callable[[Any], Sequence[Any]],
+) -> None:
+    left = len(items)
+    source = iter(items)
+    while left:
+        size = next(size for size in SIZES if size <= left)
+        values: list[Any] = []
+        for item in islice(source, size):
+            values += row(item)
+        connection.execute(_replace(table, columns, size), values)
+        left -= size
+
+
+def delete(
+    connection: sqlite3.Connection, table: str, column: str, keys: Collection[int] | Collection[str]
+) -> None:
+    if keys:
+        connection.execute(_delete(table, column), (json.dumps(list(keys), ensure_ascii=False),))
+
+
+@cache
+def _replace(table: str, columns: int, size: int) -> str:
+    row = f"({', '.join('?' * columns)})"
+    return f"REPLACE INTO {table} VALUES {', '.join([row] * size)}"  # noqa: S608 - our own names
+
+
+@cache
+def _delete(table: str, column: str) -> str:
+    return f"DELETE FROM {table} WHERE {column} IN (SELECT value FROM json_each(?))"  # noqa: S608 - our own names
