@@ -175,9 +175,7 @@ def ours(data: bytes, cuts: list[int]) -> tuple[bytes, bytes | None, tuple[bool,
 
 
 FIRST = st.sampled_from([0x82, 0x82, 0x82, 0x02, 0x00, 0x80, 0x89, 0x8A, 0x88, 0x08, 0x83, 0xC2, 0x8F])
-SOME_FRAME = st.builds(
-    frame, FIRST, st.binary(max_size=140), st.binary(min_size=4, max_size=4) | st.just(b"\0\0\0\0")
-)
+SOME_FRAME = st.builds(frame, FIRST, st.binary(max_size=140), st.binary(min_size=4, max_size=4) | st.just(b"\0\0\0\0"))
 CLOSE = st.builds(
     lambda code, reason: frame(0x88, struct.pack("!H", code) + reason),
     st.integers(990, 5010).filter(lambda code: code != 1014),  # registered later than wsproto
@@ -382,9 +380,7 @@ class Server:
 
     async def raw(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         name = "localhost" if self.client_tls else None
-        return await asyncio.open_connection(
-            "127.0.0.1", self.port, ssl=self.client_tls, server_hostname=name
-        )
+        return await asyncio.open_connection("127.0.0.1", self.port, ssl=self.client_tls, server_hostname=name)
 
 
 @asynccontextmanager
@@ -396,9 +392,7 @@ async def serving(
     loop.set_exception_handler(lambda _, context: failures.append(context))
     sock = free_socket()
     server = Server(sock.getsockname()[1], contexts)
-    listener = await loop.create_server(
-        lambda: server.make(linger), sock=sock, ssl=contexts[0] if contexts else None
-    )
+    listener = await loop.create_server(lambda: server.make(linger), sock=sock, ssl=contexts[0] if contexts else None)
     try:
         yield server
         async with asyncio.timeout(10):
@@ -559,9 +553,7 @@ def test_head_and_frames_in_small_pieces(run: Run) -> None:
         async with serving() as server:
             for size in (1, 2, 7, 50, len(data)):  # the last: frames together with the request
                 reader, writer = await server.raw()
-                writer.transport.get_extra_info("socket").setsockopt(
-                    socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
-                )
+                writer.transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 for start in range(0, len(data), size):
                     writer.write(data[start : start + size])
                     await asyncio.sleep(0)

@@ -556,6 +556,22 @@ def test_a_folder_of_everybody(path: Path) -> None:
         asyncio.run(Control(path, {}).start())
 
 
+def test_a_folder_that_somebody_else_made_in_a_public_place(
+    run: Run, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path.parent.mkdir()
+    path.parent.parent.chmod(0o1777)
+    run(open_and_close(path))
+    monkeypatch.setattr(os, "geteuid", lambda: path.parent.stat().st_uid + 1)
+    with pytest.raises(ConfigError, match="made by somebody else"):
+        asyncio.run(Control(path, {}).start())
+
+
+async def open_and_close(path: Path) -> None:
+    async with running(path):
+        pass
+
+
 def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot make the control socket"):

@@ -64,16 +64,12 @@ def case(
 ) -> None:
     frame = octets(text)
     label = f"{'5.0' if version == V5 else '3.1.1'} {name}"
-    added = Case(
-        name=label, version=version, frame=frame, packet=packet, canonical=canonical, cuts=frozenset()
-    )
+    added = Case(name=label, version=version, frame=frame, packet=packet, canonical=canonical, cuts=frozenset())
     if isinstance(packet, Publish):  # whatever is cut off a payload, it is still a payload
         size = len(added.body)
         cuts = tuple(range(size - len(packet.payload), size))
     CASES.append(
-        Case(
-            name=label, version=version, frame=frame, packet=packet, canonical=canonical, cuts=frozenset(cuts)
-        )
+        Case(name=label, version=version, frame=frame, packet=packet, canonical=canonical, cuts=frozenset(cuts))
     )
 
 
@@ -199,9 +195,7 @@ case(
         client_id="dev",
         clean_start=True,
         keep_alive=0,
-        properties=Properties(
-            session_expiry_interval=0xFFFFFFFF, topic_alias_maximum=0, user_properties=(("", ""),)
-        ),
+        properties=Properties(session_expiry_interval=0xFFFFFFFF, topic_alias_maximum=0, user_properties=(("", ""),)),
     ),
     canonical=False,
 )
@@ -336,12 +330,8 @@ case(
         ),
     ),
 )
-both_texts = (
-    "\ufeff\u0001\u001f\u007f\u009f\ufdd0\uffff\U0010ffff"  # [MQTT-1.5.4-3] and the SHOULD NOTs of 1.5.4
-)
-case(
-    "PUBLISH with odd characters", V311, f"30 <\"{both_texts}\" 'x'>", Publish(topic=both_texts, payload=b"x")
-)
+both_texts = "\ufeff\u0001\u001f\u007f\u009f\ufdd0\uffff\U0010ffff"  # [MQTT-1.5.4-3] and the SHOULD NOTs of 1.5.4
+case("PUBLISH with odd characters", V311, f"30 <\"{both_texts}\" 'x'>", Publish(topic=both_texts, payload=b"x"))
 case(
     "PUBLISH with odd characters",
     V5,
@@ -363,9 +353,7 @@ for ack, first, codes in ACKS:
     both(label, f"{first} <0001>", ack(packet_id=1))
     both(f"{label} with the last identifier", f"{first} <ffff>", ack(packet_id=65535))
     for code in codes:
-        case(
-            f"{label} {code:#x}", V5, f"{first} <0102 {code:02x}>", ack(packet_id=258, reason=code), cuts=(2,)
-        )
+        case(f"{label} {code:#x}", V5, f"{first} <0102 {code:02x}>", ack(packet_id=258, reason=code), cuts=(2,))
     case(
         f"{label} with everything",
         V5,
@@ -385,9 +373,7 @@ for ack, first, codes in ACKS:
         cuts=(2, 3),
     )
     case(f"{label} of three bytes", V5, f"{first} <0001 00>", ack(packet_id=1), canonical=False, cuts=(2,))
-    case(
-        f"{label} of four bytes", V5, f"{first} <0001 00 <>>", ack(packet_id=1), canonical=False, cuts=(2, 3)
-    )
+    case(f"{label} of four bytes", V5, f"{first} <0001 00 <>>", ack(packet_id=1), canonical=False, cuts=(2, 3))
 
 # 3.8 SUBSCRIBE
 
@@ -446,9 +432,7 @@ case(
     "SUBACK with everything",
     V5,
     '90 <0001 <1f "why" 26 "k" "v"> 02>',
-    Suback(
-        packet_id=1, reasons=(2,), properties=Properties(reason_string="why", user_properties=(("k", "v"),))
-    ),
+    Suback(packet_id=1, reasons=(2,), properties=Properties(reason_string="why", user_properties=(("k", "v"),))),
 )
 
 # 3.10 UNSUBSCRIBE, 3.11 UNSUBACK

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import re
 
-TOKEN = re.compile(
-    r"""\s+|(?P<hex>[0-9a-f]{2})|'(?P<raw>[^']*)'|"(?P<string>[^"]*)"|(?P<open><)|(?P<close>>)"""
-)
+TOKEN = re.compile(r"""\s+|(?P<hex>[0-9a-f]{2})|'(?P<raw>[^']*)'|"(?P<string>[^"]*)"|(?P<open><)|(?P<close>>)""")
 
 
 def octets(text: str) -> bytes:

@@ -72,32 +72,18 @@ def _load(job: Job, stack: ExitStack) -> Outcome:
     lost = pump(
         plan, inbox, everyone if job.qos else listen, window=job.window, meter=meter, aside=aside
     )
-    begin, end = meter.marks()
     if churn is not None:
         churn.finish()
-    seconds = end.at - begin.at
-    return Outcome(
-        messages=end.delivered - begin.delivered,
-        seconds=seconds,
-        server_cpu=end.server_cpu - begin.server_cpu,
-        load_cpu=(end.own_cpu - begin.own_cpu) / seconds,
-        lost=lost,
-        changes=churn.changes if churn is not None else 0,
-    )
+    return meter.outcome(lost=lost, changes=churn.changes if churn is not None else 0)
 
 
 def _paced(job: Job, plan: crowd.Schedule, listen: list[int], meter: Meter) -> Outcome:
     seen = pace(plan, listen, rate=job.rate, meter=meter)
     if seen.overrun:
         return Outcome(overrun=True, lost=seen.lost)
-    begin, end = meter.marks()
     ordered = sorted(seen.latencies)
-    seconds = end.at - begin.at
-    return Outcome(
-        messages=end.delivered - begin.delivered,
-        seconds=seconds,
-        server_cpu=end.server_cpu - begin.server_cpu,
-        load_cpu=seen.working / seconds,
+    return meter.outcome(
+        working=seen.working,
         lost=seen.lost,
         p50=percentile(ordered, 0.5),
         p99=percentile(ordered, 0.99),

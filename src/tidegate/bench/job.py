@@ -71,7 +71,12 @@ class Outcome:
     seconds: float = 0.0
     server_cpu: float = 0.0
     load_cpu: float = 0.0
-    """CPU share of the generator; in an open loop, which spins, the share of turns that had work."""
+    working: float = 0.0
+    """Open loops spin: the time of the turns that had work to do."""
+    foreign: float = 0.0
+    """CPU, in cores, that neither the server nor the generator used: the neighbours."""
+    steal: float = 0.0
+    """CPU, in cores, that the hypervisor took away."""
     lost: int = 0
     overrun: bool = False
     """The server could not keep the offered rate."""
@@ -101,6 +106,16 @@ class Outcome:
     def busy(self) -> float:
         """Share of one core that the server used."""
         return self.server_cpu / self.seconds if self.seconds else 0.0
+
+    @property
+    def load_busy(self) -> float:
+        """Share of one core that the generator needed."""
+        return (self.working or self.load_cpu) / self.seconds if self.seconds else 0.0
+
+    @property
+    def load_micros(self) -> float:
+        """CPU of the generator per message, in microseconds; a million divided by it is its ceiling."""
+        return (self.working or self.load_cpu) / self.messages * 1e6 if self.messages else 0.0
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))

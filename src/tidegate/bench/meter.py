@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from tidegate.bench import procfs
-from tidegate.bench.job import LoadError
+from tidegate.bench.job import LoadError, Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +18,8 @@ class Mark:
     delivered: int
     server_cpu: float
     own_cpu: float
+    machine_cpu: float
+    steal: float
 
 
 def mark(server: int, delivered: int) -> Mark:
@@ -24,8 +27,14 @@ def mark(server: int, delivered: int) -> Mark:
         server_cpu = procfs.cpu_seconds(server)
     except (FileNotFoundError, ProcessLookupError):
         raise LoadError("the server process is gone") from None
+    machine_cpu, steal = procfs.machine_seconds()
     return Mark(
-        at=time.perf_counter(), delivered=delivered, server_cpu=server_cpu, own_cpu=time.process_time()
+        at=time.perf_counter(),
+        delivered=delivered,
+        server_cpu=server_cpu,
+        own_cpu=time.process_time(),
+        machine_cpu=machine_cpu,
+        steal=steal,
     )
 
 
@@ -58,7 +67,19 @@ class Meter:
             self.end = mark(self._server, delivered)
         return False
 
-    def marks(self) -> tuple[Mark, Mark]:
-        if self.begin is None or self.end is None:
+    def outcome(self, **more: Any) -> Outcome:
+        """What the marks say, with `more` of the fields that only the loop knows."""
+        begin, end = self.begin, self.end
+        if begin is None or end is None:
             raise LoadError("nothing was measured")
-        return self.begin, self.end
+        seconds = end.at - begin.at
+        server, own = end.server_cpu - begin.server_cpu, end.own_cpu - begin.own_cpu
+        return Outcome(
+            messages=end.delivered - begin.delivered,
+            seconds=seconds,
+            server_cpu=server,
+            load_cpu=own,
+            foreign=max(0.0, end.machine_cpu - begin.machine_cpu - server - own) / seconds,
+            steal=(end.steal - begin.steal) / seconds,
+            **more,
+        )

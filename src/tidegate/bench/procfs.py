@@ -48,7 +48,8 @@ def resident_bytes(pid: int) -> int:
     return sum(int(_stat(member)[21]) for member in family(pid)) * PAGE
 
 
-def machine_ticks() -> tuple[int, int]:
-    """All CPU ticks of the machine so far, and those that the hypervisor took away (steal)."""
-    fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
-    return sum(fields[:8]), fields[7]
+def machine_seconds() -> tuple[float, float]:
+    """CPU time that the whole machine has spent working so far, and what the hypervisor took away (steal)."""
+    first = Path("/proc/stat").read_text().split("\n", 1)[0]
+    user, nice, system, _idle, _iowait, irq, softirq, steal = (int(field) for field in first.split()[1:9])
+    return (user + nice + system + irq + softirq) * TICK, steal * TICK

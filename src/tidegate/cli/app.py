@@ -70,10 +70,10 @@ def run(
         terminal.usage("--port is for an ephemeral node; the file says where others listen")
     if config is None:
         loaded = Config.ephemeral(port or 1883)
-        _ephemeral_notice(loaded)
+        if sys.stderr.isatty():  # in a log file the node's own lines say the same
+            _ephemeral_notice(loaded)
     else:
         loaded = load(config)
-        _show_warnings(loaded, config)
     from tidegate import node
 
     raise typer.Exit(node.run(loaded, config))

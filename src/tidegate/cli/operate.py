@@ -46,8 +46,6 @@ def reload(config: ConfigFile = None, socket: Socket = None, port: Port = 1883, 
         terminal.print_json(answer)
     else:
         terminal.out().print("[green]✓[/green] reloaded")
-        if answer:
-            terminal.out().print(_table(answer))
 
 
 def stop(config: ConfigFile = None, socket: Socket = None, port: Port = 1883, json: Json = False) -> None:
@@ -62,14 +60,8 @@ def stop(config: ConfigFile = None, socket: Socket = None, port: Port = 1883, js
 def _ask(command: str, config: Path | None, socket: Path | None, port: int) -> dict[str, Any]:
     from tidegate.node import control
 
-    path = _socket(config, socket, port)
-    try:
-        answer: dict[str, Any] = control.ask(path, command)
-    except OSError as broken:
-        terminal.fail(f"no node answers at {path} ({broken.strerror or broken}); is it running?")
-    if "error" in answer:
-        terminal.fail(str(answer["error"]))
-    return answer
+    answer: dict[str, Any] | None = control.ask(_socket(config, socket, port), command)
+    return answer or {}
 
 
 def _socket(config: Path | None, socket: Path | None, port: int) -> Path:

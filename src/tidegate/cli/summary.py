@@ -47,8 +47,8 @@ def table(config: Config, file: Path) -> RenderableType:
     from rich.text import Text
 
     listeners = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for title in ("listener", "scope", "admits", "connections", "largest packet"):
-        listeners.add_column(title)
+    for title in ("listener", "scope", "admits", "connections", "max packet"):
+        listeners.add_column(title, no_wrap=title == "listener")
     limits = config.limits.model_dump(mode="json")
     sizes = [each.model_dump(mode="json")["max_packet"] for each in config.listeners]
     for each, largest in zip(config.listeners, sizes, strict=True):

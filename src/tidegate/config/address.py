@@ -20,9 +20,7 @@ from tidegate.config.units import refusal
 
 DEFAULT_PORTS: Final = {Scheme.MQTT: 1883, Scheme.MQTTS: 8883, Scheme.WS: 8083, Scheme.WSS: 8084}
 _HOST_NAME: Final = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
-_EXAMPLE: Final = (
-    "write for example `mqtt://127.0.0.1:1883`, `mqtts://[::]:8883` or `ws://127.0.0.1:8083/mqtt`"
-)
+_EXAMPLE: Final = "write for example `mqtt://127.0.0.1:1883`, `mqtts://[::]:8883` or `ws://127.0.0.1:8083/mqtt`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +60,7 @@ class Address:
         if self.port != other.port or self.port == 0:
             return False
         same_family = (":" in self.host) == (":" in other.host)
-        return self.host.lower() == other.host.lower() or (
-            same_family and (self.everywhere or other.everywhere)
-        )
+        return self.host.lower() == other.host.lower() or (same_family and (self.everywhere or other.everywhere))
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

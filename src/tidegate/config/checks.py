@@ -46,9 +46,8 @@ def _listener(listener: Listener) -> Iterator[tuple[str, str]]:
     scheme = listener.url.scheme
     asks = listener.client_cert is not ClientCert.NONE
     if listener.url.tls:
-        for key in ("cert", "key"):
-            if getattr(listener, key) is None:
-                yield key, f"is missing, which {scheme}:// needs; make one with `tidegate cert issue`"
+        if listener.cert is None:
+            yield "cert", f"is missing, which {scheme}:// needs; make one with `tidegate cert issue`"
         if asks and listener.client_ca is None:
             yield "client_ca", f"is missing, which `client_cert: {listener.client_cert}` needs; name a file"
         if listener.client_ca is not None and not asks:

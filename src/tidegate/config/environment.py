@@ -31,9 +31,7 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
             raise BadReference("`${` is never closed; write `${NAME}`, or `$${` for a literal `${`")
         name = found[1]
         if not _NAME.fullmatch(name):
-            raise BadReference(
-                f"`${{{name}}}` names no variable; write `${{NAME}}`, or `$${{` for a literal `${{`"
-            )
+            raise BadReference(f"`${{{name}}}` names no variable; write `${{NAME}}`, or `$${{` for a literal `${{`")
         if name not in variables:
             raise BadReference(f"the environment variable `{name}` is not set; set it, or write a value")
         return variables[name]

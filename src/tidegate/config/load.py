@@ -42,6 +42,7 @@ _SIMPLE: Final[Mapping[str, str]] = {
     "tuple_type": "must be a list; write it as `[a, b]`, or each item on a line after `- `",
     "too_short": "must not be empty; add at least one entry",
     "model_type": "must be a mapping; write it as `{key: value}`, or each key on a line of its own",
+    "dict_type": "must be a mapping; write it as `{name: …}`, or each name on a line of its own",
     "mapping_type": "must be a mapping; write it as `{name: …}`, or each name on a line of its own",
     "string_unicode": "is not valid Unicode; write it again",
 }
@@ -119,7 +120,8 @@ def _problems(broken: ValidationError, tree: Node, file: str) -> Iterator[Config
 def _follows(error: ErrorDetails, path: Place, tree: Node) -> bool:
     """Whether an error is only the consequence of one that is reported anyway."""
     nodes = list(tree.along(path))
-    if any(node.broken for node in nodes) or error["type"] == "default_factory_not_called":
+    touched = nodes[:-1] if error["type"] == "extra_forbidden" else nodes
+    if any(node.broken for node in touched) or error["type"] == "default_factory_not_called":
         return True
     # Pydantic counts only the valid entries of a list.
     return error["type"] == "too_short" and bool(nodes[-1].value)

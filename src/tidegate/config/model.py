@@ -100,7 +100,8 @@ def _origin(written: str) -> str:
 
 def _beside_the_file(written: Path, info: ValidationInfo) -> Path:
     folder = (info.context or {}).get("folder")
-    return written if folder is None else Path(folder) / written.expanduser()
+    # Absolute, so that it means the same after a change of the working folder.
+    return written if folder is None else Path(os.path.abspath(Path(folder) / written.expanduser()))
 
 
 def _not_a_number(written: object) -> object:
@@ -154,7 +155,7 @@ class Listener(_Section):
     cert: FilePath | None = None
     """Certificate chain (PEM) of a TLS listener."""
     key: FilePath | None = None
-    """Private key (PEM) of a TLS listener."""
+    """Private key (PEM) of a TLS listener. Default: the one in the file of the certificate."""
     client_ca: FilePath | None = None
     """Certificates (PEM) of the authorities whose client certificates are accepted."""
     client_cert: ClientCert = ClientCert.NONE
@@ -330,8 +331,7 @@ class Config(_Section):
         if len(scopes) != 1:
             return listeners
         return tuple(
-            listener if listener.scope else listener.model_copy(update={"scope": scopes[0]})
-            for listener in listeners
+            listener if listener.scope else listener.model_copy(update={"scope": scopes[0]}) for listener in listeners
         )
 
     @model_validator(mode="after")

@@ -256,7 +256,9 @@ def compose(text: str, file: str, variables: Mapping[str, str]) -> tuple[Node, l
             composer.event(event)
     except yaml.MarkedYAMLError as broken:
         mark = broken.problem_mark or broken.context_mark
-        raise composer.fatal(mark.line + 1 if mark else 1, _yaml_text(broken)) from None
+        line = mark.line if mark else 0
+        here = "".join(text.splitlines()[line : line + 1])
+        raise composer.fatal(line + 1, _yaml_text(broken, here)) from None
     except (yaml.reader.ReaderError, UnicodeEncodeError):
         raise composer.fatal(_odd_line(text), "a character that YAML forbids; remove it") from None
     root = composer.root
@@ -267,9 +269,11 @@ def compose(text: str, file: str, variables: Mapping[str, str]) -> tuple[Node, l
     return root, composer.problems
 
 
-def _yaml_text(broken: yaml.MarkedYAMLError) -> str:
+def _yaml_text(broken: yaml.MarkedYAMLError, here: str) -> str:
     what = broken.problem or broken.context or "cannot be parsed"
     match what:
+        case _ if "${" in here:
+            how = "inside `{…}` and `[…]` put `${NAME}` in quotes"
         case _ if "cannot start any token" in what:
             how = "indent with spaces, and put text that begins with a special character in quotes"
         case _ if "mapping values are not allowed" in what:

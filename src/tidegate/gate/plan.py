@@ -47,11 +47,15 @@ class Plan:
         self.cross: tuple[Session, ...] = ()
         self.cost = 1
 
+    @property
+    def asks(self) -> bool:
+        return bool(self.admission)
+
     def settle(self, protocol: int) -> None:
         """Decides which lane a QoS 0 publish of this protocol version takes."""
         targets = self.targets
         self.cost = 1 + len(targets) + len(self.conditional) + len(self.denied)
-        self.local = any(grant.no_local for grant in targets)
+        self.local = any(grant.no_local or grant.own for grant in targets)
         self.durable = bool(self.groups) or any(grant.session.row for grant in targets)
         if self.refusal or self.admission or self.conditional or self.groups or self.local:
             return
@@ -76,6 +80,9 @@ def combine(grants: list[Grant]) -> Grant:
     made.ids = tuple(sorted({number for grant in grants for number in grant.ids}))
     made.retain_as_published = any(grant.retain_as_published for grant in grants)
     made.no_local = all(grant.no_local for grant in grants)
+    others = [grant for grant in grants if not grant.no_local]
+    if others and len(others) < len(grants):
+        made.own = combine(others)
     return made
 
 

@@ -146,7 +146,8 @@ class Listener:
         endpoint = self.endpoint
         if endpoint.path is None:
             return connection
-        return WebSocket(connection, endpoint.path, endpoint.origins, endpoint.max_packet)
+        # one WebSocket message may carry many packets, and the peer has its own say about their size
+        return WebSocket(connection, endpoint.path, endpoint.origins, max(2**20, 16 * endpoint.max_packet))
 
     def admits(self, connection: Connection) -> bool:
         """Within the limits of this listener? Then it has `connect_timeout` to say CONNECT."""

@@ -92,29 +92,30 @@ class Control:
             await asyncio.wait(others)
 
     def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._peers.add(asyncio.create_task(self._talk(reader, writer)))
+        task = asyncio.create_task(self._talk(reader, writer))
+        self._peers.add(task)
+        task.add_done_callback(lambda task: self._part(task, writer))
+
+    def _part(self, task: asyncio.Task[None], writer: asyncio.StreamWriter) -> None:
+        self._peers.discard(task)
+        self._answering.discard(task)
+        if writer.transport.get_write_buffer_size():
+            writer.transport.abort()
+        writer.close()
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
         writer.transport.set_write_buffer_limits(0)  # drain() means that everything has left
         try:
             if len(self._peers) > PEERS:
                 await _send(writer, _error("too many connections to the control socket; try again"))
             else:
-                await self._serve(task, reader, writer)
+                await self._serve(reader, writer)
         except (ConnectionError, TimeoutError):
             pass  # the peer went away, says nothing or does not read: there is nobody to tell
-        finally:
-            self._peers.discard(task)
-            self._answering.discard(task)
-            if writer.transport.get_write_buffer_size():
-                writer.transport.abort()
-            writer.close()
 
-    async def _serve(
-        self, task: asyncio.Task[None], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
         while self._server is not None:
             try:
                 async with asyncio.timeout(IDLE):
@@ -243,12 +244,16 @@ def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:
-        mode = folder.stat().st_mode
         # The socket's own mode keeps others out, but in a folder of theirs they could put another in its place.
+        mode = folder.stat().st_mode
         if mode & 0o002:
             raise ConfigError(
                 f"anybody may write to {folder} (mode {stat.S_IMODE(mode):o}):"
                 " the control socket needs a folder of its own, with mode 700"
+            ) from None
+        if folder.parent.stat().st_mode & 0o002 and folder.lstat().st_uid != os.geteuid():
+            raise ConfigError(
+                f"{folder}, where the control socket belongs, was made by somebody else: remove it"
             ) from None
 
 

@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,7 @@ class Node:
             self.store = store = SqliteStore(
                 config.node.data / "tidegate.db", call=self.turns.call, durability=config.durability.value
             )
-            snapshot = await self.loop.run_in_executor(None, store.open, time.time(), self.loop.time())
+            snapshot = await self.loop.run_in_executor(None, partial(store.open, now_wall=time.time(), now_mono=self.loop.time()))
             sessions, retained = snapshot.sessions, snapshot.retained
             origin = Origin(snapshot.node, snapshot.boot)
         self.site = site = Site(

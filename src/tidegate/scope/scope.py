@@ -213,7 +213,7 @@ class Scope:
             site.counters.denied += 1
             self._report("write", link.subject, topic, refusal)
             return refusal
-        return self._route(plan, message, source)
+        return self.route(plan, message, source)
 
     def admit(self, route: Route, message: Message) -> Refusal | None:
         assert isinstance(route, Plan)
@@ -235,30 +235,33 @@ class Scope:
         if self._audit is not None:
             self._audit(action, subject, topic, why)
 
-    def route(self, route: Route, message: Message, source: Session) -> int:
-        assert isinstance(route, Plan)
-        return self._route(route, message, source)
-
-    def _route(self, plan: Plan, message: Message, source: Session | None) -> int:
+    def route(self, plan: Route, message: Message, source: Session | None) -> int:
         """Delivers to everybody the plan names; to how many."""
+        assert isinstance(plan, Plan)
         plan.passed += 1
         retain = message.retain
         if retain:
             self._retain(message)
         qos = message.qos
-        for grant in plan.targets:
+        for target in plan.targets:
+            grant = target
             session = grant.session
-            if grant.no_local and session is source:
-                continue
+            if session is source:
+                if grant.no_local:
+                    continue
+                grant = grant.own or grant
             session.deliver(
                 message,
                 qos if qos < grant.qos else grant.qos,
                 retain and grant.retain_as_published,
                 grant.ids,
             )
-        for grant, residuals in plan.conditional:
-            if grant.no_local and grant.session is source:
-                continue
+        for target, residuals in plan.conditional:
+            grant = target
+            if grant.session is source:
+                if grant.no_local:
+                    continue
+                grant = grant.own or grant
             why = undecided(residuals, message)
             if why is None:
                 grant.session.deliver(message, min(qos, grant.qos), retain and grant.retain_as_published, grant.ids)

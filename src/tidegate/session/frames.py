@@ -1,19 +1,25 @@
 """PUBLISH frames as sessions send them: encoded once, with the packet identifier spliced in last.
 
-A frame is kept in two parts, what stands before the packet identifier and what stands behind it. Parts are cached
-in the message for everybody who agrees on (version, QoS, retain, subscription identifiers); a message that expires
-is encoded anew each time, because the remaining time is part of the frame.
+A frame is kept in two parts, what stands before the packet identifier and what stands behind it. Parts are kept in
+the message for everybody who agrees on (version, QoS, retain, subscription identifiers): the first form in `head` and
+`tail`, further ones in `frames`. A message that came without properties brings its first form along: the bytes it
+was published with. A message that expires is encoded anew each time, because the remaining time is in the frame.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import ceil
 
 from tidegate.session.message import Message
 from tidegate.wire import NONE, V5, encode_properties, encode_varint
 
 Parts = tuple[bytes, bytes]
-Key = tuple[int, int, bool, tuple[int, ...]]
+
+
+def form(version: int, qos: int, retain: bool) -> int:
+    """A number for how a frame without subscription identifiers is encoded; never 0."""
+    return version << 3 | qos << 1 | retain
 
 
 def parts(
@@ -25,8 +31,16 @@ def parts(
     """
     if alias or message.expires is not None:
         return _encode(message, version, qos, retain, ids, now, alias)
+    wanted = version << 3 | qos << 1 | retain
+    if not ids:
+        if message.form == wanted:
+            return message.head, message.tail
+        if not message.form:
+            message.form = wanted
+            message.head, message.tail = made = _encode(message, version, qos, retain, ids, now, 0)
+            return made
     cache = message.frames
-    key = (version, qos, retain, ids)
+    key = (wanted, ids)
     if cache is None:
         cache = message.frames = {}
     elif (found := cache.get(key)) is not None:
@@ -42,7 +56,7 @@ def _encode(
     if version == V5:
         properties = message.properties
         if alias or ids or message.expires is not None:
-            left = None if message.expires is None else max(0, round(message.expires - now))
+            left = None if message.expires is None else max(1, ceil(message.expires - now))
             properties = replace(
                 properties,
                 message_expiry_interval=left,

@@ -30,7 +30,9 @@ class Message:
     __slots__ = (
         "context",
         "expires",
+        "form",
         "frames",
+        "head",
         "link",
         "number",
         "origin",
@@ -42,6 +44,7 @@ class Message:
         "retain",
         "row",
         "rows",
+        "tail",
         "topic",
     )
 
@@ -72,7 +75,9 @@ class Message:
         self.properties = properties  # only what is forwarded; no expiry, no alias, no subscription identifiers
         self.expires = expires  # monotonic deadline
         self.output = output
-        self.frames: dict[tuple[int, int, bool, tuple[int, ...]], tuple[bytes, bytes]] | None = None  # see frames.py
+        self.form = 0  # how `head` and `tail` are encoded, see frames.py; 0: not at all
+        self.head = self.tail = b""
+        self.frames: dict[tuple[int, tuple[int, ...]], tuple[bytes, bytes]] | None = None  # see frames.py
         self.row = 0  # the store's key of the body, 0 while it is not stored
         self.rows = 0  # how many stored deliveries, retained entries or incoming QoS 2 entries refer to the body
 

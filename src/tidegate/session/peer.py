@@ -15,6 +15,7 @@ from enum import Enum, IntFlag
 from typing import Any, Protocol, assert_never
 
 from tidegate.errors import PacketError, ProtocolError
+from tidegate.session.frames import form
 from tidegate.session.host import Host, Lane, Refusal, Route
 from tidegate.session.message import Message
 from tidegate.session.rate import Bucket
@@ -54,6 +55,7 @@ FLUSH_RECEIVES = 256  # about 1 ms of small chunks
 BACKLOG = 64 * 2**20  # bytes waiting for the disk before publishers are paused
 PENDING = 20_000  # acknowledgements waiting for the disk before their publisher is paused
 SHORT = 2  # a frame cannot be shorter
+QUICK_PUBLISH = (0x32, 0x34)  # QoS 1 or 2, neither DUP nor retained
 
 _FORWARDED = (
     "payload_format_indicator",
@@ -117,6 +119,7 @@ class Peer:
         "pending",
         "phase",
         "problem_information",
+        "quick",
         "rest",
         "seen",
         "session",
@@ -155,6 +158,7 @@ class Peer:
         self.timer: Timer | None = None
         self.aliases: dict[int, bytes] | None = None
         self.authentication: Any = None  # an enhanced authentication under way, and its method afterwards
+        self.quick: dict[int, Callable[[int], None]]  # acknowledgements in their shortest form
         self.session: Session
         self.lane: Lane
         self.shell: Shell
@@ -203,8 +207,8 @@ class Peer:
         """Takes all whole frames; how many bytes that was."""
         # hot: for a QoS 0 publish with a known route, one dict lookup and one append per target
         site = self.site
-        session = self.session
         plans = self.lane.plans
+        quick = self.quick
         v5 = self.version == V5
         limit = self.limit
         end = len(data)
@@ -254,11 +258,11 @@ class Peer:
                     route.passed += 1
                     pos = stop
                     continue
-            elif first == 0x40 and length == 2:
-                session.acknowledged(data[start] << 8 | data[start + 1])
+            elif length == 2 and (handler := quick.get(first)) is not None:
+                handler(data[start] << 8 | data[start + 1])
                 pos = stop
                 continue
-            elif first & 0xF9 == 0x30 and first != 0x36 and length > 4:  # QoS 1 or 2, neither DUP nor retained
+            elif first in QUICK_PUBLISH and length > 4:
                 publishes += 1
                 after = start + 2 + (data[start] << 8 | data[start + 1])
                 route = plans.get(data[start + 2 : after])
@@ -269,7 +273,17 @@ class Peer:
                     and (pid := data[after] << 8 | data[after + 1])
                     and not (v5 and data[body - 1])
                 ):
-                    self._take(route, data[body:stop], first >> 1 & 3, False, pid, NONE, None)
+                    self._take(
+                        route,
+                        data[body:stop],
+                        first >> 1 & 3,
+                        False,
+                        pid,
+                        NONE,
+                        None,
+                        data[pos:after],
+                        data[after + 2 : stop],
+                    )
                     pos = stop
                     continue
             elif first >> 4 == Type.PUBLISH:
@@ -326,6 +340,7 @@ class Peer:
                 raise ProtocolError("the first packet is not CONNECT")
             found = frame(data, pos, self.limit)
             if found is None:
+                self.need = self._announced(data, pos) - pos
                 return pos
             first, start, stop = found
             if self.phase is Phase.WAITING and first >> 4 not in (Type.AUTH, Type.DISCONNECT):
@@ -355,6 +370,12 @@ class Peer:
         self.session = session
         self.lane = lane
         self.phase = Phase.OPEN
+        self.quick = {
+            0x40: session.acknowledged,
+            0x50: session.received,
+            0x62: self._released,
+            0x70: session.completed,
+        }
         if self.listener.publish_rate is not None:
             self.bucket = Bucket(self.listener.publish_rate, self.listener.publish_burst, self.site.now)
 
@@ -386,7 +407,7 @@ class Peer:
             case Pubrec():
                 session.received(packet.packet_id, packet.reason)
             case Pubrel():
-                self._released(packet)
+                self._released(packet.packet_id)
             case Pubcomp():
                 session.completed(packet.packet_id)
             case Subscribe():
@@ -450,8 +471,10 @@ class Peer:
         pid: int,
         properties: Properties,
         expires: float | None,
+        head: bytes = b"",
+        tail: bytes = b"",
     ) -> None:
-        """A publish, whichever way it was read."""
+        """A publish, whichever way it was read. `head` and `tail` are its own bytes, if others may be sent them."""
         session = self.session
         site = self.site
         host = self.host
@@ -481,7 +504,13 @@ class Peer:
             properties,
             expires,
         )
-        refusal = route.refusal or host.admit(route, message)
+        if head:
+            message.form = form(self.version, qos, False)
+            message.head = head
+            message.tail = tail
+        refusal = route.refusal
+        if refusal is None and (retain or route.asks):
+            refusal = host.admit(route, message)
         if refusal is not None:
             self._refused(route.topic, qos, pid, refusal)
             return
@@ -503,10 +532,9 @@ class Peer:
                 store.receive(session.row, pid, message)
             self._acknowledge(Type.PUBREC, pid, Reason.SUCCESS, wait=session.row != 0)
 
-    def _released(self, packet: Pubrel) -> None:
+    def _released(self, pid: int) -> None:
         """PUBREL: a QoS 2 message is handed on, once."""
         session = self.session
-        pid = packet.packet_id
         incoming = session.incoming
         if incoming is None or pid not in incoming:
             self._acknowledge(Type.PUBCOMP, pid, Reason.PACKET_IDENTIFIER_NOT_FOUND, wait=False)

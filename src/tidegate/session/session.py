@@ -48,7 +48,17 @@ class Shut(list[bytes]):
 class Grant:
     """A subscription as it was granted. Merged grants of overlapping filters look the same."""
 
-    __slots__ = ("filter", "group", "ids", "no_local", "qos", "retain_as_published", "retain_handling", "session")
+    __slots__ = (
+        "filter",
+        "group",
+        "ids",
+        "no_local",
+        "own",
+        "qos",
+        "retain_as_published",
+        "retain_handling",
+        "session",
+    )
 
     def __init__(self, session: Session, subscription: Subscription, qos: int, identifier: int | None) -> None:
         self.session = session
@@ -59,6 +69,7 @@ class Grant:
         self.retain_handling = subscription.retain_handling
         self.ids: tuple[int, ...] = () if identifier is None else (identifier,)
         self.group: tuple[str, str] | None = None  # (share name, filter)
+        self.own: Grant | None = None  # merged of some with and some without No Local: what its own messages get
 
     def subscription(self) -> Subscription:
         return Subscription(
@@ -88,6 +99,7 @@ class Session:
         "client",
         "context",
         "decider",
+        "direct",
         "ended",
         "expiry",
         "incoming",
@@ -124,6 +136,7 @@ class Session:
         self.write: Callable[[bytes], None] = _nowhere
         self.out: list[bytes] = Shut()
         self.shut = True
+        self.direct = False  # QoS 1 and 2 may be sent without the store or a look at their size
         self.subscriptions: dict[str, Grant] | None = None
         self.incoming: dict[int, Message | None] | None = None  # QoS 2; None once handed on
         self._inflight: dict[int, Delivery] | None = None
@@ -187,6 +200,7 @@ class Session:
         record = self.stored()
         self.site.store.save_session(record)
         self.row = record.row
+        self.direct = False
 
     # -- coming and going --------------------------------------------------------------------------------------
 
@@ -205,10 +219,12 @@ class Session:
         self._again = deque(self._inflight.values()) if self._inflight else None
         self.window = window
         self.ended = None
+        self._set_direct()
 
     def detach(self) -> None:
         """The connection is gone. What was on its way stays owed."""
         self.peer = None
+        self.site.counters.dropped += self._dropped()
         self._shut_out()
         self.write = _nowhere
         self.ended = self.site.wall
@@ -241,12 +257,17 @@ class Session:
             self.out = []
             self.shut = False
             self.overdue = 0
+            self._set_direct()
             self.pump()
+
+    def _set_direct(self) -> None:
+        self.direct = not self.shut and not self.row and not self._again and self.plain
 
     def _shut_out(self) -> None:
         if not self.shut:
             self.out = Shut()
             self.shut = True
+            self.direct = False
 
     def _dropped(self) -> int:
         return self.out.dropped if isinstance(self.out, Shut) else 0
@@ -282,10 +303,32 @@ class Session:
                 self._send_unacknowledged(message, retain, ids)
             return
         delivery = Delivery(message, qos, retain, ids, group)
-        if self.window > 0 and not self.shut and not self._queue and not self._again:
+        if self.direct and self.window > 0 and not self._queue and message.expires is None:
+            self._send_directly(delivery)
+        elif self.window > 0 and not self.shut and not self._queue and not self._again:
             self._transmit(delivery)
         else:
             self._wait(delivery)
+
+    def _send_directly(self, delivery: Delivery) -> None:
+        """The common case of `_transmit` and `_emit`: nothing to store, nothing to measure, no alias."""
+        inflight = self._inflight
+        if inflight is None:
+            inflight = self._inflight = {}
+        pid = self.pid
+        while True:
+            pid = pid + 1 if pid < 65535 else 1
+            if pid not in inflight:
+                break
+        self.pid = delivery.pid = pid
+        delivery.state = State.SENT
+        inflight[pid] = delivery
+        self.window -= 1
+        head, tail = parts(delivery.message, self.version, delivery.qos, delivery.retain, delivery.ids, 0.0)
+        out = self.out
+        if not out:
+            self.site.dirty.append(self)
+        out.append(b"%b%b%b" % (head, pid.to_bytes(2, "big"), tail))
 
     def _send_unacknowledged(self, message: Message, retain: bool, ids: tuple[int, ...]) -> None:
         expires = message.expires
@@ -392,8 +435,10 @@ class Session:
     def pump(self) -> None:
         """Sends what waits, as far as the window goes. Each is decided again: it is sent now, not then."""
         again = self._again
-        while again and self.window > 0 and not self.shut:
-            self._resend(again.popleft())
+        if again:
+            while again and self.window > 0 and not self.shut:
+                self._resend(again.popleft())
+            self._set_direct()
         queue = self._queue
         if not queue or again:
             return
@@ -438,7 +483,7 @@ class Session:
         if self._queue or self._again:
             self.pump()
 
-    def received(self, pid: int, reason: int) -> None:
+    def received(self, pid: int, reason: int = 0) -> None:
         """PUBREC."""
         delivery = self._inflight.get(pid) if self._inflight else None
         if delivery is None or delivery.qos != 2:
@@ -517,13 +562,7 @@ class Session:
     def clear(self) -> None:
         """The session ends: nothing is owed any more."""
         if self.row:
-            store = self.site.store
-            for delivery in (*(self._inflight or {}).values(), *(self._queue or ())):
-                if delivery.row:
-                    store.done(delivery)
-            for pid in self.incoming or ():
-                store.release(self.row, pid)
-            store.drop_session(self.row)
+            self.site.store.drop_session(self.row)
             self.row = 0
         self._inflight = self._queue = self._again = self.incoming = None
         self.queued_bytes = 0

@@ -42,13 +42,9 @@ class _Reading:
     def __init__(self, connection: sqlite3.Connection, *, now_wall: float, now_mono: float) -> None:
         self.connection = connection
         self.now = now_mono
-        self.sessions = {
-            row[0]: read_session(row) for row in connection.execute("SELECT * FROM session ORDER BY id")
-        }
+        self.sessions = {row[0]: read_session(row) for row in connection.execute("SELECT * FROM session ORDER BY id")}
         messages = Messages(now_wall=now_wall, now_mono=now_mono)
-        self.bodies = {
-            row[0]: messages.read(row) for row in connection.execute("SELECT * FROM message ORDER BY id")
-        }
+        self.bodies = {row[0]: messages.read(row) for row in connection.execute("SELECT * FROM message ORDER BY id")}
         self.last_delivery = 0
 
     def expired(self, message: Message) -> bool:

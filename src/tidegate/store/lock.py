@@ -54,8 +54,7 @@ class Lock:
             self.release()
             who = f"process {holder.process}" if holder else "another process"
             raise StoreError(
-                f"{self.path.parent} is in use by {who}. Remedy: stop it, or give this node a data folder of "
-                "its own."
+                f"{self.path.parent} is in use by {who}. Remedy: stop it, or give this node a data folder of its own."
             ) from error
         except OSError as error:
             self.release()

@@ -115,7 +115,7 @@ def message_row(row: int, message: Message, offset: float) -> tuple[Any, ...]:
         row,
         message.topic,
         message.payload,
-        int(message.qos),
+        message.qos,
         1 if message.retain else 0,
         message.published,
         message.origin.node,
@@ -163,18 +163,16 @@ class Messages:
         return message
 
 
-def delivery_row(
-    row: int, session: int, body: int, delivery: Delivery, pid: int, state: State
-) -> tuple[Any, ...]:
+def delivery_row(row: int, session: int, body: int, delivery: Delivery, pid: int, state: State) -> tuple[Any, ...]:
     ids = delivery.ids
     group = delivery.group
     return (
         row,
         session,
         body,
-        int(delivery.qos),
+        delivery.qos,
         1 if delivery.retain else 0,
-        int(pid),
+        pid,
         int(state),
         ",".join(map(str, ids)) if ids else None,
         None if group is None else f"{group[0]}/{group[1]}",

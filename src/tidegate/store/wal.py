@@ -45,9 +45,7 @@ def damage(log: Path) -> str | None:
     return None
 
 
-def _whole(
-    data: bytes, order: str, step: int, frames: int, salt: tuple[int, int], sums: tuple[int, int]
-) -> int:
+def _whole(data: bytes, order: str, step: int, frames: int, salt: tuple[int, int], sums: tuple[int, int]) -> int:
     """How many frames from the first one on are whole."""
     for index in range(frames):
         start = _HEADER.size + index * step

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from itertools import islice
 from typing import Any, Final
 
-from tidegate.store.batch import PID, SESSION, SHIFT, Batch
+from tidegate.store.batch import SESSION, SHIFT, Batch
 from tidegate.store.rows import delivery_row, message_row
 
 SIZES: Final = (256, 64, 16, 4, 1)  # 256 rows of 14 columns are far below SQLite's limit of 32766 variables
@@ -93,9 +93,7 @@ def replace(
         left -= size
 
 
-def delete(
-    connection: sqlite3.Connection, table: str, column: str, keys: Collection[int] | Collection[str]
-) -> None:
+def delete(connection: sqlite3.Connection, table: str, column: str, keys: Collection[int] | Collection[str]) -> None:
     if keys:
         connection.execute(_delete(table, column), (json.dumps(list(keys), ensure_ascii=False),))
 

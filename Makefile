@@ -1,0 +1,71 @@
+# make run    a node with examples/quickstart/tidegate.yaml
+# make test   everything: lint, types, contracts, tests
+# Both make the virtual environment themselves. `make help` lists the rest.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+BIN := .venv/bin
+VENV := .venv/.installed
+FOREIGN := $(if $(wildcard tests/foreign/package.json),tests/foreign/node_modules/.installed)
+PYTEST_ARGS ?=
+
+say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
+
+.PHONY: help run test lint format bench soak reference venv servers foreign clean
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+run: $(VENV) ## run a node with the quick start (Ctrl-C stops it)
+	@$(BIN)/tidegate run -c examples/quickstart/tidegate.yaml
+
+test: lint servers foreign ## lint, types, contracts and all tests but the long ones
+	$(call say,tests)
+	@$(BIN)/pytest -m "not soak" $(PYTEST_ARGS)
+
+lint: $(VENV) ## ruff, mypy and the import contracts
+	$(call say,lint)
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet . || { echo 'run `make format`'; exit 1; }
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/lint-imports --no-cache > .lint-imports.log 2>&1 || { cat .lint-imports.log; rm -f .lint-imports.log; exit 1; }
+	@rm -f .lint-imports.log
+
+format: $(VENV) ## format the code and mend what ruff can mend
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: $(VENV) servers ## measure against Mosquitto; results in bench/results/
+	@$(BIN)/tidegate bench broker
+
+soak: $(VENV) servers foreign ## the long crash, fuzz and load tests; reports in docs/reliability/
+	$(call say,soak)
+	@mkdir -p docs/reliability
+	@$(BIN)/pytest -m soak --timeout=14400 $(PYTEST_ARGS)
+
+reference: $(VENV) ## write docs/reference/ again from the schema
+	@mkdir -p docs/reference
+	@$(BIN)/tidegate schema > docs/reference/tidegate.schema.json
+	@$(BIN)/tidegate schema --markdown > docs/reference/configuration.md
+
+venv: $(VENV) ## the virtual environment only
+
+$(VENV): pyproject.toml scripts/venv.sh
+	@scripts/venv.sh
+	@touch $@
+
+servers: ## what the tests need from the system's packages
+	@scripts/servers.sh
+
+foreign: $(FOREIGN)
+
+tests/foreign/node_modules/.installed: tests/foreign/package.json $(wildcard tests/foreign/package-lock.json) | servers
+	@scripts/foreign.sh tests/foreign
+
+clean: ## remove everything that was made
+	@rm -rf .venv .stamps dist var .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf tests/foreign/node_modules examples/*/var
+	@find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Sees to it that the servers and clients that tests use are installed: Mosquitto and Node.js, from Debian's packages.
+# Where they cannot be installed their tests are skipped with the reason; with CI=true that is a failure.
+set -euo pipefail
+
+has() { command -v "$1" >/dev/null || [ -x "/usr/sbin/$1" ]; }
+
+missing=()
+has mosquitto || missing+=(mosquitto)
+has mosquitto_pub || missing+=(mosquitto-clients)
+has node || missing+=(nodejs)
+has npm || missing+=(npm)
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+  echo "Not installed: ${missing[*]}. As root: apt-get install ${missing[*]}" >&2
+  [ "${CI:-}" != true ] || exit 1
+  echo "Tests that need them are skipped." >&2
+  exit 0
+fi
+
+echo "==> installing ${missing[*]}"
+# Debian starts a server when it installs one; a Mosquitto on port 1883 would be in the way of `make run`.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+  trap 'rm -f "$policy"' EXIT
+  printf '#!/bin/sh\nexit 101\n' >"$policy"
+  chmod 755 "$policy"
+fi
+log=$(mktemp)
+if ! { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
+  tail -n 20 "$log" >&2
+  rm -f "$log"
+  echo "Could not install ${missing[*]}." >&2
+  [ "${CI:-}" != true ] || exit 1
+  echo "Tests that need them are skipped." >&2
+  exit 0
+fi
+rm -f "$log"

@@ -1,0 +1,8 @@
+"""What outlives the process: sessions, their subscriptions and queues, retained messages."""
+
+from __future__ import annotations
+
+from tidegate.store.opening import Durability
+from tidegate.store.sqlite import Snapshot, SqliteStore
+
+__all__ = ["Durability", "Snapshot", "SqliteStore"]

@@ -1,0 +1,163 @@
+"""From a path to an open database and everything in it, or a StoreError that names the remedy.
+
+Whatever is wrong with the file, it is left as it was found: nothing is created in its place. Opening ends with a
+commit (the boot counter), so that a store that opens is known to be writable.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+from tidegate.errors import StoreError
+from tidegate.store import schema
+from tidegate.store.load import Loaded, load
+from tidegate.store.lock import Lock, Record
+from tidegate.store.wal import damage
+from tidegate.store.write import STATEMENTS, undo
+
+Durability: TypeAlias = Literal["sync", "async"]
+
+_RESTORE: Final = (
+    "Remedy: restore the data folder from a backup, or salvage what can be read with `sqlite3 FILE .recover`. "
+    "To begin with an empty store, move the whole data folder away."
+)
+_REMEDIES: Final = {
+    "SQLITE_NOTADB": _RESTORE,
+    "SQLITE_CORRUPT": _RESTORE,
+    "SQLITE_FULL": "Remedy: free some space on that disk.",
+    "SQLITE_BUSY": "Remedy: stop the program that has the database open.",
+    "SQLITE_READONLY": "Remedy: make the data folder writable.",
+    "SQLITE_CANTOPEN": "Remedy: let the user that runs Tidegate own the data folder and what is in it.",
+    "SQLITE_IOERR": "Remedy: mend the disk, then restore the data folder from a backup if needed.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """An open database, the node's identity, and what was found."""
+
+    connection: sqlite3.Connection
+    node: str
+    boot: int
+    loaded: Loaded
+
+
+def open_database(
+    path: Path, lock: Lock, last: Record | None, durability: Durability, *, now_wall: float, now_mono: float
+) -> Opened:
+    """Check, connect, create or migrate, count the boot, load. `last` is what the lock file said."""
+    _inspect(path, last)
+    connection: sqlite3.Connection | None = None
+    try:
+        connection = sqlite3.connect(
+            path, timeout=1.0, isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS
+        )
+        opened = _enter(connection, path, durability, now_wall=now_wall, now_mono=now_mono)
+        lock.write(Record(database=path.name, durability=durability, process=os.getpid()))
+        # The log begins anew: what an `async` run wrote to it is not judged by the rules of `sync` later.
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    except sqlite3.Error as error:
+        if connection is not None:
+            connection.close()
+        name = getattr(error, "sqlite_errorname", None) or ""
+        kind = "_".join(name.split("_")[:2])
+        remedy = _REMEDIES.get(kind, _RESTORE)
+        raise StoreError(f"{path} cannot be opened: {error} ({name or type(error).__name__}). {remedy}") from error
+    except StoreError as error:
+        if connection is not None:
+            connection.close()
+        if "Remedy" in str(error):
+            raise
+        raise StoreError(f"{path} is damaged: {error}. {_RESTORE}") from error
+    except BaseException:
+        if connection is not None:
+            connection.close()
+        raise
+    return opened
+
+
+def create_folder(folder: Path) -> None:
+    """The folder and what leads to it, safe from a power failure; no harm if it is there."""
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for place in missing:
+            _sync_folder(place.parent)
+    except OSError as error:
+        raise StoreError(
+            f"data folder {folder} cannot be made: {error.strerror}. Remedy: make it, or name another one."
+        ) from error
+
+
+def _inspect(path: Path, last: Record | None) -> None:
+    """What SQLite would pass over in silence, or say less clearly."""
+    log = path.with_name(path.name + "-wal")
+    there = path.exists() and path.stat().st_size > 0
+    if not there and log.exists() and log.stat().st_size > 0:
+        raise StoreError(f"{path} is missing or empty, but its log {log.name} is not. {_RESTORE}")
+    if not there and last is not None and last.database == path.name:
+        raise StoreError(f"{path} is missing or empty, but there was a store here before. {_RESTORE}")
+    if there and (last is None or last.durability == "sync"):
+        wrong = damage(log)
+        if wrong is not None:
+            raise StoreError(f"{log} is damaged: {wrong}. {_RESTORE}")
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise StoreError(
+            f"{path} cannot be opened for writing: {error.strerror}. Remedy: let the user that runs Tidegate "
+            f"(uid {os.geteuid()}) own that file, on a file system that is writable."
+        ) from error
+
+
+def _enter(
+    connection: sqlite3.Connection, path: Path, durability: Durability, *, now_wall: float, now_mono: float
+) -> Opened:
+    connection.execute("PRAGMA locking_mode = EXCLUSIVE").fetchone()
+    found = schema.check(connection, path)
+    wrong = [row[0] for row in connection.execute("PRAGMA quick_check(3)") if row[0] != "ok"]
+    if wrong:
+        raise StoreError("; ".join(wrong))
+    mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+    if mode != "wal":
+        raise StoreError(
+            f"{path} cannot have a write-ahead log here (mode {mode}). Remedy: keep the data folder on a local disk."
+        )
+    connection.execute(f"PRAGMA synchronous = {'FULL' if durability == 'sync' else 'NORMAL'}")
+    connection.execute("PRAGMA secure_delete = FAST").fetchone()
+    connection.execute("PRAGMA cache_size = -16384")
+    connection.execute("PRAGMA journal_size_limit = 67108864").fetchone()
+    connection.execute("SELECT count(*) FROM json_each('[1]')").fetchone()  # deletions need it: fail here, not later
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        schema.prepare(connection, found)
+        node, boot = _identity(connection)
+        loaded = load(connection, now_wall=now_wall, now_mono=now_mono)
+        connection.execute("COMMIT")
+    except BaseException:
+        undo(connection)
+        raise
+    return Opened(connection=connection, node=node, boot=boot, loaded=loaded)
+
+
+def _identity(connection: sqlite3.Connection) -> tuple[str, int]:
+    """The node's id, made once, and the number of this boot."""
+    meta = dict(connection.execute("SELECT key, value FROM meta"))
+    node = meta.get("node") or secrets.token_hex(8)
+    boot = int(meta.get("boot", "0")) + 1
+    connection.execute("REPLACE INTO meta VALUES ('node', ?), ('boot', ?)", (node, str(boot)))
+    return node, boot
+
+
+def _sync_folder(folder: Path) -> None:
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

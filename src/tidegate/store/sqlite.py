@@ -1,0 +1,307 @@
+"""The store of sessions and messages: notes on the loop, commits on a thread of its own.
+
+The loop notes changes in the current batch (`Notes`). The writer thread asks the loop for the batch, writes it in
+one transaction, and the loop then runs the callbacks that waited for it. The loop never waits, and there is no
+lock: the batch changes hands on the loop, between two of its turns.
+
+Invariants
+- A callback given to `after` runs when everything noted before it is committed, in the order given, on the loop,
+  never inside `after`.
+- Everything noted within one callback of the loop is committed together or not at all: the batch is only handed
+  over between callbacks. That is what makes QoS 2 exact: the packet id is marked as handed on in the very commit that
+  holds the deliveries.
+- After a crash at any moment the tables hold the state at the end of some turn of the loop, no older than the last
+  one whose callbacks ran.
+- A batch that cannot be written is kept and written again until it can; meanwhile `refusing` is true and no callback
+  runs.
+
+A batch is handed over `interval` after its first note, and after the commit before it: time for online subscribers
+to acknowledge, so that most of it need not be written.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, Final
+
+import structlog
+
+from tidegate.errors import StoreError
+from tidegate.session.message import Message
+from tidegate.session.store import StoredSession
+from tidegate.store.batch import Batch, Callback, Notes
+from tidegate.store.lock import Lock
+from tidegate.store.opening import Durability, create_folder, open_database
+from tidegate.store.write import write
+
+_TURN: Final = 500  # callbacks run in one turn of the loop
+
+log = structlog.get_logger("tidegate.store")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The node's identity and everything that was safe when the store was opened."""
+
+    node: str  # 16 hex digits, made once
+    boot: int
+    sessions: list[StoredSession]
+    retained: list[Message]
+
+
+class _Last:
+    """The batch after which the writer ends."""
+
+    __slots__ = ("batch",)
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+
+
+class SqliteStore(Notes):
+    """`path` is the database file, the folder it is in the data folder. Everything but the writer is on the loop."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        call: Callable[[Callable[[], None]], object],
+        interval: float = 0.002,
+        durability: Durability = "sync",
+        retry: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.refusing = False
+        self._path = path
+        self._call = call
+        self._interval = interval
+        self._durability: Durability = durability
+        self._retry = retry
+        self._lock = Lock(path.parent)
+        self._connection: sqlite3.Connection | None = None
+        self._writing: Batch | None = None
+        self._ready: deque[Callback] = deque()  # callbacks whose turn it is
+        self._scheduled = False
+        self._closed = False
+        # shared with the writer
+        self._inbox: SimpleQueue[float | Batch | _Last | None] = SimpleQueue()
+        self._safe: deque[Batch] = deque()
+        self._give_up = threading.Event()
+        self._failure: Exception | None = None
+        self._writer: threading.Thread | None = None
+
+    @property
+    def backlog(self) -> int:
+        return self._batch.size + (self._writing.size if self._writing is not None else 0)
+
+    def open(self, *, now_wall: float | None = None, now_mono: float | None = None) -> Snapshot:
+        """Lock, check, migrate and load; blocks. StoreError says what is wrong and what helps."""
+        if self._connection is not None or self._closed:
+            raise StoreError(f"{self._path} was opened before")
+        create_folder(self._path.parent)
+        last = self._lock.acquire()
+        try:
+            opened = open_database(
+                self._path,
+                self._lock,
+                last,
+                self._durability,
+                now_wall=time.time() if now_wall is None else now_wall,
+                now_mono=time.monotonic() if now_mono is None else now_mono,
+            )
+        except BaseException:
+            self._lock.release()
+            raise
+        self._connection = opened.connection
+        found = opened.loaded
+        self._last_session = found.last_session
+        self._last_body = found.last_body
+        self._last_delivery = found.last_delivery
+        self._adopt(found.sessions, found.retained)
+        return Snapshot(node=opened.node, boot=opened.boot, sessions=found.sessions, retained=found.retained)
+
+    def start(self) -> None:
+        """From now on what is noted is written."""
+        if self._connection is None:
+            raise StoreError(f"{self._path} is not open")
+        self._writer = threading.Thread(target=self._write, name="tidegate-store", daemon=True)
+        self._writer.start()
+
+    def close(self, timeout: float = 10.0) -> None:
+        """Commit everything noted, checkpoint, close; the callbacks whose time has come run here.
+
+        StoreError if not everything could be written within `timeout` seconds; none of that was acknowledged.
+        """
+        if self._connection is None or self._closed:
+            return
+        self._closed = True
+        self._woken = True  # nobody is left to wake
+        last = self._batch
+        self._batch = Batch()
+        if self._writer is None:
+            self._give_up.set()
+            self._finish(last)
+        else:
+            self._inbox.put(_Last(last))
+            self._writer.join(timeout)
+            if self._writer.is_alive():
+                self._give_up.set()
+                self._writer.join(1.0)
+        self._settle()
+        while self._ready:
+            self._run()
+        if self._writer is not None and self._writer.is_alive():
+            # The lock stays: the disk may yet finish what it has been told.
+            raise StoreError(f"{self._path}: the disk did not answer within {timeout:g} s; the end was not written")
+        self._lock.release()
+        if self._failure is not None:
+            raise StoreError(
+                f"{self._path}: the last changes could not be written ({self._failure}). They were not acknowledged; "
+                "what was is safe. Remedy: free some space or mend the disk."
+            ) from self._failure
+
+    def after(self, callback: Callable[..., None], *args: Any) -> None:
+        """Run it when everything noted so far is safe."""
+        if self._woken:
+            self._batch.callbacks.append((callback, args))
+        elif self._writing is not None:
+            self._writing.callbacks.append((callback, args))
+        else:
+            self._ready.append((callback, args))
+            self._schedule()
+
+    # on the loop
+
+    def _wake(self) -> None:
+        self._woken = True
+        self._inbox.put(time.monotonic())
+
+    def _later(self, function: Callable[[], None]) -> None:
+        self._call(function)
+
+    def _hand_over(self) -> None:
+        """The writer asks for the current batch."""
+        if self._closed:
+            return
+        self._settle()
+        batch = self._batch
+        self._batch = Batch()
+        self._woken = False
+        if batch.void:
+            self._ready.extend(batch.callbacks)
+            self._inbox.put(None)
+            self._run()
+        else:
+            self._writing = batch
+            self._inbox.put(batch)
+
+    def _settle(self) -> None:
+        """What the writer has committed is safe."""
+        while self._safe:
+            self._ready.extend(self._safe.popleft().callbacks)
+            self._writing = None
+        self._run()
+
+    def _schedule(self) -> None:
+        if not self._scheduled and not self._closed:
+            self._scheduled = True
+            self._call(self._turn)
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        self._run()
+
+    def _run(self) -> None:
+        for _ in range(min(len(self._ready), _TURN)):
+            callback, args = self._ready.popleft()
+            try:
+                callback(*args)
+            except Exception:
+                log.exception("a callback after a commit failed", callback=repr(callback))
+        if self._ready:
+            self._schedule()
+
+    # on the writer's thread
+
+    def _write(self) -> None:
+        try:
+            self._serve()
+        except Exception as error:
+            self._failure = error
+            self.refusing = True
+            log.exception("the store's writer ended; durable publishes are refused", path=str(self._path))
+
+    def _serve(self) -> None:
+        started = 0.0
+        item = self._inbox.get()
+        while not isinstance(item, _Last):
+            assert isinstance(item, float)
+            wait = max(item, started) + self._interval - time.monotonic()
+            try:
+                item = self._inbox.get(timeout=max(0.0, wait))  # only the last batch can come now
+                continue
+            except Empty:
+                pass
+            self._tell(self._hand_over)
+            item = self._inbox.get()
+            if isinstance(item, _Last):
+                continue
+            if item is not None:
+                assert isinstance(item, Batch)
+                started = time.monotonic()
+                if self._commit(item):
+                    self._tell(self._settle)
+            item = self._inbox.get()
+        self._finish(item.batch)
+
+    def _commit(self, batch: Batch) -> bool:
+        """Write it, however long it takes. False: given up, because the store is to be closed."""
+        assert self._connection is not None
+        while True:
+            try:
+                write(self._connection, batch, time.time() - time.monotonic())
+            except Exception as error:  # noqa: BLE001 - whatever it is: nothing is lost, and nothing acknowledged
+                self._failure = error
+                if not self.refusing:
+                    self.refusing = True
+                    log.error(
+                        "the store cannot write; durable publishes are refused", path=str(self._path), error=str(error)
+                    )
+                if self._give_up.wait(self._retry):
+                    return False
+            else:
+                self._failure = None
+                self._safe.append(batch)
+                if self.refusing:
+                    self.refusing = False
+                    log.info("the store writes again", path=str(self._path))
+                return True
+
+    def _finish(self, batch: Batch) -> None:
+        """The last batch; then the log is emptied into the database and the database closed."""
+        assert self._connection is not None
+        if self._failure is None:  # else an earlier one was given up, and this one must not overtake it
+            if batch.void:
+                self._safe.append(batch)
+            else:
+                self._commit(batch)
+        try:
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            self._connection.close()
+        except sqlite3.Error as error:
+            # No loss: the log is read when the store is opened the next time.
+            log.warning("the store's log could not be emptied", path=str(self._path), error=str(error))
+
+    def _tell(self, function: Callable[[], None]) -> None:
+        try:
+            self._call(function)
+        except RuntimeError:
+            # The loop is closed. What is left to do is done by close().
+            log.debug("the loop is closed", path=str(self._path))

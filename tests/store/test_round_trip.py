@@ -1,0 +1,328 @@
+"""What is noted is found again: after closing, and in the files as a crash would leave them."""
+
+from __future__ import annotations
+
+import string
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from store.trial import NEVER, ORIGIN, Trial, counts, glance, look, message, stored
+
+from tidegate.session.message import Delivery, Message, State
+from tidegate.store.rows import Messages, message_row, read_session, read_subscription, session_row, subscription_row
+from tidegate.wire import NONE, Properties, Subscription, Will
+
+WILL = Will(
+    topic="last/words",
+    payload=b"\x00\xff",
+    qos=2,
+    retain=True,
+    properties=Properties(will_delay_interval=5, content_type="text/plain", user_properties=(("k", "v"), ("k", "w"))),
+)
+PROPERTIES = Properties(
+    payload_format_indicator=1, response_topic="answer", correlation_data=b"\x00x", user_properties=(("a", "ä"),)
+)
+
+
+@pytest.fixture(params=["closed", "crashed"])
+def reopen(request: pytest.FixtureRequest) -> Iterator[object]:
+    """How the store comes to be opened again."""
+    opened: list[Trial] = []
+
+    def again(trial: Trial) -> Trial:
+        if request.param == "closed":
+            trial.close()
+            path = trial.path
+        else:
+            trial.commit()
+            path = trial.image()
+            trial.close()
+        opened.append(Trial(path))
+        return opened[-1]
+
+    yield again
+    for trial in opened:
+        trial.close()
+
+
+def test_everything(tmp_path: Path, reopen) -> None:
+    trial = Trial(tmp_path / "d" / "t.db")
+    store = trial.store
+    one = trial.session("one", will=WILL, will_due=123.5, context=b"\x01ctx", version=5, expiry=77)
+    two = trial.session("two", ended=99.25, version=4)
+    full = Subscription(filter="$share/g/a/+", qos=2, no_local=False, retain_as_published=True, retain_handling=2)
+    store.subscribe(one.row, full, 268_435_455)
+    store.subscribe(one.row, Subscription(filter="x/#", qos=1, no_local=True), None)
+    store.subscribe(two.row, Subscription(filter="gone"), None)
+    store.unsubscribe(two.row, "gone")
+
+    shared = Message("t/ö", b"\x00" * 300, 2, True, 1234.5, ORIGIN, 1 << 40, b"\x02c", "out", PROPERTIES, time.monotonic() + 60, 3)
+    first = Delivery(shared, 2, True, (1, 268_435_455), ("g", "a/+"))
+    second = Delivery(message(b""), 1)
+    third = Delivery(shared, 1)
+    store.enqueue(one.row, first)
+    store.enqueue(one.row, second)
+    store.enqueue(two.row, third)
+    first.pid, first.state = 65535, State.RELEASED
+    store.update(first)
+    store.receive(two.row, 9, message(b"nine", qos=2))
+    store.receive(two.row, 65535, message(b"ten", qos=2))
+    store.handed_on(two.row, 65535)
+    store.retain("t/ö", shared)
+    other = message(b"r", 'quo"te\\/\x01/\U0001f40d')
+    store.retain(other.topic, other)
+
+    expected = {
+        "one": [glance(first), glance(second)],
+        "two": [glance(third)],
+    }
+    again = reopen(trial)
+    found = {s.client: s for s in again.found.sessions}
+    assert {name: [glance(d) for d in s.deliveries] for name, s in found.items()} == expected
+    assert found["one"].will == WILL
+    assert (found["one"].will_due, found["one"].context, found["one"].expiry) == (123.5, b"\x01ctx", 77)
+    assert (found["two"].ended, found["two"].version, found["two"].will, found["two"].expiry) == (99.25, 4, None, NEVER)
+    assert found["one"].subscriptions == {
+        "$share/g/a/+": (full, 268_435_455),
+        "x/#": (Subscription(filter="x/#", qos=1, no_local=True), None),
+    }
+    assert found["two"].subscriptions == {}
+    nine = found["two"].incoming[9]
+    assert nine is not None
+    assert nine.payload == b"nine"
+    assert found["two"].incoming[65535] is None
+    assert {m.topic: look(m) for m in again.found.retained} == {m.topic: look(m) for m in (shared, other)}
+    # one body, however many refer to it
+    body = found["one"].deliveries[0].message
+    assert found["two"].deliveries[0].message is body
+    assert any(m is body for m in again.found.retained)
+    assert body.rows == 3
+    assert body.expires == pytest.approx(shared.expires, abs=1.0)
+
+
+def test_the_node_keeps_its_name_and_counts_its_boots(tmp_path: Path) -> None:
+    first = Trial(tmp_path / "t.db")
+    assert len(first.found.node) == 16
+    assert int(first.found.node, 16) >= 0
+    assert first.found.boot == 1
+    second = first.again()
+    assert (second.found.node, second.found.boot) == (first.found.node, 2)
+    third = Trial(second.image())
+    assert (third.found.node, third.found.boot) == (first.found.node, 3), "a boot counts from the moment it opened"
+    second.close()
+    third.close()
+
+
+def test_a_second_life(tmp_path: Path, reopen) -> None:
+    """What was loaded is changed, struck out and added to under its old keys."""
+    trial = Trial(tmp_path / "d" / "t.db")
+    session = trial.session()
+    shared = message(b"shared")
+    for m in (message(b"1"), shared, message(b"3")):
+        trial.store.enqueue(session.row, Delivery(m, 1))
+    trial.store.receive(session.row, 1, message(b"in"))
+    trial.store.retain(shared.topic, shared)
+    trial = trial.again()
+    store = trial.store
+    session = trial.found.sessions[0]
+    one, two, three = session.deliveries
+    store.done(one)
+    store.done(two)
+    three.pid, three.state = 4, State.SENT
+    store.update(three)
+    store.enqueue(session.row, Delivery(trial.found.retained[0], 1, True))
+    store.handed_on(session.row, 1)
+    session.ended = 5.0
+    store.save_session(session)
+    again = reopen(trial)
+    (found,) = again.found.sessions
+    assert [(d.message.payload, d.pid, d.state) for d in found.deliveries] == [
+        (b"3", 4, State.SENT),
+        (b"shared", 0, State.QUEUED),
+    ]
+    assert found.deliveries[1].message is again.found.retained[0]
+    assert found.incoming == {1: None}
+    assert found.ended == 5.0
+    assert found.row == session.row
+
+
+def test_expiry_is_kept_in_wall_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message that had 50 s left when it was written has 20 s left when the node starts 30 s later."""
+    monkeypatch.setattr("tidegate.store.sqlite.time.time", lambda: 1000.0)
+    monkeypatch.setattr("tidegate.store.sqlite.time.monotonic", lambda: 400.0)
+    trial = Trial(tmp_path / "t.db", start=False)
+    session = trial.session()
+    trial.store.enqueue(session.row, Delivery(message(expires=450.0), 1))
+    trial.close()
+    trial.store = type(trial.store)(trial.path, call=trial.loop.call)
+    found = trial.store.open(now_wall=1030.0, now_mono=7.0)
+    assert found.sessions[0].deliveries[0].message.expires == pytest.approx(27.0)
+    trial.close()
+
+
+def test_what_has_expired_goes_but_not_what_was_begun(tmp_path: Path) -> None:
+    trial = Trial(tmp_path / "t.db", start=False)
+    store = trial.store
+    session = trial.session()
+    late = -1e9  # long before any boot
+    for state in (State.QUEUED, State.SENT, State.RELEASED):
+        delivery = Delivery(message(state.name.encode(), expires=late, qos=2), 2)
+        delivery.state = state
+        delivery.pid = int(state)
+        store.enqueue(session.row, delivery)
+    store.enqueue(session.row, Delivery(message(b"forever"), 1))
+    store.receive(session.row, 8, message(expires=late))
+    gone = message(b"x", "gone", expires=late)
+    store.retain("gone", gone)
+    again = trial.again()
+    (found,) = again.found.sessions
+    payloads = [d.message.payload for d in found.deliveries]
+    assert payloads == [b"SENT", b"RELEASED", b"forever"], "a client may hold the packet id of what was sent"
+    assert found.incoming == {8: None}, "the id still tells a duplicate"
+    assert again.found.retained == []
+    again.close()
+    assert counts(again.path) == {"session": 1, "delivery": 3, "message": 3, "incoming": 1}
+
+
+def test_dropping_a_session_takes_all_of_it(tmp_path: Path, reopen) -> None:
+    trial = Trial(tmp_path / "d" / "t.db")
+    keep, drop = trial.session("keep"), trial.session("drop")
+    shared = message(b"both")
+    for session in (keep, drop):
+        trial.store.enqueue(session.row, Delivery(shared, 1))
+        trial.store.enqueue(session.row, Delivery(message(session.client.encode()), 1))
+        trial.store.subscribe(session.row, Subscription(filter="f"), 3)
+        trial.store.receive(session.row, 5, message(session.client.encode()))
+    trial.commit()
+    trial.store.drop_session(drop.row)
+    again = reopen(trial)
+    (found,) = again.found.sessions
+    assert found.client == "keep"
+    assert [d.message.payload for d in found.deliveries] == [b"both", b"keep"]
+    again.close()
+    assert counts(again.path) == {"session": 1, "subscription": 1, "delivery": 2, "message": 3, "incoming": 1}
+
+
+def test_a_session_dropped_and_made_again_in_one_batch(tmp_path: Path) -> None:
+    trial = Trial(tmp_path / "t.db")
+    session = trial.session("c", expiry=1)
+    trial.store.subscribe(session.row, Subscription(filter="old"), None)
+    trial.commit()
+    before = session.row
+    trial.store.drop_session(session.row)
+    trial.store.save_session(session)  # its key is spent
+    assert session.row != before
+    trial.store.subscribe(session.row, Subscription(filter="new"), None)
+    again = trial.again()
+    (found,) = again.found.sessions
+    assert list(found.subscriptions) == ["new"]
+    again.close()
+
+
+def test_subscriptions_that_come_with_a_new_session(tmp_path: Path) -> None:
+    trial = Trial(tmp_path / "t.db")
+    subscription = Subscription(filter="a", qos=1)
+    trial.session(subscriptions={"a": (subscription, 5)})
+    again = trial.again()
+    assert again.found.sessions[0].subscriptions == {"a": (subscription, 5)}
+    again.close()
+
+
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
+TOPIC = st.text(st.characters(codec="utf-8", exclude_characters="\0+#"), min_size=1, max_size=20)
+U32 = st.integers(0, 0xFFFFFFFF)
+WIRE = st.builds(
+    Properties,
+    payload_format_indicator=st.none() | st.integers(0, 1),
+    content_type=st.none() | TEXT,
+    response_topic=st.none() | TOPIC,
+    correlation_data=st.none() | st.binary(max_size=20),
+    user_properties=st.lists(st.tuples(TEXT, TEXT), max_size=3).map(tuple),
+)
+CLOCK = st.floats(0, 1e10, allow_nan=False)
+
+
+@given(
+    st.builds(
+        Message,
+        TOPIC,
+        st.binary(max_size=50),
+        st.integers(0, 2),
+        st.booleans(),
+        CLOCK,
+        st.just(ORIGIN),
+        st.integers(0, (1 << 62) - 1),
+        st.binary(max_size=10),
+        TEXT,
+        st.just(NONE) | WIRE,
+        st.none() | CLOCK,
+        st.integers(0, 9),
+    )
+)
+def test_message_rows(m: Message) -> None:
+    found = Messages(now_wall=2000.0, now_mono=500.0).read(message_row(3, m, 1500.0))
+    assert look(found) == look(m)
+    assert (found.expires is None) == (m.expires is None)
+    assert found.expires is None or found.expires == pytest.approx(m.expires, abs=1e-3)
+    assert (found.row, found.rows) == (3, 0)
+
+
+@given(
+    st.builds(
+        stored,
+        TEXT,
+        principal=TEXT,
+        version=st.sampled_from([4, 5]),
+        expiry=U32,
+        ended=st.none() | CLOCK,
+        will=st.none()
+        | st.builds(
+            Will,
+            topic=TOPIC,
+            payload=st.binary(max_size=20),
+            qos=st.integers(0, 2),
+            retain=st.booleans(),
+            properties=st.builds(Properties, will_delay_interval=st.none() | U32, content_type=st.none() | TEXT),
+        ),
+        will_due=st.none() | CLOCK,
+        context=st.binary(max_size=10),
+    )
+)
+def test_session_rows(session) -> None:
+    assert read_session(session_row(session)) == session
+
+
+@given(
+    st.builds(
+        Subscription,
+        filter=TOPIC,
+        qos=st.integers(0, 2),
+        no_local=st.booleans(),
+        retain_as_published=st.booleans(),
+        retain_handling=st.integers(0, 2),
+    ),
+    st.none() | st.integers(1, 268_435_455),
+)
+def test_subscription_rows(subscription: Subscription, identifier: int | None) -> None:
+    assert read_subscription(subscription_row(1, subscription, identifier)) == (subscription, identifier)
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(topics=st.sets(TOPIC | st.text(string.printable, min_size=1, max_size=5), min_size=1, max_size=8))
+def test_any_topic_can_be_retained_and_cleared(tmp_path: Path, topics: set[str]) -> None:
+    trial = Trial(tmp_path / "t.db", durability="async")
+    for topic in topics:
+        trial.store.retain(topic, message(topic=topic))
+    trial.commit()
+    kept = sorted(topics)[0]
+    for topic in topics - {kept}:
+        trial.store.retain(topic, None)
+    again = trial.again(durability="async")
+    assert [m.topic for m in again.found.retained] == [kept]
+    again.store.retain(kept, None)
+    again.close()
+    assert counts(again.path) == {}
