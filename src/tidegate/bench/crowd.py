@@ -126,11 +126,7 @@ def schedule(job: Job, publishers: Sequence[socket.socket]) -> Schedule:
             raise LoadError("batches are for one publisher at QoS 0")
         writes = [b"".join(encode(topics[number % len(topics)], 0) for number in range(job.batch))]
     elif job.qos:
-        known = {
-            (topic, packet_id): encode(topic, packet_id)
-            for topic in topics
-            for packet_id in range(1, RING + 1)
-        }
+        known = {(topic, packet_id): encode(topic, packet_id) for topic in topics for packet_id in range(1, RING + 1)}
         writes = [
             known[topics[publisher % len(topics)], packet_id]
             for packet_id in range(1, RING + 1)

@@ -136,9 +136,7 @@ def row(series: Series) -> Row:
         subject.per_second / reference.per_second for reference, subject in pairs if reference.per_second
     )
     cost = spread(
-        _cost(figure, reference) / _cost(figure, subject)
-        for reference, subject in pairs
-        if _cost(figure, subject) > 0
+        _cost(figure, reference) / _cost(figure, subject) for reference, subject in pairs if _cost(figure, subject) > 0
     )
     subject = side(series.subject)
     return Row(

@@ -69,9 +69,7 @@ def _load(job: Job, stack: ExitStack) -> Outcome:
         inbox = Acknowledged(plan.frame_length, plan.id_offset, listen)
     else:
         inbox = Assured(plan.frame_length, plan.id_offset, everyone, listen)
-    lost = pump(
-        plan, inbox, everyone if job.qos else listen, window=job.window, meter=meter, aside=aside
-    )
+    lost = pump(plan, inbox, everyone if job.qos else listen, window=job.window, meter=meter, aside=aside)
     if churn is not None:
         churn.finish()
     return meter.outcome(lost=lost, changes=churn.changes if churn is not None else 0)

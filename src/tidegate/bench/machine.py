@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-import sys
 import tempfile
 from datetime import UTC, datetime
 from importlib import metadata
@@ -67,7 +66,3 @@ def _pairs(file: Path, mark: str) -> dict[str, str]:
         key, _, value = line.partition(mark)
         found.setdefault(key.strip(), value.strip())
     return found
-
-
-if sys.platform != "linux":  # pragma: no cover
-    raise BenchError("the measurements read /proc and need Linux")

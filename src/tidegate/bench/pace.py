@@ -111,9 +111,7 @@ def pace(plan: Schedule, listen: Sequence[int], *, rate: int, meter: Meter) -> P
             working += now - before
         before = now
     epoll.close()
-    return Paced(
-        latencies=latencies, delays=delays, lost=max(0, sent - received), overrun=overrun, working=working
-    )
+    return Paced(latencies=latencies, delays=delays, lost=max(0, sent - received), overrun=overrun, working=working)
 
 
 def percentile(ordered: Sequence[int], share: float) -> float:

@@ -34,9 +34,7 @@ class Aside(Protocol):
     def turn(self, now: float) -> None: ...
 
 
-def pump(
-    plan: Schedule, inbox: Inbox, listen: Sequence[int], *, window: int, meter: Meter, aside: Aside | None
-) -> int:
+def pump(plan: Schedule, inbox: Inbox, listen: Sequence[int], *, window: int, meter: Meter, aside: Aside | None) -> int:
     """Runs the load and answers how many messages were lost."""
     clock = time.perf_counter
     epoll = select.epoll()

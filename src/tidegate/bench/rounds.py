@@ -79,7 +79,7 @@ def apply(server: Server, job: Job, plan: Plan) -> Outcome:
         warmup=plan.warmup,
         duration=plan.duration,
     )
-    with start_generator(job, plan.load_core) as generator:
+    with start_generator(plan.load_core) as generator:
         try:
             out, err = generator.communicate(job.to_json(), GENERATOR_TIMEOUT + job.duration)
         except subprocess.TimeoutExpired:
@@ -99,7 +99,7 @@ def apply(server: Server, job: Job, plan: Plan) -> Outcome:
     raise BenchError(f"{server.peer.value}: {reason}")
 
 
-def start_generator(job: Job, core: int) -> subprocess.Popen[str]:
+def start_generator(core: int) -> subprocess.Popen[str]:
     with pinned(core):
         return subprocess.Popen(
             [sys.executable, "-m", "tidegate.bench.generator"],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from tidegate.bench.job import Job, Shape
@@ -31,7 +31,7 @@ class Goal:
     kib: float | None = None
 
     def __str__(self) -> str:
-        return f"≥ {self.ratio:.1f} ×" if self.ratio is not None else f"≤ {self.kib:.0f} KiB"
+        return f"≥ {self.ratio:.1f}" if self.ratio is not None else f"≤ {self.kib:.0f} KiB"
 
 
 SATURATED = Goal(ratio=1.7)
@@ -53,7 +53,7 @@ class Work:
     job: Job
     figure: Figure = Figure.FLOW
     goal: Goal | None = None
-    setting: Setting = Setting()
+    setting: Setting = field(default_factory=Setting)
     half: bool = False
     """The rate is half of the reference's maximum in the same run."""
     grows: bool = False
@@ -65,7 +65,7 @@ class Work:
 
     @property
     def window(self) -> str:
-        return f"{self.job.window}" if self.job.shape is Shape.WINDOW else "–"
+        return f"{self.job.window}" if self.job.shape is Shape.WINDOW else "-"
 
 
 def _windows(work: Work, *windows: tuple[int, Goal | None]) -> list[Work]:

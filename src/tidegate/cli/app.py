@@ -18,7 +18,7 @@ import tidegate
 from tidegate.cli import cert, operate, terminal
 from tidegate.cli.pub import pub
 from tidegate.cli.sub import sub
-from tidegate.errors import TidegateError
+from tidegate.errors import ConfigError, TidegateError
 
 if TYPE_CHECKING:
     from tidegate.config import Config
@@ -199,9 +199,12 @@ def main() -> None:
     """The entry point: no exception that is meant for people ends as a traceback."""
     try:
         app(prog_name="tidegate")
-    except TidegateError as wrong:
-        for line in str(wrong).splitlines():
+    except ConfigError as wrong:
+        for line in str(wrong).splitlines():  # `file:line: …`, as editors and scripts know it
             terminal.err().print(terminal.harmless(line), markup=False)
+        sys.exit(terminal.NO)
+    except TidegateError as wrong:
+        terminal.error(str(wrong))
         sys.exit(terminal.NO)
     except BrokenPipeError:
         # Whoever read our output has gone (`| head`). Python would complain when it flushes at exit.

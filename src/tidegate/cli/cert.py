@@ -14,17 +14,21 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
     add_completion=False,
+    pretty_exceptions_enable=False,
 )
 
-Folder = Annotated[Path, typer.Option("--folder", "-f", help="Folder of the authority.", file_okay=False)]
+Folder = Annotated[Path, typer.Option("-f", "--folder", help="Folder of the authority.", file_okay=False)]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 
 
 @app.command()
 def ca(
     folder: Folder = Path("certs"),
-    name: Annotated[str, typer.Option("--name", "-n", help="Name of the authority.")] = "Tidegate test CA",
+    name: Annotated[str, typer.Option("-n", "--name", help="Name of the authority.")] = "Tidegate test CA",
     days: Annotated[int, typer.Option("--days", help="Days it is valid.", min=1)] = 3650,
+    force: Force = False,
+    json: Json = False,
 ) -> None:
     """Make an authority: its certificate and its private key.
 
@@ -32,39 +36,60 @@ def ca(
     """
     from tidegate.cli import certificates
 
-    certificates.make_ca(folder, name, days)
+    _made(certificates.make_ca(folder, name, days, force), json=json)
 
 
 @app.command()
 def issue(
-    name: Annotated[str, typer.Argument(help="Common name; for a client certificate: the user.")],
+    name: Annotated[str, typer.Argument(help="Common name; for a client: the user.", show_default=False)],
     folder: Folder = Path("certs"),
     hosts: Annotated[
         list[str] | None,
-        typer.Option("--host", help="Host name or address of the server. Repeatable."),
+        typer.Option("--host", help="Name or address of the server. Repeatable. Default: this machine."),
     ] = None,
-    client: Annotated[bool, typer.Option("--client", help="For a client, not for a server.")] = False,
+    client: Annotated[bool, typer.Option("--client", help="For a client; with --host also for a server.")] = False,
     days: Annotated[int, typer.Option("--days", help="Days it is valid.", min=1)] = 365,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Folder to write to. Default: the folder of the authority."),
+        typer.Option("-o", "--out", help="Folder to write to. Default: that of the authority.", file_okay=False),
     ] = None,
+    force: Force = False,
+    json: Json = False,
 ) -> None:
     """Issue a certificate and its private key.
 
     [dim]tidegate cert issue broker --host localhost --host 127.0.0.1[/dim]
+
     [dim]tidegate cert issue mary --client[/dim]
     """
     from tidegate.cli import certificates
 
-    if client and hosts:
-        terminal.usage("--host is for servers; leave out --client or --host")
-    certificates.issue(folder, name, hosts or ([] if client else ["localhost", "127.0.0.1", "::1"]), client, days, out)
+    for_hosts = hosts or ([] if client else ["localhost", "127.0.0.1", "::1"])
+    _made(certificates.issue(folder, name, for_hosts, client, days, out, force), json=json)
 
 
 @app.command()
-def show(path: Annotated[Path, typer.Argument(help="Certificate (PEM).", exists=True, dir_okay=False)]) -> None:
+def show(
+    path: Annotated[Path, typer.Argument(help="Certificate (PEM or DER).", show_default=False)],
+    json: Json = False,
+) -> None:
     """Show what a certificate says."""
     from tidegate.cli import certificates
+    from tidegate.cli.tables import facts
 
-    certificates.show(path)
+    about = certificates.show(path)
+    if json:
+        terminal.print_json(about)
+    else:
+        terminal.out().print(facts(about))
+
+
+def _made(files: tuple[Path, Path], *, json: bool) -> None:
+    certificate, key = files
+    if json:
+        terminal.print_json({"certificate": str(certificate), "key": str(key)})
+        return
+    from rich.text import Text
+
+    for path, what in ((certificate, "certificate"), (key, "private key, readable by you only")):
+        terminal.out().print(Text.assemble(("✓ ", "bold green"), str(path), (f"  {what}", "dim")))

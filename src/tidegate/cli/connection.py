@@ -34,7 +34,6 @@ T = TypeVar("T")
 
 _HINTS: Final = {
     0x81: "the broker could not read the packet",
-    0x86: "the user name or password is wrong",
     0x87: "no rule allows it, or a rule denies it",
     0x8A: "this client is banned",
     0x8E: "another client connected with the same identifier",
@@ -47,12 +46,12 @@ _HINTS: Final = {
 
 
 class Refused(TidegateError):
-    """The broker said no; `code` is its reason code."""
+    """The broker said no: what it refused, its reason code, and its own words or ours."""
 
     def __init__(self, what: str, reason: ReasonCode | None, said: str = "") -> None:
-        self.code = reason.value if reason is not None else 0x80
-        because = f": {reason.getName()} (0x{self.code:02x})" if reason is not None else ""
-        about = said or _HINTS.get(self.code, "")
+        code = reason.value if reason is not None else 0x80
+        because = f": {reason.getName()} (0x{code:02x})" if reason is not None else ""
+        about = said or _HINTS.get(code, "")
         super().__init__(what + because + (f"; {about}" if about else ""))
 
 
@@ -183,7 +182,10 @@ async def connect(target: Target) -> AsyncIterator[Connection]:
         await client.__aenter__()
     except aiomqtt.MqttCodeError as refused:
         reason = refused.rc if isinstance(refused.rc, ReasonCode) else None
-        raise Refused(f"{host}:{port} refused the connection", reason, _said(client.connack)) from None
+        said = _said(client.connack)
+        if not said and reason is not None and reason.value in (0x86, 0x87):
+            said = "check --user and --password, or --cert and --key"
+        raise Refused(f"{host}:{port} refused the connection", reason, said) from None
     except aiomqtt.MqttError as broken:
         text = str(broken)
         why = "it does not answer" if "timed out" in text else text.partition("] ")[2] or text

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from tidegate.cli import terminal
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 ConfigFile = Annotated[
     Path | None,
@@ -29,11 +26,13 @@ def status(config: ConfigFile = None, socket: Socket = None, port: Port = 1883, 
 
     [dim]tidegate status -c tidegate.yaml[/dim]
     """
+    from tidegate.cli.tables import facts
+
     answer = _ask("status", config, socket, port)
     if json:
         terminal.print_json(answer)
     else:
-        terminal.out().print(_table(answer))
+        terminal.out().print(facts(answer))
 
 
 def reload(config: ConfigFile = None, socket: Socket = None, port: Port = 1883, json: Json = False) -> None:
@@ -70,43 +69,3 @@ def _socket(config: Path | None, socket: Path | None, port: int) -> Path:
     if socket is not None:
         return socket
     return (Config.ephemeral(port) if config is None else load(config)).control_socket
-
-
-def _table(answer: dict[str, Any]) -> RenderableType:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, show_header=False, pad_edge=False)
-    table.add_column(style="cyan")
-    table.add_column()
-    for key, value in answer.items():
-        name = str(key).replace("_", " ")
-        match value:
-            case dict():
-                table.add_row(Text(name, style="bold"), "")
-                for below, inner in value.items():
-                    table.add_row(f"  {str(below).replace('_', ' ')}", _cell(inner))
-            case list():
-                table.add_row(name, "\n".join(_cell(each) for each in value))
-            case _:
-                table.add_row(name, _cell(value))
-    return table
-
-
-def _cell(value: object) -> str:
-    from rich.markup import escape
-
-    match value:
-        case bool():
-            return "yes" if value else "no"
-        case int():
-            return f"{value:,}"
-        case float():
-            return f"{value:,.1f}"
-        case dict():
-            return escape(", ".join(f"{key} {each}" for key, each in value.items()))
-        case None:
-            return "-"
-        case _:
-            return escape(terminal.harmless(str(value)))

@@ -69,7 +69,7 @@ def sub(
         retain_as_published=retain_as_published,
     )
     shown = _Shown(style=_Style.JSON if json else _Style.VERBOSE if verbose else _Style.PAYLOAD)
-    run(_receive(target, filters, wanted, about, shown, count, wait), interrupt_is_fine=True)
+    run(_receive(target, filters, wanted, about, shown, count, wait, verbose=verbose), interrupt_is_fine=True)
     if count is not None and shown.count < count and wait is not None:
         terminal.fail(f"only {shown.count} of {count} messages came within {wait:g} s")
 
@@ -151,6 +151,8 @@ async def _receive(
     shown: _Shown,
     count: int | None,
     wait: float | None,
+    *,
+    verbose: bool,
 ) -> None:
     from tidegate.cli.connection import connect
 
@@ -158,6 +160,8 @@ async def _receive(
         try:
             async with asyncio.timeout(wait):
                 await connection.subscribe(filters, options=wanted, properties=properties)
+                if verbose:
+                    terminal.note(f"subscribed to {', '.join(filters)}")
                 async for message in connection.messages():
                     shown.show(message)
                     if shown.count == count:

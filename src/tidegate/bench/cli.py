@@ -1,0 +1,197 @@
+"""`tidegate bench`: the measurements. Only signatures here; what measures is imported when it is asked for."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tidegate.bench.report import Report
+    from tidegate.bench.rounds import Plan
+    from tidegate.bench.works import Work
+
+app = typer.Typer(no_args_is_help=True, help="Measure this machine's Tidegate against its peers.")
+RESULTS = Path("bench/results")
+ENOUGH_ROUNDS = 5
+
+
+class Protocol(Enum):
+    """MQTT versions, as people write them."""
+
+    V311 = "3.1.1"
+    V5 = "5.0"
+
+
+class PeerName(Enum):
+    """Servers that can stand on either side."""
+
+    MOSQUITTO = "mosquitto"
+    TIDEGATE = "tidegate"
+    RELAY = "relay"
+
+
+@app.callback()
+def bench() -> None:
+    """Measure this machine's Tidegate against its peers."""
+
+
+@app.command()
+def broker(
+    work: Annotated[
+        list[str] | None, typer.Option("--work", "-w", metavar="NAME", help="Only this work; can be repeated.")
+    ] = None,
+    show: Annotated[bool, typer.Option("--list", help="List the works and their goals.")] = False,
+    rounds: Annotated[int, typer.Option(help="Rounds per work; the median counts.", min=1)] = ENOUGH_ROUNDS,
+    duration: Annotated[float, typer.Option(help="Seconds measured per round.", min=0.2)] = 3.0,
+    quick: Annotated[bool, typer.Option("--quick", help="One short round, to see that it works.")] = False,
+    protocol: Annotated[Protocol, typer.Option(help="MQTT version that the load speaks.")] = Protocol.V311,
+    reference: Annotated[PeerName, typer.Option(help="What is compared with.")] = PeerName.MOSQUITTO,
+    subject: Annotated[PeerName, typer.Option(help="What is measured.")] = PeerName.TIDEGATE,
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where results go.")] = RESULTS,
+    profile: Annotated[
+        str | None,
+        typer.Option("--profile", metavar="NAME", help="Profile the subject during this work instead of comparing."),
+    ] = None,
+    json_output: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit with 1 if a goal is missed.")] = False,
+) -> None:
+    """Broker: throughput, CPU per message, latency and memory, in turn with Mosquitto.
+
+    Needs two cores and Debian's mosquitto. Results (markdown, CSV, PNG, machine) go to bench/results/.
+
+    [dim]tidegate bench broker --work qos0-100 --quick[/dim]
+    """
+    from rich.console import Console
+
+    from tidegate.bench.rounds import Plan, two_cores
+    from tidegate.bench.servers import BenchError, Peer
+    from tidegate.bench.works import chosen
+
+    console = Console()
+    try:
+        works = chosen([profile] if profile else work or [])
+        if show:
+            _list(works, console)
+            return
+        server_core, load_core = two_cores()
+        plan = Plan(
+            reference=Peer(reference.value),
+            subject=Peer(subject.value),
+            rounds=1 if quick else rounds,
+            duration=min(duration, 1.0) if quick else duration,
+            warmup=0.3 if quick else 0.7,
+            version=5 if protocol is Protocol.V5 else 4,
+            server_core=server_core,
+            load_core=load_core,
+        )
+        if profile:
+            _profile(works, plan, out, console)
+            return
+        report = _measure(works, plan, console)
+        stem = _stem(work or [], plan)
+        _publish(report, out, stem, console, json_output=json_output)
+    except BenchError as error:
+        Console(stderr=True).print(f"[red]bench:[/] {error}", highlight=False, soft_wrap=True)
+        raise typer.Exit(1) from None
+    if report.failures or (check and report.missed):
+        raise typer.Exit(1)
+
+
+def _list(works: list[Work], console: Console) -> None:
+    from rich.table import Table
+
+    made = Table("name", "window", "work", "goal")
+    for one in works:
+        made.add_row(one.name, one.window, one.title, str(one.goal or "-"))
+    console.print(made)
+
+
+def _measure(works: list[Work], plan: Plan, console: Console) -> Report:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from tidegate.bench import figures
+    from tidegate.bench.machine import describe
+    from tidegate.bench.report import Report
+    from tidegate.bench.rounds import Bench, raise_file_limit
+    from tidegate.bench.servers import Peer
+
+    machine = describe()
+    # Two redraws a second: the bar shares the load generator's core.
+    with Progress(
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+        console=console,
+        refresh_per_second=2,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as progress:
+        task = progress.add_task("", total=len(works) * plan.rounds * 2)
+        started = 0
+
+        def before(work: Work, number: int, peer: Peer) -> None:
+            nonlocal started
+            words = f"{work.key}, round {number + 1} of {plan.rounds}: {peer.value}"
+            progress.update(task, completed=started, description=words)
+            started += 1
+
+        runner = Bench(plan, before=before, files=raise_file_limit())
+        series = runner.run(works)
+    rows = [figures.row(one) for one in series]
+    return Report(plan=plan, machine=machine, series=series, rows=rows, growth=figures.growth(rows), notes=runner.notes)
+
+
+def _publish(report: Report, out: Path, stem: str, console: Console, *, json_output: bool) -> None:
+    import json
+
+    from tidegate.bench import plot
+    from tidegate.bench import report as reports
+
+    files = reports.write(report, out, stem)
+    try:
+        files.append(plot.draw(report, out / f"{stem}.png"))
+    except ImportError:
+        console.print("No plot: matplotlib is not installed (pip install 'tidegate\\[bench]').")
+    if json_output:
+        typer.echo(json.dumps(reports.summary(report), indent=2))
+        return
+    console.print(reports.table(report))
+    for note in (*report.notes, *report.failures):
+        console.print(note, highlight=False, markup=False)
+    if report.disturbance > reports.QUIET:
+        console.print(f"The machine was not quiet: neighbours used up to {report.disturbance:.2f} cores.")
+    console.print("Written: " + ", ".join(str(file) for file in files), highlight=False, soft_wrap=True)
+
+
+def _stem(wanted: list[str], plan: Plan) -> str:
+    """Only a whole run may replace the results that are kept; anything less gets a name of its own."""
+    from tidegate.bench.servers import Peer
+
+    parts = ["broker", *(text.replace("/", "-") for text in wanted)]
+    if (plan.reference, plan.subject) != (Peer.MOSQUITTO, Peer.TIDEGATE):
+        parts += [plan.reference.value, plan.subject.value]
+    if plan.version == 5:
+        parts.append("mqtt5")
+    if plan.rounds < ENOUGH_ROUNDS:
+        parts.append("quick")
+    return "-".join(parts)
+
+
+def _profile(works: list[Work], plan: Plan, out: Path, console: Console) -> None:
+    from tidegate.bench.profiling import profile
+
+    out.mkdir(parents=True, exist_ok=True)
+    for one in works:
+        file = out / f"profile-{one.key.replace('/', '-')}.txt"
+        file.write_text(profile(one, plan))
+        console.print(f"Written: {file}", highlight=False, soft_wrap=True)
+
+
+if __name__ == "__main__":
+    app()
