@@ -51,6 +51,27 @@ async def dismissed(client: Client, reason: int) -> wire.Disconnect | None:
     return packet
 
 
+async def take(client: Client, count: int) -> list[wire.Publish]:
+    """The next messages, acknowledged as they come; returns when every exchange is over."""
+    messages: list[wire.Publish] = []
+    open = set()
+    while len(messages) < count or open:
+        match packet := await client.receive():
+            case wire.Publish():
+                messages.append(packet)
+                if packet.qos == 1:
+                    await client.send(wire.Puback(packet_id=packet.packet_id))
+                elif packet.qos == 2:
+                    open.add(packet.packet_id)
+                    await client.send(wire.Pubrec(packet_id=packet.packet_id))
+            case wire.Pubrel():
+                open.remove(packet.packet_id)
+                await client.send(wire.Pubcomp(packet_id=packet.packet_id))
+            case _:
+                raise AssertionError(packet)
+    return messages
+
+
 async def payloads(client: Client, count: int) -> list[bytes]:
     """The payloads of the next messages, acknowledged."""
-    return [(await client.message()).payload for _ in range(count)]
+    return [message.payload for message in await take(client, count)]

@@ -7,10 +7,25 @@ from dataclasses import fields
 import pytest
 
 from tidegate.errors import MalformedPacket, PacketError, ProtocolError
-from tidegate.wire import V5, V311, Packet, Properties, Publish, Reason, Type, decode, encode, frame, level
+from tidegate.wire import (
+    V5,
+    V311,
+    Connect,
+    Packet,
+    Properties,
+    Publish,
+    Reason,
+    Type,
+    Will,
+    decode,
+    encode,
+    frame,
+    level,
+)
 from tidegate.wire.properties import ALLOWED, PROPERTIES, WILL
 from tidegate.wire.reasons import REASONS
 from wire.cases import CASES, Case
+from wire.notation import length
 
 LIMIT = 1 << 20
 each = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -139,3 +154,37 @@ def present(properties: Properties | None, names: dict[str, int]) -> set[int]:
     if properties is None:
         return set()
     return {id for name, id in names.items() if getattr(properties, name) not in (None, ())}
+
+
+@pytest.mark.parametrize("size", [126, 127, 128, 129, 16383, 16384, 16385, 2097151, 2097152])
+def test_where_the_remaining_length_grows(size: int) -> None:
+    packet = Publish(topic="a", payload=bytes(size - 3))
+    data = encode(packet, V311)
+    header = b"\x30" + length(size)
+    assert data.startswith(header + b"\x00\x01a")
+    assert len(data) == len(header) + size
+    assert frame(data, 0, len(data)) == (0x30, len(header), len(data))
+    assert frame(data[:-1], 0, len(data)) is None
+    assert decode(0x30, data[len(header) :], V311) == packet
+
+
+def test_the_longest_fields() -> None:
+    """65,535 bytes, the most that a length of two bytes can say."""
+    topic, text = "é" * 32767 + "x", "x" * 65535
+    for packet in (
+        Publish(topic=topic, payload=b"", properties=Properties(user_properties=((text, text),))),
+        Publish(topic="a", payload=b"", properties=Properties(correlation_data=bytes(65535))),
+        Connect(
+            version=V5,
+            client_id=text,
+            clean_start=True,
+            keep_alive=0,
+            username=text,
+            password=bytes(65535),
+            will=Will(topic=topic, payload=bytes(65535), qos=0, retain=False),
+        ),
+    ):
+        data = encode(packet, V5)
+        found = frame(data, 0, LIMIT)
+        assert found is not None
+        assert decode(found[0], data[found[1] :], V5) == packet

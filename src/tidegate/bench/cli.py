@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Measure this machine's Tidegate against its peers.")
 RESULTS = Path("bench/results")
 ENOUGH_ROUNDS = 5
+WIDE = 150  # columns of the table where no terminal says how many there are
 
 
 class Protocol(Enum):
@@ -73,6 +74,8 @@ def broker(
     from tidegate.bench.works import chosen
 
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDE)
     try:
         works = chosen([profile] if profile else work or [])
         if show:

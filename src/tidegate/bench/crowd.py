@@ -58,6 +58,7 @@ def open_sessions(
         for name in batch:
             sock = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE))
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _never_paced(sock)
             if abort:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             sock.sendall(frames.connect(name, version=version, clean=clean))
@@ -68,6 +69,14 @@ def open_sessions(
                 raise LoadError(f"CONNECT was refused: {reply.hex()}")
         opened += fresh
     return opened
+
+
+def _never_paced(sock: socket.socket) -> None:
+    """BBR, the default of some systems, paces what it sends; on loopback that would only delay the load."""
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
+    except OSError:
+        return  # not built into this kernel: then the system's default it is, which `machine` reports
 
 
 def subscribe(sock: socket.socket, filters: Sequence[str], *, qos: int, version: int) -> None:
@@ -136,6 +145,8 @@ def schedule(job: Job, publishers: Sequence[socket.socket]) -> Schedule:
         writes = [encode(topic, 0) for topic in topics]
     else:
         writes = [encode(topics[publisher % len(topics)], 0) for publisher in range(count)]
+    if job.qos and count * RING < 4 * job.window:
+        raise LoadError("too few publishers for this window: packet ids would be reused while in flight")
     if len(writes) % count:
         raise LoadError("the number of topics must be a multiple of the number of publishers")
     return Schedule(

@@ -20,7 +20,7 @@ class Reached(Enum):
     """How a goal was met."""
 
     YES = "yes"
-    BY_THROUGHPUT = "by throughput only"
+    BY_THROUGHPUT = "throughput only"
     NO = "no"
     NO_GOAL = ""
     FAILED = "failed"
@@ -133,7 +133,9 @@ def row(series: Series) -> Row:
     ]
     figure = series.work.figure
     throughput = spread(
-        subject.per_second / reference.per_second for reference, subject in pairs if reference.per_second
+        subject.per_second / reference.per_second
+        for reference, subject in pairs
+        if reference.per_second and subject.per_second
     )
     cost = spread(
         _cost(figure, reference) / _cost(figure, subject) for reference, subject in pairs if _cost(figure, subject) > 0
@@ -157,6 +159,8 @@ def _reached(work: Work, subject: Side, throughput: Spread | None, cost: Spread 
         if subject.kib is None:
             return Reached.FAILED
         return Reached.YES if subject.kib.median <= goal.kib else Reached.NO
+    if subject.overrun:
+        return Reached.NO
     if cost is None or goal.ratio is None:
         return Reached.FAILED
     if cost.median >= goal.ratio:

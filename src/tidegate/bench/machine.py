@@ -30,8 +30,9 @@ def describe() -> dict[str, object]:
         "tidegate": tidegate.__version__,
         "uvloop": _version("uvloop"),
         "mosquitto": mosquitto_version(),
+        "congestion_control": Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip(),
         "temporary_files_on": filesystem(Path(tempfile.gettempdir())),
-        "load_average_at_start": os.getloadavg()[0],
+        "load_average_at_start": round(os.getloadavg()[0], 2),
     }
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich import box
 from rich.table import Table
 
 from tidegate.bench.figures import Growth, Reached, Row, Side, Spread
@@ -84,10 +85,10 @@ def _ratio(spread: Spread | None) -> str:
     return spread.show() if spread is not None else "-"
 
 
-def _lines(report: Report) -> Iterator[tuple[str, ...]]:
+def _lines(report: Report, *, titles: bool) -> Iterator[tuple[str, ...]]:
     for row in report.rows:
         yield (
-            row.work.title,
+            f"{row.work.title} (`{row.work.name}`)" if titles else row.work.name,
             row.work.window,
             _cell(row.work.figure, row.reference),
             _cell(row.work.figure, row.subject),
@@ -105,9 +106,9 @@ def _columns(report: Report) -> tuple[str, ...]:
 
 def table(report: Report) -> Table:
     """For the terminal."""
-    made = Table(*_columns(report), caption="\n".join(header(report)), caption_justify="left")
+    made = Table(*_columns(report), caption=" ".join(header(report)), caption_justify="left", box=box.SIMPLE)
     colours = {"yes": "green", "no": "red", "failed": "red", Reached.BY_THROUGHPUT.value: "yellow"}
-    for *cells, reached in _lines(report):
+    for *cells, reached in _lines(report, titles=False):
         colour = colours.get(reached)
         made.add_row(*cells, f"[{colour}]{reached}[/]" if colour else reached)
     return made
@@ -116,7 +117,7 @@ def table(report: Report) -> Table:
 def markdown(report: Report) -> str:
     reference, subject = report.names
     parts = [f"# Broker: {subject} against {reference}", "", *header(report), ""]
-    parts += _markdown_table(_columns(report), _lines(report))
+    parts += _markdown_table(_columns(report), _lines(report, titles=True))
     parts += ["", "For latency and memory the column `CPU ratio` holds the ratio of those.", ""]
     parts += ["## Who was busy", "", *_busy(report), ""]
     if latency := list(_latency(report)):

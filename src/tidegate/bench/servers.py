@@ -132,7 +132,7 @@ def _command(peer: Peer, setting: Setting, port: int, folder: Path) -> list[str]
         case Peer.TIDEGATE:
             file = folder / "tidegate.yaml"
             file.write_text(tidegate_configuration(setting, port))
-            return [sys.executable, "-m", "tidegate.cli.app", "run", "-c", str(file)]
+            return [sys.executable, "-c", "from tidegate.cli.app import main; main()", "run", "-c", str(file)]
         case Peer.RELAY:
             return [sys.executable, "-m", "tidegate.bench.relay", str(port)]
 

@@ -247,7 +247,8 @@ def _tls(target: Target) -> ssl.SSLContext:
 
 
 def _said(properties: Properties | None) -> str:
-    return str(getattr(properties, "ReasonString", "")) if properties is not None else ""
+    """What the broker explains, on one line."""
+    return " ".join(str(getattr(properties, "ReasonString", "")).split())
 
 
 def run(work: Coroutine[Any, Any, None], *, interrupt_is_fine: bool = False) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 import threading
@@ -95,6 +94,8 @@ async def _single(payload: bytes) -> AsyncIterator[bytes]:
 
 async def _stdin_lines() -> AsyncIterator[bytes]:
     """Lines without their ends. Read in a thread, because a file as standard input cannot be waited for."""
+    import asyncio
+
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[bytes | None] = asyncio.Queue(maxsize=16)
     descriptor = sys.stdin.fileno()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from dataclasses import dataclass
 from enum import Enum
@@ -154,6 +153,8 @@ async def _receive(
     *,
     verbose: bool,
 ) -> None:
+    import asyncio
+
     from tidegate.cli.connection import connect
 
     async with connect(target) as connection:

@@ -134,8 +134,8 @@ def _enter(
     connection.execute("PRAGMA cache_size = -16384")
     connection.execute("PRAGMA journal_size_limit = 67108864").fetchone()
     connection.execute("SELECT count(*) FROM json_each('[1]')").fetchone()  # deletions need it: fail here, not later
-    connection.execute("BEGIN IMMEDIATE")
     try:
+        connection.execute("BEGIN IMMEDIATE")
         schema.prepare(connection, found)
         node, boot = _identity(connection)
         loaded = load(connection, now_wall=now_wall, now_mono=now_mono)

@@ -26,8 +26,8 @@ STATEMENTS: Final = 128  # how many statements stay prepared; there are fewer
 
 def write(connection: sqlite3.Connection, batch: Batch, offset: float) -> None:
     """Make `batch` safe, or leave everything as it was and raise."""
-    connection.execute("BEGIN IMMEDIATE")
     try:
+        connection.execute("BEGIN IMMEDIATE")
         change(connection, batch, offset)
         connection.execute("COMMIT")
     except BaseException:

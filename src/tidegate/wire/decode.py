@@ -256,19 +256,14 @@ def _check_connect(packet: Connect) -> None:
     if packet.will is not None and not valid_topic(packet.will.topic):
         raise ProtocolError("will topic is no topic name", Reason.TOPIC_NAME_INVALID)  # [MQTT-4.7.0-1]
     if packet.version == V5:
-        if (
-            packet.properties.authentication_data is not None
-            and packet.properties.authentication_method is None
-        ):
+        if packet.properties.authentication_data is not None and packet.properties.authentication_method is None:
             raise ProtocolError("authentication data without a method")  # 3.1.2.11.10
         return
     if packet.password is not None and packet.username is None:
         raise ProtocolError("password without a user name")  # 3.1.1 [MQTT-3.1.2-22]
     if not packet.client_id and not packet.clean_start:
         # 3.1.1 [MQTT-3.1.3-8]
-        raise ProtocolError(
-            "a session to keep without a client identifier", Reason.CLIENT_IDENTIFIER_NOT_VALID
-        )
+        raise ProtocolError("a session to keep without a client identifier", Reason.CLIENT_IDENTIFIER_NOT_VALID)
 
 
 def _connack_v5(first: int, body: bytes) -> Connack:
@@ -479,9 +474,7 @@ def _refuse_first(first: int, body: bytes) -> NoReturn:
 
 
 def _table(decoders: dict[Type, Decoder]) -> tuple[Decoder, ...]:
-    return tuple(
-        decoders[Type(first >> 4)] if wrong is None else _refuse_first for first, wrong in enumerate(FIRST)
-    )
+    return tuple(decoders[Type(first >> 4)] if wrong is None else _refuse_first for first, wrong in enumerate(FIRST))
 
 
 _V5: Final = _table(

@@ -114,9 +114,7 @@ def _publish(packet: Publish, v5: bool) -> bytes:
         raise ValueError("PUBLISH with neither topic nor alias")
     properties = b""
     if v5:
-        properties = (
-            b"\0" if packet.properties is NONE else encode_properties(packet.properties, False, _PUBLISH)
-        )
+        properties = b"\0" if packet.properties is NONE else encode_properties(packet.properties, False, _PUBLISH)
     payload = packet.payload
     size = 2 + length + len(identifier) + len(properties) + len(payload)
     head = bytes((first, size)) if size < 128 else first.to_bytes(1, "big") + encode_varint(size)
@@ -164,9 +162,7 @@ def _connect(packet: Connect) -> bytes:
             raise ValueError("password without a user name")  # 3.1.1 [MQTT-3.1.2-22]
         if not packet.client_id and not packet.clean_start:
             raise ValueError("a session to keep without a client identifier")  # 3.1.1 [MQTT-3.1.3-7]
-    elif (
-        packet.properties.authentication_data is not None and packet.properties.authentication_method is None
-    ):
+    elif packet.properties.authentication_data is not None and packet.properties.authentication_method is None:
         raise ValueError("authentication data without a method")
     payload = encode_utf8(packet.client_id)
     if packet.will is not None:

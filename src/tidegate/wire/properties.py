@@ -124,9 +124,7 @@ class Property:
     zero: int | None = None
 
 
-def _row(
-    id: int, name: str, kind: Kind, *packets: Type, will: bool = False, zero: int | None = None
-) -> Property:
+def _row(id: int, name: str, kind: Kind, *packets: Type, will: bool = False, zero: int | None = None) -> Property:
     return Property(id=id, name=name, kind=kind, packets=frozenset(packets), will=will, zero=zero)
 
 

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 from harness import Client, Live
-
 from tidegate import wire
 
 BOTH = (wire.V311, wire.V5)

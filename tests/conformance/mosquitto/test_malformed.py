@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
 from conformance.mosquitto.steps import BOTH, SURROGATES, ended, packet, properties, publish, stays, text, u16, u32
 from harness import live
-
 from tidegate import wire
 
 MALFORMED = {0x81}
@@ -31,7 +31,9 @@ PUBLISHES = [
 
 
 @pytest.mark.parametrize("version", BOTH)
-@pytest.mark.parametrize(("first", "fields", "reasons"), [row[1:] for row in PUBLISHES], ids=[row[0] for row in PUBLISHES])
+@pytest.mark.parametrize(
+    ("first", "fields", "reasons"), [row[1:] for row in PUBLISHES], ids=[row[0] for row in PUBLISHES]
+)
 async def test_publish_is_refused(version: int, first: int, fields: dict[str, object], reasons: set[int]) -> None:
     async with live() as node:
         client = await node.connect("client", version=version)
@@ -48,7 +50,7 @@ VALUES = {
     9: text("p"),
     35: u16(1),
     38: text("p") + text("q"),
-    **{flag: b"\0" for flag in (23, 25, 36, 37, 40, 41, 42)},
+    **dict.fromkeys((23, 25, 36, 37, 40, 41, 42), b"\x00"),
     **{number: u32(1) for number in (17, 24, 39)},
     **{number: u16(5) for number in (19, 33, 34)},
     **{string: text("p") for string in (18, 21, 22, 26, 28, 31)},
@@ -73,7 +75,9 @@ BAD_PROPERTIES = [
 ]
 
 
-@pytest.mark.parametrize(("raw", "reasons"), [row[1:] for row in BAD_PROPERTIES], ids=[row[0] for row in BAD_PROPERTIES])
+@pytest.mark.parametrize(
+    ("raw", "reasons"), [row[1:] for row in BAD_PROPERTIES], ids=[row[0] for row in BAD_PROPERTIES]
+)
 async def test_properties_of_a_publish_are_refused(raw: bytes, reasons: set[int]) -> None:
     async with live() as node:
         client = await node.connect("client")
@@ -233,7 +237,9 @@ async def test_properties_of_a_connect_are_refused(raw: bytes) -> None:
         assert rest == b"" or (rest[0] == 0x20 and rest[3] >= 0x80)
 
 
-@pytest.mark.parametrize(("name", "level"), [("MQTT", 3), ("MQTT", 6), ("MQTT", 0), ("MQIsdp", 3), ("mqtt", 4), ("", 4)])
+@pytest.mark.parametrize(
+    ("name", "level"), [("MQTT", 3), ("MQTT", 6), ("MQTT", 0), ("MQIsdp", 3), ("mqtt", 4), ("", 4)]
+)
 async def test_unknown_protocol_is_refused(name: str, level: int) -> None:
     """[MQTT-3.1.2-2] return code 1 for a level that is unknown; MQTT 3.1, which Mosquitto speaks, is one here."""
     async with live() as node:

@@ -1,0 +1,277 @@
+"""The store against a model made of dictionaries: whatever is noted, handed over, committed, closed or cut off.
+
+The loop turns only when a rule says so, so the model knows exactly what each batch holds: a crash goes back to the
+state at the last hand-over that was committed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, precondition, rule
+from store.trial import Trial, glance, look, message, stored, tables, wait
+
+from tidegate.session.message import Delivery, Message, State
+from tidegate.session.store import StoredSession
+from tidegate.wire import Subscription
+
+PIDS = st.integers(1, 3)
+FILTERS = st.sampled_from(["a", "b/+", "$share/g/#"])
+TOPICS = st.sampled_from(["t/1", "t/2", "t/3"])
+
+
+@dataclass
+class Session:
+    """A session, by value."""
+
+    expiry: int
+    subscriptions: dict[str, Any] = field(default_factory=dict)
+    queue: list[Any] = field(default_factory=list)
+    incoming: dict[int, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Everything:
+    """What the store should hold, by value."""
+
+    sessions: dict[str, Session] = field(default_factory=dict)
+    retained: dict[str, Any] = field(default_factory=dict)
+
+
+class Machine(RuleBasedStateMachine):
+    sessions = Bundle("sessions")
+    deliveries = Bundle("deliveries")
+
+    @initialize()
+    def begin(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="tidegate-model-"))
+        self.lives = 0
+        self.trial = Trial(self.folder / "0" / "t.db", durability="async")
+        self.known: dict[str, StoredSession] = {}
+        self.queues: dict[str, list[Delivery]] = {}
+        self.incoming: dict[str, dict[int, Message | None]] = {}
+        self.retained: dict[str, Message] = {}
+        self.safe = Everything()
+        self.clients = 0
+
+    def teardown(self) -> None:
+        if hasattr(self, "trial"):
+            self.trial.close()
+            shutil.rmtree(self.folder)
+
+    def now(self) -> Everything:
+        """Everything as the caller of the store knows it."""
+        return Everything(
+            sessions={
+                name: Session(
+                    expiry=session.expiry,
+                    subscriptions=deepcopy(session.subscriptions),
+                    queue=[glance(d) for d in self.queues[name]],
+                    incoming={pid: look(m) for pid, m in self.incoming[name].items()},
+                )
+                for name, session in self.known.items()
+            },
+            retained={topic: look(m) for topic, m in self.retained.items()},
+        )
+
+    def pick(self, index: int) -> str | None:
+        return sorted(self.known)[index % len(self.known)] if self.known else None
+
+    # sessions
+
+    @rule(expiry=st.integers(0, 9))
+    def make(self, expiry: int) -> None:
+        self.clients += 1
+        session = stored(f"c{self.clients:04}", expiry=expiry)
+        self.trial.store.save_session(session)
+        self.known[session.client] = session
+        self.queues[session.client] = []
+        self.incoming[session.client] = {}
+
+    @precondition(lambda self: self.known)
+    @rule(which=st.integers(0, 9), expiry=st.integers(0, 9))
+    def save(self, which: int, expiry: int) -> None:
+        session = self.known[self.pick(which)]
+        session.expiry = expiry
+        self.trial.store.save_session(session)
+
+    @precondition(lambda self: len(self.known) > 1)
+    @rule(which=st.integers(0, 9))
+    def drop(self, which: int) -> None:
+        name = self.pick(which)
+        self.trial.store.drop_session(self.known.pop(name).row)
+        del self.queues[name], self.incoming[name]
+
+    @precondition(lambda self: self.known)
+    @rule(which=st.integers(0, 9), filter=FILTERS, qos=st.integers(0, 2), identifier=st.none() | st.integers(1, 9))
+    def subscribe(self, which: int, filter: str, qos: int, identifier: int | None) -> None:
+        session = self.known[self.pick(which)]
+        session.subscriptions[filter] = (Subscription(filter=filter, qos=qos), identifier)
+        self.trial.store.subscribe(session.row, *session.subscriptions[filter])
+
+    @precondition(lambda self: self.known)
+    @rule(which=st.integers(0, 9), filter=FILTERS)
+    def unsubscribe(self, which: int, filter: str) -> None:
+        session = self.known[self.pick(which)]
+        session.subscriptions.pop(filter, None)
+        self.trial.store.unsubscribe(session.row, filter)
+
+    # messages
+
+    def publish(self, m: Message, to: list[int], group: tuple[str, str] | None = None) -> None:
+        for name in sorted({self.pick(index) for index in to} - {None}):
+            delivery = Delivery(m, 1, False, (7,) if group else (), group)
+            self.queues[name].append(delivery)
+            self.trial.store.enqueue(self.known[name].row, delivery)
+
+    @rule(to=st.lists(st.integers(0, 9), max_size=4), group=st.none() | st.just(("g", "x/+")))
+    def new(self, to: list[int], group: tuple[str, str] | None) -> None:
+        self.publish(message(), to, group)
+
+    @rule(topic=TOPICS, to=st.lists(st.integers(0, 9), max_size=2))
+    def retain(self, topic: str, to: list[int]) -> None:
+        m = message(topic=topic)
+        self.publish(m, to)
+        self.retained[topic] = m
+        self.trial.store.retain(topic, m)
+
+    @rule(topic=TOPICS)
+    def clear(self, topic: str) -> None:
+        self.retained.pop(topic, None)
+        self.trial.store.retain(topic, None)
+
+    @precondition(lambda self: self.retained)
+    @rule(topic=TOPICS, to=st.lists(st.integers(0, 9), max_size=2))
+    def retained_to_new_subscriber(self, topic: str, to: list[int]) -> None:
+        if topic in self.retained:
+            self.publish(self.retained[topic], to)
+
+    @precondition(lambda self: any(self.queues.values()))
+    @rule(which=st.integers(0, 9), place=st.integers(0, 9), pid=PIDS, state=st.sampled_from(State))
+    def update(self, which: int, place: int, pid: int, state: State) -> None:
+        queue = self.queues[self.pick(which)]
+        if queue:
+            delivery = queue[place % len(queue)]
+            delivery.pid, delivery.state = pid, state
+            self.trial.store.update(delivery)
+
+    @precondition(lambda self: any(self.queues.values()))
+    @rule(which=st.integers(0, 9), place=st.integers(0, 9))
+    def done(self, which: int, place: int) -> None:
+        queue = self.queues[self.pick(which)]
+        if queue:
+            self.trial.store.done(queue.pop(place % len(queue)))
+
+    @precondition(lambda self: any(self.queues.values()))
+    @rule(which=st.integers(0, 9), to=st.integers(0, 9), place=st.integers(0, 9))
+    def move(self, which: int, to: int, place: int) -> None:
+        queue = self.queues[self.pick(which)]
+        if queue:
+            delivery = queue.pop(place % len(queue))
+            self.queues[self.pick(to)].append(delivery)
+            self.trial.store.enqueue(self.known[self.pick(to)].row, delivery)
+
+    # incoming QoS 2
+
+    @precondition(lambda self: self.known)
+    @rule(which=st.integers(0, 9), pid=PIDS)
+    def receive(self, which: int, pid: int) -> None:
+        name = self.pick(which)
+        m = message(qos=2)
+        self.incoming[name][pid] = m
+        self.trial.store.receive(self.known[name].row, pid, m)
+
+    @precondition(lambda self: any(self.incoming.values()))
+    @rule(which=st.integers(0, 9), pid=PIDS, to=st.lists(st.integers(0, 9), max_size=3))
+    def hand_on(self, which: int, pid: int, to: list[int]) -> None:
+        name = self.pick(which)
+        m = self.incoming[name].get(pid)
+        if m is not None:
+            self.publish(m, to)
+            self.incoming[name][pid] = None
+            self.trial.store.handed_on(self.known[name].row, pid)
+
+    @precondition(lambda self: any(self.incoming.values()))
+    @rule(which=st.integers(0, 9), pid=PIDS)
+    def release(self, which: int, pid: int) -> None:
+        name = self.pick(which)
+        self.incoming[name].pop(pid, None)
+        self.trial.store.release(self.known[name].row, pid)
+
+    # time passes
+
+    @precondition(lambda self: self.trial.store._writing is None and self.trial.store._woken)
+    @rule()
+    def hand_over(self) -> None:
+        """The batch is on its way, and whatever is noted now comes after it."""
+        before = self.trial.store._batch
+        while self.trial.store._batch is before:
+            self.trial.loop.turn()
+        self.safe = self.now()
+
+    @rule()
+    def commit(self) -> None:
+        self.trial.commit()
+        self.safe = self.now()
+
+    def quiet(self) -> None:
+        """Nothing is under way on the writer's thread."""
+        store = self.trial.store
+        if store._writing is not None:
+            wait(lambda: store._safe, "the commit")
+
+    @rule()
+    def crash(self) -> None:
+        self.quiet()
+        self.lives += 1
+        path = self.trial.image(f"crash{self.lives}")
+        self.trial.close()
+        self.reopened(path)
+
+    @rule()
+    def close(self) -> None:
+        self.safe = self.now()
+        path = self.trial.path
+        self.trial.close()
+        self.reopened(path)
+
+    def reopened(self, path: Path) -> None:
+        self.trial = Trial(path, durability="async")
+        found = self.trial.found
+        self.known = {s.client: s for s in found.sessions}
+        self.queues = {s.client: s.deliveries for s in found.sessions}
+        self.incoming = {s.client: s.incoming for s in found.sessions}
+        self.retained = {m.topic: m for m in found.retained}
+        assert self.now() == self.safe
+        content = tables(self.trial.image("content"))
+        bodies = {row[2] for row in content["delivery"]}
+        bodies |= {row[1] for row in content["incoming"]} - {None}
+        bodies |= {row[1] for row in content["retained"]}
+        assert bodies == {row[0] for row in content["message"]}, "every body is referred to, and there"
+
+    @invariant()
+    def references(self) -> None:
+        if not hasattr(self, "trial"):
+            return
+        expected: dict[Message, int] = {}
+        for m in (
+            *(d.message for queue in self.queues.values() for d in queue),
+            *(m for entries in self.incoming.values() for m in entries.values() if m is not None),
+            *self.retained.values(),
+        ):
+            expected[m] = expected.get(m, 0) + 1
+        assert {m: m.rows for m in expected} == expected
+        assert all(m.row for m in expected)
+
+
+Machine.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestModel = Machine.TestCase
