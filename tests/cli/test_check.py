@@ -7,8 +7,10 @@ from pathlib import Path
 
 import argon2
 import pytest
+from typer.testing import CliRunner
 
 from cli.driving import Tidegate
+from tidegate.cli.app import app
 from tidegate.config import ARGON2, markdown, parse, schema
 
 GOOD = """\
@@ -90,9 +92,9 @@ def test_schema(tidegate: Tidegate) -> None:
 
 
 @pytest.mark.parametrize("user", ["mary", "a b", "5", 'quo"te', "yes", "null", "bücher", None])
-def test_passwd(user: str | None, tidegate: Tidegate) -> None:
-    answer = tidegate("passwd", *([user] if user else []), "--stdin", stdin="wonder\n")
-    assert answer.returncode == 0, answer.stderr
+def test_passwd(user: str | None) -> None:
+    answer = CliRunner().invoke(app, ["passwd", *([user] if user else []), "--stdin"], input="wonder\n")
+    assert answer.exit_code == 0, answer.stderr
     line = answer.stdout.rstrip("\n")
     if user is None:
         assert ARGON2.fullmatch(line)
@@ -105,6 +107,13 @@ def test_passwd(user: str | None, tidegate: Tidegate) -> None:
     argon2.PasswordHasher().verify(hashed, "wonder")
     parameters = argon2.extract_parameters(hashed)
     assert (parameters.time_cost, parameters.memory_cost, parameters.parallelism) == (2, 19456, 1)
+
+
+def test_passwd_asks_twice() -> None:
+    answer = CliRunner().invoke(app, ["passwd"], input="wonder\nwander\nwonder\nwonder\n")
+    assert answer.exit_code == 0, answer.output
+    argon2.PasswordHasher().verify(answer.stdout.strip().splitlines()[-1], "wonder")
+    assert "wonder" not in answer.output
 
 
 def test_passwd_for_scripts_and_without_a_password(tidegate: Tidegate) -> None:

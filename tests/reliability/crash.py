@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from processes import File, Process
-
 from reliability.ledger import Ledger, Publisher, Subscriber
 from tidegate import wire
 
@@ -54,9 +53,7 @@ async def run(folder: Path, *, kills: int, count: int, seed: int) -> Report:
     port = file.ports["PORT"]
     ledger = Ledger()
     subscribers = [Subscriber(f"sub-{v}-{q}", port, v, ledger, q) for v in (wire.V311, wire.V5) for q in (1, 2)]
-    publishers = [
-        Publisher(f"pub-{v}-{q}", port, v, ledger, q, count) for v in (wire.V311, wire.V5) for q in (1, 2)
-    ]
+    publishers = [Publisher(f"pub-{v}-{q}", port, v, ledger, q, count) for v in (wire.V311, wire.V5) for q in (1, 2)]
     listening = [asyncio.create_task(one.run()) for one in subscribers]
     for one in subscribers:
         await one.subscribed.wait()

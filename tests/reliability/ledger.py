@@ -11,7 +11,6 @@ import contextlib
 from collections import Counter
 
 from harness import Client
-
 from tidegate import wire
 
 KEEP = wire.Properties(session_expiry_interval=3600)

@@ -95,6 +95,16 @@ def test_members_may_leave_while_they_are_asked() -> None:
     assert len(chosen) == 0
 
 
+def test_everybody_may_leave_while_one_is_asked() -> None:
+    chosen = group("x", "y", "z")
+
+    def all_leave(_: str) -> bool:
+        chosen.members.clear()
+        return False
+
+    assert chosen.pick(all_leave) is None
+
+
 @given(st.integers(1, 20), st.integers(1, 200))
 def test_turns_are_even(size: int, count: int) -> None:
     chosen = group(*(chr(97 + n) for n in range(size)))

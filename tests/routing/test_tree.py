@@ -131,16 +131,14 @@ def test_every_filter_over_every_small_topic() -> None:
         assert dict(found) == brute_force(model, wanted), wanted
 
 
-change = st.tuples(topics, st.booleans())
+# Few topics, so that a change often hits what the iteration holds on to.
+crowded = st.sampled_from(["/".join(path) for n in (1, 2, 3) for path in product("ab", repeat=n)])
+broad = st.sampled_from(["#", "+/#", "a/#", "a/+/#", "+/+", "+/+/+", "a/+/+", "+/b/#"])
+changes = st.lists(st.tuples(crowded, st.booleans()), max_size=30)
 
 
-@settings(deadline=None, max_examples=300)
-@given(
-    st.dictionaries(topics, st.just(0), max_size=40),
-    filters,
-    st.lists(change, max_size=40),
-    st.integers(1, 3),
-)
+@settings(deadline=None, max_examples=500)
+@given(st.dictionaries(crowded, st.just(0), min_size=4), broad, changes, st.integers(1, 5))
 def test_the_tree_may_change_while_it_is_iterated(
     model: dict[str, int], filter: str, changes: list[tuple[str, bool]], pace: int
 ) -> None:
@@ -161,6 +159,25 @@ def test_the_tree_may_change_while_it_is_iterated(
     assert len(set(seen)) == len(seen)
     assert constant <= set(seen) <= ever
     assert all(matches(filter, topic) for topic in seen)
+
+
+def test_a_topic_that_moves_up_is_not_missed() -> None:
+    tree = built({"x": 0, "a/1/p": 1, "a/1/q": 2, "a/2": 3})
+    pieces = tree.iterate("#")
+    assert next(pieces) == ("x", 0)
+    tree.pop("a/1/p")
+    tree.pop("a/2")
+    assert list(pieces) == [("a/1/q", 2)]
+
+
+def test_a_topic_that_is_gone_does_not_come() -> None:
+    tree = built({"a/1": 1, "a/2": 2, "a/3": 3})
+    pieces = tree.iterate("a/#")
+    assert next(pieces) == ("a/1", 1)
+    tree.pop("a/2")
+    tree.set("a/3", 4)
+    tree.set("a/4", 5)
+    assert list(pieces) in ([("a/3", 4)], [("a/3", 4), ("a/4", 5)])
 
 
 def test_iterating_may_stop_early() -> None:

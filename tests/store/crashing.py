@@ -20,7 +20,6 @@ from pathlib import Path
 from random import Random
 
 from store.trial import Trial, message, stored
-
 from tidegate.session.message import Delivery, Message
 from tidegate.session.store import StoredSession
 

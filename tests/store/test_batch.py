@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from store.trial import Trial, counts, message, tables
 
+from store.trial import Trial, counts, message, tables
 from tidegate.session.message import Delivery, State
 from tidegate.store import batch as batches
 from tidegate.store.batch import Batch
@@ -303,7 +303,7 @@ def test_a_crash_between_two_slices(trial: Trial, monkeypatch: pytest.MonkeyPatc
     left = counts(trial.image())
     trial.loop.until(lambda: not trial.store._sweeping)
     assert "session" not in left
-    after = Trial(trial.path.parent.with_name("d-image") / "t.db")
+    after = Trial(trial.path.parent.with_name("image") / "t.db")
     assert after.found.sessions == []
     after.close()
     assert counts(after.path) == {}

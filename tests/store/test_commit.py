@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from store.trial import Trial, Turns, counts, message, stored, wait
 from structlog.testing import capture_logs
 
+from store.trial import Trial, Turns, counts, message, stored, wait
 from tidegate.errors import StoreError
 from tidegate.session.message import Delivery
 from tidegate.session.store import Store
@@ -144,13 +145,15 @@ def test_what_one_turn_notes_is_committed_together(tmp_path: Path) -> None:
 def test_commits_keep_their_distance(tmp_path: Path) -> None:
     trial = Trial(tmp_path / "d" / "t.db", interval=0.05)
     starts: list[float] = []
-    trial.connection.set_trace_callback(lambda sql: starts.append(time.monotonic()) if sql.startswith("BEGIN") else None)
+    trial.connection.set_trace_callback(
+        lambda sql: starts.append(time.monotonic()) if sql.startswith("BEGIN") else None
+    )
     session = trial.session()
     for _ in range(4):
         trial.store.enqueue(session.row, Delivery(message(), 1))
         trial.commit()
     trial.close()
-    gaps = [b - a for a, b in zip(starts, starts[1:], strict=False)]
+    gaps = [b - a for a, b in pairwise(starts)]
     assert len(gaps) >= 3
     assert min(gaps) >= 0.049
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+
 from store.crashing import SESSIONS
 from store.trial import Trial
 
@@ -59,9 +60,7 @@ class Account:
     def check(self, trial: Trial) -> None:
         sessions = {s.client: s for s in trial.found.sessions}
         assert set(sessions) == set(SESSIONS)
-        queues = {
-            name: [int(d.message.payload.split()[0]) for d in s.deliveries] for name, s in sessions.items()
-        }
+        queues = {name: [int(d.message.payload.split()[0]) for d in s.deliveries] for name, s in sessions.items()}
         there = queues["one"]
         assert queues["two"] == there, "one turn, one commit"
         assert queues["three"] == there

@@ -15,9 +15,9 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, precondition, rule
-from store.trial import Trial, glance, look, message, stored, tables, wait
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from store.trial import Trial, glance, look, message, stored, tables, wait
 from tidegate.session.message import Delivery, Message, State
 from tidegate.session.store import StoredSession
 from tidegate.wire import Subscription
@@ -46,12 +46,10 @@ class Everything:
 
 
 class Machine(RuleBasedStateMachine):
-    sessions = Bundle("sessions")
-    deliveries = Bundle("deliveries")
-
     @initialize()
     def begin(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="tidegate-model-"))
+        memory = Path("/dev/shm")  # nothing here is about the disk
+        self.folder = Path(tempfile.mkdtemp(prefix="tidegate-model-", dir=memory if memory.is_dir() else None))
         self.lives = 0
         self.trial = Trial(self.folder / "0" / "t.db", durability="async")
         self.known: dict[str, StoredSession] = {}
@@ -231,8 +229,9 @@ class Machine(RuleBasedStateMachine):
     def crash(self) -> None:
         self.quiet()
         self.lives += 1
-        path = self.trial.image(f"crash{self.lives}")
+        path = self.trial.image(str(self.lives))
         self.trial.close()
+        shutil.rmtree(self.trial.path.parent)
         self.reopened(path)
 
     @rule()
@@ -272,6 +271,6 @@ class Machine(RuleBasedStateMachine):
 
 
 Machine.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=120, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestModel = Machine.TestCase

@@ -12,8 +12,8 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from store.trial import Trial, Turns, counts, message, tables
 
+from store.trial import Trial, Turns, counts, message, tables
 from tidegate.errors import StoreError
 from tidegate.session.message import Delivery
 from tidegate.store import SqliteStore, schema
@@ -44,7 +44,9 @@ def logged(path: Path, commits: int = 6) -> Path:
 
 def refused(path: Path, **options) -> str:
     """The words with which it is refused, having checked that nothing changed."""
-    before = {file: file.read_bytes() for file in path.parent.iterdir() if file.is_file()} if path.parent.is_dir() else {}
+    before = (
+        {file: file.read_bytes() for file in path.parent.iterdir() if file.is_file()} if path.parent.is_dir() else {}
+    )
     before.pop(path.with_name(NAME), None)
     store = SqliteStore(path, call=Turns().call, **options)
     with pytest.raises(StoreError) as caught:
@@ -100,10 +102,13 @@ def test_damaged_pages(tmp_path: Path, seed: int) -> None:
     data[start : start + 512] = chance.randbytes(512)
     path.write_bytes(data)
     store = SqliteStore(path, call=Turns().call)
+    words = ""
     try:
         store.open()
     except StoreError as error:
-        assert "Remedy" in str(error)
+        words = str(error)
+    if words:
+        assert "Remedy" in words
         assert path.read_bytes() == data
         return
     store.close()

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from store.trial import NEVER, ORIGIN, Trial, counts, glance, look, message, stored
 
+from store.trial import NEVER, ORIGIN, Trial, counts, glance, look, message, stored
 from tidegate.session.message import Delivery, Message, State
 from tidegate.store.rows import Messages, message_row, read_session, read_subscription, session_row, subscription_row
 from tidegate.wire import NONE, Properties, Subscription, Will
@@ -60,7 +60,9 @@ def test_everything(tmp_path: Path, reopen) -> None:
     store.subscribe(two.row, Subscription(filter="gone"), None)
     store.unsubscribe(two.row, "gone")
 
-    shared = Message("t/ö", b"\x00" * 300, 2, True, 1234.5, ORIGIN, 1 << 40, b"\x02c", "out", PROPERTIES, time.monotonic() + 60, 3)
+    shared = Message(
+        "t/ö", b"\x00" * 300, 2, True, 1234.5, ORIGIN, 1 << 40, b"\x02c", "out", PROPERTIES, time.monotonic() + 60, 3
+    )
     first = Delivery(shared, 2, True, (1, 268_435_455), ("g", "a/+"))
     second = Delivery(message(b""), 1)
     third = Delivery(shared, 1)
@@ -105,7 +107,7 @@ def test_everything(tmp_path: Path, reopen) -> None:
 
 
 def test_the_node_keeps_its_name_and_counts_its_boots(tmp_path: Path) -> None:
-    first = Trial(tmp_path / "t.db")
+    first = Trial(tmp_path / "d" / "t.db")
     assert len(first.found.node) == 16
     assert int(first.found.node, 16) >= 0
     assert first.found.boot == 1

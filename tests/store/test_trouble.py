@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
-from store.trial import Trial, counts, message, wait
 from structlog.testing import capture_logs
 
+from store.trial import Trial, counts, message, wait
 from tidegate.errors import StoreError
 from tidegate.session.message import Delivery
 from tidegate.store import sqlite as store_sqlite
@@ -94,7 +94,7 @@ def test_full_when_it_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         raise AssertionError
 
     monkeypatch.setattr("tidegate.store.opening._identity", full)
-    with pytest.raises(StoreError, match="full.*free some space"):
+    with pytest.raises(StoreError, match=r"full.*free some space"):
         Trial(tmp_path / "t.db")
     monkeypatch.undo()
     Trial(tmp_path / "t.db").close()

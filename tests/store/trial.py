@@ -65,8 +65,8 @@ class Trial:
         return Trial(self.path, **options)
 
     def image(self, name: str = "image") -> Path:
-        """A copy of the files as a crash at this moment would leave them. Nothing may be under way."""
-        folder = self.path.parent.with_name(f"{self.path.parent.name}-{name}")
+        """A copy of the files, beside them, as a crash at this moment would leave them. Nothing may be under way."""
+        folder = self.path.parent.with_name(name)
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(self.path.parent, folder)
         return folder / self.path.name
@@ -95,9 +95,7 @@ def message(
     properties: Properties = NONE,
     qos: int = 1,
 ) -> Message:
-    return Message(
-        topic, payload, qos, False, 5.5, ORIGIN, next(_numbers), b"\x01context", "in", properties, expires
-    )
+    return Message(topic, payload, qos, False, 5.5, ORIGIN, next(_numbers), b"\x01context", "in", properties, expires)
 
 
 def tables(path: Path) -> dict[str, list[tuple[Any, ...]]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -73,6 +75,7 @@ def broker(
     from tidegate.bench.servers import BenchError, Peer
     from tidegate.bench.works import chosen
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as Ctrl-C does: unwind, and stop the servers
     console = Console()
     if not console.is_terminal:
         console = Console(width=WIDE)

@@ -109,7 +109,7 @@ def side(outcomes: Sequence[Outcome | None]) -> Side:
         busy=of(lambda one: one.busy),
         load_busy=of(lambda one: one.load_busy),
         load_micros=of(lambda one: one.load_micros),
-        foreign=of(lambda one: one.foreign),
+        foreign=spread(one.foreign for one in found if one.seconds),
         lost=sum(one.lost for one in found),
         overrun=any(one.overrun for one in found),
     )
@@ -138,7 +138,9 @@ def row(series: Series) -> Row:
         if reference.per_second and subject.per_second
     )
     cost = spread(
-        _cost(figure, reference) / _cost(figure, subject) for reference, subject in pairs if _cost(figure, subject) > 0
+        _cost(figure, reference) / _cost(figure, subject)
+        for reference, subject in pairs
+        if _cost(figure, reference) > 0 and _cost(figure, subject) > 0
     )
     subject = side(series.subject)
     return Row(

@@ -8,6 +8,7 @@ needs for the works; nothing here parses more than a length.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 PUBLISH = 0x30
 PUBACK = 0x40
@@ -83,6 +84,7 @@ def answer(kind: int, packet_id: int) -> bytes:
     return bytes([kind, 2]) + packet_id.to_bytes(2, "big")
 
 
+@cache
 def answers(kind: int) -> list[bytes]:
     """`answer` for every packet id, to be indexed by it."""
     return [answer(kind, packet_id) for packet_id in range(65536)]

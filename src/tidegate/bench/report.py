@@ -151,8 +151,9 @@ def _busy(report: Report) -> list[str]:
     ]
     if report.disturbance > QUIET:
         words.append(
-            f"**The machine was not quiet**: neighbours used up to {report.disturbance:.2f} cores, so throughput "
-            "means little here; CPU per message suffers less."
+            f"**The machine was not quiet**: neighbours used up to {report.disturbance:.2f} cores. Throughput and "
+            "latency mean little then, and a server that waits for its core finds more messages when it gets it, "
+            "which flatters servers that work in batches."
         )
 
     def lines() -> Iterator[tuple[str, ...]]:

@@ -93,7 +93,14 @@ def running(peer: Peer, setting: Setting, *, core: int) -> Iterator[Server]:
         command = _command(peer, setting, port, folder)
         log = folder / "log"
         with log.open("wb") as sink, pinned(core):
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, cwd=folder)
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=sink,
+                cwd=folder,
+                env={**os.environ, "XDG_RUNTIME_DIR": name},  # the control socket is the round's own, too
+            )
         server = Server(peer=peer, port=port, process=process, log=log)
         try:
             _wait(server)

@@ -165,3 +165,23 @@ async def test_denied_retained_publish_neither_sets_nor_clears() -> None:
         await client.publish("$SYS/kept", b"x", qos=1, retain=True)
         await client.subscribe("$SYS/kept")
         await client.silent()
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_nothing_is_read_after_a_publish_that_closed(qos: int) -> None:
+    """Also when both came in one read, and however often the topic was seen before."""
+    async with live("denied_publish_311: disconnect\n") as node:
+        watcher = await node.connect("watcher")
+        await watcher.subscribe("after", qos=1)
+        frames = [
+            wire.encode(wire.Publish(topic=topic, payload=b"x", qos=q, packet_id=pid), wire.V311)
+            for pid, (topic, q) in enumerate((("$SYS/denied", qos), ("after", 1)), 1)
+        ]
+        helper = await node.connect("helper", version=wire.V311)
+        await helper.publish("after", b"known", qos=1)
+        assert (await watcher.message()).payload == b"known"
+        for name in ("first", "second"):
+            client = await node.connect(name, version=wire.V311)
+            await client.raw(b"".join(frames))
+            assert await client.closed() == b""
+        await watcher.silent()

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 import pytest
+import pytest_asyncio
 
 from conformance.mosquitto.steps import BOTH, SURROGATES, ended, packet, properties, publish, stays, text, u16, u32
-from harness import live
+from harness import Live, live
 from tidegate import wire
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def node() -> AsyncIterator[Live]:
+    """One for all rows: none of them may leave it the worse for it."""
+    async with live() as running:
+        yield running
+        assert running.node.status()["bugs"] == 0
+
 
 MALFORMED = {0x81}
 WRONG = {0x82}
@@ -34,11 +48,12 @@ PUBLISHES = [
 @pytest.mark.parametrize(
     ("first", "fields", "reasons"), [row[1:] for row in PUBLISHES], ids=[row[0] for row in PUBLISHES]
 )
-async def test_publish_is_refused(version: int, first: int, fields: dict[str, object], reasons: set[int]) -> None:
-    async with live() as node:
-        client = await node.connect("client", version=version)
-        await client.raw(publish(version, first, **fields))  # type: ignore[arg-type]
-        assert await ended(client) in (reasons if version == wire.V5 else {None})
+async def test_publish_is_refused(
+    node: Live, version: int, first: int, fields: dict[str, object], reasons: set[int]
+) -> None:
+    client = await node.connect("client", version=version)
+    await client.raw(publish(version, first, **fields))  # type: ignore[arg-type]
+    assert await ended(client) in (reasons if version == wire.V5 else {None})
 
 
 # identifier and value of each property; in a PUBLISH from a client only those of OWN have a place
@@ -78,19 +93,17 @@ BAD_PROPERTIES = [
 @pytest.mark.parametrize(
     ("raw", "reasons"), [row[1:] for row in BAD_PROPERTIES], ids=[row[0] for row in BAD_PROPERTIES]
 )
-async def test_properties_of_a_publish_are_refused(raw: bytes, reasons: set[int]) -> None:
-    async with live() as node:
-        client = await node.connect("client")
-        await client.raw(publish(wire.V5, 0x32, pid=1234, props=raw))
-        assert await ended(client) in reasons
+async def test_properties_of_a_publish_are_refused(node: Live, raw: bytes, reasons: set[int]) -> None:
+    client = await node.connect("client")
+    await client.raw(publish(wire.V5, 0x32, pid=1234, props=raw))
+    assert await ended(client) in reasons
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_alias_that_was_never_set_is_refused(version: int) -> None:
-    async with live() as node:
-        client = await node.connect("client")
-        await client.raw(publish(wire.V5, 0x30, topic=b"", props=b"\x23" + u16(3)))
-        assert await ended(client) in WRONG
+async def test_alias_that_was_never_set_is_refused(node: Live, version: int) -> None:
+    client = await node.connect("client")
+    await client.raw(publish(wire.V5, 0x30, topic=b"", props=b"\x23" + u16(3)))
+    assert await ended(client) in WRONG
 
 
 def subscribe(*entries: bytes, pid: int = 1, props: bytes | None = b"") -> tuple[bytes, bytes]:
@@ -142,11 +155,10 @@ REQUESTS = [
 
 @pytest.mark.parametrize("version", BOTH)
 @pytest.mark.parametrize(("raw", "reasons"), [row[1:] for row in REQUESTS], ids=[row[0] for row in REQUESTS])
-async def test_request_is_refused(version: int, raw: tuple[bytes, bytes], reasons: set[int]) -> None:
-    async with live() as node:
-        client = await node.connect("client", version=version)
-        await client.raw(raw[version == wire.V5])
-        assert await ended(client) in (reasons if version == wire.V5 else {None})
+async def test_request_is_refused(node: Live, version: int, raw: tuple[bytes, bytes], reasons: set[int]) -> None:
+    client = await node.connect("client", version=version)
+    await client.raw(raw[version == wire.V5])
+    assert await ended(client) in (reasons if version == wire.V5 else {None})
 
 
 V5_REQUESTS = [
@@ -167,11 +179,10 @@ V5_REQUESTS = [
 
 
 @pytest.mark.parametrize(("raw", "reasons"), [row[1:] for row in V5_REQUESTS], ids=[row[0] for row in V5_REQUESTS])
-async def test_mqtt5_request_is_refused(raw: bytes, reasons: set[int]) -> None:
-    async with live() as node:
-        client = await node.connect("client")
-        await client.raw(raw)
-        assert await ended(client) in reasons
+async def test_mqtt5_request_is_refused(node: Live, raw: bytes, reasons: set[int]) -> None:
+    client = await node.connect("client")
+    await client.raw(raw)
+    assert await ended(client) in reasons
 
 
 def connect(
@@ -203,18 +214,17 @@ CONNECTS = [
 
 @pytest.mark.parametrize("version", BOTH)
 @pytest.mark.parametrize(("flags", "payload"), [row[1:] for row in CONNECTS], ids=[row[0] for row in CONNECTS])
-async def test_connect_is_refused(version: int, flags: int, payload: tuple[bytes, ...]) -> None:
+async def test_connect_is_refused(node: Live, version: int, flags: int, payload: tuple[bytes, ...]) -> None:
     """3.1.1 is told nothing; 5.0 may be told (4.13.1), with a CONNACK that is no success."""
     if version == wire.V311 and flags & 0x04:
         payload = (payload[0], *payload[2:])  # no will properties
-    async with live() as node:
-        client = await node.socket()
-        await client.raw(connect(flags, *payload, version=version))
-        rest = await client.closed()
-        if version == wire.V311:
-            assert rest == b""
-        else:
-            assert rest == b"" or (rest[0] == 0x20 and rest[3] >= 0x80)
+    client = await node.socket()
+    await client.raw(connect(flags, *payload, version=version))
+    rest = await client.closed()
+    if version == wire.V311:
+        assert rest == b""
+    else:
+        assert rest == b"" or (rest[0] == 0x20 and rest[3] >= 0x80)
 
 
 CONNECT_PROPERTIES = [
@@ -229,52 +239,47 @@ CONNECT_PROPERTIES = [
 
 
 @pytest.mark.parametrize("raw", [row[1] for row in CONNECT_PROPERTIES], ids=[row[0] for row in CONNECT_PROPERTIES])
-async def test_properties_of_a_connect_are_refused(raw: bytes) -> None:
-    async with live() as node:
-        client = await node.socket()
-        await client.raw(connect(0x02, ID, version=wire.V5, props=raw))
-        rest = await client.closed()
-        assert rest == b"" or (rest[0] == 0x20 and rest[3] >= 0x80)
+async def test_properties_of_a_connect_are_refused(node: Live, raw: bytes) -> None:
+    client = await node.socket()
+    await client.raw(connect(0x02, ID, version=wire.V5, props=raw))
+    rest = await client.closed()
+    assert rest == b"" or (rest[0] == 0x20 and rest[3] >= 0x80)
 
 
 @pytest.mark.parametrize(
     ("name", "level"), [("MQTT", 3), ("MQTT", 6), ("MQTT", 0), ("MQIsdp", 3), ("mqtt", 4), ("", 4)]
 )
-async def test_unknown_protocol_is_refused(name: str, level: int) -> None:
+async def test_unknown_protocol_is_refused(node: Live, name: str, level: int) -> None:
     """[MQTT-3.1.2-2] return code 1 for a level that is unknown; MQTT 3.1, which Mosquitto speaks, is one here."""
-    async with live() as node:
-        client = await node.socket()
-        await client.raw(connect(0x02, ID, version=wire.V311, level=level, name=name))
-        assert await client.closed() in (b"\x20\x02\x00\x01", b"")
+    client = await node.socket()
+    await client.raw(connect(0x02, ID, version=wire.V311, level=level, name=name))
+    assert await client.closed() in (b"\x20\x02\x00\x01", b"")
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_second_connect_is_refused(version: int) -> None:
-    async with live() as node:
-        client = await node.connect("client", version=version)
-        await client.send(wire.Connect(version=version, client_id="client", clean_start=True, keep_alive=0))
-        assert await ended(client) in (WRONG if version == wire.V5 else {None})
+async def test_second_connect_is_refused(node: Live, version: int) -> None:
+    client = await node.connect("client", version=version)
+    await client.send(wire.Connect(version=version, client_id="client", clean_start=True, keep_alive=0))
+    assert await ended(client) in (WRONG if version == wire.V5 else {None})
 
 
 @pytest.mark.parametrize("kind", [kind for kind in range(16) if kind != wire.Type.CONNECT])
-async def test_first_packet_must_be_connect(kind: int) -> None:
+async def test_first_packet_must_be_connect(node: Live, kind: int) -> None:
     """Refused from its first byte: nothing of the 100 MB it announces is waited for."""
-    async with live() as node:
-        client = await node.socket()
-        await client.raw(bytes((kind << 4,)) + b"\x80\x80\x80\x32" + b"\1" * 1000)
-        assert await client.closed() == b""
+    client = await node.socket()
+    await client.raw(bytes((kind << 4,)) + b"\x80\x80\x80\x32" + b"\1" * 1000)
+    assert await client.closed() == b""
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_password_without_a_user_name(version: int) -> None:
+async def test_password_without_a_user_name(node: Live, version: int) -> None:
     """3.1.1 [MQTT-3.1.2-22] forbids it, 5.0 allows it."""
-    async with live() as node:
-        client = await node.socket()
-        await client.raw(connect(0x42, ID, text("secret"), version=version))
-        if version == wire.V311:
-            assert await client.closed() == b""
-        else:
-            assert (await client.expect(wire.Connack)).reason == 0
+    client = await node.socket()
+    await client.raw(connect(0x42, ID, text("secret"), version=version))
+    if version == wire.V311:
+        assert await client.closed() == b""
+    else:
+        assert (await client.expect(wire.Connack)).reason == 0
 
 
 @pytest.mark.parametrize(("limits", "first", "reason"), [("max_qos: 1", 0x34, 0x9B), ("retain: false", 0x31, 0x9A)])
@@ -300,14 +305,13 @@ ACCEPTED = [
 
 @pytest.mark.parametrize("version", BOTH)
 @pytest.mark.parametrize(("first", "fields"), [row[1:] for row in ACCEPTED], ids=[row[0] for row in ACCEPTED])
-async def test_unusual_publish_is_delivered(version: int, first: int, fields: dict[str, bytes]) -> None:
-    async with live() as node:
-        client = await node.connect("client", version=version)
-        topic = fields.get("topic", b"topic").decode()
-        await client.subscribe(topic)
-        await client.raw(publish(version, first, **fields))  # type: ignore[arg-type]
-        assert (await client.message()).topic == topic
-        await client.silent()
+async def test_unusual_publish_is_delivered(node: Live, version: int, first: int, fields: dict[str, bytes]) -> None:
+    client = await node.connect("client", version=version)
+    topic = fields.get("topic", b"topic").decode()
+    await client.subscribe(topic)
+    await client.raw(publish(version, first, **fields))  # type: ignore[arg-type]
+    assert (await client.message()).topic == topic
+    await client.silent()
 
 
 GOOD_PROPERTIES = [
@@ -324,10 +328,9 @@ GOOD_PROPERTIES = [
 
 
 @pytest.mark.parametrize("raw", GOOD_PROPERTIES, ids=lambda raw: raw.hex())
-async def test_properties_of_a_publish_are_accepted(raw: bytes) -> None:
-    async with live() as node:
-        client = await node.connect("client", **stays(wire.V5))
-        await client.raw(publish(wire.V5, 0x32, pid=1234, props=raw))
-        acknowledged = await client.expect(wire.Puback)
-        assert acknowledged == wire.Puback(packet_id=1234, reason=wire.Reason.NO_MATCHING_SUBSCRIBERS)
-        await client.silent()
+async def test_properties_of_a_publish_are_accepted(node: Live, raw: bytes) -> None:
+    client = await node.connect("client", **stays(wire.V5))
+    await client.raw(publish(wire.V5, 0x32, pid=1234, props=raw))
+    acknowledged = await client.expect(wire.Puback)
+    assert acknowledged == wire.Puback(packet_id=1234, reason=wire.Reason.NO_MATCHING_SUBSCRIBERS)
+    await client.silent()

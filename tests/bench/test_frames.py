@@ -1,0 +1,59 @@
+"""The generator's own bytes, against the specifications' and against another library's reading of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidegate.bench import frames
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(0, "00"), (127, "7f"), (128, "8001"), (16383, "ff7f"), (16384, "808001"), (268435455, "ffffff7f")],
+)
+def test_variable_byte_integer(value: int, expected: str) -> None:
+    assert frames.varint(value).hex() == expected
+
+
+@pytest.mark.parametrize(
+    ("packet", "expected"),
+    [
+        (frames.connect("ab", version=4, clean=True), "100e00044d5154540402000000026162"),
+        (frames.connect("ab", version=4, clean=False), "100e00044d5154540400000000026162"),
+        (frames.connect("ab", version=5, clean=True), "100f00044d515454050200000000026162"),
+        (frames.connect("ab", version=5, clean=False), "101400044d5154540500000005110000 0e1000026162"),
+        (frames.subscribe(1, ["a/b"], qos=1, version=4), "820800010003612f6201"),
+        (frames.subscribe(258, ["a", "b"], qos=2, version=5), "820b0102000001610200016202"),
+        (frames.unsubscribe(1, ["a"], version=4), "a2050001000161"),
+        (frames.unsubscribe(1, ["a"], version=5), "a206000100000161"),
+        (frames.publish("a", b"xy", qos=0, packet_id=7, version=4), "30050001617879"),
+        (frames.publish("a", b"xy", qos=0, packet_id=7, version=5), "3006000161007879"),
+        (frames.publish("a", b"xy", qos=1, packet_id=7, version=4), "320700016100077879"),
+        (frames.publish("a", b"xy", qos=2, packet_id=7, version=5), "34080001610007007879"),
+        (frames.answer(frames.PUBREL, 0x1234), "62021234"),
+    ],
+)
+def test_packets(packet: bytes, expected: str) -> None:
+    assert packet == bytes.fromhex(expected)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("payload", [5, 175])
+def test_packet_id_is_where_it_is_said_to_be(version: int, payload: int) -> None:
+    frame = frames.publish("bench/k00", bytes(payload), qos=1, packet_id=0xABCD, version=version)
+    place = frames.packet_id_offset("bench/k00", payload, version=version)
+    assert frame[place : place + 2] == b"\xab\xcd"
+
+
+def test_answers_are_indexed_by_packet_id() -> None:
+    table = frames.answers(frames.PUBACK)
+    assert len(table) == 65536
+    assert table[0x1234] == bytes.fromhex("40021234")
+
+
+@pytest.mark.parametrize("size", [0, 5, 127, 128, 175, 16384])
+def test_total_length_needs_the_whole_length_field(size: int) -> None:
+    frame = frames.publish("t", bytes(size), qos=0, packet_id=0, version=4)
+    field = len(frames.varint(size + 3))
+    assert frames.total_length(frame[: 1 + field]) == len(frame)
+    assert frames.total_length(frame[:field]) is None

@@ -1,0 +1,96 @@
+"""The generator against real brokers, with every shape of load in small."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from processes import missing
+from tidegate.bench import rounds, servers
+from tidegate.bench.job import Job, Outcome, Shape
+from tidegate.bench.rounds import Plan
+from tidegate.bench.servers import BenchError, Peer, Server, Setting, running
+
+CORES = sorted(os.sched_getaffinity(0))
+PLAN = Plan(rounds=1, duration=0.2, warmup=0.05, server_core=CORES[0], load_core=CORES[-1])
+SMALL = Job(publishers=10, subscribers=4, window=100)
+JOBS = {
+    "batched": dataclasses.replace(SMALL, publishers=1, batch=16),
+    "qos 0": SMALL,
+    "qos 1": dataclasses.replace(SMALL, qos=1),
+    "qos 2": dataclasses.replace(SMALL, qos=2),
+    "saturated": dataclasses.replace(SMALL, window=2000),
+    "fan-out": dataclasses.replace(SMALL, publishers=1, subscribers=20, fanout=True, window=3),
+    "topics": dataclasses.replace(SMALL, topics=500),
+    "churn": dataclasses.replace(SMALL, churn=200),
+    "wildcards": dataclasses.replace(SMALL, wildcards=1000),
+    "persistent": dataclasses.replace(SMALL, qos=1, persistent=True),
+}
+
+
+@pytest.fixture(scope="module", params=[Peer.MOSQUITTO, Peer.TIDEGATE], ids=lambda peer: peer.value)
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    if request.param is Peer.MOSQUITTO:
+        try:
+            servers.mosquitto()
+        except BenchError as error:
+            missing(str(error))
+    with running(request.param, Setting(), core=PLAN.server_core) as one:
+        yield one
+
+
+def measured(server: Server, job: Job, version: int = 4) -> Outcome:
+    return rounds.apply(server, job, dataclasses.replace(PLAN, version=version))
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_closed_loops(server: Server, name: str) -> None:
+    outcome = measured(server, JOBS[name])
+    assert outcome.messages > 100
+    assert outcome.lost == 0
+    assert outcome.seconds >= 0.2
+    assert 0 < outcome.busy < 1.2
+    assert outcome.load_busy > 0
+    assert bool(outcome.changes) is (name == "churn")
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_closed_loops_of_version_5(server: Server, qos: int) -> None:
+    outcome = measured(server, dataclasses.replace(SMALL, qos=qos), version=5)
+    assert outcome.messages > 100
+    assert outcome.lost == 0
+
+
+def test_open_loop(server: Server) -> None:
+    outcome = measured(server, dataclasses.replace(SMALL, shape=Shape.RATE, rate=2000))
+    assert not outcome.overrun
+    assert outcome.lost == 0
+    assert 0 < outcome.p50 <= outcome.p99 <= outcome.p999 <= outcome.slowest
+    assert sum(count for _, count in outcome.histogram) > 100
+
+
+def test_idle_connections(server: Server) -> None:
+    outcome = measured(server, Job(shape=Shape.IDLE, connections=300))
+    assert outcome.connections == 300
+    assert outcome.bytes_each < 64 * 1024
+
+
+def test_a_refused_load_is_explained(server: Server) -> None:
+    with pytest.raises(BenchError, match=f"{server.peer.value}: .*refused"):
+        measured(server, dataclasses.replace(SMALL, qos=3))
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_server_that_dies_under_load_is_reported(qos: int) -> None:
+    with running(Peer.TIDEGATE, Setting(), core=PLAN.server_core) as server:
+        timer = threading.Timer(0.6, os.kill, (server.process.pid, signal.SIGKILL))
+        timer.start()
+        long = dataclasses.replace(PLAN, duration=20.0)
+        with pytest.raises(BenchError, match="tidegate was killed by SIGKILL"):
+            rounds.apply(server, dataclasses.replace(SMALL, qos=qos), long)
+        timer.join()
