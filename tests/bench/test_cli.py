@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from tidegate.bench import machine, rounds, servers
 from tidegate.bench.cli import app
+from tidegate.bench.works import work
 
 QUICK = ["broker", "--quick", "--duration", "0.2", "--reference", "relay", "--subject", "relay"]
 
@@ -74,15 +75,9 @@ def test_a_server_that_fails_is_reported_and_the_rest_goes_on(tmp_path: Path, mo
 
 def test_too_few_files_means_fewer_connections() -> None:
     notes = rounds.Bench(rounds.Plan(), before=lambda *_: None, files=1000)
-    job = notes._job(next(one for one in rounds_works() if one.name == "idle-10k"))
+    job = notes._job(work("idle-10k"))
     assert job.connections == 700
     assert "only 700 connections" in notes.notes[0]
-
-
-def rounds_works() -> tuple[rounds.Work, ...]:
-    from tidegate.bench.works import WORKS
-
-    return WORKS
 
 
 def test_the_machine_is_described_without_naming_it() -> None:

@@ -54,7 +54,7 @@ def test_closed_loops(server: Server, name: str) -> None:
     assert outcome.messages > 100
     assert outcome.lost == 0
     assert outcome.seconds >= 0.2
-    assert 0 < outcome.busy < 1.2
+    assert outcome.busy < 1.2  # and 0 is possible: the clock of /proc ticks every 10 ms
     assert outcome.load_busy > 0
     assert bool(outcome.changes) is (name == "churn")
 
@@ -71,7 +71,7 @@ def test_open_loop(server: Server) -> None:
     assert not outcome.overrun
     assert outcome.lost == 0
     assert 0 < outcome.p50 <= outcome.p99 <= outcome.p999 <= outcome.slowest
-    assert sum(count for _, count in outcome.histogram) > 100
+    assert sum(count for _, count in outcome.histogram) > 20
 
 
 def test_idle_connections(server: Server) -> None:
@@ -81,7 +81,7 @@ def test_idle_connections(server: Server) -> None:
 
 
 def test_a_refused_load_is_explained(server: Server) -> None:
-    with pytest.raises(BenchError, match=f"{server.peer.value}: .*refused"):
+    with pytest.raises(BenchError, match=f"{server.peer.value}: the server closed a connection"):
         measured(server, dataclasses.replace(SMALL, qos=3))
 
 

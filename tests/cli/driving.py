@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import os
 import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -18,7 +20,10 @@ import pytest
 from harness import PATIENCE, free_port
 
 TIDEGATE = str(Path(sys.executable).with_name("tidegate"))
-ENVIRONMENT = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1"}
+# Control sockets of nodes without a data folder; not among those of the user who runs the tests.
+RUNTIME = tempfile.mkdtemp(prefix="tidegate-")
+atexit.register(shutil.rmtree, RUNTIME)
+ENVIRONMENT = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "XDG_RUNTIME_DIR": RUNTIME}
 
 Tidegate = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -27,7 +32,7 @@ Tidegate = Callable[..., subprocess.CompletedProcess[str]]
 def running(command: list[str], port: int, log: Path) -> Iterator[None]:
     """A server that answers on a port."""
     with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output)
+        process = subprocess.Popen(command, stdout=output, stderr=output, env=ENVIRONMENT)
     try:
         deadline = time.monotonic() + PATIENCE
         while True:

@@ -123,18 +123,18 @@ async def test_several_filters_and_no_local(broker: int) -> None:
         assert [each["payload"] for each in await messages(process)] == ["f/1", "f/2/x"]
 
 
-async def test_ctrl_c_ends_a_subscriber_well(broker: int) -> None:
-    async with subscriber(broker, "-t", "x") as process:
+async def test_ctrl_c_ends_a_subscriber_well(mosquitto: int) -> None:
+    async with subscriber(mosquitto, "-t", "x") as process:
         process.send_signal(signal.SIGINT)
         _, err = await process.communicate()
         assert process.returncode == 0
         assert err == b""
 
 
-async def test_ctrl_c_ends_a_publisher_that_waits_for_input(broker: int) -> None:
+async def test_ctrl_c_ends_a_publisher_that_waits_for_input(mosquitto: int) -> None:
     async with (
-        subscriber(broker, "-t", "typed", "-C", 1) as process,
-        command("pub", "-p", broker, "-t", "typed", "-l") as publisher,
+        subscriber(mosquitto, "-t", "typed", "-C", 1) as process,
+        command("pub", "-p", mosquitto, "-t", "typed", "-l") as publisher,
     ):
         assert publisher.stdin is not None
         publisher.stdin.write(b"first\n")
@@ -146,12 +146,12 @@ async def test_ctrl_c_ends_a_publisher_that_waits_for_input(broker: int) -> None
         assert await publisher.stderr.read() == b"error: interrupted\n"
 
 
-async def test_a_reader_that_leaves_is_no_error_to_shout_about(broker: int) -> None:
-    async with subscriber(broker, "-t", "pipe/#") as process:
+async def test_a_reader_that_leaves_is_no_error_to_shout_about(mosquitto: int) -> None:
+    async with subscriber(mosquitto, "-t", "pipe/#") as process:
         assert process.stdout is not None
         process.stdout._transport.close()  # type: ignore[attr-defined]
         for _ in range(3):
-            await published(broker, "-t", "pipe/x", "-m", "x", "-q", 1)
+            await published(mosquitto, "-t", "pipe/x", "-m", "x", "-q", 1)
         async with asyncio.timeout(PATIENCE):
             await process.wait()
         assert process.stderr is not None

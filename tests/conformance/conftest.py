@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from conformance.clock import Clock
 from harness import Live, live
+
+
+@pytest.fixture(autouse=True, scope="session")
+def runtime_folder() -> Iterator[None]:
+    """Control sockets in a folder of this run's own, so that runs side by side do not meet."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", folder)
+        yield
 
 
 @pytest.fixture

@@ -104,7 +104,9 @@ async def test_empty_client_id_with_session_is_refused_311(broker: Live) -> None
 
 
 @pytest.mark.parametrize("version", BOTH)
-@pytest.mark.parametrize("name", ["a", "x" * 23, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", "é/+#\ufeff 中"])
+@pytest.mark.parametrize(
+    "name", ["a", "x" * 23, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", "é/+#\ufeff 中"]
+)
 async def test_client_ids_that_must_be_taken(broker: Live, version: int, name: str) -> None:
     """[MQTT-3.1.3-4] [MQTT-3.1.3-5], 3.1.1 [MQTT-3.1.3-4] [MQTT-3.1.3-5]; longer and other ones may be taken."""
     await (await broker.connect(name, version=version)).silent()
@@ -180,7 +182,9 @@ async def test_nothing_behind_a_refused_connect_is_processed() -> None:
         watcher = await broker.connect("w", username="mary", password=b"secret")
         await watcher.subscribe("#")
         client = await broker.socket()
-        connect = wire.Connect(version=5, client_id="c", clean_start=True, keep_alive=0, username="mary", password=b"no")
+        connect = wire.Connect(
+            version=5, client_id="c", clean_start=True, keep_alive=0, username="mary", password=b"no"
+        )
         publish = wire.Publish(topic="t", payload=b"x")
         await client.raw(wire.encode(connect, 5) + wire.encode(publish, 5) + wire.encode(wire.Pingreq(), 5))
         assert (await client.expect(wire.Connack)).reason == Reason.BAD_USER_NAME_OR_PASSWORD

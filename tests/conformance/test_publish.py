@@ -182,7 +182,9 @@ async def test_topic_names_have_no_wildcards(broker: Live, version: int, topic: 
     """[MQTT-3.3.2-2] [MQTT-4.7.0-1]: such a PUBLISH ends the connection, with 0x90."""
     client = await broker.connect("c", version=version)
     name = topic.encode()
-    body = len(name).to_bytes(2, "big") + name + (b"\x00\x01" if qos else b"") + (b"\x00" if version == 5 else b"") + b"x"
+    body = (
+        len(name).to_bytes(2, "big") + name + (b"\x00\x01" if qos else b"") + (b"\x00" if version == 5 else b"") + b"x"
+    )
     await client.raw(bytes((0x30 | qos << 1, len(body))) + body)
     await dismissed(client, Reason.TOPIC_NAME_INVALID)
 

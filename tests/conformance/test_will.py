@@ -53,7 +53,9 @@ async def test_deleted_for_good(broker: Live, version: int) -> None:
     await watcher.silent()
 
 
-@pytest.mark.parametrize("reason", [Reason.DISCONNECT_WITH_WILL_MESSAGE, Reason.UNSPECIFIED_ERROR, Reason.QUOTA_EXCEEDED])
+@pytest.mark.parametrize(
+    "reason", [Reason.DISCONNECT_WITH_WILL_MESSAGE, Reason.UNSPECIFIED_ERROR, Reason.QUOTA_EXCEEDED]
+)
 async def test_published_after_disconnect_with_another_reason(broker: Live, reason: int) -> None:
     """3.14.2.1 [MQTT-3.14.4-3]: only 0x00 deletes it."""
     watcher = await watching(broker)

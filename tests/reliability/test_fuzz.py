@@ -115,8 +115,8 @@ async def test_a_million_frames(tmp_path: Path) -> None:
         f"""# A million mutated frames
 
 Written by `make soak` (`tests/reliability/test_fuzz.py`). Frames of every packet type of both versions, damaged at
-random, through real sockets to a node process, {FRAMES} to a connection, one connection in ten without CONNECT; a witness
-publishes and receives all the while.
+random, through real sockets to a node process, {FRAMES} to a connection, one connection in ten without CONNECT; a
+witness publishes and receives all the while.
 
 | | |
 |---|---:|

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import cache
 from itertools import repeat
 from typing import Protocol
 
@@ -116,9 +117,7 @@ class Assured:
         self._carry = {fd: (b"", fd in set(subscribers)) for fd in fds}
         self._rec = frames.answers(frames.PUBREC)
         self._comp = frames.answers(frames.PUBCOMP)
-        self._rel = {
-            frames.answer(frames.PUBREC, number): frames.answer(frames.PUBREL, number) for number in range(65536)
-        }
+        self._rel = _releases()
         self._finished = 0
         self.delivered = 0
         self.done = 0
@@ -179,6 +178,12 @@ class Assured:
 
     def remainder(self) -> int:
         return sum(len(rest) for rest, _ in self._carry.values())
+
+
+@cache
+def _releases() -> dict[bytes, bytes]:
+    """PUBREL for every PUBREC."""
+    return dict(zip(frames.answers(frames.PUBREC), frames.answers(frames.PUBREL), strict=True))
 
 
 def acknowledge(fd: int, data: bytes | bytearray) -> None:

@@ -13,7 +13,9 @@ def configure_logs(format: str, level: str) -> None:
     console = format == "console" or (format == "auto" and sys.stderr.isatty())
     renderer: structlog.types.Processor
     if console:
-        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=28)
+        renderer = structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), pad_event_to=28, exception_formatter=structlog.dev.plain_traceback
+        )
     else:
         renderer = structlog.processors.JSONRenderer()
     processors: list[structlog.types.Processor] = [
@@ -21,7 +23,9 @@ def configure_logs(format: str, level: str) -> None:
         structlog.processors.TimeStamper(fmt="%H:%M:%S" if console else "iso", utc=not console),
     ]
     if not console:
-        processors.append(structlog.processors.dict_tracebacks)
+        # without local variables: they hold what clients sent, passwords among it
+        transform = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+        processors.append(structlog.processors.ExceptionRenderer(transform))
     structlog.configure(
         processors=[*processors, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),

@@ -190,12 +190,11 @@ class Peer:
             self.rest = b""
             self.need = 0
         try:
-            if self.phase is Phase.OPEN:
-                used = self._read(data)
-            else:
-                used = self._read_handshake(data)
-        except PacketError as error:
-            self.fail(error)
+            try:
+                used = self._read(data) if self.phase is Phase.OPEN else self._read_handshake(data)
+            except PacketError as error:
+                self.fail(error)
+                return
         except Exception as error:  # noqa: BLE001 - a bug closes one connection and is reported, the loop goes on
             self.on_bug(self, error)
             self.close(Reason.UNSPECIFIED_ERROR, "internal error")
@@ -288,6 +287,8 @@ class Peer:
                     continue
             elif first >> 4 == Type.PUBLISH:
                 publishes += 1
+            elif first >> 4 == Type.CONNECT:
+                raise ProtocolError("a second CONNECT")  # [MQTT-3.1.0-2], whatever is in it
             self._packet(decode(first, data[start:stop], self.version))
             pos = stop
             if self.phase is not Phase.OPEN:

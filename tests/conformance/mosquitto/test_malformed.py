@@ -52,7 +52,7 @@ async def test_publish_is_refused(
     node: Live, version: int, first: int, fields: dict[str, object], reasons: set[int]
 ) -> None:
     client = await node.connect("client", version=version)
-    await client.raw(publish(version, first, **fields))  # type: ignore[arg-type]
+    await client.raw(publish(version, first, **fields))
     assert await ended(client) in (reasons if version == wire.V5 else {None})
 
 
@@ -309,7 +309,7 @@ async def test_unusual_publish_is_delivered(node: Live, version: int, first: int
     client = await node.connect("client", version=version)
     topic = fields.get("topic", b"topic").decode()
     await client.subscribe(topic)
-    await client.raw(publish(version, first, **fields))  # type: ignore[arg-type]
+    await client.raw(publish(version, first, **fields))
     assert (await client.message()).topic == topic
     await client.silent()
 
