@@ -28,11 +28,10 @@ test: lint servers foreign ## lint, types, contracts and all tests but the long 
 
 lint: $(VENV) ## ruff, mypy and the import contracts
 	$(call say,lint)
-	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff check --quiet --output-format concise .
 	@$(BIN)/ruff format --check --quiet . || { echo 'run `make format`'; exit 1; }
 	@$(BIN)/mypy --no-error-summary
-	@$(BIN)/lint-imports --no-cache > .lint-imports.log 2>&1 || { cat .lint-imports.log; rm -f .lint-imports.log; exit 1; }
-	@rm -f .lint-imports.log
+	@contracts=$$($(BIN)/lint-imports --no-cache 2>&1) || { echo "$$contracts"; exit 1; }
 
 format: $(VENV) ## format the code and mend what ruff can mend
 	@$(BIN)/ruff format .

@@ -26,8 +26,8 @@ from typing import Any
 
 import pytest
 import uvloop
-from harness import PATIENCE, Client, Live, free_port
 
+from harness import PATIENCE, Client, Live, free_port
 from tidegate.config import load
 from tidegate.node import Node
 from tidegate.node.control import ask
@@ -236,5 +236,3 @@ async def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> Non
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.005)
-
-

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from harness import Client
-
 from tidegate import wire
 
 BOTH = [wire.V311, wire.V5]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
+
 from conformance.clock import Clock
 from harness import Live, live
 
@@ -22,6 +24,11 @@ def runtime_folder() -> Iterator[None]:
 async def broker() -> AsyncIterator[Live]:
     async with live() as running:
         yield running
+        for client in running.clients:
+            client.writer.close()
+        # a node that has no connections left does not wait for them when it stops
+        while any(listener.connections for listener in running.node.listeners.values()):
+            await asyncio.sleep(0)
 
 
 @pytest.fixture

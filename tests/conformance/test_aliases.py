@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
 from conformance.acts import dismissed, lasting, leave, lose, properties, take
 from harness import Client, Live, live
-
 from tidegate import wire
 from tidegate.wire import Reason
 
@@ -177,3 +177,14 @@ async def test_alias_of_a_message_that_was_too_large(broker: Live, qos: int) -> 
     await publisher.publish("a", b"small", qos=qos)
     message = await client.message()
     assert (message.topic, message.payload) == ("a", b"small")
+
+
+async def test_alias_does_not_make_a_message_too_large(broker: Live) -> None:
+    """[MQTT-3.1.2-24] [MQTT-3.1.2-25]: what fits the client's maximum without an alias is sent without one."""
+    client = await broker.connect("c", properties=properties(topic_alias_maximum=5, maximum_packet_size=100))
+    await client.subscribe("a", qos=1)
+    publisher = await broker.connect("p")
+    for qos in (0, 1):
+        empty = len(wire.encode(wire.Publish(topic="a", payload=b"", qos=qos, packet_id=qos), 5))
+        await publisher.publish("a", b"x" * (100 - empty), qos=qos)
+        assert len((await client.message()).payload) == 100 - empty

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+
 from conformance.acts import dismissed, lasting, leave, lose, properties, will
 from harness import Client, Live, live
-
 from tidegate import wire
 from tidegate.wire import Reason
 
@@ -172,7 +172,7 @@ async def test_data_without_a_method(oracle: Live) -> None:
     client = await oracle.socket()
     await client.raw(bytes.fromhex("10 12 0004 4d515454 05 02 003c 04 16 0001 61 0001 63"))
     answer = await client.closed()
-    assert answer == b"" or answer[:1] == b"\x20" and answer[3] == Reason.PROTOCOL_ERROR
+    assert answer == b"" or (answer[:1] == b"\x20" and answer[3] == Reason.PROTOCOL_ERROR)
 
 
 async def test_lost_during_the_exchange(oracle: Live) -> None:

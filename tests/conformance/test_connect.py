@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+
 from conformance.acts import BOTH, dismissed, kept, lasting, leave, lose, properties, will
 from conformance.clock import Clock
 from harness import Live, live
-
 from tidegate import wire
 from tidegate.wire import Reason
 

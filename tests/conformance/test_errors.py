@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from conformance.acts import BOTH, dismissed
 from harness import Live, live
-
 from tidegate import wire
 from tidegate.wire import Reason
 
@@ -43,6 +43,8 @@ HEADERS = [
     case("PINGREQ with a body", "c0 01 00"),
     case("DISCONNECT with flags", "e1 00"),  # [MQTT-3.14.1-1]
     case("length of five bytes", "30 ff ff ff ff 01"),  # [MQTT-1.5.5-1]
+    case("length of more bytes than needed", "c0 80 00"),  # [MQTT-1.5.5-1]
+    case("PUBLISH with a length of more bytes than needed", "30 84 00 0001 61 00"),  # [MQTT-1.5.5-1]
     case("PUBLISH without a topic", "30 00"),
     case("PUBLISH with a topic cut short", "30 03 0005 61"),
     case("PUBLISH without an identifier", "32 04 0001 61 00"),
@@ -58,7 +60,7 @@ HEADERS = [
 @pytest.mark.parametrize("version", BOTH)
 @pytest.mark.parametrize(("packet", "reason"), HEADERS)
 async def test_malformed(broker: Live, version: int, packet: bytes, reason: int) -> None:
-    """[MQTT-4.13.1-1] [MQTT-4.8.0-1], 3.1.1 [MQTT-4.8.0-1]: told why, and closed; the statement of each is beside it."""
+    """[MQTT-4.13.1-1] [MQTT-4.8.0-1], 3.1.1 [MQTT-4.8.0-1]: told why, and closed."""
     bystander = await broker.connect("bystander")
     client = await broker.connect("c", version=version)
     await client.raw(packet)
@@ -213,30 +215,35 @@ async def test_first_packet_is_not_connect(broker: Live, sent: bytes) -> None:
     assert await client.closed() == b""
 
 
+def connect(name: str, body: str, reason: int = MALFORMED) -> Any:
+    raw = bytes.fromhex(body)
+    return pytest.param(bytes((0x10, len(raw))) + raw, reason, id=name)
+
+
 CONNECT_5 = [
-    case("reserved flag", "10 0e 0004 4d515454 05 03 003c 00 0001 61"),  # [MQTT-3.1.2-3]
-    case("will QoS 3", "10 16 0004 4d515454 05 1e 003c 00 0001 61 00 0001 77 0001 78"),  # [MQTT-3.1.2-12]
-    case("will QoS without will", "10 0e 0004 4d515454 05 0a 003c 00 0001 61"),  # [MQTT-3.1.2-11]
-    case("will retain without will", "10 0e 0004 4d515454 05 22 003c 00 0001 61"),  # [MQTT-3.1.2-13]
-    case("cut short", "10 0b 0004 4d515454 05 02 003c 00"),
-    case("too many bytes", "10 0f 0004 4d515454 05 02 003c 00 0001 61 00"),
-    case("user name flag without user name", "10 0e 0004 4d515454 05 82 003c 00 0001 61"),  # [MQTT-3.1.2-17]
-    case("user name without its flag", "10 11 0004 4d515454 05 02 003c 00 0001 61 0001 75"),  # [MQTT-3.1.2-16]
-    case("bad UTF-8 in client id", "10 0e 0004 4d515454 05 02 003c 00 0001 ff"),  # [MQTT-3.1.3-4]
-    case("U+0000 in client id", "10 0e 0004 4d515454 05 02 003c 00 0001 00"),
-    case("bad UTF-8 in user name", "10 11 0004 4d515454 05 82 003c 00 0001 61 0001 ff"),  # [MQTT-3.1.3-12]
-    case("bad UTF-8 in will topic", "10 16 0004 4d515454 05 06 003c 00 0001 61 00 0001 ff 0001 78"),  # [MQTT-3.1.3-11]
-    case("unknown property", "10 10 0004 4d515454 05 02 003c 02 7f00 0001 61"),
-    case("property of PUBLISH", "10 11 0004 4d515454 05 02 003c 03 23 0001 0001 61"),
-    case("session expiry twice", "10 18 0004 4d515454 05 02 003c 0a 11 00000001 11 00000001 0001 61", PROTOCOL),
-    case("receive maximum 0", "10 11 0004 4d515454 05 02 003c 03 21 0000 0001 61", PROTOCOL),
-    case("maximum packet size 0", "10 13 0004 4d515454 05 02 003c 05 27 00000000 0001 61", PROTOCOL),
-    case("request problem information 2", "10 10 0004 4d515454 05 02 003c 02 1702 0001 61", PROTOCOL),
-    case("request response information 2", "10 10 0004 4d515454 05 02 003c 02 1902 0001 61", PROTOCOL),
-    case("authentication data without method", "10 12 0004 4d515454 05 02 003c 04 16 0001 61 0001 61", PROTOCOL),
-    case("will delay among CONNECT's", "10 13 0004 4d515454 05 02 003c 05 18 00000001 0001 61"),
-    case("wildcard in will topic", "10 17 0004 4d515454 05 06 003c 00 0001 61 00 0002 612b 0001 78", TOPIC),
-    case("session expiry in the will", "10 1b 0004 4d515454 05 06 003c 00 0001 61 05 11 00000001 0001 77 0001 78"),
+    connect("reserved flag", "0004 4d515454 05 03 003c 00 0001 61"),  # [MQTT-3.1.2-3]
+    connect("will QoS 3", "0004 4d515454 05 1e 003c 00 0001 61 00 0001 77 0001 78"),  # [MQTT-3.1.2-12]
+    connect("will QoS without will", "0004 4d515454 05 0a 003c 00 0001 61"),  # [MQTT-3.1.2-11]
+    connect("will retain without will", "0004 4d515454 05 22 003c 00 0001 61"),  # [MQTT-3.1.2-13]
+    connect("cut short", "0004 4d515454 05 02 003c 00"),
+    connect("too many bytes", "0004 4d515454 05 02 003c 00 0001 61 00"),
+    connect("user name flag without user name", "0004 4d515454 05 82 003c 00 0001 61"),  # [MQTT-3.1.2-17]
+    connect("user name without its flag", "0004 4d515454 05 02 003c 00 0001 61 0001 75"),  # [MQTT-3.1.2-16]
+    connect("bad UTF-8 in client id", "0004 4d515454 05 02 003c 00 0001 ff"),  # [MQTT-3.1.3-4]
+    connect("U+0000 in client id", "0004 4d515454 05 02 003c 00 0001 00"),
+    connect("bad UTF-8 in user name", "0004 4d515454 05 82 003c 00 0001 61 0001 ff"),  # [MQTT-3.1.3-12]
+    connect("bad UTF-8 in will topic", "0004 4d515454 05 06 003c 00 0001 61 00 0001 ff 0001 78"),  # [MQTT-3.1.3-11]
+    connect("unknown property", "0004 4d515454 05 02 003c 02 7f00 0001 61"),
+    connect("property of PUBLISH", "0004 4d515454 05 02 003c 03 23 0001 0001 61"),
+    connect("session expiry twice", "0004 4d515454 05 02 003c 0a 11 00000001 11 00000001 0001 61", PROTOCOL),
+    connect("receive maximum 0", "0004 4d515454 05 02 003c 03 21 0000 0001 61", PROTOCOL),
+    connect("maximum packet size 0", "0004 4d515454 05 02 003c 05 27 00000000 0001 61", PROTOCOL),
+    connect("request problem information 2", "0004 4d515454 05 02 003c 02 1702 0001 61", PROTOCOL),
+    connect("request response information 2", "0004 4d515454 05 02 003c 02 1902 0001 61", PROTOCOL),
+    connect("authentication data without method", "0004 4d515454 05 02 003c 04 16 0001 61 0001 61", PROTOCOL),
+    connect("will delay among CONNECT's", "0004 4d515454 05 02 003c 05 18 00000001 0001 61"),
+    connect("wildcard in will topic", "0004 4d515454 05 06 003c 00 0001 61 00 0002 612b 0001 78", TOPIC),
+    connect("session expiry in the will", "0004 4d515454 05 06 003c 00 0001 61 05 11 00000001 0001 77 0001 78"),
 ]
 
 
@@ -251,16 +258,16 @@ async def test_malformed_connect_5(broker: Live, packet: bytes, reason: int) -> 
 
 
 CONNECT_311 = [
-    case("reserved flag", "10 0d 0004 4d515454 04 03 003c 0001 61"),  # [MQTT-3.1.2-3]
-    case("will QoS 3", "10 13 0004 4d515454 04 1e 003c 0001 61 0001 77 0001 78"),  # [MQTT-3.1.2-14]
-    case("will QoS without will", "10 0d 0004 4d515454 04 0a 003c 0001 61"),  # [MQTT-3.1.2-13]
-    case("will retain without will", "10 0d 0004 4d515454 04 22 003c 0001 61"),  # [MQTT-3.1.2-15]
-    case("password without user name", "10 10 0004 4d515454 04 42 003c 0001 61 0001 70"),  # [MQTT-3.1.2-22]
-    case("user name flag without user name", "10 0d 0004 4d515454 04 82 003c 0001 61"),  # [MQTT-3.1.2-19]
-    case("user name without its flag", "10 10 0004 4d515454 04 02 003c 0001 61 0001 75"),  # [MQTT-3.1.2-18]
-    case("no client id", "10 0a 0004 4d515454 04 02 003c"),  # [MQTT-3.1.3-3]
-    case("bad UTF-8 in client id", "10 0d 0004 4d515454 04 02 003c 0001 ff"),  # [MQTT-3.1.3-4]
-    case("too many bytes", "10 0e 0004 4d515454 04 02 003c 0001 61 00"),
+    connect("reserved flag", "0004 4d515454 04 03 003c 0001 61"),  # [MQTT-3.1.2-3]
+    connect("will QoS 3", "0004 4d515454 04 1e 003c 0001 61 0001 77 0001 78"),  # [MQTT-3.1.2-14]
+    connect("will QoS without will", "0004 4d515454 04 0a 003c 0001 61"),  # [MQTT-3.1.2-13]
+    connect("will retain without will", "0004 4d515454 04 22 003c 0001 61"),  # [MQTT-3.1.2-15]
+    connect("password without user name", "0004 4d515454 04 42 003c 0001 61 0001 70"),  # [MQTT-3.1.2-22]
+    connect("user name flag without user name", "0004 4d515454 04 82 003c 0001 61"),  # [MQTT-3.1.2-19]
+    connect("user name without its flag", "0004 4d515454 04 02 003c 0001 61 0001 75"),  # [MQTT-3.1.2-18]
+    connect("no client id", "0004 4d515454 04 02 003c"),  # [MQTT-3.1.3-3]
+    connect("bad UTF-8 in client id", "0004 4d515454 04 02 003c 0001 ff"),  # [MQTT-3.1.3-4]
+    connect("too many bytes", "0004 4d515454 04 02 003c 0001 61 00"),
 ]
 
 

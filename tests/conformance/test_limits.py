@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
 from conformance.acts import BOTH, dismissed, lasting, leave, properties, take
 from harness import PATIENCE, Client, Live, live
-
 from tidegate import wire
 from tidegate.wire import Reason
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+
 from conformance.acts import lasting, leave, properties, take
 from conformance.clock import Clock
 from harness import Live
-
 from tidegate import wire
 
 EVERYTHING = {

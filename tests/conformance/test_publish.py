@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
 from conformance.acts import BOTH, dismissed, payloads, properties
 from harness import Live, live
-
 from tidegate import wire
 from tidegate.wire import Reason
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+
 from conformance.acts import BOTH, dismissed, kept, lasting, leave, lose, properties, take
 from conformance.clock import Clock
 from harness import Live, live
-
 from tidegate import wire
 from tidegate.wire import Reason
 
@@ -434,6 +436,21 @@ async def test_receive_maximum_is_not_exceeded_by_acknowledged_ones() -> None:
             await client.send(wire.Publish(topic="$SYS/x", payload=b"", qos=2, packet_id=number))
             assert (await client.expect(wire.Pubrec)).reason >= 0x80
         await client.publish("a", qos=2)
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_as_many_as_the_server_takes_at_once(tmp_path: Path, qos: int) -> None:
+    """3.3.4: exactly the receive maximum, in one go, is allowed; also when acknowledgements wait for the disk."""
+    async with live("limits: {receive_maximum: 10}\n", data=tmp_path) as broker:
+        watcher = await broker.connect("w", **lasting())
+        await watcher.subscribe("a", qos=2)
+        client = await broker.connect("c", **lasting())
+        packets = [wire.Publish(topic="a", payload=b"x", qos=qos, packet_id=number) for number in range(1, 11)]
+        await client.raw(b"".join(wire.encode(packet, 5) for packet in packets))
+        for packet in packets:
+            answer = await client.expect(wire.Puback if qos == 1 else wire.Pubrec)
+            assert answer.packet_id == packet.packet_id
+        await client.silent()
 
 
 async def test_receive_maximum_is_for_mqtt_5() -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+
 from conformance.acts import BOTH, lasting, leave, properties, take
 from conformance.clock import Clock
 from harness import Client, Live, live
-
 from tidegate import wire
 from tidegate.wire import Reason
 

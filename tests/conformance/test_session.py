@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+
 from conformance.acts import BOTH, dismissed, kept, lasting, leave, lose, properties, take
 from conformance.clock import Clock
 from harness import Live, live
-
 from tidegate import wire
 from tidegate.wire import Reason
 
@@ -29,9 +29,9 @@ async def test_subscriptions_and_messages_are_kept(broker: Live, version: int, e
     client = await broker.connect("c", version=version, **kept(version))
     assert client.connack.session_present
     messages = await take(client, 6)
-    assert [(one.payload, one.qos, one.dup) for one in messages] == [
-        (b"%d" % number, 1 + number % 2, False) for number in range(6)
-    ]
+    assert [one.payload for one in messages if one.qos == 1] == [b"0", b"2", b"4"]  # order is per topic and QoS
+    assert [one.payload for one in messages if one.qos == 2] == [b"1", b"3", b"5"]
+    assert not any(one.dup for one in messages)
     await publisher.publish("a/c", b"live")
     assert (await client.message()).payload == b"live"
 
@@ -218,7 +218,7 @@ async def test_disconnect_may_repeat_zero(broker: Live) -> None:
 
 @pytest.mark.parametrize("form", [b"\xe0\x00", b"\xe0\x01\x00", b"\xe0\x02\x00\x00", b"\xe0\x02\x04\x00"])
 async def test_forms_of_disconnect(broker: Live, form: bytes) -> None:
-    """[MQTT-3.14.4-1] [MQTT-3.14.4-2], 3.14.2: reason and properties may be left out; the server closes without a word."""
+    """[MQTT-3.14.4-1] [MQTT-3.14.4-2], 3.14.2: the server closes without a word."""
     client = await broker.connect("c")
     await client.raw(form)
     assert await client.closed() == b""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
 from conformance.acts import BOTH, lasting, leave, lose, properties, take
 from harness import Client, Live
-
 from tidegate import wire
 from tidegate.wire import Reason
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
 from conformance.acts import BOTH, dismissed, lasting, leave, lose, properties, take
 from harness import Client, Live, live
-
 from tidegate import wire
 from tidegate.wire import Reason
 
@@ -262,7 +262,7 @@ async def test_unsubscribe(broker: Live, version: int) -> None:
 
 
 async def test_unsuback_reasons(broker: Live) -> None:
-    """[MQTT-3.10.4-5] [MQTT-3.10.4-6] [MQTT-3.11.3-1] [MQTT-3.11.3-2]: one each, in order; 0x11 where there was none."""
+    """[MQTT-3.10.4-5] [MQTT-3.10.4-6] [MQTT-3.11.3-1] [MQTT-3.11.3-2]: one each, in order; 0x11 for none."""
     client = await broker.connect("c")
     await client.subscribe("a", "b")
     assert (await client.unsubscribe("b", "x", "a", "a")).reasons == (0, 0x11, 0, 0x11)

@@ -97,9 +97,9 @@ async def test_will_when_the_connection_breaks(broker: Broker, kind: Kind) -> No
         await watcher.subscribe(f"{topic}/#", qos=1)
         async with client(broker, kind, will=aiomqtt.Will(f"{topic}/polite", b"gone", qos=1)):
             pass
-        with pytest.raises(aiomqtt.MqttError):
-            async with client(broker, kind, will=aiomqtt.Will(f"{topic}/broken", b"gone", qos=1)) as broken:
-                break_off(broken)
+        async with client(broker, kind, will=aiomqtt.Will(f"{topic}/broken", b"gone", qos=1)) as broken:
+            break_off(broken)
+            with pytest.raises(aiomqtt.MqttError):
                 await messages(broken, 1)
         (message,) = await messages(watcher, 1)
         assert (str(message.topic), message.payload, message.qos) == (f"{topic}/broken", b"gone", 1)

@@ -21,6 +21,7 @@ JUDGEMENT = (
     "shared machine; the ratio of throughput stands beside it. Ratios are medians of the ratios of single "
     "rounds, with the lowest and highest. Above 1 is in favour of the subject."
 )
+BUSY = 0.93  # share of a core from which on it is the bottleneck
 QUIET = 0.1  # cores that neighbours may use before the figures are called disturbed
 
 
@@ -146,8 +147,9 @@ def _busy(report: Report) -> list[str]:
     words = [
         "Share of one core that the server and the load generator used, the generator's CPU per message "
         "(a million divided by it is its ceiling), cores used by neighbours, and messages lost.",
-        "A server at 100 % is the bottleneck, whatever the generator does. In open loops the generator spins; "
-        "the share is that of turns with work.",
+        "Held back by: the server when it is busy nearly all the time; otherwise the generator or the neighbours if "
+        "they are; otherwise the window, that is, both wait for each other. In open loops the rate is given and the "
+        "generator spins; its share is that of turns with work.",
     ]
     if report.disturbance > QUIET:
         words.append(
@@ -166,11 +168,23 @@ def _busy(report: Report) -> list[str]:
                         *(f"{one.median:.0%}" if one else "-" for one in (side.busy, side.load_busy)),
                         f"{side.load_micros.median:.2f} µs" if side.load_micros else "-",
                         f"{side.foreign.median:.2f}" if side.foreign else "0.00",
+                        _held_back(side),
                         str(side.lost),
                     )
 
-    columns = ("work", "server", "server busy", "generator busy", "generator", "neighbours", "lost")
+    columns = ("work", "server", "server busy", "generator busy", "generator", "neighbours", "held back by", "lost")
     return [*words, "", *_markdown_table(columns, lines())]
+
+
+def _held_back(side: Side) -> str:
+    busy, load, foreign = (one.median if one else 0.0 for one in (side.busy, side.load_busy, side.foreign))
+    if side.p99 is not None:
+        return "rate"
+    if busy >= BUSY:
+        return "server"
+    if load >= BUSY:
+        return "generator"
+    return "neighbours" if foreign > QUIET else "window"
 
 
 def _latency(report: Report) -> Iterator[tuple[str, ...]]:

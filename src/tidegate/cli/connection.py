@@ -67,7 +67,6 @@ class _Client(aiomqtt.Client):
         self.answers: dict[int, tuple[ReasonCode, Properties | None]] = {}
         self.lost: asyncio.Future[Exception] = self._loop.create_future()
         self.connack: Properties | None = None
-        self.session_present = False
         self._pubrec = self._client._handle_pubrec
         self._client._handle_pubrec = self._negative_pubrec  # type: ignore[method-assign]
 
@@ -90,7 +89,7 @@ class _Client(aiomqtt.Client):
         reason_code: ReasonCode,
         properties: Properties | None = None,
     ) -> None:
-        self.connack, self.session_present = properties, flags.session_present
+        self.connack = properties
         super()._on_connect(client, userdata, flags, reason_code, properties)
 
     def _on_disconnect(
@@ -123,11 +122,6 @@ class Connection:
     def __init__(self, client: _Client, target: Target) -> None:
         self._client = client
         self._target = target
-
-    @property
-    def session_present(self) -> bool:
-        """Whether the broker resumed a session."""
-        return self._client.session_present
 
     async def publish(
         self, topic: str, payload: bytes | None, *, qos: int, retain: bool, properties: Properties | None

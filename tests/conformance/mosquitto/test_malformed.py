@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -49,7 +50,7 @@ PUBLISHES = [
     ("first", "fields", "reasons"), [row[1:] for row in PUBLISHES], ids=[row[0] for row in PUBLISHES]
 )
 async def test_publish_is_refused(
-    node: Live, version: int, first: int, fields: dict[str, object], reasons: set[int]
+    node: Live, version: int, first: int, fields: dict[str, Any], reasons: set[int]
 ) -> None:
     client = await node.connect("client", version=version)
     await client.raw(publish(version, first, **fields))
@@ -305,7 +306,7 @@ ACCEPTED = [
 
 @pytest.mark.parametrize("version", BOTH)
 @pytest.mark.parametrize(("first", "fields"), [row[1:] for row in ACCEPTED], ids=[row[0] for row in ACCEPTED])
-async def test_unusual_publish_is_delivered(node: Live, version: int, first: int, fields: dict[str, bytes]) -> None:
+async def test_unusual_publish_is_delivered(node: Live, version: int, first: int, fields: dict[str, Any]) -> None:
     client = await node.connect("client", version=version)
     topic = fields.get("topic", b"topic").decode()
     await client.subscribe(topic)

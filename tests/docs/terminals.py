@@ -1,0 +1,264 @@
+"""The terminals of somebody who follows a page: a folder, a node, a command that listens, and a prompt.
+
+Ports that pages name are replaced by free ones, and back again in what is shown. `tidegate` and `make` are small
+scripts in front of the real ones: the first adds the port where an example relies on the default, the second only
+knows `make run`, and does what the Makefile says with the environment that is there.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import pty
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+from pathlib import Path
+from typing import Final
+
+from docs.pages import ROOT, Block
+from harness import free_port
+
+PATIENCE: Final = 30.0
+COLUMNS: Final = 110
+PORTS: Final = ("1883", "1884", "8883", "8083", "8084")
+QUICK_START: Final = "examples/quickstart/tidegate.yaml"
+
+_PORT: Final = re.compile(rf"(?<=[:=\s])({'|'.join(PORTS)})\b")
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_TIDEGATE: Final = """\
+#!/bin/bash
+words=" $* "
+if [[ $words != *" -p "* && $words != *" --port "* && $words != *" --help "* ]]; then
+  case "$1" in
+    pub|sub)
+      tls= ws=
+      [[ $words =~ \\ --(tls|cafile|cert|insecure)\\  ]] && tls=1
+      [[ $words == *" --ws "* ]] && ws=1
+      case "$tls$ws" in
+        11) port=$DOCS_8084 ;;
+        *) if [ $tls ]; then port=$DOCS_8883; elif [ $ws ]; then port=$DOCS_8083; else port=$DOCS_1883; fi ;;
+      esac
+      set -- "$@" --port "$port" ;;
+    run|status|reload|stop)
+      [[ $words == *" -c "* || $words == *" --socket "* ]] || set -- "$@" --port "$DOCS_1883" ;;
+  esac
+fi
+exec "$DOCS_TIDEGATE" "$@"
+"""
+_MAKE: Final = """\
+#!/bin/bash
+[ "$*" = run ] || { echo "make $* is not for examples" >&2; exit 2; }
+exec $DOCS_RUN
+"""
+
+
+class Running:
+    """A command that goes on, and what it has printed so far."""
+
+    def __init__(self, block: Block, script: str, folder: Path, environment: dict[str, str], *, tty: bool) -> None:
+        self.block = block
+        self._printed = bytearray()
+        ours, theirs = pty.openpty() if tty else os.pipe()
+        if tty:
+            fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, COLUMNS, 0, 0))
+        self.process = subprocess.Popen(
+            ["bash", "-c", script],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        )
+        os.close(theirs)
+        self._reader = threading.Thread(target=self._read, args=(ours,), daemon=True)
+        self._reader.start()
+
+    def _read(self, source: int) -> None:
+        try:
+            while data := os.read(source, 65536):
+                self._printed += data
+        except OSError as error:
+            if error.errno != errno.EIO:  # a terminal whose other side is gone
+                raise
+        finally:
+            os.close(source)
+
+    @property
+    def printed(self) -> str:
+        return _COLOUR.sub("", bytes(self._printed).decode(errors="replace")).replace("\r\n", "\n")
+
+    def wait_for(self, text: str) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not re.search(text, self.printed):
+            assert self.process.poll() is None, f"{self.block}: it ended before {text!r}:\n{self.printed}"
+            assert time.monotonic() < deadline, f"{self.block}: no {text!r} in\n{self.printed}"
+            time.sleep(0.01)
+
+    def stop(self) -> int:
+        """Ctrl-C, if it still runs; its exit code."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGINT)
+        try:
+            code = self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            raise
+        self._reader.join(PATIENCE)
+        return code
+
+
+class Desk:
+    """Runs the blocks of one page, one after the other."""
+
+    def __init__(self, folder: Path, tools: Path) -> None:
+        self.folder = folder
+        self.ports = {port: str(free_port()) for port in PORTS}
+        self.node: Running | None = None
+        self.listener: Running | None = None
+        self.printed = ""
+        self.killed = False
+        self.environment = _environment(tools, self.ports)
+        quick = folder / QUICK_START
+        quick.parent.mkdir(parents=True)
+        quick.write_text(self.translated((ROOT / QUICK_START).read_text()))
+
+    def translated(self, text: str) -> str:
+        return _PORT.sub(lambda found: self.ports[found[1]], text)
+
+    def as_written(self, text: str) -> str:
+        for port, ours in self.ports.items():
+            text = re.sub(rf"\b{ours}\b", port, text)
+        return text.replace(f"{self.folder}/", "")
+
+    def start_node(self, block: Block) -> None:
+        self.stop_listener()
+        self.stop_node()
+        self.node = self._start(block, tty=True)
+        self.node.wait_for(r"\bready\b")
+
+    def listen(self, block: Block) -> None:
+        assert " -v " in block.text, f"{block}: only -v says when it has subscribed"
+        self.stop_listener()
+        self.listener = self._start(block, tty=False)
+        self.listener.wait_for("subscribed to ")
+
+    def run(self, block: Block, *, code: int = 0) -> None:
+        self.killed = self.killed or "kill -9" in block.text
+        self._command(block, ["bash", "-euo", "pipefail", "-c", self.translated(block.text)], code)
+
+    def run_python(self, block: Block) -> None:
+        file = self.folder / "example.py"
+        file.write_text(self.translated(block.text))
+        self._command(block, [sys.executable, "-W", "error", str(file)], 0)
+
+    def run_js(self, block: Block, modules: Path) -> None:
+        (self.folder / "node_modules").symlink_to(modules)
+        file = self.folder / "example.mjs"
+        file.write_text(self.translated(block.text))
+        self._command(block, ["node", str(file)], 0)
+
+    def compare(self, block: Block) -> None:
+        """Sees to it that the last block of the kind that `block.marker` names has printed these lines."""
+        source = {"node": self.node, "listen": self.listener}.get(block.marker)
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            printed = self.as_written(self.printed if source is None else source.printed)
+            missing = first_missing(block.text, printed)
+            if missing is None:
+                return
+            over = source is None or source.process.poll() is not None or time.monotonic() > deadline
+            assert not over, f"{block}: {missing!r} is not in\n{printed}"
+            time.sleep(0.02)
+
+    def stop_node(self) -> None:
+        if self.node is not None:
+            node, self.node = self.node, None
+            code = node.stop()
+            assert code == 0 or (self.killed and code in (-9, 137)), f"{node.block}: {code}\n{node.printed}"
+            assert not re.search(r"\[(error|critical) |Traceback", node.printed), f"{node.block}:\n{node.printed}"
+
+    def stop_listener(self) -> None:
+        if self.listener is not None:
+            listener, self.listener = self.listener, None
+            code = listener.stop()
+            assert code == 0, f"{listener.block}: {code}\n{listener.printed}"
+
+    def abandon(self) -> None:
+        """After a failure: nothing may stay behind."""
+        for one in (self.listener, self.node):
+            if one is not None and one.process.poll() is None:
+                os.killpg(one.process.pid, signal.SIGKILL)
+                one.process.wait()
+
+    def _start(self, block: Block, *, tty: bool) -> Running:
+        return Running(block, self.translated(block.text), self.folder, self.environment, tty=tty)
+
+    def _command(self, block: Block, command: list[str], code: int) -> None:
+        done = subprocess.run(
+            command,
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=2 * PATIENCE,
+        )
+        self.printed = done.stdout
+        assert done.returncode == code, f"{block}: exit code {done.returncode}\n{done.stdout}"
+
+
+def _environment(tools: Path, ports: dict[str, str]) -> dict[str, str]:
+    tools.mkdir()
+    for name, script in (("tidegate", _TIDEGATE), ("make", _MAKE)):
+        (tools / name).write_text(script)
+        (tools / name).chmod(0o755)
+    programs = Path(sys.executable).parent
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("TIDEGATE_", "PYTEST_"))}
+    return {
+        **kept,
+        "PATH": f"{tools}:{programs}:{os.environ['PATH']}:/usr/sbin",
+        "COLUMNS": str(COLUMNS),
+        "TERM": "xterm",
+        "NO_COLOR": "1",
+        "XDG_RUNTIME_DIR": str(tools),
+        "DOCS_TIDEGATE": str(programs / "tidegate"),
+        "DOCS_RUN": _make_run(programs),
+        **{f"DOCS_{port}": ours for port, ours in ports.items()},
+    }
+
+
+def _make_run(programs: Path) -> str:
+    """What `make run` does once the environment is there."""
+    found = re.search(r"^run:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert found is not None
+    (command,) = (line.strip().removeprefix("@") for line in found[1].splitlines())
+    return command.replace("$(BIN)", str(programs))
+
+
+def first_missing(shown: str, printed: str) -> str | None:
+    """The first line of `shown` that `printed` does not have after the ones before it."""
+    lines = iter([" ".join(line.split()) for line in printed.splitlines()])
+    for line in shown.splitlines():
+        wanted = " ".join(line.split())
+        if not wanted:
+            continue
+        pattern = re.escape(wanted).replace("…", ".*")
+        pattern = re.sub(r"\b\d\d:\d\d:\d\d\b", r"\\d\\d:\\d\\d:\\d\\d", pattern)
+        if not any(re.fullmatch(pattern, candidate) for candidate in lines):
+            return line
+    return None
+
+
+def installed(program: str) -> bool:
+    return shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin") is not None

@@ -1,0 +1,100 @@
+"""Every example in README and docs does what the page says. `pages` describes how a fence says what that is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from docs.pages import MARKERS, QUOTING, ROOT, SHOWN, Block, blocks, name, pages
+from docs.terminals import Desk, first_missing
+from processes import missing, needs
+from tidegate.config import ConfigErrors, load
+
+ALL = {name(page): blocks(page) for page in pages()}
+LIVELY = [
+    page for page, found in ALL.items() if any(one.language in ("sh", "yaml", "python", "js") for one in found)
+]
+MODULES = ROOT / "tests/foreign/node_modules"
+NEEDED = {"version:": "version: 1", "node:": "node: {name: example}", "policies:": "policies: open"}
+LISTENERS = 'listeners: [{url: "mqtt://127.0.0.1:1883", anonymous: true}]'
+
+
+@pytest.mark.parametrize("page", ALL)
+def test_every_example_says_how_it_is_tested(page: str) -> None:
+    for block in ALL[page]:
+        known = MARKERS.get(block.language)
+        assert known is None or block.marker in known, f"{block}: write one of {sorted(known)} behind the language"
+        if (block.language, block.marker) == ("sh", "shown"):
+            for line in block.text.splitlines():
+                assert line.startswith((*SHOWN, "#")), f"{block}: `{line}` can be run by a test"
+    quoted = sum((one.language, one.marker) == ("python", "shown") for one in ALL[page])
+    assert quoted == QUOTING.get(page, 0), f"{page}: Python that is only shown"
+
+
+@pytest.mark.parametrize("page", LIVELY)
+def test_examples_work(page: str, tmp_path: Path) -> None:
+    folder = tmp_path / "desk"
+    folder.mkdir()
+    desk = Desk(folder, tmp_path / "tools")
+    try:
+        for block in ALL[page]:
+            follow(desk, block)
+        desk.stop_listener()
+        desk.stop_node()
+    finally:
+        desk.abandon()
+
+
+def follow(desk: Desk, block: Block) -> None:
+    match block.language, block.marker:
+        case "sh", "run":
+            desk.run(block)
+        case "sh", "fails":
+            desk.run(block, code=1)
+        case "sh", "node":
+            desk.start_node(block)
+        case "sh", "listen":
+            desk.listen(block)
+        case "yaml", _:
+            check(desk, block)
+        case "python", "run":
+            desk.run_python(block)
+        case "python", "module":
+            (desk.folder / block.file).write_text(block.text)
+        case "js", "run":
+            needs("node")
+            if not (MODULES / "mqtt").is_dir():
+                missing("MQTT.js is not installed; `make foreign` does it")
+            desk.run_js(block, MODULES)
+        case "text", "run" | "listen" | "node":
+            desk.compare(block)
+
+
+def check(desk: Desk, block: Block) -> None:
+    text = desk.translated(block.text)
+    if block.marker == "part":
+        text += "".join(f"{line}\n" for key, line in NEEDED.items() if not has(text, key))
+        text += "" if has(text, "listeners:") else desk.translated(LISTENERS)
+    file = desk.folder / (block.file or "example.yaml")
+    file.write_text(text)
+    try:
+        config = load(file)
+    except ConfigErrors as wrong:
+        desk.printed = str(wrong)
+        assert block.marker == "refuse", f"{block}: {wrong}"
+        return
+    assert block.marker != "refuse", f"{block}: it is accepted"
+    if block.marker != "part":
+        assert bool(config.warnings()) is (block.marker == "warned"), f"{block}: {config.warnings()}"
+
+
+def has(text: str, key: str) -> bool:
+    return any(line.startswith(key) for line in text.splitlines())
+
+
+def test_lines_are_compared_in_order() -> None:
+    printed = "one\ntwo   and a half\n09:02:15 three\n"
+    assert first_missing("one\ntwo and …\n23:59:59 three\n", printed) is None
+    assert first_missing("two and a half\none\n", printed) == "one"
+    assert first_missing("two\n", printed) == "two"
