@@ -40,7 +40,7 @@ def test_unknown_keys_are_errors_in_the_schema_too() -> None:
 
 @pytest.mark.parametrize(
     ("section", "key", "default"),
-    [("Listener", "connect_timeout", "10s"), ("Listener", "max_packet", "1MiB"), ("Limits", "session_expiry", "7d")],
+    [("Listener", "connect_timeout", "10s"), ("Listener", "max_packet", "1MiB"), ("Sys", "interval", "10s")],
 )
 def test_defaults_are_written_as_people_write_them(section: str, key: str, default: str) -> None:
     assert schema()["$defs"][section]["properties"][key]["default"] == default

@@ -21,6 +21,8 @@ Finding = tuple[tuple[str | int, ...], str]
 
 def problems(config: Config) -> Iterator[Finding]:
     """Everything that makes a configuration unusable although each value is fine."""
+    for name in list(config.scopes)[1:]:
+        yield ("scopes", name), "is a second scope, which this version does not support yet; remove it"
     for index, listener in enumerate(config.listeners):
         here = ("listeners", index)
         for key, text in _listener(listener):

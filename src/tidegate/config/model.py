@@ -236,8 +236,8 @@ class Limits(_Section):
     max_keep_alive: Duration | None = Field(default=None, ge=1, le=65535)
     """Longest keep-alive; MQTT 5 clients that ask for more (or none) are told to use this. Default: as they
     ask."""
-    session_expiry: Duration | None = Field(default=7 * 86400.0, ge=0, le=4_294_967_294)
-    """Longest time a session is kept after its client left, also for MQTT 3.1.1. `null`: as long as clients
+    session_expiry: Duration | None = Field(default=None, ge=0, le=4_294_967_294)
+    """Longest time a session is kept after its client left, also for MQTT 3.1.1. Default: as long as clients
     ask."""
     inflight: Count = Field(default=1000, ge=1, le=65535)
     """QoS 1 and 2 messages under way to a client that states no receive maximum."""
@@ -251,6 +251,8 @@ class Limits(_Section):
     """Retained messages in a scope."""
     subscriptions: Count = Field(default=10_000, ge=1)
     """Subscriptions of one session."""
+    topic_levels: Count = Field(default=128, ge=1, le=65535)
+    """Levels a topic or filter may have; more are refused as invalid."""
     max_qos: Count = Field(default=2, ge=0, le=2)
     """Highest QoS that clients may publish with."""
     retain: Switch = True
@@ -306,7 +308,8 @@ class Config(_Section):
     policies: Annotated[Policies | None, BeforeValidator(_not_a_list)] = None
     """`open`: everybody who may connect may publish and subscribe to everything. Default: nothing passes."""
     durability: Durability = Durability.SYNC
-    """`sync`: QoS 1 and 2 are acknowledged after they are safe on disk. `async`: before."""
+    """When QoS 1 and 2 are acknowledged: `sync`: after the disk has them. `async`: after the system has them; a
+    crash of the node loses nothing, a power failure may."""
     reload: Reload = Reload.SIGNAL
     """`signal`: SIGHUP and `tidegate reload` read the file again. `watch`: so does a change of the file."""
     limits: Limits = Field(default_factory=Limits)

@@ -40,6 +40,7 @@ LINE = 1024 * 1024
 PEERS = 64
 IDLE = 300.0  # seconds for the next request
 SLOW = 10.0  # seconds for the peer to take an answer
+STARTING = 2.0  # seconds to wait for another node that is making its socket
 ADDRESS = 107  # bytes in the address of a Unix socket, without the final NUL
 
 log = structlog.get_logger(__name__)
@@ -226,11 +227,7 @@ def _listen(path: Path) -> socket.socket:
         path.parent.parent.mkdir(parents=True, exist_ok=True)
         _make_folder(path.parent)
         with _open_folder(path.parent) as folder:
-            try:
-                # Two nodes that start at once must not both find the same dead socket.
-                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ConfigError(f"another node is starting in {path.parent}: stop one of them") from None
+            _lock(folder, path)
             _refuse_if_taken(path)
             return _bind(path)
     except OSError as error:
@@ -238,6 +235,19 @@ def _listen(path: Path) -> socket.socket:
             f"cannot make the control socket {path}: {error.strerror or error};"
             " the node's data folder must be writable for the user who runs it"
         ) from error
+
+
+def _lock(folder: int, path: Path) -> None:
+    """Two nodes that start at once must not both find the same dead socket. It is held for a moment only."""
+    deadline = time.monotonic() + STARTING
+    while True:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise ConfigError(f"another node is starting in {path.parent}: stop one of them") from None
+            time.sleep(0.01)  # nothing else runs yet
 
 
 def _make_folder(folder: Path) -> None:

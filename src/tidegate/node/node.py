@@ -191,13 +191,11 @@ class Node:
             log.warning(text, file=str(self.path or ""), line=line)
         if config.node.data is None:
             log.warning("nothing survives a restart: `node.data` is not set")
-        if config.policies is None:
-            log.warning("nothing passes: there are no policies; write `policies: open` to let everything pass")
-        elif self.path is None:
+        if self.path is None:
             log.warning("policies: open, anybody on this machine may publish and subscribe to everything")
         mqtt = next((one for one in self.listeners.values() if one.endpoint.path is None), None)
         if mqtt is not None and mqtt.endpoint.tls is None:
-            log.info("ready", try_next=f"tidegate sub -p {mqtt.port} -t '#'", node=config.node.name)
+            log.info("ready", try_next=f"tidegate sub -v -p {mqtt.port} -t '#'", node=config.node.name)
         else:
             log.info("ready", node=config.node.name)
 
@@ -341,8 +339,8 @@ class Node:
             for connection in self._connections():
                 self._shut_down(connection)
             deadline = self.loop.time() + DRAIN
-            while any(self._connections()) and self.loop.time() < deadline:
-                await asyncio.sleep(0.02)
+            while any(self._connections()) and self.loop.time() < deadline:  # noqa: ASYNC110 - sockets close by themselves
+                await asyncio.sleep(0.005)
             for connection in self._connections():
                 connection.abort()
         self.turns.stop()
@@ -376,6 +374,7 @@ def _limits(config: Config) -> Limits:
         session_expiry=None if limits.session_expiry is None else int(limits.session_expiry),
         retained=limits.retained,
         subscriptions=limits.subscriptions,
+        topic_levels=limits.topic_levels,
         max_qos=limits.max_qos,
         retain=limits.retain,
         wildcards=limits.wildcard_subscriptions,

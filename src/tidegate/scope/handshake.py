@@ -176,7 +176,7 @@ class Handshake:
         session.attach(
             peer,
             version=packet.version,
-            window=asked if asked is not None else RECEIVE_MAXIMUM if packet.version == V5 else limits.inflight,
+            window=limits.inflight if asked is None else asked,
             maximum=properties.maximum_packet_size or 0,
             aliases=min(properties.topic_alias_maximum or 0, limits.topic_aliases),
         )
@@ -196,7 +196,13 @@ class Handshake:
                 authentication_data=accepted.data,
             )
         connack = Connack(session_present=old is not None, reason=Reason.SUCCESS, properties=answer)
-        session.send(encode(connack, packet.version))
+        said = encode(connack, packet.version)
+        if session.maximum and len(said) > session.maximum:
+            # [MQTT-3.1.2-24] it may not be sent, and without it there is no connection
+            session.will = None
+            peer.lost()
+            return
+        session.send(said)
         if session.row:
             # packet identifiers of QoS 2 are in the store before they are used on the wire
             self.site.store.after(self._resume, session, peer)

@@ -11,6 +11,7 @@ from itertools import islice
 
 import cbor2
 
+from tidegate.errors import ProtocolError
 from tidegate.gate import ALLOW, Deny, Gate, Plan, Stage, Step, undecided
 from tidegate.routing import Group, Shares, Subscriptions, TopicTree
 from tidegate.scope.handshake import Handshake
@@ -88,6 +89,8 @@ class Scope:
         self._handshake.auth(peer, packet)
 
     def plan(self, peer: Peer, topic: bytes) -> Route:
+        if topic.count(b"/") >= self.site.limits.topic_levels:
+            raise ProtocolError("too many topic levels", Reason.TOPIC_NAME_INVALID)
         lane = self.gate.lane(peer.session.inward, peer.version)
         peer.lane = lane  # the policies may have changed since it connected
         return lane.plans.get(topic) or self.gate.plan(lane, topic)
@@ -396,6 +399,8 @@ class Scope:
             return Reason.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED, None
         if not limits.wildcards and ("#" in filter or "+" in filter):
             return Reason.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED, None
+        if filter.count("/") >= limits.topic_levels:
+            return Reason.TOPIC_FILTER_INVALID, None
         verdict = self.gate.grant(filter, session.outward)
         if isinstance(verdict, Deny):
             self.site.counters.denied += 1

@@ -11,6 +11,7 @@ shell gives it `write` and friends, the site gives it the time.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum, IntFlag
 from typing import Any, Protocol, assert_never
 
@@ -114,6 +115,7 @@ class Peer:
         "lane",
         "limit",
         "listener",
+        "maximum",
         "need",
         "on_bug",
         "pending",
@@ -144,6 +146,7 @@ class Peer:
         self.on_bug = on_bug
         self.limit = listener.max_packet
         self.version = V311
+        self.maximum = 0  # largest packet the client takes; 0: any
         self.phase = Phase.NEW
         self.rest: bytes | bytearray = b""
         self.need = 0  # how long `rest` has to be before it is worth looking at
@@ -284,6 +287,8 @@ class Peer:
                         data[after + 2 : stop],
                     )
                     pos = stop
+                    if self.phase is not Phase.OPEN:
+                        return end
                     continue
             elif first >> 4 == Type.PUBLISH:
                 publishes += 1
@@ -354,6 +359,7 @@ class Peer:
                 self.version = packet.version
                 wants = packet.properties.request_problem_information
                 self.problem_information = wants != 0
+                self.maximum = packet.properties.maximum_packet_size or 0
                 self.phase = Phase.WAITING
                 self.host.connect(self, packet)
             elif isinstance(packet, Auth):
@@ -392,7 +398,7 @@ class Peer:
         if self.phase in (Phase.NEW, Phase.WAITING):
             if text and self.problem_information and properties is NONE and self.version == V5:
                 properties = Properties(reason_string=text)
-            self.write(encode(Connack(session_present=False, reason=reason, properties=properties), self.version))
+            self._last_word(Connack(session_present=False, reason=reason, properties=properties))
             self.site.counters.refused += 1
         self._drop()
 
@@ -489,7 +495,7 @@ class Peer:
                 # [MQTT-4.3.3-10] seen before: acknowledge again, hand on once
                 self._acknowledge(Type.PUBREC, pid, Reason.SUCCESS, wait=session.row != 0)
                 return
-            if len(incoming) + self.pending >= site.limits.receive_maximum and self.version == V5:
+            if len(incoming) >= site.limits.receive_maximum and self.version == V5:
                 raise ProtocolError("receive maximum exceeded", Reason.RECEIVE_MAXIMUM_EXCEEDED)
         site.number += 1
         message = Message(
@@ -538,6 +544,8 @@ class Peer:
         session = self.session
         incoming = session.incoming
         if incoming is None or pid not in incoming:
+            if not pid:
+                raise ProtocolError("packet identifier is 0")  # [MQTT-2.2.1-3]
             self._acknowledge(Type.PUBCOMP, pid, Reason.PACKET_IDENTIFIER_NOT_FOUND, wait=False)
             return
         message = incoming.pop(pid)
@@ -553,9 +561,11 @@ class Peer:
             wait = True
         self._acknowledge(Type.PUBCOMP, pid, Reason.SUCCESS, wait=wait)
 
-    def _acknowledge(self, type: Type, pid: int, reason: int, wait: bool) -> None:
+    def _acknowledge(self, type: Type, pid: int, reason: int, wait: bool, said: bytes = b"") -> None:
         """Acknowledgements leave in the order of what they acknowledge [MQTT-4.6.0-2], after the commit if any."""
-        if reason and self.version == V5:
+        if said:
+            sent = said
+        elif reason and self.version == V5:
             sent = bytes((type << 4, 3, pid >> 8, pid & 0xFF, reason))
         else:
             sent = bytes((type << 4, 2, pid >> 8, pid & 0xFF))
@@ -583,14 +593,14 @@ class Peer:
             self.close(Reason.NOT_AUTHORIZED)
         elif qos:
             type = Type.PUBACK if qos == 1 else Type.PUBREC
-            properties = NONE
+            explained = b""
             if self.version == V5 and self.site.limits.explain and self.problem_information:
-                properties = Properties(reason_string=f"denied by {refusal.rule}")
-            if properties is NONE:
-                self._acknowledge(type, pid, refusal.reason, wait=False)
-            else:
                 packet = Puback if qos == 1 else Pubrec
-                self.session.send(encode(packet(packet_id=pid, reason=refusal.reason, properties=properties), V5))
+                why = Properties(reason_string=f"denied by {refusal.rule}")
+                explained = encode(packet(packet_id=pid, reason=refusal.reason, properties=why), V5)
+                if self.maximum and len(explained) > self.maximum:
+                    explained = b""  # [MQTT-3.4.2-2]
+            self._acknowledge(type, pid, refusal.reason, wait=False, said=explained)
             if qos == 2 and self.version != V5:
                 # 3.1.1 goes on with PUBREL whatever PUBREC says; nothing is handed on for it
                 assert self.session.incoming is not None
@@ -662,8 +672,17 @@ class Peer:
             if self.version == V5:
                 if text and self.problem_information and properties is NONE:
                     properties = Properties(reason_string=text)
-                self.write(encode(Disconnect(reason=reason, properties=properties), V5))
+                self._last_word(Disconnect(reason=reason, properties=properties))
         self._drop(Reason(reason))
+
+    def _last_word(self, packet: Connack | Disconnect) -> None:
+        """[MQTT-3.2.2-19] [MQTT-3.14.2-3] without what makes it too long for the client; else not at all."""
+        said = encode(packet, self.version)
+        if self.maximum and len(said) > self.maximum:
+            said = encode(replace(packet, properties=NONE), self.version)
+            if len(said) > self.maximum:
+                return
+        self.write(said)
 
     def gone(self, packet: Disconnect) -> None:
         """The client said DISCONNECT."""

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from tidegate.errors import ProtocolError
 from tidegate.session.frames import parts
 from tidegate.session.link import Link, Subject
 from tidegate.session.message import Delivery, Message, State
@@ -234,10 +235,13 @@ class Session:
         self.pump()
 
     def _resend(self, delivery: Delivery) -> None:
+        if self._inflight is None or self._inflight.get(delivery.pid) is not delivery:
+            return  # settled meanwhile, or handed to another member of its group
         self.window -= 1
         if delivery.state is State.RELEASED:
             self.send(PUBREL + delivery.pid.to_bytes(2, "big"))
-        elif self._stale(delivery) or not self.decider.permits(self, delivery):
+        elif not self.decider.permits(self, delivery):
+            # [MQTT-4.4.0-1] what has begun is sent again even if it has expired since [MQTT-3.3.2-5];
             # semantics.md, Time: in-flight packets that are now denied are not sent again
             self._forget(delivery)
         else:
@@ -471,11 +475,12 @@ class Session:
     def acknowledged(self, pid: int) -> None:
         """PUBACK. Unknown identifiers are ignored: they may belong to a time before a crash."""
         inflight = self._inflight
-        if inflight is None:
+        delivery = inflight.get(pid) if inflight else None
+        if inflight is None or delivery is None:
+            _check_id(pid)
             return
-        delivery = inflight.get(pid)
-        if delivery is None or delivery.qos != 1:
-            return
+        if delivery.qos != 1:
+            raise ProtocolError("PUBACK for a QoS 2 message")
         del inflight[pid]
         self.window += 1
         if delivery.row:
@@ -486,10 +491,13 @@ class Session:
     def received(self, pid: int, reason: int = 0) -> None:
         """PUBREC."""
         delivery = self._inflight.get(pid) if self._inflight else None
-        if delivery is None or delivery.qos != 2:
+        if delivery is None:
+            _check_id(pid)
             missing = b"\x62\x03" + pid.to_bytes(2, "big") + bytes((Reason.PACKET_IDENTIFIER_NOT_FOUND,))
             self.send(missing if self.version == V5 else PUBREL + pid.to_bytes(2, "big"))
             return
+        if delivery.qos != 2:
+            raise ProtocolError("PUBREC for a QoS 1 message")
         if reason >= 0x80:  # [MQTT-4.3.3-4] it will not have it: the exchange ends here
             self._forget(delivery)
             self.pump()
@@ -511,8 +519,11 @@ class Session:
     def completed(self, pid: int) -> None:
         """PUBCOMP."""
         delivery = self._inflight.get(pid) if self._inflight else None
-        if delivery is None or delivery.state is not State.RELEASED:
+        if delivery is None:
+            _check_id(pid)
             return
+        if delivery.state is not State.RELEASED:
+            raise ProtocolError("PUBCOMP for a message that has not been released")
         self._forget(delivery)
         self.pump()
 
@@ -566,6 +577,11 @@ class Session:
             self.row = 0
         self._inflight = self._queue = self._again = self.incoming = None
         self.queued_bytes = 0
+
+
+def _check_id(pid: int) -> None:
+    if not pid:
+        raise ProtocolError("packet identifier is 0")  # [MQTT-2.2.1-3]; the short forms are not decoded
 
 
 def _through(delivery: Delivery, filter: str | None) -> bool:

@@ -42,6 +42,7 @@ class Limits:
     session_expiry: int | None = None  # the longest we keep a session; None: as long as it asks
     retained: int = 1_000_000
     subscriptions: int = 10_000  # per session
+    topic_levels: int = 128
     max_qos: int = 2
     retain: bool = True
     wildcards: bool = True
