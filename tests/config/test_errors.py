@@ -174,6 +174,7 @@ def test_listeners_that_clash_and_scopes_that_are_not_chosen() -> None:
     text = "version: 1\nnode: {name: n}\nscopes: {a: {}, b: {}}\nlisteners:\n"
     text += "  - {url: 'mqtt://0.0.0.0:1', scope: a}\n  - {url: 'ws://127.0.0.1:1', scope: b}\n  - {url: 'mqtt://127.0.0.1:2'}\n"
     assert problems(text) == [
+        "f.yaml:3: `scopes.b` is a second scope, which this version does not support yet; remove it",
         "f.yaml:6: `listeners[1].url` takes the same address as listener 0; choose another port",
         "f.yaml:7: `listeners[2].scope` is missing and there are several scopes; say which one clients enter here",
     ]

@@ -40,8 +40,8 @@ listeners:
     publish_burst: 40
     max_packet: 64KiB
     connect_timeout: 500ms
-  - {{url: "ws://127.0.0.1:8083/mqtt", scope: brand, origins: ["https://Example.org"]}}
-scopes: {{gym: {{}}, brand: {{}}}}
+  - {{url: "ws://127.0.0.1:8083/mqtt", scope: gym, origins: ["https://Example.org"]}}
+scopes: {{gym: {{}}}}
 directory:
   users:
     mary:
@@ -78,7 +78,7 @@ def test_everything_said() -> None:
     assert (tls.cert, tls.key) == (Path("/etc/tidegate/gym.pem"), Path("/etc/gym.key"))
     assert (tls.client_cert, tls.tls_min) == (ClientCert.OPTIONAL, TlsVersion.V13)
     assert (tls.publish_rate, tls.burst, tls.max_packet, tls.connect_timeout) == (2.5, 40, 65536, 0.5)
-    assert (ws.url.websocket, ws.url.path, ws.scope) == (True, "/mqtt", "brand")
+    assert (ws.url.websocket, ws.url.path, ws.scope) == (True, "/mqtt", "gym")
     assert ws.origins == ("https://example.org",)
     mary = config.directory.users["mary"]
     assert (mary.password, mary.roles, mary.groups) == (HASH, ("frequenter",), ("g",))
@@ -174,13 +174,11 @@ class TestEphemeral:
         ("directory: {users: {joe: {password: 'plain:x'}}}\n", 5, "`directory.users.joe.password` is written in plain"),
         ("directory:\n  users:\n    joe: {}\n", 7, "`directory.users.joe` has no password, and no listener asks"),
         ("durability: sync\n", 5, "`durability` has no effect on what survives"),
-        ("scopes: {a: {}, b: {}}\n", 5, "`scopes.b` has no listener"),
         ("limits: {queue: {bytes: 1KiB}}\n", 3, "`listeners[0].max_packet` is larger than"),
     ],
 )
 def test_warnings(more: str, line: int, said: str) -> None:
-    scope = "a" if "scopes" in more else "main"
-    listener = f"{{url: 'mqtt://127.0.0.1', anonymous: true, scope: {scope}}}"
+    listener = "{url: 'mqtt://127.0.0.1', anonymous: true}"
     config = parse(f"version: 1\nnode: {{name: n}}\nlisteners: [{listener}]\npolicies: open\n{more}", "f")
     warnings = config.warnings()
     if not said:

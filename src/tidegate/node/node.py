@@ -120,7 +120,8 @@ class Node:
             self.store = store = SqliteStore(
                 config.node.data / "tidegate.db", call=self.turns.call, durability=config.durability.value
             )
-            snapshot = await self.loop.run_in_executor(None, partial(store.open, now_wall=time.time(), now_mono=self.loop.time()))
+            opening = partial(store.open, now_wall=time.time(), now_mono=self.loop.time())
+            snapshot = await self.loop.run_in_executor(None, opening)
             sessions, retained = snapshot.sessions, snapshot.retained
             origin = Origin(snapshot.node, snapshot.boot)
         self.site = site = Site(
