@@ -102,9 +102,9 @@ class Running:
             assert time.monotonic() < deadline, f"{self.block}: no {text!r} in\n{self.printed}"
             time.sleep(0.01)
 
-    def stop(self) -> int:
-        """Ctrl-C, if it still runs; its exit code."""
-        if self.process.poll() is None:
+    def stop(self, *, by_itself: bool = False) -> int:
+        """Ctrl-C, if it still runs and does not end by itself; its exit code."""
+        if self.process.poll() is None and not by_itself:
             os.killpg(self.process.pid, signal.SIGINT)
         try:
             code = self.process.wait(PATIENCE)
@@ -154,6 +154,8 @@ class Desk:
     def run(self, block: Block, *, code: int = 0) -> None:
         self.killed = self.killed or "kill -9" in block.text
         self._command(block, ["bash", "-euo", "pipefail", "-c", self.translated(block.text)], code)
+        if "tidegate stop" in block.text:
+            self.stop_node(by_itself=True)
 
     def run_python(self, block: Block) -> None:
         file = self.folder / "example.py"
@@ -179,10 +181,10 @@ class Desk:
             assert not over, f"{block}: {missing!r} is not in\n{printed}"
             time.sleep(0.02)
 
-    def stop_node(self) -> None:
+    def stop_node(self, *, by_itself: bool = False) -> None:
         if self.node is not None:
             node, self.node = self.node, None
-            code = node.stop()
+            code = node.stop(by_itself=by_itself)
             assert code == 0 or (self.killed and code in (-9, 137)), f"{node.block}: {code}\n{node.printed}"
             assert not re.search(r"\[(error|critical) |Traceback", node.printed), f"{node.block}:\n{node.printed}"
 

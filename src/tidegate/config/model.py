@@ -251,7 +251,7 @@ class Limits(_Section):
     """Retained messages in a scope."""
     subscriptions: Count = Field(default=10_000, ge=1)
     """Subscriptions of one session."""
-    topic_levels: Count = Field(default=128, ge=1, le=65535)
+    topic_levels: Count = Field(default=128, ge=1, le=65536)
     """Levels a topic or filter may have; more are refused as invalid."""
     max_qos: Count = Field(default=2, ge=0, le=2)
     """Highest QoS that clients may publish with."""

@@ -369,6 +369,8 @@ class Scope:
     # -- subscribing -------------------------------------------------------------------------------------------
 
     def subscribe(self, session: Session, packet: Subscribe) -> None:
+        if session.version == V5:
+            self._check_available(packet)
         identifier = packet.properties.subscription_identifiers
         granted = []
         reasons = []
@@ -382,6 +384,16 @@ class Scope:
             self.site.store.after(self._subscribed, session, session.peer, answer, granted)
         else:
             self._subscribed(session, session.peer, answer, granted)
+
+    def _check_available(self, packet: Subscribe) -> None:
+        """What CONNACK said is not available is a protocol error (MQTT 5, 3.2.2.3.11 and 3.2.2.3.13)."""
+        limits = self.site.limits
+        for subscription in packet.subscriptions:
+            group, filter = share(subscription.filter)
+            if group is not None and not limits.shared:
+                raise ProtocolError("no shared subscriptions here", Reason.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED)
+            if not limits.wildcards and ("#" in filter or "+" in filter):
+                raise ProtocolError("no wildcards here", Reason.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED)
 
     def _subscribed(self, session: Session, peer: Peer | None, answer: bytes, granted: list[Grant]) -> None:
         if peer is not None and session.peer is peer:

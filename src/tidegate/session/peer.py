@@ -49,6 +49,7 @@ from tidegate.wire import (
     decode,
     encode,
     frame,
+    level,
 )
 
 FLUSH_BYTES = 64 * 1024  # a chunk larger than this is written on at once, not at the end of the turn
@@ -118,6 +119,7 @@ class Peer:
         "maximum",
         "need",
         "on_bug",
+        "owed",
         "pending",
         "phase",
         "problem_information",
@@ -146,13 +148,14 @@ class Peer:
         self.on_bug = on_bug
         self.limit = listener.max_packet
         self.version = V311
-        self.maximum = 0  # largest packet the client takes; 0: any
         self.phase = Phase.NEW
         self.rest: bytes | bytearray = b""
         self.need = 0  # how long `rest` has to be before it is worth looking at
         self.held = Hold(0)
         self.pending = 0  # acknowledgements that wait for a commit
+        self.owed = 0  # those of them that end an exchange
         self.problem_information = True
+        self.maximum = 0  # largest packet the client takes; 0: any
         self.keep_alive = 0.0  # the longest silence allowed, in seconds; 0: any
         self.seen = site.now
         self.address = ""
@@ -223,7 +226,7 @@ class Peer:
             if length > 127:
                 if end - pos < 3:
                     break
-                if (high := data[pos + 2]) < 128:
+                if 0 < (high := data[pos + 2]) < 128:
                     length += (high - 1) << 7
                     start = pos + 3
                 else:
@@ -286,9 +289,9 @@ class Peer:
                         data[pos:after],
                         data[after + 2 : stop],
                     )
-                    pos = stop
                     if self.phase is not Phase.OPEN:
-                        return end
+                        return end  # it was denied, and that ended the connection
+                    pos = stop
                     continue
             elif first >> 4 == Type.PUBLISH:
                 publishes += 1
@@ -350,7 +353,11 @@ class Peer:
                 return pos
             first, start, stop = found
             if self.phase is Phase.WAITING and first >> 4 not in (Type.AUTH, Type.DISCONNECT):
+                if self.authentication is not None:
+                    raise ProtocolError("only AUTH and DISCONNECT before CONNACK")  # [MQTT-3.1.2-30]
                 return pos  # sent ahead of CONNACK; it is read when the handshake is over
+            if self.phase is Phase.NEW and level(data[start:stop]) == V5:
+                self.version = V5  # so that it is refused in its own words even if it cannot be decoded
             packet = decode(first, data[start:stop], self.version)
             pos = stop
             if isinstance(packet, Connect):
@@ -495,7 +502,9 @@ class Peer:
                 # [MQTT-4.3.3-10] seen before: acknowledge again, hand on once
                 self._acknowledge(Type.PUBREC, pid, Reason.SUCCESS, wait=session.row != 0)
                 return
-            if len(incoming) >= site.limits.receive_maximum and self.version == V5:
+        if qos and self.version == V5:
+            # 3.3.4: publishes without PUBACK or PUBCOMP; those that wait for PUBREL are in `incoming`
+            if len(session.incoming or ()) + self.owed >= site.limits.receive_maximum:
                 raise ProtocolError("receive maximum exceeded", Reason.RECEIVE_MAXIMUM_EXCEEDED)
         site.number += 1
         message = Message(
@@ -573,6 +582,7 @@ class Peer:
             self.session.send(sent)
             return
         self.pending += 1
+        self.owed += type is not Type.PUBREC
         store = self.site.store
         store.after(self._acknowledge_now, sent)
         if self.pending > PENDING or store.backlog > BACKLOG:
@@ -580,6 +590,7 @@ class Peer:
 
     def _acknowledge_now(self, sent: bytes) -> None:
         self.pending -= 1
+        self.owed -= sent[0] != Type.PUBREC << 4
         if self.phase is Phase.OPEN:
             self.session.send(sent)
             if self.held and self.pending * 2 < PENDING:
@@ -653,8 +664,9 @@ class Peer:
             return
         # before CONNACK: 3.1.1 is told only of a version or client id it cannot have, 5.0 may be told [MQTT-4.13.1-1]
         told = (Reason.UNSUPPORTED_PROTOCOL_VERSION, Reason.CLIENT_IDENTIFIER_NOT_VALID)
-        if error.reason in told or (self.phase is Phase.WAITING and self.version == V5):
-            self.refuse(error.reason, str(error))
+        if error.reason in told or self.version == V5:
+            # a CONNECT that could not be read did not say what size of packet its sender takes
+            self.refuse(error.reason, str(error) if self.phase is Phase.WAITING else "")
         else:
             self.site.counters.refused += 1
             self._drop(Reason(error.reason))

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from tidegate.errors import ProtocolError
-from tidegate.session.frames import parts
+from tidegate.session.frames import Parts, parts
 from tidegate.session.link import Link, Subject
 from tidegate.session.message import Delivery, Message, State
 from tidegate.session.site import Full, Site
@@ -309,6 +309,8 @@ class Session:
         delivery = Delivery(message, qos, retain, ids, group)
         if self.direct and self.window > 0 and not self._queue and message.expires is None:
             self._send_directly(delivery)
+        elif message.expires is not None and self._stale(delivery):
+            return  # [MQTT-3.3.2-5] it expired between PUBREC and PUBREL
         elif self.window > 0 and not self.shut and not self._queue and not self._again:
             self._transmit(delivery)
         else:
@@ -339,13 +341,25 @@ class Session:
         if expires is not None and expires <= self.site.now:
             self.site.counters.expired += 1
             return
-        alias = self._alias(message.topic) if self.alias_maximum else 0
-        head, tail = parts(message, self.version, 0, retain, ids, self.site.now, alias)
-        frame = head + tail
-        if self.maximum and len(frame) > self.maximum:
+        made = self._fitting(message, 0, retain, ids)
+        if made is None:
             self.site.counters.dropped += 1  # [MQTT-3.1.2-25] discard, as if it had been sent
-            return
-        self._append(frame)
+        else:
+            self._append(made[0] + made[1])
+
+    def _fitting(self, message: Message, qos: int, retain: bool, ids: tuple[int, ...]) -> Parts | None:
+        """Its frame for this connection; None if the client takes no packet of that size [MQTT-3.1.2-24]."""
+        alias = self._alias(message.topic) if self.alias_maximum else 0
+        made = parts(message, self.version, qos, retain, ids, self.site.now, alias)
+        if not self.maximum:
+            return made
+        room = self.maximum - (2 if qos else 0)
+        if alias > 0 and len(made[0]) + len(made[1]) > room:
+            # the client does not learn an alias from a packet it is not sent; without one it may just fit
+            assert self._aliases is not None
+            del self._aliases[message.topic]
+            made = parts(message, self.version, qos, retain, ids, self.site.now)
+        return made if len(made[0]) + len(made[1]) <= room else None
 
     def _append(self, frame: bytes) -> None:
         out = self.out
@@ -396,12 +410,12 @@ class Session:
         if peer is None or self.peer is not peer or delivery.state is not State.SENT:
             return
         message = delivery.message
-        alias = self._alias(message.topic) if self.alias_maximum else 0
-        head, tail = parts(message, self.version, delivery.qos, delivery.retain, delivery.ids, self.site.now, alias)
-        if self.maximum and len(head) + 2 + len(tail) > self.maximum:
+        made = self._fitting(message, delivery.qos, delivery.retain, delivery.ids)
+        if made is None:
             self.site.counters.dropped += 1
             self._forget(delivery)
             return
+        head, tail = made
         if dup:
             head = bytes((head[0] | 0x08,)) + head[1:]
         frame = b"".join((head, delivery.pid.to_bytes(2, "big"), tail))
@@ -548,7 +562,7 @@ class Session:
         """Takes back what came through a shared subscription and may still go to another member.
 
         A QoS 2 message that has been sent to this client must not be sent to any other [MQTT-4.8.2-5].
-        With `filter`, only what came through that group; else all of them.
+        With `filter`, what still waits of that group; else, at the end of the session, everything of all groups.
         """
         taken = []
         if self._queue:
@@ -560,7 +574,7 @@ class Session:
                 else:
                     keep.append(delivery)
             self._queue = keep
-        if self._inflight:
+        if self._inflight and filter is None:  # [MQTT-3.10.4-3] unsubscribing does not end what has been sent
             back = [d for d in self._inflight.values() if d.qos == 1 and _through(d, filter)]
             for delivery in back:
                 del self._inflight[delivery.pid]

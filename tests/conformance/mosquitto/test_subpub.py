@@ -409,13 +409,25 @@ async def test_larger_than_the_servers_maximum_disconnects(version: int) -> None
 
 @pytest.mark.parametrize("version", BOTH)
 async def test_longest_filter(version: int) -> None:
-    """Mosquitto allows 200 levels, the specification 65,535 bytes of any kind."""
-    async with live() as node:
+    """The specification allows 65,535 bytes of any kind; how many levels is configured."""
+    async with live("limits: {topic_levels: 65536}\n") as node:
         client = await node.connect("client", version=version)
         assert (await client.subscribe("/" * 65535)).reasons == (0,)
         await client.publish("/" * 65535, b"deep")
         assert (await client.message()).payload == b"deep"
         assert await client.unsubscribe("/" * 65535)
+
+
+@pytest.mark.parametrize("version", BOTH)
+async def test_too_many_levels(version: int) -> None:
+    async with live("limits: {topic_levels: 3}\n") as node:
+        client = await node.connect("client", version=version)
+        refused = 0x8F if version == wire.V5 else 0x80
+        assert (await client.subscribe("a/b/c", "a/b/c/d")).reasons == (0, refused)
+        await client.publish("a/b/c", b"deep")
+        assert (await client.message()).payload == b"deep"
+        await client.publish("a/b/c/d")
+        assert await ended(client) == (0x90 if version == wire.V5 else None)
 
 
 @pytest.mark.parametrize("version", BOTH)
