@@ -20,7 +20,7 @@ help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 run: $(VENV) ## run a node with the quick start (Ctrl-C stops it)
-	@$(BIN)/tidegate run -c examples/quickstart/tidegate.yaml
+	@$(BIN)/python examples/quickstart/run.py
 
 test: lint servers foreign ## lint, types, contracts and all tests but the long ones
 	$(call say,tests)

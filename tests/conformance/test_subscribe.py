@@ -5,14 +5,9 @@ from __future__ import annotations
 import pytest
 
 from conformance.acts import BOTH, dismissed, lasting, leave, lose, properties, take
-from harness import Client, Live, live
+from harness import Live, live
 from tidegate import wire
 from tidegate.wire import Reason
-
-
-async def drain(client: Client, packets: int) -> list[wire.Packet]:
-    return [await client.receive() for _ in range(packets)]
-
 
 # -- answers
 
