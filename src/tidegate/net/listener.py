@@ -110,7 +110,7 @@ class Listener:
         """Takes the address; nothing is accepted before `start`."""
         endpoint = self.endpoint
         family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
-        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio sets TCP_NODELAY only then
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
