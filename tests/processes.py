@@ -21,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +89,8 @@ class Process:
     def __init__(self, file: File) -> None:
         self.file = file
         self.ports = file.ports
-        self.stderr = file.folder / "stderr.log"
-        self._stream = self.stderr.open("ab")
+        self.stderr = next(path for number in count(1) if not (path := file.folder / f"stderr-{number}.log").exists())
+        self._stream = self.stderr.open("wb")
         self.popen = subprocess.Popen(
             [TIDEGATE, "run", "-c", str(file.path)],
             stdin=subprocess.DEVNULL,

@@ -21,6 +21,7 @@ PLAN = Plan(rounds=1, duration=0.2, warmup=0.05, server_core=CORES[0], load_core
 SMALL = Job(publishers=10, subscribers=4, window=100)
 JOBS = {
     "batched": dataclasses.replace(SMALL, publishers=1, batch=16),
+    "by fours": dataclasses.replace(SMALL, batch=4),
     "qos 0": SMALL,
     "qos 1": dataclasses.replace(SMALL, qos=1),
     "qos 2": dataclasses.replace(SMALL, qos=2),

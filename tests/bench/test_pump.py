@@ -15,7 +15,7 @@ from tidegate.bench.crowd import Schedule
 from tidegate.bench.inbox import Counted
 from tidegate.bench.job import LoadError
 from tidegate.bench.meter import Meter
-from tidegate.bench.pump import pump
+from tidegate.bench.pump import Pumped, pump
 
 FRAME = 20
 
@@ -55,7 +55,7 @@ class Rig:
             publishers=len(self.near) - 1,
         )
 
-    def run(self, plan: Schedule, *, window: int, duration: float = 0.2) -> tuple[int, Meter]:
+    def run(self, plan: Schedule, *, window: int, duration: float = 0.2) -> tuple[Pumped, Meter]:
         meter = Meter(server=os.getpid(), warmup=0.02, duration=duration, at_least=0)
         inbox = Counted(FRAME, 1)
         try:
@@ -74,7 +74,7 @@ def stack() -> Iterator[ExitStack]:
 def test_frames_go_out_in_turn_and_are_counted(stack: ExitStack) -> None:
     rig = Rig(stack, 3)
     frames = [bytes([65 + number]) * FRAME for number in range(6)]
-    seen: list[bytes] = [b"", b"", b""]
+    arrived: list[bytes] = [b"", b"", b""]
 
     def serve() -> None:
         open_ends = {0, 1, 2}
@@ -84,18 +84,19 @@ def test_frames_go_out_in_turn_and_are_counted(stack: ExitStack) -> None:
                 if not data:
                     open_ends.discard(number)
                     continue
-                seen[number] += data
+                arrived[number] += data
                 rig.far[-1].sendall(data)
 
     with thread(serve):
-        lost, meter = rig.run(rig.plan(frames), window=2)
-    assert lost == 0
+        seen, meter = rig.run(rig.plan(frames), window=2)
+    assert seen.lost == 0
+    assert 0 < seen.outstanding <= 2
     outcome = meter.outcome()
-    assert 0 < outcome.messages <= sum(map(len, seen)) // FRAME
+    assert 0 < outcome.messages <= sum(map(len, arrived)) // FRAME
     for number in range(3):
-        turns = len(seen[number]) // FRAME
+        turns = len(arrived[number]) // FRAME
         expected = b"".join(frames[(number + 3 * turn) % 6] for turn in range(turns))
-        assert seen[number] == expected
+        assert arrived[number] == expected
 
 
 def test_short_writes_are_completed_before_anything_else(stack: ExitStack) -> None:
@@ -110,9 +111,9 @@ def test_short_writes_are_completed_before_anything_else(stack: ExitStack) -> No
             rig.far[-1].sendall(data)
 
     with thread(serve):
-        lost, _meter = rig.run(rig.plan([block]), window=10_000)
+        seen, _meter = rig.run(rig.plan([block]), window=10_000)
     stream = b"".join(received)
-    assert lost == 0
+    assert seen.lost == 0
     assert len(stream) % len(block) == 0
     assert stream == block * (len(stream) // len(block))
 
@@ -137,8 +138,8 @@ def test_lost_messages_are_counted_and_do_not_stop_the_load(stack: ExitStack, mo
                     rig.far[-1].sendall(data)
 
     with thread(serve):
-        lost, meter = rig.run(rig.plan([b"a" * FRAME]), window=4, duration=0.5)
-    assert lost == dropped > 0
+        seen, meter = rig.run(rig.plan([b"a" * FRAME]), window=4, duration=0.5)
+    assert seen.lost == dropped > 0
     assert meter.outcome().messages > 0
 
 

@@ -70,6 +70,24 @@ def test_neighbours_are_told_of() -> None:
     assert "neighbours used up to 0.70 cores" in report.markdown(noisy)
 
 
+@pytest.mark.parametrize(
+    ("busy", "load", "outstanding", "foreign", "expected"),
+    [
+        (0.99, 0.60, 4900, 0.0, "server"),
+        (0.99, 0.99, 4900, 0.0, "server"),
+        (0.99, 0.99, 900, 0.0, "generator"),
+        (0.50, 0.60, 4900, 0.9, "neighbours"),
+        (0.50, 0.60, 4900, 0.0, "window"),
+    ],
+)
+def test_what_held_the_server_back(busy: float, load: float, outstanding: int, foreign: float, expected: str) -> None:
+    one = Outcome(messages=1000, seconds=1.0, server_cpu=busy, load_cpu=load, outstanding=outstanding, foreign=foreign)
+    series = [Series(work=work(BASE), reference=[one], subject=[one])]
+    rows = [figures.row(both) for both in series]
+    told = report.markdown(Report(plan=Plan(), machine={}, series=series, rows=rows, growth=[], notes=[]))
+    assert f"| {outstanding} | {expected} | 0 |" in told
+
+
 def test_what_was_missed(made: Report) -> None:
     assert [one.work.key for one in made.missed] == ["latency", "durable/20"]
 

@@ -45,7 +45,7 @@ def test_choosing() -> None:
     assert chosen([]) == list(WORKS)
     assert [one.key for one in chosen(["qos0-100"])] == ["qos0-100/5000", "qos0-100/20"]
     assert [one.key for one in chosen(["idle-10k", "qos0-100/20"])] == ["qos0-100/20", "idle-10k"]
-    with pytest.raises(BenchError, match=r"no work named qos3.*qos0-100, qos0-1000"):
+    with pytest.raises(BenchError, match=r"no work named qos3.*qos0-100, qos0-100-x4, qos0-1000"):
         chosen(["qos3"])
 
 

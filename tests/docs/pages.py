@@ -84,7 +84,7 @@ def _blocks(page: Path) -> Iterator[Block]:
             if found is not None:
                 opened, begun, inside = found, number, []
         elif found is not None and found["ticks"].startswith(opened["ticks"]) and not found["info"].strip():
-            language, marker, file, *_ = [*opened["info"].split(), "", "", ""]
+            language, marker, file, *_ = [*str(opened["info"]).split(), "", "", ""]
             text = textwrap.dedent("\n".join(inside)) + "\n"
             yield Block(page=name(page), line=begun, language=language, marker=marker, file=file, text=text)
             opened = None

@@ -28,7 +28,7 @@ from harness import free_port
 PATIENCE: Final = 30.0
 COLUMNS: Final = 110
 PORTS: Final = ("1883", "1884", "8883", "8083", "8084")
-QUICK_START: Final = "examples/quickstart/tidegate.yaml"
+QUICK_START: Final = "examples/quickstart"
 
 _PORT: Final = re.compile(rf"(?<=[:=\s])({'|'.join(PORTS)})\b")
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -127,9 +127,9 @@ class Desk:
         self.printed = ""
         self.killed = False
         self.environment = _environment(tools, self.ports)
-        quick = folder / QUICK_START
-        quick.parent.mkdir(parents=True)
-        quick.write_text(self.translated((ROOT / QUICK_START).read_text()))
+        (folder / QUICK_START).mkdir(parents=True)
+        for file in (ROOT / QUICK_START).glob("*.*"):
+            (folder / QUICK_START / file.name).write_text(self.translated(file.read_text()))
 
     def translated(self, text: str) -> str:
         return _PORT.sub(lambda found: self.ports[found[1]], text)
@@ -197,9 +197,8 @@ class Desk:
     def abandon(self) -> None:
         """After a failure: nothing may stay behind."""
         for one in (self.listener, self.node):
-            if one is not None and one.process.poll() is None:
-                os.killpg(one.process.pid, signal.SIGKILL)
-                one.process.wait()
+            if one is not None:
+                one.stop()
 
     def _start(self, block: Block, *, tty: bool) -> Running:
         return Running(block, self.translated(block.text), self.folder, self.environment, tty=tty)

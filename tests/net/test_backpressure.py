@@ -373,8 +373,8 @@ class Plain:
 
 
 def test_flood_of_100_mb_leaves_memory_flat(flooded: Process) -> None:
-    frame = wire.encode(wire.Publish(topic="t", payload=bytes(10_000 - 6)), wire.V311)
-    each, messages = len(frame), 10_000
+    frame = wire.encode(wire.Publish(topic="t", payload=bytes(994)), wire.V311)
+    each, messages = len(frame), 100_000
     stuck = [Plain(flooded, f"stuck {kind}", kind, small=True) for kind in ("", "TLS_", "WS_")]
     for one in stuck:
         one.subscribe("t")
@@ -398,8 +398,8 @@ def test_flood_of_100_mb_leaves_memory_flat(flooded: Process) -> None:
     thread.start()
     publisher = Plain(flooded, "publisher")
     before = flooded.memory()
-    for _ in range(messages // 10):
-        publisher.socket.sendall(frame * 10)
+    for _ in range(messages // 100):
+        publisher.socket.sendall(frame * 100)
     publisher.finish()
     done.set()
     thread.join()

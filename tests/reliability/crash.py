@@ -64,7 +64,7 @@ async def run(folder: Path, *, kills: int, count: int, seed: int) -> Report:
             node.kill()
             report.kills += 1
             node = Process(file)
-            await asyncio.to_thread(node.wait_for, "ready", report.kills + 1, 30.0)
+            await asyncio.to_thread(node.wait_for, "ready", 1, 30.0)
         await asyncio.wait_for(asyncio.gather(*sending), DRAIN * 5)
         wanted = ledger.acknowledged
         async with asyncio.timeout(DRAIN):

@@ -160,14 +160,15 @@ def test_commits_keep_their_distance(tmp_path: Path) -> None:
 
 def test_an_online_subscriber_has_time_to_acknowledge(tmp_path: Path) -> None:
     """The first note after a pause does not start a commit at once: its undoing may be on the way."""
-    trial = Trial(tmp_path / "d" / "t.db", interval=0.2)
+    trial = Trial(tmp_path / "d" / "t.db", interval=0.4)
     session = trial.session()
     trial.commit()
     commits: list[str] = []
     trial.connection.set_trace_callback(lambda sql: commits.append(sql) if sql.startswith("COMMIT") else None)
-    time.sleep(0.25)  # the last commit is longer ago than the interval
+    time.sleep(0.45)  # the last commit is longer ago than the interval
     delivery = Delivery(message(), 1)
     trial.store.enqueue(session.row, delivery)
+    time.sleep(0.1)  # sent, and acknowledged by the client
     assert trial.loop.queue.empty()
     trial.store.done(delivery)
     trial.commit()
@@ -233,7 +234,7 @@ def test_a_loop_that_is_gone(tmp_path: Path) -> None:
     def call(function: object) -> None:
         raise RuntimeError("Event loop is closed")
 
-    store = SqliteStore(tmp_path / "t.db", call=call, interval=0.0)
+    store = SqliteStore(tmp_path / "t.db", call=call, later=lambda *_: None, interval=0.0)
     store.open()
     store.start()
     store.save_session(stored())

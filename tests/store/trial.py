@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import threading
 import time
 from collections.abc import Callable
 from itertools import count
@@ -30,6 +31,14 @@ class Turns:
     def call(self, function: Callable[[], None]) -> None:
         self.queue.put(function)
 
+    def later(self, seconds: float, function: Callable[[], None]) -> None:
+        if seconds:
+            timer = threading.Timer(seconds, self.queue.put, (function,))
+            timer.daemon = True
+            timer.start()
+        else:
+            self.queue.put(function)
+
     def turn(self, timeout: float = 20.0) -> None:
         self.queue.get(timeout=timeout)()
 
@@ -45,7 +54,7 @@ class Trial:
         options.setdefault("interval", 0.0)
         self.path = path
         self.loop = Turns()
-        self.store = SqliteStore(path, call=self.loop.call, **options)
+        self.store = SqliteStore(path, call=self.loop.call, later=self.loop.later, **options)
         self.found: Snapshot = self.store.open()
         if start:
             self.store.start()

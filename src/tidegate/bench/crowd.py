@@ -131,9 +131,14 @@ def schedule(job: Job, publishers: Sequence[socket.socket]) -> Schedule:
 
     writes: list[bytes]
     if job.batch > 1:
-        if job.qos or count > 1:
-            raise LoadError("batches are for one publisher at QoS 0")
-        writes = [b"".join(encode(topics[number % len(topics)], 0) for number in range(job.batch))]
+        if job.qos or job.topics:
+            raise LoadError("batches are for QoS 0 and one topic per subscriber")
+        # One publisher alone reaches every subscriber; of many, each has its topic.
+        step = 1 if count == 1 else 0
+        writes = [
+            b"".join(encode(topics[(publisher + step * number) % len(topics)], 0) for number in range(job.batch))
+            for publisher in range(count)
+        ]
     elif job.qos:
         known = {(topic, packet_id): encode(topic, packet_id) for topic in topics for packet_id in range(1, RING + 1)}
         writes = [

@@ -61,6 +61,7 @@ class Side:
     load_busy: Spread | None
     load_micros: Spread | None
     foreign: Spread | None
+    outstanding: Spread | None
     lost: int
     overrun: bool
 
@@ -110,6 +111,7 @@ def side(outcomes: Sequence[Outcome | None]) -> Side:
         load_busy=of(lambda one: one.load_busy),
         load_micros=of(lambda one: one.load_micros),
         foreign=spread(one.foreign for one in found if one.seconds),
+        outstanding=of(lambda one: one.outstanding),
         lost=sum(one.lost for one in found),
         overrun=any(one.overrun for one in found),
     )

@@ -69,10 +69,11 @@ def _load(job: Job, stack: ExitStack) -> Outcome:
         inbox = Acknowledged(plan.frame_length, plan.id_offset, listen)
     else:
         inbox = Assured(plan.frame_length, plan.id_offset, everyone, listen)
-    lost = pump(plan, inbox, everyone if job.qos else listen, window=job.window, meter=meter, aside=aside)
+    seen = pump(plan, inbox, everyone if job.qos else listen, window=job.window, meter=meter, aside=aside)
     if churn is not None:
         churn.finish()
-    return meter.outcome(lost=lost, changes=churn.changes if churn is not None else 0)
+    changes = churn.changes if churn is not None else 0
+    return meter.outcome(lost=seen.lost, outstanding=seen.outstanding, changes=changes)
 
 
 def _paced(job: Job, plan: crowd.Schedule, listen: list[int], meter: Meter) -> Outcome:

@@ -77,6 +77,8 @@ class Outcome:
     """CPU, in cores, that neither the server nor the generator used: the neighbours."""
     steal: float = 0.0
     """CPU, in cores, that the hypervisor took away."""
+    outstanding: float = 0.0
+    """Closed loops: messages outstanding on average."""
     lost: int = 0
     overrun: bool = False
     """The server could not keep the offered rate."""

@@ -11,6 +11,7 @@ import os
 import select
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import cycle, islice
 from typing import Protocol
 
@@ -19,7 +20,8 @@ from tidegate.bench.inbox import Inbox
 from tidegate.bench.job import LoadError
 from tidegate.bench.meter import Meter
 
-BURST = 256  # sent between two looks at what has arrived
+BURST = 256  # sent at a time
+BETWEEN = 1000  # sent at most between two looks at what has arrived
 SILENCE = 1.0  # seconds without anything received before outstanding messages are written off as lost
 SATURATED = 1000
 # With thousands outstanding the generator has time. Napping instead of waiting in epoll spares the server the
@@ -34,8 +36,19 @@ class Aside(Protocol):
     def turn(self, now: float) -> None: ...
 
 
-def pump(plan: Schedule, inbox: Inbox, listen: Sequence[int], *, window: int, meter: Meter, aside: Aside | None) -> int:
-    """Runs the load and answers how many messages were lost."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pumped:
+    """What only the loop knows."""
+
+    lost: int
+    outstanding: float
+    """Messages outstanding on average while measuring; far below the window, the generator was too slow."""
+
+
+def pump(
+    plan: Schedule, inbox: Inbox, listen: Sequence[int], *, window: int, meter: Meter, aside: Aside | None
+) -> Pumped:
+    """Runs the load until the meter has seen enough and everything has arrived, or is lost."""
     clock = time.perf_counter
     epoll = select.epoll()
     for fd in listen:
@@ -49,11 +62,16 @@ def pump(plan: Schedule, inbox: Inbox, listen: Sequence[int], *, window: int, me
     sizes: list[int] = []
     unsent: list[tuple[int, bytes]] = []
     turn, take = meter.turn, inbox.take
-    position = sent = lost = written_off = 0
+    position = sent = lost = written_off = unseen = outstanding = 0
+    area = measured = 0.0
     going = True
-    heard = clock()
+    heard = before = clock()
     while True:
         now = clock()
+        if going and meter.begin is not None:
+            area += outstanding * (now - before)
+            measured += now - before
+        before = now
         if going:
             going = turn(now, inbox.delivered)
         if aside is not None:
@@ -84,9 +102,14 @@ def pump(plan: Schedule, inbox: Inbox, listen: Sequence[int], *, window: int, me
                 unsent += _short(plan, position, sizes)
             position = (position + count) % period
             sent += count * per_write
-            timeout = 0 if room > burst else block
+            unseen += count * per_write
+            if room > burst:
+                if unseen < BETWEEN:
+                    continue
+                timeout = 0
         if nap and timeout:
             time.sleep(nap)
+        unseen = 0
         events = poll(timeout, most)
         if events:
             heard, written_off = now, 0
@@ -103,7 +126,7 @@ def pump(plan: Schedule, inbox: Inbox, listen: Sequence[int], *, window: int, me
     epoll.close()
     if not lost and inbox.remainder():
         raise LoadError("what was received is no whole number of messages")
-    return lost
+    return Pumped(lost=lost, outstanding=area / max(measured, 1e-9))
 
 
 def _short(plan: Schedule, position: int, sizes: list[int]) -> list[tuple[int, bytes]]:

@@ -90,6 +90,11 @@ WORKS: tuple[Work, ...] = (
         (5000, SATURATED),
         (20, LIGHT),
     ),
+    Work(
+        name="qos0-100-x4",
+        title="100 publishers, four messages at a time, QoS 0",
+        job=Job(batch=4),
+    ),
     *_windows(
         Work(name="qos0-1000", title="1000 publishers, one at a time, QoS 0", job=Job(publishers=1000)),
         (5000, SATURATED),

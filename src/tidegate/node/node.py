@@ -118,7 +118,10 @@ class Node:
         if config.node.data is not None:
             config.node.data.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.store = store = SqliteStore(
-                config.node.data / "tidegate.db", call=self.turns.call, durability=config.durability.value
+                config.node.data / "tidegate.db",
+                call=self.turns.call,
+                later=self.turns.later,
+                durability=config.durability.value,
             )
             opening = partial(store.open, now_wall=time.time(), now_mono=self.loop.time())
             snapshot = await self.loop.run_in_executor(None, opening)

@@ -86,6 +86,10 @@ class Turns:
             log.exception("bug", callback=getattr(callback, "__qualname__", repr(callback)))
             return None
 
+    def later(self, seconds: float, callback: Callable[[], None]) -> None:
+        """On the loop: runs it in so many seconds, within a turn."""
+        self._loop.call_later(seconds, self.guarded, callback)
+
     def call(self, callback: Callable[[], None]) -> None:
         """From any thread: runs it on the loop, within a turn."""
         self._loop.call_soon_threadsafe(self.guarded, callback)

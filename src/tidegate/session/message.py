@@ -10,6 +10,7 @@ again when it is sent.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Protocol
 
 from tidegate.wire import NONE, Properties
 
@@ -22,6 +23,12 @@ class Origin:
     def __init__(self, node: str, boot: int) -> None:
         self.node = node
         self.boot = boot
+
+
+class Waiter(Protocol):
+    """Somebody who waits until a message is safe: committed, or owed to nobody any more."""
+
+    def settle(self) -> None: ...
 
 
 class Message:
@@ -46,6 +53,7 @@ class Message:
         "rows",
         "tail",
         "topic",
+        "waiter",
     )
 
     def __init__(
@@ -79,6 +87,7 @@ class Message:
         self.head = self.tail = b""
         self.frames: dict[tuple[int, tuple[int, ...]], tuple[bytes, bytes]] | None = None  # see frames.py
         self.row = 0  # the store's key of the body, 0 while it is not stored
+        self.waiter: Waiter | None = None  # told when nobody is owed it any more
         self.rows = 0  # how many stored deliveries, retained entries or incoming QoS 2 entries refer to the body
 
     @property

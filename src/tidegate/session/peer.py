@@ -10,6 +10,7 @@ shell gives it `write` and friends, the site gives it the time.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum, IntFlag
@@ -101,12 +102,30 @@ class Listening(Protocol):
     publish_burst: float
 
 
+class Ack:
+    """An acknowledgement that waits until what it acknowledges is safe (session.Waiter)."""
+
+    __slots__ = ("batch", "peer", "safe", "sent")
+
+    def __init__(self, peer: Peer, sent: bytes, batch: int, safe: bool) -> None:
+        self.peer = peer
+        self.sent = sent
+        self.batch = batch
+        self.safe = safe
+
+    def settle(self) -> None:
+        self.safe = True
+        self.peer.drain()
+
+
 class Peer:
     """One connection's protocol state."""
 
     __slots__ = (
+        "acks",
         "address",
         "aliases",
+        "asked",
         "authentication",
         "bucket",
         "certificate",
@@ -120,7 +139,6 @@ class Peer:
         "need",
         "on_bug",
         "owed",
-        "pending",
         "phase",
         "problem_information",
         "quick",
@@ -152,8 +170,9 @@ class Peer:
         self.rest: bytes | bytearray = b""
         self.need = 0  # how long `rest` has to be before it is worth looking at
         self.held = Hold(0)
-        self.pending = 0  # acknowledgements that wait for a commit
-        self.owed = 0  # those of them that end an exchange
+        self.acks: deque[Ack] | None = None  # what is acknowledged when it is safe, in order
+        self.asked = 0  # the last batch whose commit we asked to be told of
+        self.owed = 0  # those of `acks` that end an exchange
         self.problem_information = True
         self.maximum = 0  # largest packet the client takes; 0: any
         self.keep_alive = 0.0  # the longest silence allowed, in seconds; 0: any
@@ -540,7 +559,7 @@ class Peer:
         if qos == 1:
             matched = host.route(route, message, session)
             reason = Reason.SUCCESS if matched else Reason.NO_MATCHING_SUBSCRIBERS
-            self._acknowledge(Type.PUBACK, pid, reason, wait=message.rows > 0)
+            self._acknowledge(Type.PUBACK, pid, reason, wait=message.rows > 0, message=message)
         else:
             assert session.incoming is not None
             session.incoming[pid] = message
@@ -570,31 +589,57 @@ class Peer:
             wait = True
         self._acknowledge(Type.PUBCOMP, pid, Reason.SUCCESS, wait=wait)
 
-    def _acknowledge(self, type: Type, pid: int, reason: int, wait: bool, said: bytes = b"") -> None:
-        """Acknowledgements leave in the order of what they acknowledge [MQTT-4.6.0-2], after the commit if any."""
+    def _acknowledge(
+        self, type: Type, pid: int, reason: int, wait: bool, said: bytes = b"", message: Message | None = None
+    ) -> None:
+        """Acknowledgements leave in the order of what they acknowledge [MQTT-4.6.0-2].
+
+        With `wait`, after the commit of what has been noted; or, with `message`, as soon as nobody is owed it.
+        """
         if said:
             sent = said
         elif reason and self.version == V5:
             sent = bytes((type << 4, 3, pid >> 8, pid & 0xFF, reason))
         else:
             sent = bytes((type << 4, 2, pid >> 8, pid & 0xFF))
-        if not wait and not self.pending:
+        acks = self.acks
+        if not wait and not acks:
             self.session.send(sent)
             return
-        self.pending += 1
-        self.owed += type is not Type.PUBREC
         store = self.site.store
-        store.after(self._acknowledge_now, sent)
-        if self.pending > PENDING or store.backlog > BACKLOG:
+        ack = Ack(self, sent, store.sequence, safe=not wait)
+        if acks is None:
+            acks = self.acks = deque()
+        acks.append(ack)
+        self.owed += type is not Type.PUBREC
+        if wait:
+            if message is not None:
+                message.waiter = ack
+            if not store.noted:
+                store.after(ack.settle)  # what it waits for was noted before
+            elif self.asked != ack.batch:
+                self.asked = ack.batch
+                store.after(self._committed, ack.batch)
+        if len(acks) > PENDING or store.backlog > BACKLOG:
             self.hold_reading(Hold.STORE)
 
-    def _acknowledge_now(self, sent: bytes) -> None:
-        self.pending -= 1
-        self.owed -= sent[0] != Type.PUBREC << 4
-        if self.phase is Phase.OPEN:
-            self.session.send(sent)
-            if self.held and self.pending * 2 < PENDING:
-                self.release_reading(Hold.STORE)
+    def _committed(self, batch: int) -> None:
+        for ack in self.acks or ():
+            if ack.batch > batch:
+                break
+            ack.safe = True
+        self.drain()
+
+    def drain(self) -> None:
+        """Sends the acknowledgements whose time has come, in their order."""
+        acks = self.acks
+        while acks and acks[0].safe:
+            sent = acks.popleft().sent
+            self.owed -= sent[0] != Type.PUBREC << 4
+            if self.phase is Phase.OPEN:
+                self.session.send(sent)
+        if self.held and len(acks or ()) * 2 < PENDING:
+            self.release_reading(Hold.STORE)
 
     def _refused(self, topic: str, qos: int, pid: int, refusal: Refusal) -> None:
         """A denied publish is acknowledged as such; 3.1.1 has no way to say no but closing."""

@@ -137,7 +137,7 @@ class Session:
         self.write: Callable[[bytes], None] = _nowhere
         self.out: list[bytes] = Shut()
         self.shut = True
-        self.direct = False  # QoS 1 and 2 may be sent without the store or a look at their size
+        self.direct = False  # QoS 1 and 2 may be sent without a look at their size
         self.subscriptions: dict[str, Grant] | None = None
         self.incoming: dict[int, Message | None] | None = None  # QoS 2; None once handed on
         self._inflight: dict[int, Delivery] | None = None
@@ -201,7 +201,6 @@ class Session:
         record = self.stored()
         self.site.store.save_session(record)
         self.row = record.row
-        self.direct = False
 
     # -- coming and going --------------------------------------------------------------------------------------
 
@@ -265,7 +264,7 @@ class Session:
             self.pump()
 
     def _set_direct(self) -> None:
-        self.direct = not self.shut and not self.row and not self._again and self.plain
+        self.direct = not self.shut and not self._again and self.plain
 
     def _shut_out(self) -> None:
         if not self.shut:
@@ -308,7 +307,10 @@ class Session:
             return
         delivery = Delivery(message, qos, retain, ids, group)
         if self.direct and self.window > 0 and not self._queue and message.expires is None:
-            self._send_directly(delivery)
+            if self.row and qos == 2:
+                self._transmit(delivery)
+            else:
+                self._send_directly(delivery)
         elif message.expires is not None and self._stale(delivery):
             return  # [MQTT-3.3.2-5] it expired between PUBREC and PUBREL
         elif self.window > 0 and not self.shut and not self._queue and not self._again:
@@ -317,7 +319,7 @@ class Session:
             self._wait(delivery)
 
     def _send_directly(self, delivery: Delivery) -> None:
-        """The common case of `_transmit` and `_emit`: nothing to store, nothing to measure, no alias."""
+        """The common case of `_transmit` and `_emit`: nothing to wait for, nothing to measure, no alias."""
         inflight = self._inflight
         if inflight is None:
             inflight = self._inflight = {}
@@ -330,6 +332,8 @@ class Session:
         delivery.state = State.SENT
         inflight[pid] = delivery
         self.window -= 1
+        if self.row:
+            self.site.store.enqueue(self.row, delivery)
         head, tail = parts(delivery.message, self.version, delivery.qos, delivery.retain, delivery.ids, 0.0)
         out = self.out
         if not out:

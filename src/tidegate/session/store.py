@@ -45,6 +45,16 @@ class Store(Protocol):
         """How many bytes wait for a commit."""
         ...
 
+    @property
+    def sequence(self) -> int:
+        """The number of the batch that is being noted; what was noted under it is safe together."""
+        ...
+
+    @property
+    def noted(self) -> bool:
+        """Something has been noted in that batch."""
+        ...
+
     def save_session(self, session: StoredSession) -> None: ...
     def drop_session(self, session: int) -> None: ...
     def subscribe(self, session: int, subscription: Subscription, identifier: int | None) -> None: ...
@@ -64,6 +74,8 @@ class Volatile:
 
     refusing = False
     backlog = 0
+    sequence = 0
+    noted = False
 
     def __init__(self) -> None:
         self._rows = 0

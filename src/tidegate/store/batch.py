@@ -102,6 +102,7 @@ class Notes:
     """The ops of `session.store.Store`. Called on the loop only; each costs a few dictionary accesses."""
 
     def __init__(self) -> None:
+        self.sequence = 1  # of the current batch
         self._batch = Batch()
         self._woken = False  # something was noted in the current batch, and the writer knows
         self._last_session = 0
@@ -111,6 +112,10 @@ class Notes:
         self._incoming: dict[int, dict[int, Message | None]] = {}
         self._retained: dict[str, Message] = {}
         self._sweeping: list[Delivery] = []  # owed to sessions that are gone
+
+    @property
+    def noted(self) -> bool:
+        return self._woken
 
     def _wake(self) -> None:
         """Something was noted in a batch that was untouched."""
@@ -251,7 +256,11 @@ class Notes:
             self._forget(message)
 
     def _forget(self, message: Message) -> None:
-        """The last reference to the body is gone."""
+        """The last reference to the body is gone: everybody who was owed it has it."""
+        waiter = message.waiter
+        if waiter is not None:
+            message.waiter = None
+            waiter.settle()
         batch = self._batch
         if batch.bodies.pop(message.row, None) is None:
             batch.unreferenced.append(message.row)

@@ -1,7 +1,7 @@
 """The store of sessions and messages: notes on the loop, commits on a thread of its own.
 
-The loop notes changes in the current batch (`Notes`). The writer thread asks the loop for the batch, writes it in
-one transaction, and the loop then runs the callbacks that waited for it. The loop never waits, and there is no
+The loop notes changes in the current batch (`Notes`) and hands it to the writer thread, which writes it in
+one transaction; the loop then runs the callbacks that waited for it. The loop never waits, and there is no
 lock: the batch changes hands on the loop, between two of its turns.
 
 Invariants
@@ -16,7 +16,8 @@ Invariants
   runs.
 
 A batch is handed over `interval` after its first note, and after the commit before it: time for online subscribers
-to acknowledge, so that most of it need not be written.
+to acknowledge, so that most of it need not be written. A batch of which nothing is left is never handed over, and the
+writer sleeps on.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any, Final
 
 import structlog
@@ -73,15 +74,19 @@ class SqliteStore(Notes):
         path: Path,
         *,
         call: Callable[[Callable[[], None]], object],
+        later: Callable[[float, Callable[[], None]], object] | None = None,
         interval: float = 0.002,
         durability: Durability = "sync",
         retry: float = 1.0,
     ) -> None:
+        """`call` runs a function on the loop, from any thread; `later` in so many seconds, asked on the loop."""
         super().__init__()
         self.refusing = False
         self._path = path
         self._call = call
+        self._in = later or (lambda _, function: call(function))
         self._interval = interval
+        self._timed = False  # the hand-over is under way
         self._durability: Durability = durability
         self._retry = retry
         self._lock = Lock(path.parent)
@@ -91,7 +96,7 @@ class SqliteStore(Notes):
         self._scheduled = False
         self._closed = False
         # shared with the writer
-        self._inbox: SimpleQueue[float | Batch | _Last | None] = SimpleQueue()
+        self._inbox: SimpleQueue[Batch | _Last] = SimpleQueue()
         self._safe: deque[Batch] = deque()
         self._give_up = threading.Event()
         self._failure: Exception | None = None
@@ -181,22 +186,28 @@ class SqliteStore(Notes):
 
     def _wake(self) -> None:
         self._woken = True
-        self._inbox.put(time.monotonic())
+        self._time()
+
+    def _time(self) -> None:
+        """Sees to it that the current batch is handed over, unless one is being written: then its end does."""
+        if not self._timed and self._writing is None and not self._closed:
+            self._timed = True
+            self._in(self._interval, self._hand_over)
 
     def _later(self, function: Callable[[], None]) -> None:
         self._call(function)
 
     def _hand_over(self) -> None:
-        """The writer asks for the current batch."""
-        if self._closed:
+        """To the writer, if anything of it has to be written."""
+        self._timed = False
+        if self._closed or self._writing is not None:
             return
-        self._settle()
         batch = self._batch
         self._batch = Batch()
+        self.sequence += 1
         self._woken = False
         if batch.void:
             self._ready.extend(batch.callbacks)
-            self._inbox.put(None)
             self._run()
         else:
             self._writing = batch
@@ -207,6 +218,8 @@ class SqliteStore(Notes):
         while self._safe:
             self._ready.extend(self._safe.popleft().callbacks)
             self._writing = None
+        if self._woken:
+            self._time()
         self._run()
 
     def _schedule(self) -> None:
@@ -239,25 +252,10 @@ class SqliteStore(Notes):
             log.exception("the store's writer ended; durable publishes are refused", path=str(self._path))
 
     def _serve(self) -> None:
-        started = 0.0
         item = self._inbox.get()
         while not isinstance(item, _Last):
-            assert isinstance(item, float)
-            wait = max(item, started) + self._interval - time.monotonic()
-            try:
-                item = self._inbox.get(timeout=max(0.0, wait))  # only the last batch can come now
-                continue
-            except Empty:
-                pass
-            self._tell(self._hand_over)
-            item = self._inbox.get()
-            if isinstance(item, _Last):
-                continue
-            if item is not None:
-                assert isinstance(item, Batch)
-                started = time.monotonic()
-                if self._commit(item):
-                    self._tell(self._settle)
+            if self._commit(item):
+                self._tell(self._settle)
             item = self._inbox.get()
         self._finish(item.batch)
 
@@ -294,10 +292,11 @@ class SqliteStore(Notes):
                 self._commit(batch)
         try:
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            self._connection.close()
         except sqlite3.Error as error:
             # No loss: the log is read when the store is opened the next time.
             log.warning("the store's log could not be emptied", path=str(self._path), error=str(error))
+        finally:
+            self._connection.close()
 
     def _tell(self, function: Callable[[], None]) -> None:
         try:

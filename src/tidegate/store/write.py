@@ -20,7 +20,7 @@ from typing import Any, Final
 from tidegate.store.batch import SESSION, SHIFT, Batch
 from tidegate.store.rows import delivery_row, message_row
 
-SIZES: Final = (256, 64, 16, 4, 1)  # 256 rows of 14 columns are far below SQLite's limit of 32766 variables
+SIZES: Final = (256, 64, 16, 4, 1)  # 256 rows of 14 columns are far below the limit of 32766 variables
 STATEMENTS: Final = 128  # how many statements stay prepared; there are fewer
 
 

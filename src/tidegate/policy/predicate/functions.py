@@ -25,13 +25,15 @@ from tidegate.policy.predicate.values import MAX_LIST, Distinct, refuse, short
 MAX_PATTERN: Final = 1024
 """Characters that a regular expression may have."""
 
-A, B, I, U, D, S, Y, L, M, T, P = (
+A, B, I, U, D, S, Y, L, M, T, P = (  # noqa: E741  one letter for each kind keeps the tables below readable
     Kind.ANY, Kind.BOOL, Kind.INT, Kind.UINT, Kind.DOUBLE, Kind.STRING,
     Kind.BYTES, Kind.LIST, Kind.MAP, Kind.TIMESTAMP, Kind.DURATION,
 )  # fmt: skip
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,32}")
-_DOUBLE: Final = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|inf|infinity|nan)", re.IGNORECASE)
+_DOUBLE: Final = re.compile(
+    r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|inf|infinity|nan)", re.IGNORECASE
+)
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
@@ -60,6 +62,21 @@ def matches(text: Any, wanted: Any) -> bool:
         return search(text) is not None
     except UnicodeEncodeError as error:
         raise CelError("a string that is not Unicode") from error
+
+
+def matcher_of(wanted: object) -> Callable[[object], bool] | None:
+    """`matches` with a pattern that is known and good, bound so that no cache can lose it."""
+    try:
+        search = pattern(wanted) if isinstance(wanted, str) else None
+    except CelError:
+        return None  # the call itself will say so
+
+    def run(text: object) -> bool:
+        if not isinstance(text, str):
+            refuse("matches", text, wanted)
+        return search(text) is not None  # type: ignore[misc]
+
+    return run if search is not None else None
 
 
 def contains(text: Any, part: Any) -> bool:

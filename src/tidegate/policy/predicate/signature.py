@@ -18,7 +18,7 @@ from typing import Final
 
 from tidegate.errors import ConfigError
 from tidegate.policy.predicate.failure import CelError, PredicateFailed
-from tidegate.policy.predicate.types import KINDS, Kind, kind
+from tidegate.policy.predicate.types import INT_MAX, INT_MIN, KINDS, Kind, kind
 
 Overload = tuple[tuple[Kind, ...], Kind]
 
@@ -64,7 +64,6 @@ class Function:
 
 _FOREIGN: Final[Mapping[object, Kind]] = {
     **{python: cel for python, cel in KINDS.items() if python is not tuple},
-    None: Kind.NULL,
     datetime: Kind.TIMESTAMP,
     timedelta: Kind.DURATION,
 }
@@ -88,7 +87,7 @@ def function(*, volatile: bool = False) -> Callable[[Callable[..., object]], Fun
         for parameter in inspect.signature(python).parameters.values():
             if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
                 raise ConfigError(f"function {name}: {parameter} cannot be given by position")
-            takes.append(_annotated(hints.get(parameter.name)))
+            takes.append(_annotated(hints.get(parameter.name, object)))
             if parameter.default is parameter.empty:
                 least = len(takes)
         result = _annotated(hints["return"]) if "return" in hints else Kind.ANY
@@ -143,7 +142,10 @@ def _guarded(name: str, python: Callable[..., object], takes: list[Kind]) -> Cal
             raise
         except Exception as error:
             raise CelError(f"{name}: {type(error).__name__}: {error}") from error
-        kind(result)
+        if kind(result) in (Kind.OPAQUE, Kind.GROUP):
+            raise CelError(f"{name}: a Python {type(result).__name__} is no value of CEL")
+        if kind(result) is Kind.INT and not INT_MIN <= result <= INT_MAX:  # type: ignore[operator]
+            raise CelError(f"{name}: integer overflow")
         return result
 
     return call

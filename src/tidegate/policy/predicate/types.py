@@ -22,8 +22,6 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final, Protocol
 
-from tidegate.policy.predicate.failure import CelError
-
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
 UINT_MAX: Final = 2**64 - 1
@@ -72,6 +70,8 @@ class Kind(Enum):
     TIMESTAMP = "timestamp"
     DURATION = "duration"
     GROUP = "attributes"
+    OPAQUE = "unknown"
+    """What is no value of CEL: equal to nothing, and no overload takes it."""
     ANY = "dyn"
 
 
@@ -93,15 +93,13 @@ KINDS: Final[dict[type, Kind]] = {
 
 
 def kind(value: object) -> Kind:
-    """The CEL type of a value; an error for what is no value of CEL."""
+    """The CEL type of a value."""
     found = KINDS.get(type(value))
     if found is not None:
         return found
     match value:
         case datetime():
-            if value.tzinfo is None:
-                raise CelError("a timestamp without a time zone")
-            return Kind.TIMESTAMP
+            return Kind.OPAQUE if value.tzinfo is None else Kind.TIMESTAMP
         case Enum() if not isinstance(value, (int, str)):
             pass
         case bool() | Uint():
@@ -124,4 +122,4 @@ def kind(value: object) -> Kind:
             return Kind.GROUP
         case _:
             pass
-    raise CelError(f"a Python {type(value).__name__} is no value of CEL")
+    return Kind.OPAQUE

@@ -31,7 +31,7 @@ def refuse(operator: str, *values: object) -> NoReturn:
 def boolean(value: object) -> bool:
     """The value, which must be a bool."""
     if value is True or value is False:
-        return value  # type: ignore[return-value]
+        return value
     raise CelError(f"{kind(value).value} where bool is expected")
 
 
@@ -52,22 +52,44 @@ def instant(value: datetime) -> datetime:
     return value if value.tzinfo is UTC else value.astimezone(UTC)
 
 
-def equal(a: Any, b: Any) -> bool:
+class Fuel:
+    """Comparisons that one operator may still make: lists that share parts can be exponentially large to look at."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = 20 * MAX_LIST
+
+    def burn(self, amount: int) -> None:
+        self.left -= amount
+        if self.left < 0:
+            raise PredicateFailed("values too large to compare")
+
+
+def equal(a: Any, b: Any, fuel: Fuel | None = None) -> bool:
     """`a == b`."""
     if type(a) is str and type(b) is str:
         return a == b
     left, right = kind(a), kind(b)
-    if Kind.GROUP in (left, right):
-        refuse("_==_", a, b)
     if left is not right:
         return left in NUMBERS and right in NUMBERS and bool(a == b)
     match left:
         case Kind.LIST:
-            return len(a) == len(b) and all(map(equal, a, b))
+            if len(a) != len(b):
+                return False
+            fuel = fuel or Fuel()
+            fuel.burn(1 + len(a))
+            return all(equal(x, y, fuel) for x, y in zip(a, b, strict=True))
         case Kind.MAP:
-            return len(a) == len(b) and all(holds(b, key) and equal(value, fetch(b, key)) for key, value in a.items())
+            if len(a) != len(b):
+                return False
+            fuel = fuel or Fuel()
+            fuel.burn(1 + len(a))
+            return all(holds(b, key) and equal(value, fetch(b, key), fuel) for key, value in a.items())
         case Kind.TIMESTAMP:
             return instant(a) == instant(b)
+        case Kind.GROUP | Kind.OPAQUE:
+            refuse("_==_", a, b)
         case _:
             return bool(a == b)
 
@@ -155,6 +177,8 @@ def moved(when: datetime, by: timedelta) -> datetime:
 
 def add(a: Any, b: Any) -> object:
     """`a + b`."""
+    if type(a) is int and type(b) is int:
+        return signed(a + b)
     match kind(a), kind(b):
         case Kind.INT, Kind.INT:
             return signed(int(a) + int(b))
@@ -184,6 +208,8 @@ def add(a: Any, b: Any) -> object:
 
 def subtract(a: Any, b: Any) -> object:
     """`a - b`."""
+    if type(a) is int and type(b) is int:
+        return signed(a - b)
     match kind(a), kind(b):
         case Kind.INT, Kind.INT:
             return signed(int(a) - int(b))
@@ -311,7 +337,7 @@ def index(a: Any, b: Any) -> object:
                 b = int(b)
             if not 0 <= b < len(a):
                 raise CelError(f"index {short(b)} out of range")
-            return a[b]  # type: ignore[no-any-return]
+            return a[b]
         case _:
             refuse("_[_]", a, b)
 
@@ -350,11 +376,12 @@ def member(a: object, b: Any) -> bool:
     if type(b) is list or type(b) is tuple:
         if type(a) is str:
             return a in b
-        kind(a)
-        return any(equal(a, item) for item in b)
+        fuel = Fuel()
+        return any(equal(a, item, fuel) for item in b)
     match kind(b):
         case Kind.LIST:
-            return any(equal(a, item) for item in b)
+            fuel = Fuel()
+            return any(equal(a, item, fuel) for item in b)
         case Kind.MAP:
             if kind(a) not in (Kind.INT, Kind.UINT, Kind.DOUBLE, Kind.BOOL, Kind.STRING):
                 refuse("_in_", a, b)
@@ -380,12 +407,12 @@ def mapping(entries: Iterable[tuple[object, object]]) -> dict[object, object]:
 class Distinct:
     """Values to test membership in: by hash for scalars, one by one for lists and maps."""
 
-    __slots__ = ("_compound", "_scalars", "_tries")
+    __slots__ = ("_compound", "_fuel", "_scalars")
 
     def __init__(self, values: Sequence[object] = ()) -> None:
         self._scalars: set[object] = set()
         self._compound: list[object] = []
-        self._tries = 0
+        self._fuel = Fuel()
         for value in values:
             self.add(value)
 
@@ -404,16 +431,14 @@ class Distinct:
         key = _scalar(value)
         if key is not None:
             return key in self._scalars
-        self._tries += len(self._compound)
-        if self._tries > 20 * MAX_LIST:
-            raise PredicateFailed("sets of lists or maps are too large to compare")
-        return any(equal(value, other) for other in self._compound)
+        self._fuel.burn(len(self._compound))
+        return any(equal(value, other, self._fuel) for other in self._compound)
 
 
 def _scalar(value: Any) -> object:
     """What equal scalars share and unequal ones do not; None for what has to be compared."""
     match kind(value):
-        case Kind.LIST | Kind.MAP | Kind.GROUP:
+        case Kind.LIST | Kind.MAP | Kind.GROUP | Kind.OPAQUE:
             return None
         case Kind.BOOL | Kind.NULL:
             return (Kind.BOOL, value)
@@ -429,12 +454,17 @@ def _scalar(value: Any) -> object:
 
 def weight(value: Any) -> int:
     """Roughly the work of looking at all of a value; what macros are charged for each operation on it."""
-    match KINDS.get(type(value)):
-        case Kind.STRING | Kind.BYTES:
-            return 1 + len(value) // 256
-        case Kind.LIST:
-            return 1 + sum(map(weight, value))
-        case Kind.MAP:
-            return 1 + sum(map(weight, value.values()))
-        case _:
-            return 1
+    total, todo = 0, [value]
+    while todo and total <= 20 * MAX_LIST:
+        value = todo.pop()
+        total += 1
+        match KINDS.get(type(value)):
+            case Kind.STRING | Kind.BYTES:
+                total += len(value) // 256
+            case Kind.LIST:
+                todo.extend(value)
+            case Kind.MAP:
+                todo.extend(value.values())
+            case _:
+                pass
+    return total

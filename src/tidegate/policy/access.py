@@ -1,0 +1,370 @@
+"""Access policies: who may read or write what (semantics, *Access policies*).
+
+A policy *applies* if its subject, topic and action fit. Of those that apply
+1. an error in a condition denies, whatever the combining algorithm;
+2. then the combining algorithm speaks of those whose condition is true;
+3. and where none has spoken, it is denied.
+
+Invariants
+- `decide` with a part of the environment, and its residual with all of it, allow exactly what `decide` with all of it
+  allows. Which of several rules that deny is named may differ.
+- A residual that could still fail keeps a decision open even where another policy allows: see 1.
+- The set is immutable; the cost of a decision follows the policies whose subject and topic fit, not the set's size.
+
+It does not say who somebody is, and knows nothing of preferences, capabilities or publishers' rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, assert_never
+
+from tidegate import topics
+from tidegate.errors import ConfigError
+from tidegate.policy.actor import Actor, attributes_of, facets
+from tidegate.policy.index import FilterIndex
+from tidegate.policy.predicate import Env, Function, Predicate, PredicateFailed, compile
+from tidegate.policy.selector import Selector, Term, terms_of
+from tidegate.policy.template import Template
+from tidegate.policy.verdict import DEFAULT, Answer, Open, Permit, Refuse
+
+
+class Action(Enum):
+    """What a subject does with a message. For a scope or a link: importing in, and forwarding out."""
+
+    READ = "read"
+    WRITE = "write"
+
+
+class Effect(Enum):
+    ALLOW = "allow"
+    DENY = "deny"
+
+
+class Combining(Enum):
+    """What counts when several policies apply."""
+
+    DENY_OVERRIDES = "deny-overrides"
+    PERMIT_OVERRIDES = "permit-overrides"
+    FIRST_APPLICABLE = "first-applicable"
+
+
+BOTH = frozenset(Action)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """One line of an administrator."""
+
+    id: str
+    subject: Selector
+    topic: Template
+    action: frozenset[Action] = BOTH
+    effect: Effect = Effect.ALLOW
+    when: Predicate | None = None
+    permit: Permit = field(init=False, repr=False, compare=False)
+    refuse: Refuse = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # made once: a decision allocates nothing
+        object.__setattr__(self, "permit", Permit(self.id))
+        object.__setattr__(self, "refuse", Refuse(self.id))
+
+    @classmethod
+    def parse(
+        cls,
+        *,
+        id: str,
+        subject: str | Sequence[str],
+        topic: str,
+        action: str | Sequence[str],
+        effect: str = "allow",
+        when: str | None = None,
+        functions: Mapping[str, Function] | None = None,
+    ) -> Policy:
+        """A policy from the texts of the configuration; ConfigError says what is wrong."""
+        actions = (action,) if isinstance(action, str) else tuple(action)
+        if not actions:
+            raise ConfigError("no action: write `read`, `write` or both")
+        return cls(
+            id=id,
+            subject=Selector.parse(subject),
+            topic=Template.parse(topic),
+            action=frozenset(_one_of(Action, text) for text in actions),
+            effect=_one_of(Effect, effect),
+            when=None if when is None else compile(when, functions=functions),
+        )
+
+    @property
+    def allows(self) -> bool:
+        return self.effect is Effect.ALLOW
+
+    @property
+    def unconditional(self) -> bool:
+        return self.when is None or self.when.partial({}) is True
+
+    @property
+    def reads(self) -> frozenset[str]:
+        return self.topic.reads if self.when is None else self.topic.reads | self.when.reads
+
+
+def _one_of(choices: type[Any], text: str) -> Any:
+    try:
+        return choices(text)
+    except ValueError:
+        names = " or ".join(f"`{choice.value}`" for choice in choices)
+        raise ConfigError(f"`{text}` is no {choices.__name__.lower()}: write {names}") from None
+
+
+Hit = tuple[Policy, Predicate | None]
+"""A policy that applies, and what is left of its condition; None if that is true."""
+
+
+class Policies:
+    """All policies of a node, in file order, as one immutable set. `domain` is the node's."""
+
+    def __init__(
+        self, policies: Iterable[Policy], combining: Combining = Combining.DENY_OVERRIDES, *, domain: str = ""
+    ) -> None:
+        self.combining = combining
+        self.domain = domain
+        self.policies = tuple(policies)
+        self._index: dict[Action, dict[Term, FilterIndex[int]]] = {action: {} for action in Action}
+        self._subjects: list[Selector] = []
+        reads: dict[Action, dict[Term, set[str]]] = {action: {} for action in Action}
+        seen: set[str] = set()
+        for position, policy in enumerate(self.policies):
+            if policy.id in seen:
+                raise ConfigError(f"two policies have the id `{policy.id}`")
+            seen.add(policy.id)
+            subject = policy.subject.within(domain)
+            self._subjects.append(subject)
+            for action in policy.action:
+                for term in subject.terms:
+                    self._index[action].setdefault(term, FilterIndex()).add(policy.topic.levels, position)
+                    reads[action].setdefault(term, set()).update(policy.reads)
+        self._reads = {
+            action: {term: frozenset(paths) for term, paths in terms.items()} for action, terms in reads.items()
+        }
+
+    def __len__(self) -> int:
+        return len(self.policies)
+
+    # -- deciding ------------------------------------------------------------------------------------------------
+
+    def decide(self, action: Action, actor: Actor, topic: str, known: Env) -> Answer:
+        """Whether the actor may read or write the topic, as far as `known` decides it.
+
+        `known` is as for `Predicate.partial`: what is absent or UNKNOWN in it is not known yet. Its root `s`, if it
+        has none, is made from the actor.
+        """
+        known = self._with_subject(actor, known)
+        s: Any = known["s"]
+        hits: list[Hit] = []
+        for position in self._positions(action, actor, topic, overlapping=False):
+            policy = self.policies[position]
+            if not policy.topic.matches(s, topic):
+                continue
+            left = _asked(policy.when, known)
+            if isinstance(left, PredicateFailed):
+                return Refuse(policy.id, left.reason)
+            if left is not False:
+                hits.append((policy, None if left is True else left))
+        return _settled(tuple(hits), self.combining)
+
+    def overlaps(self, action: Action, actor: Actor, filter: str, known: Env | None = None) -> Permit | Refuse:
+        """Whether some topic of a plain filter may be allowed: an allowing policy overlaps it that can be true.
+
+        `known` shall hold nothing that may change while the subscription lasts, such as the clock.
+        """
+        known = self._with_subject(actor, known or {})
+        s: Any = known["s"]
+        for position in self._positions(action, actor, filter, overlapping=True):
+            policy = self.policies[position]
+            if policy.allows and policy.topic.overlaps(s, filter):
+                left = _asked(policy.when, known)
+                if left is not False and not isinstance(left, PredicateFailed):
+                    return policy.permit
+        return Refuse(DEFAULT)
+
+    def _with_subject(self, actor: Actor, known: Env) -> Env:
+        return known if "s" in known else {**known, "s": attributes_of(actor, self.domain)}
+
+    def _positions(self, action: Action, actor: Actor, topic: str, *, overlapping: bool) -> list[int]:
+        """Of the policies that may apply, in file order."""
+        found: set[int] = set()
+        index = self._index[action]
+        for term in terms_of(actor):
+            tree = index.get(term)
+            if tree is not None:
+                found.update(tree.overlapping(topic) if overlapping else tree.matching(topic))
+        return sorted(found)
+
+    # -- sharing what was decided --------------------------------------------------------------------------------
+
+    def reads(self, action: Action) -> frozenset[str]:
+        """Every attribute of `s`, `o`, `e` and `p` that some policy for this action reads."""
+        return frozenset().union(*self._reads[action].values())
+
+    def kin(self, actor: Actor, action: Action | None = None) -> Hashable:
+        """Actors with equal values are decided alike: what policies that are about them can tell them apart by."""
+        terms = terms_of(actor)
+        s = attributes_of(actor, self.domain)
+        made: list[Hashable] = []
+        for each in Action if action is None else (action,):
+            by_term = self._reads[each]
+            own = frozenset(term for term in terms if term in by_term)
+            paths = frozenset().union(*(by_term[term] for term in own))
+            made += [own, facets("s", s, paths)]
+        return tuple(made)
+
+    # -- warnings ------------------------------------------------------------------------------------------------
+
+    def never_decides(self, known: Iterable[Term] | None = None) -> dict[str, str]:
+        """Ids of policies that can never decide, and why.
+
+        `known` are the users, roles and groups of the directory; None if others may come. A policy behind one that
+        always decides before it can still deny by an error in its condition; it is named all the same.
+        """
+        there = None if known is None else frozenset(known)
+        shadows = {action: self._unconditional(action) for action in Action}
+        found: dict[str, str] = {}
+        for position, policy in enumerate(self.policies):
+            if policy.when is not None and policy.when.partial({}) is False:
+                found[policy.id] = "its condition is always false"
+            elif there is not None and (missing := _missing(self._subjects[position], there)):
+                found[policy.id] = f"the directory has no {missing}"
+            else:
+                by = {self._shadow(position, shadows[action]) for action in policy.action}
+                if None not in by:
+                    found[policy.id] = "always decided by " + ", ".join(sorted(str(id) for id in by))
+        return found
+
+    def _unconditional(self, action: Action) -> dict[Term, FilterIndex[int]]:
+        """The policies that can leave others nothing to decide."""
+        made: dict[Term, FilterIndex[int]] = {}
+        for position, policy in enumerate(self.policies):
+            match self.combining:
+                case Combining.DENY_OVERRIDES:
+                    strong = not policy.allows
+                case Combining.PERMIT_OVERRIDES:
+                    strong = policy.allows
+                case Combining.FIRST_APPLICABLE:
+                    strong = True
+                case _:
+                    assert_never(self.combining)
+            if strong and action in policy.action and policy.unconditional:
+                for term in self._subjects[position].terms:
+                    made.setdefault(term, FilterIndex()).add(policy.topic.text.split("/"), position)
+        return made
+
+    def _shadow(self, position: int, index: dict[Term, FilterIndex[int]]) -> str | None:
+        policy, subject = self.policies[position], self._subjects[position]
+        for term in (Term("*"), *sorted(subject.terms, key=str)):
+            if term not in index:
+                continue
+            for other in sorted(set(index[term].covering(policy.topic.text))):
+                above = self.policies[other]
+                if self.combining is Combining.FIRST_APPLICABLE:
+                    if other >= position:
+                        break
+                elif above.allows is policy.allows:
+                    continue  # both say the same, so either may be named
+                # placeholders are levels like any other here: equal ones hold equal values
+                if self._subjects[other].covers(subject) and topics.covers(above.topic.text, policy.topic.text):
+                    return above.id
+        return None
+
+
+def _missing(subject: Selector, there: frozenset[Term]) -> str | None:
+    """What the directory lacks, if it lacks everything that the selector speaks of."""
+    if any(term.sort not in ("user", "role", "group") or term in there for term in subject.terms):
+        return None
+    return ", ".join(sorted(map(str, subject.terms)))
+
+
+def _asked(when: Predicate | None, known: Env) -> bool | Predicate | PredicateFailed:
+    if when is None:
+        return True
+    try:
+        return when.partial(known)
+    except PredicateFailed as failed:
+        return failed
+
+
+def _settled(hits: tuple[Hit, ...], combining: Combining) -> Answer:
+    """The answer if it is certain, else what is left to ask."""
+    left = [when for _, when in hits if when is not None]
+    if not left:
+        return _combined([policy for policy, _ in hits], combining)
+    certain = _certain_refusal(hits, combining)
+    if certain is not None:
+        return certain
+    return Open(
+        _Residual(hits, combining),
+        frozenset().union(*(when.reads for when in left)),
+        any(when.volatile for when in left),
+    )
+
+
+def _certain_refusal(hits: tuple[Hit, ...], combining: Combining) -> Refuse | None:
+    """The refusal that stands whatever the open conditions turn out to be. A permission never stands: they may fail."""
+    match combining:
+        case Combining.DENY_OVERRIDES:
+            for policy, when in hits:
+                if when is None and not policy.allows:
+                    return policy.refuse
+        case Combining.PERMIT_OVERRIDES:
+            pass
+        case Combining.FIRST_APPLICABLE:
+            for policy, when in hits:
+                if policy.allows:
+                    return None
+                if when is None:
+                    return policy.refuse
+        case _:
+            assert_never(combining)
+    if any(policy.allows for policy, _ in hits):
+        return None
+    return next((policy.refuse for policy, when in hits if when is None), Refuse(DEFAULT))
+
+
+def _combined(spoken: list[Policy], combining: Combining) -> Permit | Refuse:
+    """What the policies say whose condition is true, in file order. None of them has failed."""
+    if not spoken:
+        return Refuse(DEFAULT)
+    match combining:
+        case Combining.DENY_OVERRIDES:
+            chosen = next((policy for policy in spoken if not policy.allows), spoken[0])
+        case Combining.PERMIT_OVERRIDES:
+            chosen = next((policy for policy in spoken if policy.allows), spoken[0])
+        case Combining.FIRST_APPLICABLE:
+            chosen = spoken[0]
+        case _:
+            assert_never(combining)
+    return chosen.permit if chosen.allows else chosen.refuse
+
+
+class _Residual:
+    """What is left to ask for each message."""
+
+    __slots__ = ("_combining", "_hits")
+
+    def __init__(self, hits: tuple[Hit, ...], combining: Combining) -> None:
+        self._hits = hits
+        self._combining = combining
+
+    def __call__(self, env: Env) -> Permit | Refuse:
+        # hot: one call per open condition, one small list
+        spoken: list[Policy] = []
+        for policy, when in self._hits:
+            if when is not None:
+                try:
+                    if not when(env):
+                        continue
+                except PredicateFailed as failed:
+                    return Refuse(policy.id, failed.reason)
+            spoken.append(policy)
+        return _combined(spoken, self._combining)

@@ -1,0 +1,139 @@
+"""Who acts, as policies see it: the attributes in `s`.
+
+The entity's own name stands in `client` whatever its kind: a client's identifier, a scope's name, `A->B` of a link, the
+name of a service, the id of a monitor. `scope` is the event space it acts in; for a link, the scope on this side of it.
+
+Invariants
+- A built-in name always means the built-in: what the directory or a capability adds cannot stand in for it, not even
+  where the built-in has no value (a client without a user has no `s.user`, whatever its attributes say).
+- People of another domain, and people whose name holds an `@`, appear as `name@domain`, so nobody appears as
+  somebody else.
+
+It does not find out who somebody is, nor look attributes up: see `directory`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any, Final, Protocol
+
+from tidegate.policy.predicate import Attributes
+
+BUILT_IN: Final = frozenset(
+    (
+        "address",
+        "client",
+        "domain",
+        "groups",
+        "kind",
+        "level",
+        "listener",
+        "node",
+        "role",
+        "roles",
+        "scope",
+        "tls",
+        "user",
+    )
+)
+"""Names in `s` that only the node itself gives."""
+
+KINDS: Final = frozenset(("client", "scope", "link", "service", "monitor"))
+
+
+class Actor(Protocol):
+    """Whoever is at the other end of a link."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def client(self) -> str: ...
+    @property
+    def user(self) -> str | None: ...
+    @property
+    def domain(self) -> str: ...
+    @property
+    def scope(self) -> str: ...
+    @property
+    def node(self) -> str: ...
+    @property
+    def level(self) -> str: ...
+    @property
+    def address(self) -> str: ...
+    @property
+    def listener(self) -> str: ...
+    @property
+    def roles(self) -> tuple[str, ...]: ...
+    @property
+    def groups(self) -> tuple[str, ...]: ...
+    @property
+    def tls(self) -> Mapping[str, str]:
+        """`version` and `cipher` of the connection; empty without TLS."""
+        ...
+
+    @property
+    def attributes(self) -> Mapping[str, Any]: ...
+
+
+def shown(user: str, domain: str, here: str) -> str:
+    """A user as policies of the domain `here` name it."""
+    return user if domain == here and "@" not in user else f"{user}@{domain}"
+
+
+def attributes_of(actor: Actor, here: str) -> dict[str, Any]:
+    """The root `s` of predicates that were written in the domain `here`."""
+    found = {name: value for name, value in actor.attributes.items() if name not in BUILT_IN}
+    found |= {
+        "kind": actor.kind,
+        "client": actor.client,
+        "domain": actor.domain,
+        "scope": actor.scope,
+        "node": actor.node,
+        "level": actor.level,
+        "address": actor.address,
+        "listener": actor.listener,
+        "roles": actor.roles,
+        "groups": actor.groups,
+    }
+    if actor.user is not None:
+        found["user"] = shown(actor.user, actor.domain, here)
+    if actor.roles:
+        found["role"] = actor.roles[0]
+    if actor.tls:
+        found["tls"] = actor.tls
+    return found
+
+
+def facets(root: str, attributes: Attributes, reads: Iterable[str]) -> Hashable:
+    """What `reads` finds below `root` (`s`, `p`, ...), so that attributes which it cannot tell apart are equal."""
+    paths = sorted(path for path in reads if path.partition(".")[0] == root)
+    return tuple(frozen(_reached(attributes, path)) for path in paths)
+
+
+class _Absent:
+    """Stands for an attribute that is not there, which is a value like any other to tell subjects apart by."""
+
+
+def _reached(attributes: object, path: str) -> object:
+    value = attributes
+    for name in path.split(".")[1:]:
+        try:
+            value = value[name]  # type: ignore[index]
+        except (KeyError, TypeError, IndexError):
+            return _Absent
+    return value
+
+
+def frozen(value: object) -> Hashable:
+    """A value that can be hashed, and that tells 1, 1.0 and true apart as predicates do."""
+    match value:
+        case str():
+            return value
+        case Mapping():
+            return ("map", frozenset((frozen(key), frozen(item)) for key, item in value.items()))
+        case list() | tuple():
+            return ("list", *map(frozen, value))
+        case Hashable():
+            return (type(value), value)
+        case _:
+            return (type(value), id(value))

@@ -1,0 +1,105 @@
+"""Which of many topic filters may concern a topic, or a filter, without looking at all of them.
+
+A tree of levels. What it answers is a superset: placeholders stand in it as `+`, and a leading `$` is not looked at,
+so whoever asks compares the filters themselves. Nothing recurses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class _Node(Generic[T]):
+    __slots__ = ("below", "children", "here")
+
+    def __init__(self) -> None:
+        self.children: dict[str, _Node[T]] = {}
+        self.here: list[T] = []
+        self.below: list[T] = []  # of filters that end in `#` after this level
+
+
+class FilterIndex(Generic[T]):
+    """Items by the levels of their filter."""
+
+    __slots__ = ("_root",)
+
+    def __init__(self) -> None:
+        self._root: _Node[T] = _Node()
+
+    def add(self, levels: Sequence[str], item: T) -> None:
+        node = self._root
+        for level in levels:
+            if level == "#":
+                node.below.append(item)
+                return
+            node = node.children.setdefault(level, _Node())
+        node.here.append(item)
+
+    def matching(self, topic: str) -> Iterator[T]:
+        """Items whose filter may match the topic."""
+        front = [self._root]
+        for level in topic.split("/"):
+            after: list[_Node[T]] = []
+            for node in front:
+                yield from node.below
+                for name in (level, "+"):
+                    child = node.children.get(name)
+                    if child is not None:
+                        after.append(child)
+            if not after:
+                return
+            front = after
+        for node in front:
+            yield from node.below
+            yield from node.here
+
+    def overlapping(self, filter: str) -> Iterator[T]:
+        """Items whose filter may have a topic in common with this one."""
+        front = [self._root]
+        for level in filter.split("/"):
+            if level == "#":
+                yield from self._under(front)
+                return
+            after: list[_Node[T]] = []
+            for node in front:
+                yield from node.below
+                if level == "+":
+                    after += node.children.values()
+                    continue
+                for name in (level, "+"):
+                    child = node.children.get(name)
+                    if child is not None:
+                        after.append(child)
+            front = after
+        for node in front:
+            yield from node.below
+            yield from node.here
+
+    def covering(self, filter: str) -> Iterator[T]:
+        """Items whose filter may cover this one."""
+        front = [self._root]
+        for level in filter.split("/"):
+            after: list[_Node[T]] = []
+            for node in front:
+                yield from node.below
+                # the parent of `#` is no topic where there is none, so `+/#` covers `#`
+                for name in {level, "+"}:
+                    child = node.children.get(name)
+                    if child is not None:
+                        after.append(child)
+            front = after
+        for node in front:
+            yield from node.below
+            yield from node.here
+
+    @staticmethod
+    def _under(front: list[_Node[T]]) -> Iterator[T]:
+        left = list(front)
+        while left:
+            node = left.pop()
+            yield from node.below
+            yield from node.here
+            left += node.children.values()

@@ -1,0 +1,119 @@
+"""From text to a predicate that can be asked.
+
+`Predicate` holds the syntax tree and makes its evaluators when it is first asked: partial evaluation makes many
+predicates of which most are never asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, Final
+
+from tidegate.policy.predicate.check import reads, static, volatile
+from tidegate.policy.predicate.exact import closure, evaluate
+from tidegate.policy.predicate.failure import CelError, PredicateError, PredicateFailed
+from tidegate.policy.predicate.fast import fast
+from tidegate.policy.predicate.parse import parse
+from tidegate.policy.predicate.partial import fold
+from tidegate.policy.predicate.signature import Function
+from tidegate.policy.predicate.syntax import Broken, Const, Node
+from tidegate.policy.predicate.types import Env, Kind
+
+NAMES: Final = frozenset(("s", "o", "e", "p"))
+"""The roots of semantics: subject, object, environment, publish context."""
+
+
+class Predicate:
+    """A condition over attributes. Call it with an environment: it answers, or raises PredicateFailed."""
+
+    def __init__(self, node: Node, text: str) -> None:
+        self._node = node
+        self._run: Callable[[Any], object] = self._first
+        self.text = text
+        """The text it came from; of a partially evaluated predicate, still the whole text."""
+
+    def __call__(self, env: Env) -> bool:
+        # hot: one generated function; everything below only after an error
+        try:
+            answer = self._run(env)
+        except PredicateFailed:
+            raise
+        except Exception:  # noqa: BLE001  whatever it was, the exact evaluator meets it again and judges it
+            answer = self._exactly(env)
+        if answer is True or answer is False:
+            return answer
+        raise PredicateFailed("the result is not a bool")
+
+    def __repr__(self) -> str:
+        return f"Predicate({self.text!r})"
+
+    @cached_property
+    def reads(self) -> frozenset[str]:
+        """The attributes it may read, by path: `s.user`, `o.payload.level`; `o.payload` if read dynamically."""
+        return reads(self._node)
+
+    @cached_property
+    def volatile(self) -> bool:
+        """Whether it calls a volatile function or `age`, so that an answer is good only for the moment."""
+        return volatile(self._node)
+
+    def partial(self, known: Env) -> bool | Predicate | PredicateFailed:
+        """What remains when this much is known.
+
+        Roots that are absent from `known`, and roots or attributes that are `UNKNOWN`, are not known yet; an
+        attribute that is absent from a known root is known to be absent. A failure that no further knowledge can
+        mend is returned, not raised.
+        """
+        try:
+            node = fold(self._node, known)
+        except PredicateFailed as failed:
+            return failed
+        except Exception as error:  # noqa: BLE001  as in a call: whatever happens is a failure of the predicate
+            return PredicateFailed(f"{type(error).__name__}: {error}")
+        match node:
+            case Const(value=bool() as answer):
+                return answer
+            case Const():
+                return PredicateFailed("the result is not a bool")
+            case Broken():
+                return PredicateFailed(node.reason)
+            case _:
+                return Predicate(node, self.text)
+
+    def _first(self, env: Env) -> object:
+        self._run = fast(self._node) or self._exactly
+        return self._run(env)
+
+    @cached_property
+    def _exact(self) -> Callable[[Any], object]:
+        return closure(self._node)
+
+    def _exactly(self, env: Env) -> object:
+        try:
+            return evaluate(self._exact, env)
+        except CelError as error:
+            raise PredicateFailed(str(error)) from error
+
+
+def compile(  # named as re.compile is
+    text: str, *, functions: Mapping[str, Function] | None = None, names: frozenset[str] = NAMES
+) -> Predicate:
+    """The predicate of a text; PredicateError with line and column if it is none."""
+    node = parse(text, functions or {}, names)
+    result = static(node)
+    if result not in (Kind.ANY, Kind.BOOL):
+        raise PredicateError(f"the result is {result.value}, not bool", *node.at)
+    return Predicate(fold(node, {}), text)
+
+
+def evaluate_text(
+    text: str, env: Env, *, functions: Mapping[str, Function] | None = None, names: frozenset[str] = NAMES
+) -> object:
+    """The value of any expression, not only of a bool; raises as a predicate does."""
+    node = parse(text, functions or {}, names)
+    static(node)
+    try:
+        return evaluate(closure(node), env)
+    except CelError as error:
+        raise PredicateFailed(str(error)) from error

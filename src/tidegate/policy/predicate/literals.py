@@ -1,0 +1,66 @@
+"""String and bytes literals: quotes off, escapes resolved."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_ESCAPE: Final = re.compile(r"\\(?:([0-3][0-7]{2})|[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([\s\S]))")
+_SIMPLE: Final = {
+    "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
+    "\\": "\\", "?": "?", '"': '"', "'": "'", "`": "`",
+}  # fmt: skip
+
+
+class BadLiteral(ValueError):
+    """An escape that CEL does not have."""
+
+
+def _inner(quoted: str) -> str:
+    return quoted[3:-3] if len(quoted) >= 6 and quoted[:3] in ('"""', "'''") else quoted[1:-1]
+
+
+def raw(token: str) -> str:
+    """The text of `r'...'`."""
+    return _checked(_inner(token[1:]))
+
+
+def string(token: str) -> str:
+    """The text of `'...'`."""
+    inner = _inner(token)
+    return _checked(_ESCAPE.sub(_character, inner) if "\\" in inner else inner)
+
+
+def octets(token: str) -> bytes:
+    """The bytes of `b'...'` or `br'...'`: of characters their UTF-8, of escapes the octet itself."""
+    token = token[1:]
+    if token[0] in "rR":
+        return raw(token).encode()
+    inner, made, end = _inner(token), bytearray(), 0
+    for found in _ESCAPE.finditer(inner):
+        made += _checked(inner[end : found.start()]).encode()
+        if found[3] or found[4]:
+            raise BadLiteral(f"{found[0]} is for strings only")
+        made.append(ord(_character(found)))
+        end = found.end()
+    return bytes(made + _checked(inner[end:]).encode())
+
+
+def _character(found: re.Match[str]) -> str:
+    octal, two, four, eight, simple = found.groups()
+    if octal:
+        return chr(int(octal, 8))
+    if simple is not None:
+        if simple not in _SIMPLE:
+            raise BadLiteral(f"no such escape: {found[0]}")
+        return _SIMPLE[simple]
+    code = int(two or four or eight, 16)
+    if code > 0x10FFFF or 0xD800 <= code < 0xE000:
+        raise BadLiteral(f"no code point: {found[0]}")
+    return chr(code)
+
+
+def _checked(text: str) -> str:
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise BadLiteral("half of a surrogate pair")
+    return text

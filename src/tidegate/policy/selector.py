@@ -1,0 +1,128 @@
+"""Subject selectors: `*`, `user:mary`, `role:coach`, `scope:gym`, ... or a list of them.
+
+A selector is a set of terms, and so is what can be said of an actor; it selects the actor if they share one. That
+makes an index of selectors a dict of terms.
+
+- `user:alice` is alice of the domain in which the selector was written, `user:alice@remotegym` of another one. Roles
+  and groups are given by the directory of the node that asks, so they have no domain.
+- `scope:gym` is the scope itself and every link it has (sharing, example 6); `link:gym->remotegym` is one link. A
+  client of a scope is not the scope.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tidegate.errors import ConfigError
+from tidegate.policy.actor import Actor
+
+SORTS: Final = ("user", "role", "group", "client", "scope", "link", "service", "monitor")
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One thing that can be said of an actor. `domain` is given for users only."""
+
+    sort: str
+    name: str = ""
+    domain: str = ""
+
+    def __str__(self) -> str:
+        if self.sort == "*":
+            return "*"
+        return f"{self.sort}:{self.name}@{self.domain}" if self.domain else f"{self.sort}:{self.name}"
+
+
+ANYONE: Final = Term("*")
+
+
+def terms_of(actor: Actor) -> frozenset[Term]:
+    """Everything a selector can say of an actor."""
+    found = [ANYONE, Term(actor.kind, actor.client)]
+    if actor.user is not None:
+        found.append(Term("user", actor.user, actor.domain))
+    if actor.kind == "link":
+        found.append(Term("scope", actor.scope))
+    found += [Term("role", role) for role in actor.roles]
+    found += [Term("group", group) for group in actor.groups]
+    return frozenset(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """Which subjects something is about. Users without a domain have `domain == ""`: see `within`."""
+
+    terms: frozenset[Term]
+
+    @classmethod
+    def parse(cls, text: str | Sequence[str]) -> Selector:
+        """Reads one selector or a list; ConfigError says what is wrong."""
+        if isinstance(text, str):
+            return cls(frozenset((_term(text),)))
+        if not text:
+            raise ConfigError("no subject: write `*` for everybody")
+        return cls(frozenset(map(_term, text)))
+
+    @property
+    def sorts(self) -> frozenset[str]:
+        return frozenset(term.sort for term in self.terms)
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(term.name for term in self.terms)
+
+    def within(self, domain: str) -> Selector:
+        """The same, written in `domain`: users without a domain are its users."""
+        return Selector(
+            frozenset(
+                Term("user", term.name, domain) if term.sort == "user" and not term.domain else term
+                for term in self.terms
+            )
+        )
+
+    def matches(self, actor: Actor, domain: str) -> bool:
+        """Whether it selects the actor, read as written in `domain`."""
+        return not self.within(domain).terms.isdisjoint(terms_of(actor))
+
+    def covers(self, other: Selector) -> bool:
+        """Whether it surely selects everyone whom `other` selects; both read in the same domain."""
+        return ANYONE in self.terms or other.terms <= self.terms
+
+    def __str__(self) -> str:
+        return ", ".join(sorted(map(str, self.terms)))
+
+
+def _term(text: object) -> Term:
+    if not isinstance(text, str):
+        raise ConfigError(f"a subject is a text such as `role:coach`, not {text!r}")
+    if text == "*":
+        return ANYONE
+    sort, colon, name = text.partition(":")
+    if sort not in SORTS or not colon:
+        raise ConfigError(f"`{text}` is no subject: {_hint(sort, bool(colon))}")
+    if not name or name != name.strip():
+        raise ConfigError(f"`{text}` is no subject: a name follows `{sort}:` without spaces around it")
+    if sort == "link":
+        source, arrow, target = name.partition("->")
+        source, target = source.strip(), target.strip()
+        if not (arrow and source and target) or "->" in target:
+            raise ConfigError(f"`{text}` is no subject: write `link:A->B`")
+        return Term(sort, f"{source}->{target}")
+    if sort == "user" and "@" in name:
+        name, _, domain = name.rpartition("@")
+        if not name or not domain:
+            raise ConfigError(f"`{text}` is no subject: write `user:name` or `user:name@domain`")
+        return Term(sort, name, domain)
+    if name == "*":
+        raise ConfigError(f"`{text}` is no subject: `*` alone means everybody, and names have no wildcards")
+    return Term(sort, name)
+
+
+def _hint(sort: str, colon: bool) -> str:
+    if not colon:
+        return f"say what it is, for instance `user:{sort}` or `role:{sort}`"
+    near = difflib.get_close_matches(sort, SORTS, n=1)
+    return f"did you mean `{near[0]}:`?" if near else f"it begins with one of {', '.join(SORTS)}"

@@ -1,0 +1,40 @@
+"""What a mechanism of this room answers: yes, no, or not yet. A denial is a value, never an exception."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tidegate.policy.predicate import Env
+
+DEFAULT = "default"
+"""The rule that denies where no other has decided."""
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """Allowed, and by which rule."""
+
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Denied, and by which rule; `error` says what went wrong in it, if it denies only because something did."""
+
+    rule: str
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Not decided by what is known: ask again with everything, for each message."""
+
+    residual: Callable[[Env], Permit | Refuse]
+    reads: frozenset[str]
+    """The attributes that the answer still depends on."""
+    volatile: bool
+    """Whether the answer is good only for the moment, whatever it reads."""
+
+
+Answer = Permit | Refuse | Open
