@@ -351,7 +351,7 @@ class Node:
         if self._control is not None:
             await self._control.close()
         if self.store is not None:
-            await self.loop.run_in_executor(None, self.store.close)
+            self.store.close()  # on the loop: nothing else is left to do, and nothing may come in between
         self.passwords.close()
         log.info("stopped", node=self.config.node.name)
 

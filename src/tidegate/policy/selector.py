@@ -14,7 +14,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidegate.errors import ConfigError
 from tidegate.policy.actor import Actor
@@ -22,8 +22,7 @@ from tidegate.policy.actor import Actor
 SORTS: Final = ("user", "role", "group", "client", "scope", "link", "service", "monitor")
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+class Term(NamedTuple):
     """One thing that can be said of an actor. `domain` is given for users only."""
 
     sort: str

@@ -144,8 +144,8 @@ class Scope:
         session.subscriptions = None
         if session.will is not None:
             self._fire(session)
-        session.clear()
         self._hand_round(back)
+        session.clear()
 
     def _fire(self, session: Session) -> None:
         """The will, decided now like any other publish."""
@@ -312,6 +312,7 @@ class Scope:
             group = self.shares.get(*delivery.group)
             if group is not None:
                 self._to_one(group, delivery.message)
+            self.site.store.done(delivery)  # after it is owed to the other
 
     # -- retained ----------------------------------------------------------------------------------------------
 

@@ -559,7 +559,9 @@ class Peer:
         if qos == 1:
             matched = host.route(route, message, session)
             reason = Reason.SUCCESS if matched else Reason.NO_MATCHING_SUBSCRIBERS
-            self._acknowledge(Type.PUBACK, pid, reason, wait=message.rows > 0, message=message)
+            self._acknowledge(
+                Type.PUBACK, pid, reason, wait=message.rows > 0 or (retain and store.noted), message=message
+            )
         else:
             assert session.incoming is not None
             session.incoming[pid] = message
@@ -583,7 +585,7 @@ class Peer:
             route = self.lane.plans.get(topic) or self.host.plan(self, topic)
             # decided once, at the first PUBLISH; handing it on notes deliveries and the release in one commit
             self.host.route(route, message, session)
-            wait = message.rows > 0
+            wait = message.rows > 0 or (message.retain and self.site.store.noted)
         if session.row:
             self.site.store.release(session.row, pid)
             wait = True

@@ -563,7 +563,8 @@ class Session:
                 self.queued_bytes += delivery.message.size
 
     def shared_out(self, filter: str | None = None) -> list[Delivery]:
-        """Takes back what came through a shared subscription and may still go to another member.
+        """Takes back what came through a shared subscription and may still go to another member. It stays in the
+        store: whoever hands it on strikes it out afterwards, so that it is owed to somebody at every moment.
 
         A QoS 2 message that has been sent to this client must not be sent to any other [MQTT-4.8.2-5].
         With `filter`, what still waits of that group; else, at the end of the session, everything of all groups.
@@ -584,8 +585,6 @@ class Session:
                 del self._inflight[delivery.pid]
                 self.window += 1
             taken = back + taken
-        for delivery in taken:
-            self._unstore(delivery)
         return taken
 
     def clear(self) -> None:

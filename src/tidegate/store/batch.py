@@ -104,7 +104,8 @@ class Notes:
     def __init__(self) -> None:
         self.sequence = 1  # of the current batch
         self._batch = Batch()
-        self._woken = False  # something was noted in the current batch, and the writer knows
+        self._woken = False  # something was noted in the current batch
+        self._urgent = False  # and somebody waits for its commit
         self._last_session = 0
         self._last_body = 0
         self._last_delivery = 0
@@ -118,7 +119,11 @@ class Notes:
         return self._woken
 
     def _wake(self) -> None:
-        """Something was noted in a batch that was untouched."""
+        """Something was noted in a batch that was untouched. It may well be undone soon."""
+        raise NotImplementedError
+
+    def _hurry(self) -> None:
+        """Something was noted for whose commit somebody waits."""
         raise NotImplementedError
 
     def _later(self, function: Callable[[], None]) -> None:
@@ -136,8 +141,8 @@ class Notes:
             batch.created.add(session.row)
             self._held[session.row] = set()
         batch.sessions[session.row] = session_row(session)
-        if not self._woken:
-            self._wake()
+        if not self._urgent:
+            self._hurry()
         if fresh:
             for subscription, identifier in session.subscriptions.values():
                 self.subscribe(session.row, subscription, identifier)
@@ -168,8 +173,8 @@ class Notes:
             if not self._sweeping:
                 self._later(self._sweep)
             self._sweeping.extend(held)
-        if not self._woken:
-            self._wake()
+        if not self._urgent:
+            self._hurry()
 
     def _sweep(self) -> None:
         for delivery in self._sweeping[-SLICE:]:
@@ -177,16 +182,16 @@ class Notes:
             if row and row & SESSION not in self._held:  # else it is done, or was moved to another session
                 self._strike(delivery, row)
         del self._sweeping[-SLICE:]
-        if not self._woken:
-            self._wake()
+        if not self._urgent:
+            self._hurry()
         if self._sweeping:
             self._later(self._sweep)
 
     def subscribe(self, session: int, subscription: Subscription, identifier: int | None) -> None:
         row = subscription_row(session, subscription, identifier)
         self._batch.subscriptions.setdefault(session, {})[subscription.filter] = row
-        if not self._woken:
-            self._wake()
+        if not self._urgent:
+            self._hurry()
 
     def unsubscribe(self, session: int, filter: str) -> None:
         batch = self._batch
@@ -197,8 +202,8 @@ class Notes:
                 del batch.subscriptions[session]
         if session not in batch.created:  # else no earlier batch can know it
             batch.unsubscribed.add((session, filter))
-        if not self._woken:
-            self._wake()
+        if not self._urgent:
+            self._hurry()
 
     # deliveries
 
@@ -219,7 +224,10 @@ class Notes:
         delivery.row = row = number << SHIFT | session
         held.add(delivery)
         batch.deliveries[row] = (body, delivery, delivery.pid, delivery.state)
-        if not self._woken:
+        if delivery.qos == 2 or not delivery.state:  # it is sent, or its publisher acknowledged, after the commit
+            if not self._urgent:
+                self._hurry()
+        elif not self._woken:
             self._wake()
 
     def update(self, delivery: Delivery) -> None:
@@ -229,8 +237,8 @@ class Notes:
         batch = self._batch
         noted = batch.deliveries if row in batch.deliveries else batch.changed
         noted[row] = (delivery.message.row, delivery, delivery.pid, delivery.state)
-        if not self._woken:
-            self._wake()
+        if not self._urgent:
+            self._hurry()
 
     def done(self, delivery: Delivery) -> None:
         row = delivery.row
@@ -242,6 +250,11 @@ class Notes:
         self._strike(delivery, row)
         if not self._woken:
             self._wake()
+        message = delivery.message
+        if not message.rows and message.waiter is not None:
+            # nobody is owed it any more: safe without the disk
+            waiter, message.waiter = message.waiter, None
+            waiter.settle()
 
     def _strike(self, delivery: Delivery, row: int) -> None:
         # hot: usually one deletion from each of two dictionaries, and nothing is left of the message
@@ -256,11 +269,7 @@ class Notes:
             self._forget(message)
 
     def _forget(self, message: Message) -> None:
-        """The last reference to the body is gone: everybody who was owed it has it."""
-        waiter = message.waiter
-        if waiter is not None:
-            message.waiter = None
-            waiter.settle()
+        """The last reference to the body is gone."""
         batch = self._batch
         if batch.bodies.pop(message.row, None) is None:
             batch.unreferenced.append(message.row)
@@ -294,8 +303,8 @@ class Notes:
             self._end(session, pid)
         entries[pid] = message
         batch.incoming[key] = body
-        if not self._woken:
-            self._wake()
+        if not self._urgent:
+            self._hurry()
 
     def handed_on(self, session: int, pid: int) -> None:
         message = self._incoming[session][pid]
@@ -309,15 +318,15 @@ class Notes:
         else:
             batch.handed.add(key)
         self._release(message)
-        if not self._woken:
-            self._wake()
+        if not self._urgent:
+            self._hurry()
 
     def release(self, session: int, pid: int) -> None:
         entries = self._incoming.get(session)
         if entries is not None and pid in entries:
             self._end(session, pid)
-            if not self._woken:
-                self._wake()
+            if not self._urgent:
+                self._hurry()
 
     def _end(self, session: int, pid: int) -> None:
         batch = self._batch
@@ -345,8 +354,8 @@ class Notes:
         if message is not None:
             self._retained[topic] = message
             batch.retained[topic] = body
-        if not self._woken:
-            self._wake()
+        if not self._urgent:
+            self._hurry()
 
     # what was found when the store was opened
 

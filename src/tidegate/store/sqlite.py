@@ -15,9 +15,10 @@ Invariants
 - A batch that cannot be written is kept and written again until it can; meanwhile `refusing` is true and no callback
   runs.
 
-A batch is handed over `interval` after its first note, and after the commit before it: time for online subscribers
-to acknowledge, so that most of it need not be written. A batch of which nothing is left is never handed over, and the
-writer sleeps on.
+A batch is handed over `interval` after its first note, and after the commit before it. If all it holds are QoS 1
+deliveries on their way to online subscribers it waits a little longer (`PATIENCE`): their acknowledgements are coming,
+so that most of it need not be written, and a publisher whose message has reached everybody is acknowledged at once.
+A batch of which nothing is left is never handed over, and the writer sleeps on.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
@@ -42,6 +44,7 @@ from tidegate.store.lock import Lock
 from tidegate.store.opening import Durability, create_folder, open_database
 from tidegate.store.write import write
 
+PATIENCE: Final = 5  # intervals that a batch may wait whose deliveries are all on their way to online subscribers
 _TURN: Final = 500  # callbacks run in one turn of the loop
 
 log = structlog.get_logger("tidegate.store")
@@ -86,7 +89,6 @@ class SqliteStore(Notes):
         self._call = call
         self._in = later or (lambda _, function: call(function))
         self._interval = interval
-        self._timed = False  # the hand-over is under way
         self._durability: Durability = durability
         self._retry = retry
         self._lock = Lock(path.parent)
@@ -147,7 +149,7 @@ class SqliteStore(Notes):
         if self._connection is None or self._closed:
             return
         self._closed = True
-        self._woken = True  # nobody is left to wake
+        self._woken = self._urgent = True  # nobody is left to wake
         last = self._batch
         self._batch = Batch()
         if self._writer is None:
@@ -188,24 +190,27 @@ class SqliteStore(Notes):
         self._woken = True
         self._time()
 
+    def _hurry(self) -> None:
+        self._woken = self._urgent = True
+        self._time()
+
     def _time(self) -> None:
         """Sees to it that the current batch is handed over, unless one is being written: then its end does."""
-        if not self._timed and self._writing is None and not self._closed:
-            self._timed = True
-            self._in(self._interval, self._hand_over)
+        if self._writing is None and not self._closed:
+            wait = self._interval if self._urgent else self._interval * PATIENCE
+            self._in(wait, partial(self._hand_over, self.sequence))
 
     def _later(self, function: Callable[[], None]) -> None:
         self._call(function)
 
-    def _hand_over(self) -> None:
+    def _hand_over(self, sequence: int) -> None:
         """To the writer, if anything of it has to be written."""
-        self._timed = False
-        if self._closed or self._writing is not None:
-            return
+        if self._closed or self._writing is not None or sequence != self.sequence:
+            return  # a hurried one was faster
         batch = self._batch
         self._batch = Batch()
         self.sequence += 1
-        self._woken = False
+        self._woken = self._urgent = False
         if batch.void:
             self._ready.extend(batch.callbacks)
             self._run()

@@ -7,6 +7,7 @@ to this one as soon as there is one; `partial` uses it to fold what is known.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
 from typing import Any, Final, assert_never
 
 from tidegate.policy.predicate import values
@@ -28,10 +29,12 @@ from tidegate.policy.predicate.syntax import (
     Var,
     children,
 )
-from tidegate.policy.predicate.types import Kind, kind
+from tidegate.policy.predicate.types import Kind, Uint, kind
 
 BUDGET: Final = 200_000
 """Work that the macros of one evaluation may do, counted in operations of their bodies."""
+
+_FLAT: Final = frozenset((int, float, bool, type(None), Uint, datetime, timedelta))
 
 
 class Work:
@@ -49,7 +52,9 @@ class Work:
 
     def charged(self, run: Callable[..., object], *arguments: object) -> object:
         """A call inside a macro, which pays for the size of what it looks at."""
-        self.spend(sum(map(values.weight, arguments)))
+        for argument in arguments:
+            if type(argument) not in _FLAT and (type(argument) is not str or len(argument) >= 32):
+                self.spend(values.weight(argument))  # what is flat is paid for by the round itself
         return run(*arguments)
 
 

@@ -460,7 +460,7 @@ def weight(value: Any) -> int:
         total += 1
         match KINDS.get(type(value)):
             case Kind.STRING | Kind.BYTES:
-                total += len(value) // 256
+                total += len(value) // 32
             case Kind.LIST:
                 todo.extend(value)
             case Kind.MAP:

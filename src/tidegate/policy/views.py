@@ -1,0 +1,241 @@
+"""Views: what of a message's content a subject may see (SEC-REDS; semantics, *Views*).
+
+Up to three tables speak of a message: the administrator's, the publisher's (user property `view`), and the owner's
+preferences with `keep`. Rows of one table that apply to a subject unite; tables intersect; a table without an
+applicable row shows nothing, except that the administrator may choose what his shows.
+
+Invariants
+- A view only ever removes. What cannot be taken apart (not JSON, too large) is shown whole or not at all.
+- User properties are content: they are shown only if the view is all.
+- The administrator's table of a topic are the rows whose topic matches; a topic without rows has no table.
+- A publisher's table that cannot be read shows nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+
+from tidegate.errors import ConfigError
+from tidegate.policy import pointers
+from tidegate.policy.actor import Actor, attributes_of
+from tidegate.policy.index import FilterIndex
+from tidegate.policy.pointers import Pointer
+from tidegate.policy.selector import Selector, Term, terms_of
+from tidegate.policy.template import Template
+
+MAX_CONTENT: Final = 1 << 20
+"""Bytes of content that are taken apart; more is shown whole or not at all."""
+MAX_TABLE: Final = 16 << 10
+"""Bytes of a publisher's table."""
+MAX_ROWS: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What may be seen: `keep` is None for all. Equal views show the same, so their bytes can be shared."""
+
+    keep: frozenset[Pointer] | None
+    _tree: pointers.Tree = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        keep = self.keep
+        if keep is not None:
+            keep = pointers.united(keep)
+            object.__setattr__(self, "keep", None if () in keep else keep)
+        object.__setattr__(self, "_tree", pointers.tree(keep or ()))
+
+    @classmethod
+    def parse(cls, keep: str | Sequence[str]) -> View:
+        """Reads `all` or a list of JSON pointers; ConfigError says what is wrong."""
+        if isinstance(keep, str):
+            if keep != "all":
+                raise ConfigError(f"`{keep}` is no view: write `all` or a list of JSON pointers")
+            return ALL
+        if len(keep) > pointers.MAX_POINTERS:
+            raise ConfigError(f"a view has at most {pointers.MAX_POINTERS} JSON pointers")
+        try:
+            return cls(frozenset(map(pointers.parse, keep)))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ConfigError(str(error)) from error
+
+    @property
+    def plain(self) -> str | list[str]:
+        """As it is written: `all` or sorted JSON pointers."""
+        return "all" if self.keep is None else sorted(map(pointers.text, self.keep))
+
+    @property
+    def shows_all(self) -> bool:
+        """Whether everything is shown, user properties included."""
+        return self.keep is None
+
+    @property
+    def shows_nothing(self) -> bool:
+        return self.keep is not None and not self.keep
+
+    def __or__(self, other: View) -> View:
+        if self.keep is None or other.keep is None:
+            return ALL
+        return View(self.keep | other.keep)
+
+    def __and__(self, other: View) -> View:
+        if self.keep is None:
+            return other
+        if other.keep is None:
+            return self
+        return View(pointers.common(self.keep, other.keep))
+
+    def apply(self, payload: bytes, *, limit: int = MAX_CONTENT) -> bytes | None:
+        """What is left of the content; None if that is nothing, so that there is nothing to send."""
+        if self.keep is None:
+            return payload
+        if not self.keep or len(payload) > limit:
+            return None
+        try:
+            document = orjson.loads(payload)
+        except orjson.JSONDecodeError:
+            return None
+        left = pointers.kept(document, self._tree)
+        return None if pointers.hidden(left) else orjson.dumps(left)
+
+
+ALL: Final = View(None)
+NOTHING: Final = View(frozenset())
+
+
+def united(views: Iterable[View]) -> View:
+    """What rows of one table show together; without rows, nothing."""
+    made = NOTHING
+    for view in views:
+        made |= view
+    return made
+
+
+def intersected(views: Iterable[View]) -> View:
+    """What several tables leave; without tables, all."""
+    made = ALL
+    for view in views:
+        made &= view
+    return made
+
+
+# -- the administrator -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line of the administrator's table."""
+
+    id: str
+    topic: Template
+    subject: Selector
+    view: View
+
+    @classmethod
+    def parse(cls, *, id: str, topic: str, subject: str | Sequence[str], keep: str | Sequence[str]) -> Row:
+        return cls(id=id, topic=Template.parse(topic), subject=Selector.parse(subject), view=View.parse(keep))
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a table shows a subject, and the rows that said so."""
+
+    view: View
+    rules: tuple[str, ...] = ()
+
+
+class Views:
+    """The administrator's rows. `otherwise` is what a subject sees of a topic that has rows, but none for it."""
+
+    def __init__(self, rows: Iterable[Row], *, otherwise: View = NOTHING, domain: str = "") -> None:
+        self.rows = tuple(rows)
+        self.otherwise = otherwise
+        self.domain = domain
+        self._index: FilterIndex[int] = FilterIndex()
+        self._terms: list[frozenset[Term]] = []
+        for position, row in enumerate(self.rows):
+            self._index.add(row.topic.levels, position)
+            self._terms.append(row.subject.within(domain).terms)
+
+    def seen(self, actor: Actor, topic: str) -> Seen:
+        """What an actor may see of messages on a topic."""
+        found = sorted(set(self._index.matching(topic)))
+        if not found:
+            return Seen(ALL)
+        s = attributes_of(actor, self.domain)
+        terms = terms_of(actor)
+        # a placeholder is filled by the subject: for whom it does not match, the row is not about this topic,
+        # but the topic has a table all the same
+        mine = [at for at in found if not self._terms[at].isdisjoint(terms) and self.rows[at].topic.matches(s, topic)]
+        if mine:
+            return Seen(united(self.rows[at].view for at in mine), tuple(self.rows[at].id for at in mine))
+        if any(self._speaks(at, topic) for at in found):
+            return Seen(self.otherwise, ("default",))
+        return Seen(ALL)
+
+    def _speaks(self, at: int, topic: str) -> bool:
+        """Whether a row is about the topic for some subject; the index leaves only a leading `$` open."""
+        row = self.rows[at]
+        return not (topic[:1] == "$" and row.topic.levels[0] in ("+", "#"))
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """Attributes of `s` that topics of rows read."""
+        return frozenset().union(*(row.topic.reads for row in self.rows))
+
+    @property
+    def terms(self) -> frozenset[Term]:
+        """What selectors of rows speak of."""
+        return frozenset().union(*self._terms)
+
+
+# -- the publisher ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A publisher's table of visibility; `error` says why it could not be read, and then it has no rows."""
+
+    rows: tuple[tuple[Selector, View], ...]
+    error: str | None = None
+
+    @classmethod
+    def parse(cls, text: str | bytes) -> Table:
+        """Reads the user property `view`. Never raises: what cannot be read shows nothing to anybody."""
+        if len(text) > MAX_TABLE:
+            return cls((), f"the view has more than {MAX_TABLE} bytes")
+        try:
+            found = orjson.loads(text)
+        except orjson.JSONDecodeError as error:
+            return cls((), f"the view is no JSON: {error}")
+        return cls.of(found)
+
+    @classmethod
+    def of(cls, found: object) -> Table:
+        """The same from plain data."""
+        if not isinstance(found, Mapping):
+            return cls((), "the view is no JSON object of subjects")
+        if len(found) > MAX_ROWS:
+            return cls((), f"the view has more than {MAX_ROWS} rows")
+        try:
+            return cls(tuple((Selector.parse(subject), _row(keep)) for subject, keep in found.items()))
+        except ConfigError as error:
+            return cls((), f"the view cannot be read: {error}")
+
+    def seen(self, actor: Actor, domain: str) -> View:
+        """What an actor may see, the table having been written in `domain`, the publisher's."""
+        terms = terms_of(actor)
+        return united(view for subject, view in self.rows if not subject.within(domain).terms.isdisjoint(terms))
+
+    def plain(self) -> dict[str, Any]:
+        """As it travels."""
+        return {str(subject): view.plain for subject, view in self.rows}
+
+
+def _row(keep: object) -> View:
+    if isinstance(keep, str) or (isinstance(keep, list) and all(isinstance(each, str) for each in keep)):
+        return View.parse(keep)
+    raise ConfigError("a row is `all` or a list of JSON pointers")
