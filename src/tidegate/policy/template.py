@@ -114,3 +114,11 @@ def _harmless(value: str, *, first: bool) -> bool:
     if not value or "/" in value or "+" in value or "#" in value or "\0" in value:
         return False
     return not (first and value[0] == "$")  # nobody gets at $SYS by being called that
+
+
+def plain_filter(text: str) -> str:
+    """A topic filter where placeholders have no meaning; ConfigError says what is wrong."""
+    filter = Template.parse(text).fixed
+    if filter is None:
+        raise ConfigError(f"`{text}` has a placeholder, which only policies can have")
+    return filter

@@ -13,19 +13,21 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
 
+from tidegate import topics
 from tidegate.errors import ConfigError
 from tidegate.policy import pointers
-from tidegate.policy.actor import Actor, attributes_of
+from tidegate.policy.actor import Actor
 from tidegate.policy.index import FilterIndex
 from tidegate.policy.pointers import Pointer
 from tidegate.policy.selector import Selector, Term, terms_of
-from tidegate.policy.template import Template
+from tidegate.policy.template import plain_filter
+from tidegate.policy.verdict import DEFAULT
 
 MAX_CONTENT: Final = 1 << 20
 """Bytes of content that are taken apart; more is shown whole or not at all."""
@@ -99,7 +101,12 @@ class View:
         except orjson.JSONDecodeError:
             return None
         left = pointers.kept(document, self._tree)
-        return None if pointers.hidden(left) else orjson.dumps(left)
+        if pointers.hidden(left):
+            return None
+        try:
+            return orjson.dumps(left)
+        except orjson.JSONEncodeError:
+            return None  # it is nested deeper than can be written
 
 
 ALL: Final = View(None)
@@ -130,13 +137,13 @@ class Row:
     """One line of the administrator's table."""
 
     id: str
-    topic: Template
+    topic: str
     subject: Selector
     view: View
 
     @classmethod
     def parse(cls, *, id: str, topic: str, subject: str | Sequence[str], keep: str | Sequence[str]) -> Row:
-        return cls(id=id, topic=Template.parse(topic), subject=Selector.parse(subject), view=View.parse(keep))
+        return cls(id=id, topic=plain_filter(topic), subject=Selector.parse(subject), view=View.parse(keep))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,39 +164,24 @@ class Views:
         self._index: FilterIndex[int] = FilterIndex()
         self._terms: list[frozenset[Term]] = []
         for position, row in enumerate(self.rows):
-            self._index.add(row.topic.levels, position)
+            self._index.add(row.topic.split("/"), position)
             self._terms.append(row.subject.within(domain).terms)
+        self._spoken: frozenset[Term] = frozenset().union(*self._terms)
 
     def seen(self, actor: Actor, topic: str) -> Seen:
         """What an actor may see of messages on a topic."""
-        found = sorted(set(self._index.matching(topic)))
+        found = [at for at in sorted(self._index.matching(topic)) if topics.matches(self.rows[at].topic, topic)]
         if not found:
             return Seen(ALL)
-        s = attributes_of(actor, self.domain)
         terms = terms_of(actor)
-        # a placeholder is filled by the subject: for whom it does not match, the row is not about this topic,
-        # but the topic has a table all the same
-        mine = [at for at in found if not self._terms[at].isdisjoint(terms) and self.rows[at].topic.matches(s, topic)]
+        mine = [at for at in found if not self._terms[at].isdisjoint(terms)]
         if mine:
             return Seen(united(self.rows[at].view for at in mine), tuple(self.rows[at].id for at in mine))
-        if any(self._speaks(at, topic) for at in found):
-            return Seen(self.otherwise, ("default",))
-        return Seen(ALL)
+        return Seen(self.otherwise, (DEFAULT,))
 
-    def _speaks(self, at: int, topic: str) -> bool:
-        """Whether a row is about the topic for some subject; the index leaves only a leading `$` open."""
-        row = self.rows[at]
-        return not (topic[:1] == "$" and row.topic.levels[0] in ("+", "#"))
-
-    @property
-    def reads(self) -> frozenset[str]:
-        """Attributes of `s` that topics of rows read."""
-        return frozenset().union(*(row.topic.reads for row in self.rows))
-
-    @property
-    def terms(self) -> frozenset[Term]:
-        """What selectors of rows speak of."""
-        return frozenset().union(*self._terms)
+    def kin(self, actor: Actor) -> Hashable:
+        """Actors with equal values see the same of everything."""
+        return terms_of(actor) & self._spoken
 
 
 # -- the publisher ---------------------------------------------------------------------------------------------------

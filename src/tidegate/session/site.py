@@ -90,8 +90,9 @@ class Site:
         "on_open",
         "opened",
         "origin",
+        "publishes",
         "random_id",
-        "receives",
+        "read",
         "store",
         "timers",
         "unfinished",
@@ -117,7 +118,8 @@ class Site:
         self.dirty: list[Session] = []
         self.unfinished: deque[Callable[[], bool]] = deque()  # long work in pieces; True: call again next turn
         self.opened = False
-        self.receives = 0
+        self.read = 0  # bytes since the last flush
+        self.publishes = 0  # received since the last flush
         self.now = 0.0
         self.wall = 0.0
         self.number = 0  # of the last message
@@ -132,7 +134,9 @@ class Site:
         """Writes what sessions have to send, each socket once."""
         dirty = self.dirty
         counters = self.counters
-        self.receives = 0
+        counters.bytes_received += self.read
+        counters.publishes_received += self.publishes
+        self.read = self.publishes = 0
         while dirty:
             later: list[Session] = []
             self.dirty = later

@@ -1,0 +1,273 @@
+"""Preferences: the data owner restricts what policies grant (sharing, Definition 3; semantics, *Preferences*).
+
+A receiver may read a message of user u if some preference of u without `to` that matches the original topic is true
+for it, or u has none that matches. Forwarding to a scope R likewise with those that name R, or, if none of the matching
+ones does, those that say `*`.
+
+Invariants
+- A condition that fails counts as false, and so does one that arrived from another node and is not understood here:
+  a preference is never lost on the way, since losing one widens.
+- The conditions see people as the owner's domain names them, wherever they are evaluated.
+- What the true ones keep unites; a true one without `keep` keeps all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tidegate import topics
+from tidegate.errors import ConfigError, MalformedPacket
+from tidegate.policy.actor import Actor, attributes_of
+from tidegate.policy.predicate import Env, Function, Predicate, PredicateError, PredicateFailed, compile
+from tidegate.policy.template import plain_filter
+from tidegate.policy.verdict import Refuse
+from tidegate.policy.views import ALL, View, united
+
+ANY_SCOPE: Final = "*"
+MAX_TRAVELLING: Final = 256
+"""Preferences that one message may bring along."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preference:
+    """One line of a data owner. `broken` says why a condition from another node is not understood here."""
+
+    id: str
+    user: str
+    topic: str
+    to: str | None = None
+    when: Predicate | None = None
+    keep: View = ALL
+    text: str | None = None
+    broken: str | None = None
+
+    @classmethod
+    def parse(
+        cls,
+        *,
+        id: str,
+        user: str,
+        topic: str,
+        to: str | None = None,
+        when: str | None = None,
+        keep: str | Sequence[str] = "all",
+        functions: Mapping[str, Function] | None = None,
+    ) -> Preference:
+        """A preference from the texts of the configuration; ConfigError says what is wrong."""
+        if not user or "@" in user:
+            raise ConfigError(f"`{user}` is no user of this domain: preferences are of a domain's own people")
+        if to is not None and not to:
+            raise ConfigError('`to` names a scope, or is "*" for any other')
+        return cls(
+            id=id,
+            user=user,
+            topic=plain_filter(topic),
+            to=to,
+            when=None if when is None else compile(when, functions=functions),
+            keep=View.parse(keep),
+            text=when,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """The owner agrees: by which preferences (none if none applies), and to which parts."""
+
+    rules: tuple[str, ...] = ()
+    view: View = ALL
+    errors: tuple[tuple[str, str], ...] = ()
+    """Preferences that counted as false because they failed, with what went wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Not decided by what is known: ask again with everything, for each message."""
+
+    residual: _Residual
+    reads: frozenset[str]
+    volatile: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Applicable:
+    """The preferences that speak of one message to one sort of receiver, written in `domain`."""
+
+    preferences: tuple[Preference, ...]
+    domain: str
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The attributes that the answer depends on."""
+        return frozenset().union(*(each.when.reads for each in self.preferences if each.when is not None))
+
+    def decide(self, receiver: Actor, known: Env) -> Granted | Refuse | Pending:
+        """Whether the owner agrees, as far as `known` decides it. Its `s` is not looked at: the receiver is."""
+        if not self.preferences:
+            return Granted()
+        s = attributes_of(receiver, self.domain)
+        known = {**known, "s": s}
+        hits: list[_Hit] = []
+        for each in self.preferences:
+            left = _asked(each, known)
+            if left is not False:
+                hits.append((each, left))
+        # a true one that keeps all leaves nothing for the others to add, and failing they take nothing away
+        whole = next((each for each, left in hits if left is True and each.keep.shows_all), None)
+        asked = [left for _, left in hits if isinstance(left, Predicate)]
+        if not asked or whole is not None:
+            settled = [(each, False if isinstance(left, Predicate) else left) for each, left in hits]
+            return _Residual(self.preferences, tuple(settled), None)({})
+        reads: frozenset[str] = frozenset().union(*(left.reads for left in asked))
+        own = s if any(path == "s" or path.startswith("s.") for path in reads) else None
+        return Pending(_Residual(self.preferences, tuple(hits), own), reads, any(left.volatile for left in asked))
+
+
+_Hit = tuple[Preference, bool | Predicate | PredicateFailed]
+
+
+def _asked(each: Preference, known: Env) -> bool | Predicate | PredicateFailed:
+    if each.broken is not None:
+        return PredicateFailed(each.broken)
+    if each.when is None:
+        return True
+    try:
+        return each.when.partial(known)
+    except PredicateFailed as failed:
+        return failed
+
+
+class _Residual:
+    """What is left to ask for each message."""
+
+    __slots__ = ("_all", "_hits", "_s")
+
+    def __init__(self, all: tuple[Preference, ...], hits: tuple[_Hit, ...], s: Mapping[str, Any] | None) -> None:
+        self._all = all
+        self._hits = hits
+        self._s = s  # the receiver as the owner's domain names it, where something still reads it
+
+    def __call__(self, env: Env) -> Granted | Refuse:
+        if self._s is not None:
+            env = {**env, "s": self._s}
+        true: list[Preference] = []
+        errors: list[tuple[str, str]] = []
+        for each, left in self._hits:
+            if isinstance(left, PredicateFailed):
+                errors.append((each.id, left.reason))
+                continue
+            if isinstance(left, Predicate):
+                try:
+                    left = left(env)  # noqa: PLW2901  the answer takes the question's place
+                except PredicateFailed as failed:
+                    errors.append((each.id, failed.reason))
+                    continue
+            if left:
+                true.append(each)
+        if true:
+            return Granted(tuple(each.id for each in true), united(each.keep for each in true), tuple(errors))
+        told = "; ".join(f"{id}: {reason}" for id, reason in errors)
+        return Refuse(", ".join(each.id for each in self._all), told or None)
+
+
+class Preferences:
+    """All preferences of the people of one domain, as one immutable set."""
+
+    def __init__(self, preferences: Iterable[Preference], *, domain: str = "") -> None:
+        self.preferences = tuple(preferences)
+        self.domain = domain
+        self._by_user: dict[str, list[Preference]] = {}
+        seen: set[str] = set()
+        for each in self.preferences:
+            if each.id in seen:
+                raise ConfigError(f"two preferences have the id `{each.id}`")
+            seen.add(each.id)
+            self._by_user.setdefault(each.user, []).append(each)
+
+    def __len__(self) -> int:
+        return len(self.preferences)
+
+    def _matching(self, user: str | None, domain: str, topic: str) -> list[Preference]:
+        if user is None or domain != self.domain:
+            return []
+        return [each for each in self._by_user.get(user, ()) if topics.matches(each.topic, topic)]
+
+    def receiving(self, user: str | None, domain: str, topic: str) -> Applicable:
+        """What an owner says of subscribers that receive a message; `topic` is the original one."""
+        found = self._matching(user, domain, topic)
+        return Applicable(tuple(each for each in found if each.to is None), self.domain)
+
+    def forwarding(self, user: str | None, domain: str, topic: str, to: str) -> Applicable:
+        """What an owner says of forwarding a message to the scope `to`."""
+        found = self._matching(user, domain, topic)
+        named = tuple(each for each in found if each.to == to)
+        return Applicable(named or tuple(each for each in found if each.to == ANY_SCOPE), self.domain)
+
+    def applicable(self, user: str | None, domain: str, topic: str) -> Preferences:
+        """What travels with a message: everything its owner says of it."""
+        return Preferences(self._matching(user, domain, topic), domain=self.domain)
+
+    def kin(self, user: str | None, domain: str) -> Hashable:
+        """Owners with equal values are treated alike: those without preferences are."""
+        return user if domain == self.domain and user in self._by_user else None
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """Every attribute that some preference reads."""
+        return frozenset().union(*(each.when.reads for each in self.preferences if each.when is not None))
+
+    # -- travelling ----------------------------------------------------------------------------------------------
+
+    def encode(self) -> dict[str, Any]:
+        """As plain data."""
+        return {"domain": self.domain, "preferences": [_encoded(each) for each in self.preferences]}
+
+    @classmethod
+    def decode(cls, data: object, *, functions: Mapping[str, Function] | None = None) -> Preferences:
+        """From plain data of another node. MalformedPacket if it is none; what is not understood counts as false."""
+        match data:
+            case {"domain": str() as domain, "preferences": list() as found} if len(found) <= MAX_TRAVELLING:
+                try:
+                    return cls([_decoded(each, functions) for each in found], domain=domain)
+                except ConfigError as error:
+                    raise MalformedPacket(f"preferences that cannot be read: {error}") from error
+            case _:
+                raise MalformedPacket("preferences that cannot be read")
+
+
+def _encoded(each: Preference) -> dict[str, Any]:
+    made: dict[str, Any] = {"id": each.id, "user": each.user, "topic": each.topic}
+    if each.to is not None:
+        made["to"] = each.to
+    if each.text is not None:
+        made["when"] = each.text
+    if not each.keep.shows_all:
+        made["keep"] = each.keep.plain
+    return made
+
+
+def _decoded(data: object, functions: Mapping[str, Function] | None) -> Preference:
+    match data:
+        case {"id": str() as id, "user": str() as user, "topic": str() as topic, **rest}:
+            pass
+        case _:
+            raise ConfigError("one without id, user and topic")
+    to, when, keep = rest.pop("to", None), rest.pop("when", None), rest.pop("keep", "all")
+    if not topics.valid_filter(topic):
+        raise ConfigError(f"`{topic[:100]}` is no topic filter")
+    if not (to is None or isinstance(to, str)) or not (when is None or isinstance(when, str)):
+        raise ConfigError("`to` and `when` are texts")
+    if keep != "all" and not (isinstance(keep, list) and all(isinstance(pointer, str) for pointer in keep)):
+        raise ConfigError("`keep` is `all` or a list of JSON pointers")
+    if rest:
+        raise ConfigError(f"`{', '.join(sorted(map(str, rest)))[:100]}` is not known here")
+    predicate, broken = None, None
+    if when is not None:
+        try:
+            predicate = compile(when, functions=functions)
+        except PredicateError as error:
+            broken = str(error)
+    return Preference(
+        id=id, user=user, topic=topic, to=to, when=predicate, keep=View.parse(keep), text=when, broken=broken
+    )
