@@ -89,12 +89,11 @@ class Directory:
         A user is authenticated for the clients that the directory gives it.
         """
         entry = None if client is None else self.clients.get(client)
-        if entry is not None and as_client and user is None:
-            user = entry.user
-        if entry is not None and not as_client and (user is None or entry.user != user):
-            entry = None
-        if entry is not None and as_client and entry.user is not None and user != entry.user:
-            entry = None  # authenticated as somebody else besides
+        if entry is not None:
+            own = as_client if user is None else entry.user == user or (as_client and entry.user is None)
+            entry = entry if own else None
+        if entry is not None:
+            user = entry.user if user is None else user
         person = None if user is None else self.users.get(user)
         said = [each for each in (person, entry) if each is not None]
         roles = _distinct(role for each in said for role in each.roles)

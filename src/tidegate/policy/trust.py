@@ -1,7 +1,7 @@
 """Trust lists for TLS peers (SEC-REDS 2.6.2 and 2.6.3; semantics, *Trust*).
 
-A peer with a verified certificate that is on the list is trusted. Any other is closed, or degraded to what its encryption
-alone is worth: never `mtls`, never `trusted`.
+A peer with a verified certificate that is on the list is trusted. Any other is closed, or degraded to what its
+encryption alone is worth: never `mtls`, never `trusted`.
 
 A list is by subject or by certificate. Subjects are compared name by name, as parsed: the order of the relative names
 counts, the order inside one does not; letters of ASCII compare without case and white space is compressed (RFC 5280,
@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
@@ -119,14 +119,7 @@ def judged(facts: Facts, outcome: Trusted | Degraded) -> Facts:
     """The facts of a connection after the trust list was asked."""
     match outcome:
         case Trusted():
-            return Facts(
-                listener=facts.listener,
-                address=facts.address,
-                tls_version=facts.tls_version,
-                tls_cipher=facts.tls_cipher,
-                certificate=True,
-                trusted=True,
-            )
+            return replace(facts, certificate=True, trusted=True)
         case Degraded():
             return facts.degraded()
 

@@ -793,6 +793,8 @@ class Peer:
         if self.phase is not Phase.CLOSED:
             self.site.open()
             self._drop(Reason.UNSPECIFIED_ERROR)
+        self.quick = {}  # these two hold on to us, and we to them
+        self.shell = _GONE
 
     def _drop(self, reason: Reason = Reason.SUCCESS, packet: Disconnect | None = None) -> None:
         was = self.phase
@@ -805,6 +807,25 @@ class Peer:
             self.shell.close()
             if was is Phase.OPEN:
                 self.host.disconnected(self, packet, reason)
+
+
+class _Gone:
+    """The shell of a connection that is no more."""
+
+    def write(self, data: bytes) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+
+_GONE = _Gone()
 
 
 def _forwarded(properties: Properties) -> Properties:
