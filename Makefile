@@ -49,6 +49,7 @@ reference: $(VENV) ## write docs/reference/ again from the schema
 	@mkdir -p docs/reference
 	@$(BIN)/tidegate schema > docs/reference/tidegate.schema.json
 	@$(BIN)/tidegate schema --markdown > docs/reference/configuration.md
+	@$(BIN)/python tests/docs/cli_reference.py --update
 
 venv: $(VENV) ## the virtual environment only
 

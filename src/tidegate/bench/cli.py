@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tidegate.bench.rounds import Plan
     from tidegate.bench.works import Work
 
-app = typer.Typer(no_args_is_help=True, help="Measure this machine's Tidegate against its peers.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Measure this machine's Tidegate against its peers.")
 RESULTS = Path("bench/results")
 ENOUGH_ROUNDS = 5
 WIDE = 150  # columns of the table where no terminal says how many there are

@@ -292,7 +292,8 @@ Require = Annotated[
     str | None,
     typer.Option(
         "--require",
-        help="Security level demanded of every connection on the way (user property `require`).",
+        help="Security level to demand of every connection on the way (user property `require`). "
+        "Tidegate itself does not enforce levels yet.",
         metavar="LEVEL",
     ),
 ]

@@ -165,7 +165,7 @@ class Listener(_Section):
     max_connections: Count = Field(default=100_000, ge=1)
     """Connections at a time; more are refused."""
     connect_rate: Rate | None = Field(default=None, gt=0, le=1e6)
-    """New connections per second; more wait in the system's queue. Default: no limit."""
+    """New connections per second; more are closed at once. Default: no limit."""
     connect_timeout: Duration = Field(default=10.0, gt=0, le=3600)
     """Time a client has, from the first byte of the connection on, until its CONNECT is complete."""
     max_packet: Size = Field(default=1 << 20, ge=1, le=268_435_460)
@@ -205,7 +205,7 @@ class Client(_Section):
     """A device or application, by its client identifier."""
 
     user: str | None = None
-    """The user it belongs to; only that user may connect with this client identifier."""
+    """The user it belongs to; `attributes` apply only when that user connects with this client identifier."""
     attributes: Mapping[str, JsonValue] = Field(default_factory=dict)
     """Anything that is known about the client."""
 

@@ -206,7 +206,7 @@ def upgrade(head: bytes, path: str, origins: Collection[str] | None) -> tuple[in
         return _refusal(400, "Bad HTTP header")
     if not isinstance(request, Request):
         return _refusal(400, "Bad HTTP message")
-    if request.target.partition("?")[0] != path:
+    if path and request.target.partition("?")[0] != path:
         return _refusal(404, "No MQTT here")
     headers = list(request.extra_headers)
     if not _is_nonce([value for name, value in headers if name == b"sec-websocket-key"]):
@@ -270,7 +270,7 @@ class WebSocket(asyncio.Protocol):
         """`origins`: web pages that may connect (None: all; clients that are no browsers always may).
         `limit`: bytes of payload of a message, fragmented or not."""
         self._inner = inner
-        self._path = path or "/"
+        self._path = path  # empty: any
         self._origins = None if origins is None else frozenset(each.lower() for each in origins)
         self._linger = linger
         self._frames = Frames(limit)

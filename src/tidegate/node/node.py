@@ -108,6 +108,7 @@ class Node:
         self.authentication: Authentication
         self.started = loop.time()
         self._publishers: list[Publisher] = []
+        self._retired: list[Listener] = []  # replaced by a reload, with connections that go on
         self._control: Control | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._bugs = 0
@@ -237,6 +238,7 @@ class Node:
                 {"url": name, "port": one.port, "connections": len(one.connections), "turned_away": one.turned_away}
                 for name, one in self.listeners.items()
             ],
+            "retired_connections": sum(len(one.connections) for one in self._retired),
             "scopes": list(self.scopes),
             "bugs": self._bugs,
             "refusing": self.site.store.refusing,
@@ -265,9 +267,12 @@ class Node:
         if self.path is None:
             raise ConfigError("there is no file to read again: the node runs without one")
         config = await self.loop.run_in_executor(None, load, self.path)
-        for name in ("node", "scopes", "durability"):
+        for name in ("node", "scopes", "durability", "reload", "sys"):
             if getattr(config, name) != getattr(self.config, name):
                 raise ConfigError(f"`{name}` cannot change while the node runs; restart it")
+        for name in ("workers", "attempts", "cache"):
+            if getattr(config.authentication, name) != getattr(self.config.authentication, name):
+                raise ConfigError(f"`authentication.{name}` cannot change while the node runs; restart it")
         authentication = Authentication(config.directory, self.passwords, config.authentication.methods)
         for listener in config.listeners:  # certificates that cannot be loaded refuse the whole change
             if (tls := _endpoint(listener).tls) is not None:
@@ -320,6 +325,7 @@ class Node:
             raise
         for bound in self.listeners.values():
             await bound.start()
+        self._retired = [one for one in (*self._retired, *gone.values()) if one.connections]
         for name, one in gone.items():
             one.stop_accepting()
             if name not in wanted:
@@ -345,8 +351,9 @@ class Node:
             listener.stop_accepting()
         if hasattr(self, "site"):
             self.site.open()
+            self.site.closing = True
             for connection in self._connections():
-                self._shut_down(connection)
+                self.turns.guarded(connection.peer.close, Reason.SERVER_SHUTTING_DOWN)
             deadline = self.loop.time() + DRAIN
             while any(self._connections()) and self.loop.time() < deadline:  # noqa: ASYNC110 - sockets close by themselves
                 await asyncio.sleep(0.005)
@@ -360,13 +367,8 @@ class Node:
         self.passwords.close()
         log.info("stopped", node=self.config.node.name)
 
-    def _shut_down(self, connection: Connection) -> None:
-        """MQTT 5, 3.1.3.2.2: wills may wait for the next start, and those in the store do."""
-        peer = connection.peer
-        self.turns.guarded(peer.close, Reason.SERVER_SHUTTING_DOWN)
-
     def _connections(self) -> Iterator[Connection]:
-        for listener in self.listeners.values():
+        for listener in (*self.listeners.values(), *self._retired):
             yield from list(listener.connections)
 
 

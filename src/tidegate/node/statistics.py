@@ -31,6 +31,7 @@ def numbers(site: Site, scopes: Iterable[Scope], started: float, longest: float)
         "publish/messages/denied": counters.denied,
         "messages/sent": counters.frames_sent,
         "bytes/received": counters.bytes_received,
+        "bytes/sent": counters.bytes_sent,
         "subscriptions/count": sum(len(scope.subscriptions) + len(scope.shares) for scope in scopes),
         "retained messages/count": sum(len(scope.retained) for scope in scopes),
         "plans/count": sum(len(scope.gate) for scope in scopes),

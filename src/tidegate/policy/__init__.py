@@ -7,27 +7,67 @@ from __future__ import annotations
 
 from tidegate.policy.access import Action, Combining, Effect, Policies, Policy
 from tidegate.policy.actor import BUILT_IN, Actor, attributes_of, facets, shown
+from tidegate.policy.classify import Class, Classification
+from tidegate.policy.directory import Directory, Entry, Known
+from tidegate.policy.environment import Environment, Moment
+from tidegate.policy.levels import RELAXED, Demand, Facts, Levels
+from tidegate.policy.preferences import Applicable, Granted, Pending, Preference, Preferences
 from tidegate.policy.selector import Selector, Term, terms_of
-from tidegate.policy.template import Template
+from tidegate.policy.template import Template, plain_filter
+from tidegate.policy.trust import By, Close, Degraded, Otherwise, Trust, Trusted, judged
 from tidegate.policy.verdict import DEFAULT, Open, Permit, Refuse
+from tidegate.policy.views import ALL, NOTHING, Row, Seen, Table, View, Views, intersected, united
 
 __all__ = [
+    "ALL",
     "BUILT_IN",
     "DEFAULT",
+    "NOTHING",
+    "RELAXED",
     "Action",
     "Actor",
+    "Applicable",
+    "By",
+    "Class",
+    "Classification",
+    "Close",
     "Combining",
+    "Degraded",
+    "Demand",
+    "Directory",
     "Effect",
+    "Entry",
+    "Environment",
+    "Facts",
+    "Granted",
+    "Known",
+    "Levels",
+    "Moment",
     "Open",
+    "Otherwise",
+    "Pending",
     "Permit",
     "Policies",
     "Policy",
+    "Preference",
+    "Preferences",
     "Refuse",
+    "Row",
+    "Seen",
     "Selector",
+    "Table",
     "Template",
     "Term",
+    "Trust",
+    "Trusted",
+    "View",
+    "Views",
     "attributes_of",
     "facets",
+    "intersected",
+    "judged",
+    "plain_filter",
     "shown",
     "terms_of",
+    "united",
 ]

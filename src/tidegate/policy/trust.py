@@ -21,6 +21,7 @@ from typing import Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
 
 from tidegate.errors import ConfigError
 from tidegate.policy.levels import Facts
@@ -64,6 +65,21 @@ class Close:
 Subject = tuple[frozenset[tuple[str, str | bytes]], ...]
 
 _FINGERPRINT: Final = re.compile(r"(?:sha256:)?([0-9a-f]{2}(?::?[0-9a-f]{2}){31})", re.IGNORECASE)
+_OIDS: Final = {
+    "CN": NameOID.COMMON_NAME,
+    "L": NameOID.LOCALITY_NAME,
+    "ST": NameOID.STATE_OR_PROVINCE_NAME,
+    "O": NameOID.ORGANIZATION_NAME,
+    "OU": NameOID.ORGANIZATIONAL_UNIT_NAME,
+    "C": NameOID.COUNTRY_NAME,
+    "STREET": NameOID.STREET_ADDRESS,
+    "DC": NameOID.DOMAIN_COMPONENT,
+    "UID": NameOID.USER_ID,
+    "emailAddress": NameOID.EMAIL_ADDRESS,
+    "serialNumber": NameOID.SERIAL_NUMBER,
+}
+# RFC 4514, 3: short names of attributes have no case, but the parser compares them exactly
+_SHORT: Final = _OIDS | {name.lower(): oid for name, oid in _OIDS.items()}
 _ASCII_LOWER: Final = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 
 
@@ -126,9 +142,9 @@ def judged(facts: Facts, outcome: Trusted | Degraded) -> Facts:
 
 def _subject(text: str) -> Subject:
     try:
-        subject = subject_of(x509.Name.from_rfc4514_string(text))
+        subject = subject_of(x509.Name.from_rfc4514_string(text, _SHORT))
     except ValueError as error:
-        raise ConfigError(f"`{text}` is no subject as in `CN=remotegym,O=MyGymBrand`: {error}") from error
+        raise ConfigError(f"`{text}` is no subject: write it as in `CN=remotegym,O=MyGymBrand`") from error
     if not subject:
         raise ConfigError("an empty subject would trust every certificate without one")
     return subject

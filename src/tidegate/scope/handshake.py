@@ -76,6 +76,8 @@ class Handshake:
         if will is not None:
             if will.qos > limits.max_qos:
                 return Refused(reason=Reason.QOS_NOT_SUPPORTED, text="QoS of the will is not supported")
+            if will.topic.count("/") >= limits.topic_levels:
+                return Refused(reason=Reason.TOPIC_NAME_INVALID, text="the topic of the will has too many levels")
             if will.retain and not limits.retain:
                 return Refused(reason=Reason.RETAIN_NOT_SUPPORTED, text="retained wills are not supported")
         return None

@@ -110,6 +110,12 @@ class Scope:
                 session.expiry = self.allowed_expiry(asked)
             if packet.reason == Reason.SUCCESS:  # [MQTT-3.14.4-3]
                 session.will = None
+        if self.site.closing and session.will is not None:
+            # MQTT 5, 3.1.2.5: at shutdown wills may wait for the next start; those of persistent sessions do
+            if session.expiry:
+                session.ended = None
+                session.save()
+            return
         if not session.expiry:
             self.end(session)
             return
@@ -318,10 +324,12 @@ class Scope:
 
     def _retain(self, message: Message) -> None:
         store = self.site.store
+        lasting = not message.topic.startswith("$SYS/")  # statistics are made anew after a restart
         if message.payload:
             self.retained.set(message.topic, message)
-            store.retain(message.topic, message)
-        elif self.retained.pop(message.topic) is not None:
+            if lasting:
+                store.retain(message.topic, message)
+        elif self.retained.pop(message.topic) is not None and lasting:
             store.retain(message.topic, None)
 
     def _send_retained(self, session: Session, grant: Grant) -> None:

@@ -318,7 +318,8 @@ class Peer:
             elif length == 2 and (handler := quick.get(first)) is not None:
                 handler(data[start] << 8 | data[start + 1])
                 if self.phase is not Phase.OPEN:
-                    return end
+                    pos = end
+                    break
                 pos = stop
                 continue
             elif first in QUICK_PUBLISH and length > 4:
@@ -344,7 +345,8 @@ class Peer:
                         data[after + 2 : stop],
                     )
                     if self.phase is not Phase.OPEN:
-                        return end  # it was denied, and that ended the connection
+                        pos = end  # it was denied, and that ended the connection
+                        break
                     pos = stop
                     continue
             elif first >> 4 == Type.PUBLISH:
@@ -354,7 +356,8 @@ class Peer:
             self._packet(decode(first, data[start:stop], self.version))
             pos = stop
             if self.phase is not Phase.OPEN:
-                return end
+                pos = end  # nothing is read behind the end
+                break
             plans = self.lane.plans
         if publishes:
             site.publishes += publishes

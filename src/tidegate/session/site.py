@@ -82,6 +82,7 @@ class Site:
     """Shared by all sessions of a node."""
 
     __slots__ = (
+        "closing",
         "counters",
         "dirty",
         "limits",
@@ -118,6 +119,7 @@ class Site:
         self.dirty: list[Session] = []
         self.unfinished: deque[Callable[[], bool]] = deque()  # long work in pieces; True: call again next turn
         self.opened = False
+        self.closing = False  # the node is about to stop: wills wait for its next start
         self.read = 0  # bytes since the last flush
         self.publishes = 0  # received since the last flush
         self.now = 0.0
@@ -148,6 +150,7 @@ class Site:
                 counters.frames_sent += waiting
                 data = out[0] if waiting == 1 else b"".join(out)
                 out.clear()
+                counters.bytes_sent += len(data)
                 session.write(data)
             dirty = later  # a write may close a connection, which may fire a will
 

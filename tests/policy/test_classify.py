@@ -1,0 +1,42 @@
+"""Categories of topics."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate import topics
+from tidegate.errors import ConfigError
+from tidegate.policy.classify import Class, Classification
+
+
+def test_sharing_section_2_2_1_sensitive_personal_or_generic() -> None:
+    made = Classification(
+        [
+            Class.parse(topic="+/performance/+/heartbeats", category="sensitive"),
+            Class.parse(topic="+/performance/#", category="personal"),
+        ],
+        default="generic",
+    )
+    assert made.category("tr1/performance/ts1/heartbeats") == "sensitive"
+    assert made.category("tr1/performance/ts1/speed") == "personal"
+    assert made.category("weather") == "generic"
+    assert Classification(made.rows).category("weather") is None
+
+
+filters = st.sampled_from(["#", "a/#", "a/+", "+/b", "a", "$SYS/#"])
+
+
+@given(st.lists(filters), st.sampled_from(["a", "a/b", "b", "$SYS/b", "a/b/c"]))
+def test_the_first_row_that_matches_counts(rows: list[str], topic: str) -> None:
+    made = Classification([Class(topic=filter, category=str(n)) for n, filter in enumerate(rows)])
+    expected = next((str(n) for n, filter in enumerate(rows) if topics.matches(filter, topic)), None)
+    assert made.category(topic) == expected
+
+
+def test_errors_say_what_is_wrong() -> None:
+    with pytest.raises(ConfigError, match="needs a name"):
+        Class.parse(topic="a", category="")
+    with pytest.raises(ConfigError, match="no topic filter"):
+        Class.parse(topic="a/#/b", category="x")
