@@ -112,6 +112,12 @@ def test_combining(combining: Combining, policies: list[Policy], expected: objec
     assert both(combining, *policies) == expected
 
 
+def test_file_order_counts_also_among_many() -> None:
+    many = [rule(f"p{n}", topic=f"x/{n}") for n in range(1000)]
+    policies = Policies([*many[:3], no, *many[3:], yes], Combining.FIRST_APPLICABLE)
+    assert policies.decide(READ, mary, "a/b", {}) == Refuse("no")
+
+
 @pytest.mark.parametrize("combining", list(Combining))
 @pytest.mark.parametrize("order", [1, -1])
 def test_an_error_in_an_applicable_policy_denies(combining: Combining, order: int) -> None:

@@ -64,12 +64,12 @@ def test_people_of_another_domain_appear_with_it() -> None:
     assert attributes_of(alice, "hospital")["user"] == "alice@mygymbrand"
 
 
-names = st.text(alphabet="ab@", min_size=1, max_size=4)
+users = st.sampled_from(["a", "a@x", "a@y", "a@x@y", "@", "x"])
+domains = st.sampled_from(["x", "y"])
 
 
-@given(names, names, names, names, names)
+@given(users, users, domains, domains, domains)
 def test_nobody_appears_as_somebody_else(a: str, b: str, x: str, y: str, here: str) -> None:
-    x, y, here = (name.replace("@", "c") for name in (x, y, here))  # domains have no @
     if (a, x) != (b, y):
         assert shown(a, x, here) != shown(b, y, here)
 

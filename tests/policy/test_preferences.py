@@ -92,6 +92,8 @@ def test_naming_a_scope_replaces_any() -> None:
     assert made.forwarding("mary", HOME, TOPIC, "brand").decide(remote, {}) == Granted(("brand",), ALL)
     assert made.forwarding("mary", HOME, TOPIC, "analyzer").decide(remote, {}) == Refuse("any")
     assert made.receiving("mary", HOME, TOPIC).decide(bob, {}) == Granted()
+    strict = Preferences([pref("any", to="*"), pref("brand", to="brand", when="false")], domain=HOME)
+    assert strict.forwarding("mary", HOME, TOPIC, "brand").decide(remote, {}) == Refuse("brand")
     # one that names the scope, but is about other topics, replaces nothing here
     other = Preferences([pref("any", to="*", when="false"), pref("brand", to="brand", topic="x")], domain=HOME)
     assert other.forwarding("mary", HOME, TOPIC, "brand").decide(remote, {}) == Refuse("any")
@@ -129,8 +131,16 @@ def test_what_is_left_reads_the_message_only() -> None:
     assert failed.error
 
 
+def test_what_is_kept_waits_for_conditions_that_are_open() -> None:
+    made = Preferences([pref("some", keep=["/speed"]), pref("more", when="o.size < 9", keep=["/length"])], domain=HOME)
+    answer = made.receiving("mary", HOME, TOPIC).decide(bob, {})
+    assert isinstance(answer, Pending)
+    assert answer.residual({"o": {"size": 1}}) == Granted(("some", "more"), View.parse(["/speed", "/length"]))
+    assert answer.residual({"o": {"size": 10}}) == Granted(("some",), View.parse(["/speed"]))
+
+
 def test_the_receiver_is_named_by_the_owners_domain_to_the_end() -> None:
-    """Also where a residual still reads it: the node's own `s` would call its own alice `alice`."""
+    """Also by what is left, to which the node gives its own `s`, in which its own alice is `alice`."""
     made = Preferences([pref("odd", when="s[o.payload.name] == 'alice'")], domain="othergym")
     answer = made.receiving("mary", "othergym", TOPIC).decide(alice, {})
     assert isinstance(answer, Pending)

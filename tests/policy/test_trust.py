@@ -48,6 +48,7 @@ def certificate(name: x509.Name | str, serial: int = 1) -> bytes:
         # the order of relative names counts, inside one it does not
         ("CN=a,O=b", "O=b,CN=a", False),
         ("CN=a+OU=b", "OU=b+CN=a", True),
+        ("OU=b+CN=a", "CN=a+OU=b", True),
         ("CN=a+OU=b", "CN=a,OU=b", False),
         # text that only looks alike
         (r"CN=a\,O=b", "CN=a,O=b", False),

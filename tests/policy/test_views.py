@@ -177,6 +177,10 @@ def test_rfc_6901_section_5(pointer: str, expected: Any) -> None:
     assert shown(View.parse([pointer]), RFC) == expected
 
 
+def test_rfc_6901_section_4_a_tilde_is_put_back_last() -> None:
+    assert pointers.parse("/~01") == ("~1",)
+
+
 def test_the_order_of_the_document_is_kept() -> None:
     assert View.parse(["/b", "/a", "/c"]).apply(b'{"c":1,"x":2,"a":3,"b":4}') == b'{"c":1,"a":3,"b":4}'
 
@@ -208,7 +212,7 @@ def test_bounds() -> None:
 
 # -- laws ------------------------------------------------------------------------------------------------------------
 
-tokens = st.sampled_from(["a", "b", "0", "1", "~", "/", ""])
+tokens = st.sampled_from(["a", "b", "0", "1", "~", "/", "", "~1"])
 documents = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 3) | st.text(alphabet="xy", max_size=2),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(tokens, inner, max_size=3),

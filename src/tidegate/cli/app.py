@@ -91,12 +91,16 @@ def check(
     """
     from tidegate.cli.summary import facts, table
     from tidegate.config import ConfigErrors, load
+    from tidegate.errors import ConfigError
+    from tidegate.node import verify
 
     try:
         config = load(file)
-    except ConfigErrors as wrong:
+        verify(config)
+    except ConfigError as wrong:
         if json:
-            problems = [{"file": each.file, "line": each.line, "text": str(each.args[0])} for each in wrong.problems]
+            found = wrong.problems if isinstance(wrong, ConfigErrors) else [wrong]
+            problems = [{"file": each.file, "line": each.line, "text": str(each.args[0])} for each in found]
             terminal.print_json({"ok": False, "file": str(file), "problems": problems})
             raise typer.Exit(terminal.NO) from None
         raise

@@ -119,11 +119,11 @@ def _verbose(message: aiomqtt.Message) -> None:
         else:
             flags += f", {name.replace('_', ' ')} {value}"
     line = Text.assemble(
-        (terminal.harmless(str(message.topic)), "bold cyan"),
+        (terminal.harmless(str(message.topic), lines=False), "bold cyan"),
         " ",
         terminal.harmless(message.payload.decode(errors="replace")),
         "  ",
-        (f"({terminal.harmless(flags)})", "dim"),
+        (f"({terminal.harmless(flags, lines=False)})", "dim"),
     )
     terminal.out().print(line)
 

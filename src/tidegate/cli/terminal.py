@@ -39,8 +39,10 @@ def err() -> Console:
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
 
-def harmless(text: str) -> str:
-    """The text with the characters that a terminal would obey written as escapes."""
+def harmless(text: str, *, lines: bool = True) -> str:
+    """The text with the characters that a terminal would obey written as escapes; without `lines` new lines, too."""
+    if not lines:
+        text = text.replace("\n", "\\n").replace("\t", "\\t")
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 

@@ -240,7 +240,7 @@ class Limits(_Section):
     """Longest time a session is kept after its client left, also for MQTT 3.1.1. Default: as long as clients
     ask."""
     inflight: Count = Field(default=1000, ge=1, le=65535)
-    """QoS 1 and 2 messages under way to a client that states no receive maximum."""
+    """QoS 1 and 2 messages under way to a client; fewer if its receive maximum says so."""
     receive_maximum: Count = Field(default=1000, ge=1, le=65535)
     """QoS 1 and 2 messages under way from a client."""
     queue: Queue = Field(default_factory=Queue)
@@ -249,8 +249,12 @@ class Limits(_Section):
     """Topic aliases a client may use towards the node; 0: none."""
     retained: Count = Field(default=1_000_000, ge=0)
     """Retained messages in a scope."""
+    retained_bytes: Size = Field(default=1 << 30, ge=1)
+    """Bytes of retained messages in a scope."""
     subscriptions: Count = Field(default=10_000, ge=1)
     """Subscriptions of one session."""
+    shares: Count = Field(default=100, ge=0)
+    """Shared subscriptions among them."""
     topic_levels: Count = Field(default=128, ge=1, le=65536)
     """Levels a topic or filter may have; more are refused as invalid."""
     max_qos: Count = Field(default=2, ge=0, le=2)

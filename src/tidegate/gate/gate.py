@@ -185,9 +185,18 @@ class Gate:
         self.ingress = ingress
         self.egress = egress
         self.version += 1
-        for lane in self._lanes.values():
-            lane.plans = {}
+        self.forget()
         self._lanes = {}
+
+    @property
+    def topics(self) -> int:
+        """How many topics have plans."""
+        return len(self._index)
+
+    def forget(self) -> None:
+        """All plans at once; they are made anew as messages come."""
+        for lane in self._lanes.values():
+            lane.plans.clear()  # in place: a peer in the middle of a chunk holds it
         self._index = TopicTree()
         self._order = deque()
         self.cost = 0

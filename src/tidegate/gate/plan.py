@@ -54,7 +54,7 @@ class Plan:
     def settle(self, protocol: int) -> None:
         """Decides which lane a QoS 0 publish of this protocol version takes."""
         targets = self.targets
-        self.cost = 1 + len(targets) + len(self.conditional) + len(self.denied)
+        self.cost = 1 + len(targets) + len(self.conditional) + len(self.denied) + len(self.groups)
         self.local = any(grant.no_local or grant.own for grant in targets)
         self.durable = bool(self.groups) or any(grant.session.row for grant in targets)
         if self.refusal or self.admission or self.conditional or self.groups or self.local:

@@ -107,7 +107,7 @@ class Listener:
         return port
 
     def bind(self) -> None:
-        """Takes the address; nothing is accepted before `start`."""
+        """Takes the address. Who connects waits in the system's queue: nothing is accepted before `start`."""
         endpoint = self.endpoint
         family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio sets TCP_NODELAY only then
@@ -117,12 +117,25 @@ class Listener:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             sock.setblocking(False)
             sock.bind((endpoint.host, endpoint.port))
+            sock.listen(BACKLOG)  # here and not in `start`: only now is it certain that the address is ours
         except OSError as error:
             sock.close()
             raise ConfigError(
-                f"cannot listen on {endpoint.name}: {error.strerror}; free the port or choose another"
+                f"cannot listen on {endpoint.name}: {error.strerror}; free the port or choose another address"
             ) from error
         self._socket = sock
+
+    def inherit(self, older: Listener) -> None:
+        """Takes the socket of a listener with the same address: nobody who waits there is turned away."""
+        assert older._socket is not None
+        self._socket = older._socket.dup()
+
+    def adopt(self, older: Listener) -> None:
+        """Takes over the connections of the listener it replaces; what they were told at CONNECT stays."""
+        for connection in older.connections:
+            connection.listener = connection.peer.listener = self
+        self.connections |= older.connections
+        older.connections = set()
 
     async def start(self) -> None:
         """Accepts from now on. Called again, it takes up certificates that have changed."""
@@ -135,7 +148,8 @@ class Listener:
             sock=self._socket.dup(),
             backlog=BACKLOG,
             ssl=context,
-            ssl_handshake_timeout=HANDSHAKE if context else None,
+            # the time before CONNECT begins with the connection, not with the end of the handshake
+            ssl_handshake_timeout=min(HANDSHAKE, self.endpoint.connect_timeout) if context else None,
         )
         if old is not None:
             old.close()
@@ -154,6 +168,8 @@ class Listener:
         endpoint = self.endpoint
         site = self.site
         site.open()
+        if self._socket is None:
+            return False  # the listener was closed during its TLS handshake
         if endpoint.connect_rate is not None:
             if self._bucket is None:
                 self._bucket = Bucket(endpoint.connect_rate, max(1.0, endpoint.connect_rate), site.now)

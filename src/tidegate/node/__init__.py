@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tidegate.node.node import Node, run
+from tidegate.node.node import Node, run, verify
 
-__all__ = ["Node", "run"]
+__all__ = ["Node", "run", "verify"]

@@ -8,15 +8,20 @@ and then it is as nobody in particular.
 from __future__ import annotations
 
 import importlib
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
+
+import structlog
 
 from tidegate.config import Directory
 from tidegate.errors import ConfigError
 from tidegate.node.passwords import Outcome, Passwords
 from tidegate.scope import Exchange, Identity, Refused
-from tidegate.session import Peer
+from tidegate.session import Bucket, Peer
 from tidegate.wire import Connect, Reason
+
+log = structlog.get_logger("tidegate.node")
 
 ANONYMOUS = "anonymous"
 Method = Callable[[Peer, Connect], Exchange]
@@ -34,7 +39,9 @@ class Authentication:
     def __init__(self, directory: Directory, passwords: Passwords, methods: Mapping[str, str]) -> None:
         self.directory = directory
         self._passwords = passwords
-        self._methods = {name: _load(name, place) for name, place in methods.items()}
+        self._methods = {name: load_method(name, place) for name, place in methods.items()}
+        self._words = Bucket(2.0, 10.0, time.monotonic())
+        self._untold = 0
 
     def authenticate(self, peer: Peer, packet: Connect, answer: Callable[[Identity | Refused], None]) -> None:
         anonymous = bool(getattr(peer.listener, "anonymous", False))
@@ -45,9 +52,13 @@ class Authentication:
             stored = user.password if user is not None else None
 
             def verified(outcome: Outcome) -> None:
+                now = self.directory.users.get(name)
+                if outcome is Outcome.ACCEPTED and (now is None or now.password != stored):
+                    outcome = Outcome.REFUSED  # it was withdrawn while the password was verified
                 if outcome is Outcome.ACCEPTED:
                     answer(self._identity(f"user:{name}", name, packet.client_id, peer))
                 else:
+                    self._tell(name, peer.address, outcome)
                     answer(_REFUSALS[outcome])
 
             self._passwords.verify(name, packet.password or b"", stored, peer.address, verified)
@@ -86,14 +97,34 @@ class Authentication:
         self.directory = newer.directory
         self._methods = newer._methods
 
-    def still_valid(self, principal: str, before: Directory) -> bool:
-        """Whether a principal connected under `before` may stay: it is known, with the same password."""
+    def known(self, principal: str) -> bool:
+        """Whether there still is such a user; other principals are not in the directory."""
+        return not principal.startswith("user:") or principal.removeprefix("user:") in self.directory.users
+
+    def revoked(self, principal: str, before: Directory) -> bool:
+        """Whether the directory knew this user before and does not any more."""
+        name = principal.removeprefix("user:")
+        return principal != name and name in before.users and name not in self.directory.users
+
+    def still_valid(self, peer: Peer, before: Directory) -> bool:
+        """Whether a client connected under `before` may stay: it is known, with the same password, or still
+        need not be. Users the directory never knew were authenticated by a method, which has not changed."""
+        principal = peer.session.principal
+        if principal == ANONYMOUS:
+            return bool(getattr(peer.listener, "anonymous", False))
         if not principal.startswith("user:"):
             return True
         name = principal.removeprefix("user:")
-        user = self.directory.users.get(name)
-        old = before.users.get(name)
-        return user is not None and (old is None or old.password == user.password)
+        user, old = self.directory.users.get(name), before.users.get(name)
+        return old is None or (user is not None and old.password == user.password)
+
+    def _tell(self, user: str, address: str, outcome: Outcome) -> None:
+        """Refused logins are logged, a few a second at most: somebody may be guessing."""
+        if self._words.afford(time.monotonic()):
+            log.warning("login refused", user=user, address=address, why=outcome.value, left_out=self._untold)
+            self._untold = 0
+        else:
+            self._untold += 1
 
 
 def _level(peer: Peer) -> str:
@@ -114,11 +145,12 @@ def _common_name(peer: Peer) -> str | None:
     return None
 
 
-def _load(name: str, place: str) -> Method:
+def load_method(name: str, place: str) -> Method:
     """`package.module:factory`, called with the peer and its CONNECT for each new exchange."""
     module, _, attribute = place.partition(":")
     try:
         factory: Method = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"authentication.methods.{name}: cannot load {place}: {error}") from error
+    except Exception as error:  # it is somebody else's code, and may fail in any way
+        what = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"authentication.methods.{name}: cannot load {place}: {what}; mend it") from error
     return factory

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 
 import structlog
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
+def _harmless(logger: object, method: str, line: structlog.types.EventDict) -> structlog.types.EventDict:
+    """What clients chose (topics, identifiers) is shown, not obeyed by the terminal. JSON escapes it by itself."""
+    for key, value in line.items():
+        if isinstance(value, str) and _CONTROL.search(value):
+            line[key] = _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", value)
+    return line
 
 
 def configure_logs(format: str, level: str) -> None:
@@ -22,7 +33,9 @@ def configure_logs(format: str, level: str) -> None:
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="%H:%M:%S" if console else "iso", utc=not console),
     ]
-    if not console:
+    if console:
+        processors.append(_harmless)
+    else:
         # without local variables: they hold what clients sent, passwords among it
         transform = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
         processors.append(structlog.processors.ExceptionRenderer(transform))

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import resource
 import secrets
 import signal
 import sys
@@ -27,7 +28,7 @@ from tidegate.config import Listener as ListenerConfig
 from tidegate.errors import ConfigError, StoreError, TidegateError
 from tidegate.gate import Closed, Deny, Reserved, Stage, Step
 from tidegate.net import Connection, Endpoint, Listener, Tls
-from tidegate.node.authentication import Authentication
+from tidegate.node.authentication import Authentication, load_method
 from tidegate.node.control import Control
 from tidegate.node.logs import configure_logs
 from tidegate.node.passwords import Passwords
@@ -40,6 +41,7 @@ from tidegate.wire import Reason
 
 DRAIN = 5.0  # seconds for clients to take what is written to them at shutdown
 WATCH = 1.0  # seconds between looks at the file with `reload: watch`
+_FIXED = ("node", "scopes", "durability", "reload", "sys", "authentication")  # what a reload cannot change
 
 log = structlog.get_logger("tidegate.node")
 
@@ -47,6 +49,7 @@ log = structlog.get_logger("tidegate.node")
 def run(config: Config, path: Path | None) -> int:
     """Runs a node until it is told to stop; the exit code."""
     configure_logs(config.log.format, config.log.level)
+    _raise_file_limit()
     sys.setswitchinterval(0.0005)  # the store's writer thread waits this long for a busy loop, not 5 ms
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_main(config, path))
@@ -108,7 +111,8 @@ class Node:
         self.authentication: Authentication
         self.started = loop.time()
         self._publishers: list[Publisher] = []
-        self._retired: list[Listener] = []  # replaced by a reload, with connections that go on
+        self._reloading = asyncio.Lock()
+        self._seen = None if path is None else _stamp(path)  # of the file that `config` was read from
         self._control: Control | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._bugs = 0
@@ -122,7 +126,6 @@ class Node:
         store: Store = Volatile()
         origin = Origin(secrets.token_hex(8), 1)
         if config.node.data is not None:
-            config.node.data.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.store = store = SqliteStore(
                 config.node.data / "tidegate.db",
                 call=self.turns.call,
@@ -172,9 +175,12 @@ class Node:
     def _restore(self, sessions: list[StoredSession], retained: list[Message]) -> None:
         default = next(iter(self.scopes))
         for message in retained:
-            self.scopes[default].retained.set(message.topic, message)
+            self.scopes[default].retained.restore(message)
         for session in sessions:
             self.scopes[default].restore(session)
+        for restored in self.scopes[default].sessions.values():
+            if not self.authentication.known(restored.principal):
+                self.scopes[default].drop_will(restored)
 
     async def _start_control(self) -> None:
         commands = {
@@ -186,10 +192,13 @@ class Node:
         await control.start()
         self._control = control
 
-    def _bind(self, listener: ListenerConfig) -> None:
+    def _bind(self, listener: ListenerConfig, older: Listener | None = None) -> None:
         endpoint = _endpoint(listener)
         bound = Listener(endpoint, site=self.site, host=self.scopes[listener.scope], loop=self.loop, on_bug=self._bug)
-        bound.bind()
+        if older is None:
+            bound.bind()
+        else:
+            bound.inherit(older)
         self.listeners[endpoint.name] = bound
 
     def announce(self) -> None:
@@ -238,7 +247,6 @@ class Node:
                 {"url": name, "port": one.port, "connections": len(one.connections), "turned_away": one.turned_away}
                 for name, one in self.listeners.items()
             ],
-            "retired_connections": sum(len(one.connections) for one in self._retired),
             "scopes": list(self.scopes),
             "bugs": self._bugs,
             "refusing": self.site.store.refusing,
@@ -261,18 +269,21 @@ class Node:
             await self.reload()
         except TidegateError as error:
             log.error("reload refused, the last good configuration stays", reason=str(error))
+        except Exception:  # whoever watches the file has to go on
+            log.exception("reload failed, the last good configuration stays")
 
     async def reload(self) -> dict[str, Any]:
         """Reads the file again. All of it takes effect, or none."""
         if self.path is None:
             raise ConfigError("there is no file to read again: the node runs without one")
-        config = await self.loop.run_in_executor(None, load, self.path)
-        for name in ("node", "scopes", "durability", "reload", "sys"):
-            if getattr(config, name) != getattr(self.config, name):
+        async with self._reloading:  # one after the other, or each would close what the other has opened
+            return await self._reload(self.path)
+
+    async def _reload(self, path: Path) -> dict[str, Any]:
+        config = await self.loop.run_in_executor(None, load, path)
+        for name in _FIXED:
+            if _fixed(config, name) != _fixed(self.config, name):
                 raise ConfigError(f"`{name}` cannot change while the node runs; restart it")
-        for name in ("workers", "attempts", "cache"):
-            if getattr(config.authentication, name) != getattr(self.config.authentication, name):
-                raise ConfigError(f"`authentication.{name}` cannot change while the node runs; restart it")
         authentication = Authentication(config.directory, self.passwords, config.authentication.methods)
         for listener in config.listeners:  # certificates that cannot be loaded refuse the whole change
             if (tls := _endpoint(listener).tls) is not None:
@@ -288,57 +299,55 @@ class Node:
         for scope in self.scopes.values():
             scope.gate.change(ingress, egress)
             for session in list(scope.sessions.values()):
+                if self.authentication.revoked(session.principal, before.directory):
+                    scope.drop_will(session)
                 peer = session.peer
                 if peer is not None:
-                    if self.authentication.still_valid(session.principal, before.directory):
+                    if self.authentication.still_valid(peer, before.directory):
                         peer.lane = scope.gate.lane(session.inward, peer.version)
                     else:
                         peer.close(Reason.NOT_AUTHORIZED, "your access has been withdrawn")
-        log.info("reloaded", file=str(self.path))
+        log.info("reloaded", file=str(path))
         return {"reloaded": True}
 
     async def _relisten(self, config: Config) -> None:
-        """Listeners that are new are bound before any that is gone is closed; the rest take up new certificates."""
+        """Listeners that are new are bound before any that is gone is closed; the rest take up new certificates.
+
+        One that changed hands its socket and its connections to its successor.
+        """
         wanted = {_endpoint(one).name: one for one in config.listeners}
+        before = self.listeners
         gone = {
-            name: one
-            for name, one in self.listeners.items()
-            if name not in wanted or _endpoint(wanted[name]) != one.endpoint
+            name: one for name, one in before.items() if name not in wanted or _endpoint(wanted[name]) != one.endpoint
         }
-        kept = {name: one for name, one in self.listeners.items() if name not in gone}
-        changed = [name for name in gone if name in wanted]
-        for name in changed:
-            gone[name].stop_accepting()
-        self.listeners = dict(kept)
+        self.listeners = {name: one for name, one in before.items() if name not in gone}
+        kept = set(self.listeners)
         try:
             for name, listener in wanted.items():
                 if name not in kept:
-                    self._bind(listener)
-        except ConfigError:
+                    self._bind(listener, gone.get(name))
+            for bound in self.listeners.values():
+                await bound.start()
+        except (ConfigError, OSError):
             for name, bound in self.listeners.items():
                 if name not in kept:
                     bound.stop_accepting()
-            self.listeners = kept | gone
-            for name in changed:
-                gone[name].bind()
-                await gone[name].start()
+            self.listeners = before
             raise
-        for bound in self.listeners.values():
-            await bound.start()
-        self._retired = [one for one in (*self._retired, *gone.values()) if one.connections]
         for name, one in gone.items():
             one.stop_accepting()
-            if name not in wanted:
+            if name in wanted:
+                self.listeners[name].adopt(one)
+            else:
                 for connection in list(one.connections):
                     connection.peer.close(Reason.ADMINISTRATIVE_ACTION, "this listener is closed")
 
     async def _watch(self, path: Path) -> None:
-        seen = _stamp(path)
         while True:
             await asyncio.sleep(WATCH)
             now = _stamp(path)
-            if now != seen and now is not None:
-                seen = now
+            if now != self._seen and now is not None:
+                self._seen = now
                 await self._reload_guarded()
 
     # -- stopping ----------------------------------------------------------------------------------------------
@@ -368,8 +377,25 @@ class Node:
         log.info("stopped", node=self.config.node.name)
 
     def _connections(self) -> Iterator[Connection]:
-        for listener in (*self.listeners.values(), *self._retired):
+        for listener in self.listeners.values():
             yield from list(listener.connections)
+
+
+def verify(config: Config) -> None:
+    """What `tidegate check` can try without starting: certificates and authentication methods really load."""
+    for listener in config.listeners:
+        if (tls := _endpoint(listener).tls) is not None:
+            tls.context()
+    for name, place in config.authentication.methods.items():
+        load_method(name, place)
+
+
+def _raise_file_limit() -> None:
+    """Each connection is a file; the soft limit is often far below what the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _limits(config: Config) -> Limits:
@@ -384,7 +410,9 @@ def _limits(config: Config) -> Limits:
         max_keep_alive=None if limits.max_keep_alive is None else int(limits.max_keep_alive),
         session_expiry=None if limits.session_expiry is None else int(limits.session_expiry),
         retained=limits.retained,
+        retained_bytes=limits.retained_bytes,
         subscriptions=limits.subscriptions,
+        shares=limits.shares,
         topic_levels=limits.topic_levels,
         max_qos=limits.max_qos,
         retain=limits.retain,
@@ -393,6 +421,12 @@ def _limits(config: Config) -> Limits:
         disconnect_denied_311=config.denied_publish_311.value == "disconnect",
         explain=config.explain,
     )
+
+
+def _fixed(config: Config, name: str) -> Any:
+    value = getattr(config, name)
+    # the methods are loaded again with every reload; the pool that verifies passwords is made once
+    return value.model_copy(update={"methods": {}}) if name == "authentication" else value
 
 
 def _stages(config: Config) -> tuple[tuple[Stage, ...], tuple[Stage, ...]]:

@@ -16,6 +16,7 @@ from tidegate.session import Site
 
 TICK = 0.05  # seconds between looks at the timers
 PAUSE = 0.005  # before work that waits for a slow reader is tried again
+SLICE = 0.01  # seconds of long work in one turn; the rest has to wait for the next
 
 log = structlog.get_logger("tidegate.node")
 
@@ -60,10 +61,13 @@ class Turns:
         assert site is not None
         self._continuing = False
         site.open()
+        until = time.monotonic() + SLICE
         for _ in range(len(site.unfinished)):
             piece = site.unfinished.popleft()
             if self.guarded(piece):
                 site.unfinished.append(piece)
+            if time.monotonic() > until:
+                break
 
     def _ticked(self) -> None:
         site = self._site

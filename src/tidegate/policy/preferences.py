@@ -106,8 +106,8 @@ class Applicable:
         """Whether the owner agrees, as far as `known` decides it. Its `s` is not looked at: the receiver is."""
         if not self.preferences:
             return Granted()
-        s = attributes_of(receiver, self.domain)
-        known = {**known, "s": s}
+        # the receiver is known in full, so nothing that is left reads the node's own `s`
+        known = {**known, "s": attributes_of(receiver, self.domain)}
         hits: list[_Hit] = []
         for each in self.preferences:
             left = _asked(each, known)
@@ -118,10 +118,9 @@ class Applicable:
         asked = [left for _, left in hits if isinstance(left, Predicate)]
         if not asked or whole is not None:
             settled = [(each, False if isinstance(left, Predicate) else left) for each, left in hits]
-            return _Residual(self.preferences, tuple(settled), None)({})
+            return _Residual(self.preferences, tuple(settled))({})
         reads: frozenset[str] = frozenset().union(*(left.reads for left in asked))
-        own = s if any(path == "s" or path.startswith("s.") for path in reads) else None
-        return Pending(_Residual(self.preferences, tuple(hits), own), reads, any(left.volatile for left in asked))
+        return Pending(_Residual(self.preferences, tuple(hits)), reads, any(left.volatile for left in asked))
 
 
 _Hit = tuple[Preference, bool | Predicate | PredicateFailed]
@@ -141,16 +140,13 @@ def _asked(each: Preference, known: Env) -> bool | Predicate | PredicateFailed:
 class _Residual:
     """What is left to ask for each message."""
 
-    __slots__ = ("_all", "_hits", "_s")
+    __slots__ = ("_all", "_hits")
 
-    def __init__(self, all: tuple[Preference, ...], hits: tuple[_Hit, ...], s: Mapping[str, Any] | None) -> None:
+    def __init__(self, all: tuple[Preference, ...], hits: tuple[_Hit, ...]) -> None:
         self._all = all
         self._hits = hits
-        self._s = s  # the receiver as the owner's domain names it, where something still reads it
 
     def __call__(self, env: Env) -> Granted | Refuse:
-        if self._s is not None:
-            env = {**env, "s": self._s}
         true: list[Preference] = []
         errors: list[tuple[str, str]] = []
         for each, left in self._hits:

@@ -122,7 +122,7 @@ class Trust:
             subject = subject_of(name)
         except ValueError as error:
             return self._refused(f"its certificate cannot be read: {error}")
-        entry = self._entries.get(subject) if subject else None
+        entry = self._entries.get(subject)
         if entry is not None:
             return Trusted(entry)
         return self._refused(f"{name.rfc4514_string() or 'an empty subject'} is not on the trust list")

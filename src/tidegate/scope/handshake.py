@@ -178,7 +178,7 @@ class Handshake:
         session.attach(
             peer,
             version=packet.version,
-            window=limits.inflight if asked is None else asked,
+            window=limits.inflight if asked is None else min(asked, limits.inflight),
             maximum=properties.maximum_packet_size or 0,
             aliases=min(properties.topic_alias_maximum or 0, limits.topic_aliases),
         )

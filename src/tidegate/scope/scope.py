@@ -7,15 +7,15 @@ the node's own services. Everything that is delivered was decided at the moment 
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice
 
 import cbor2
 
 from tidegate.errors import ProtocolError
 from tidegate.gate import ALLOW, Deny, Gate, Plan, Stage, Step, undecided
-from tidegate.routing import Group, Shares, Subscriptions, TopicTree
+from tidegate.routing import Group, Shares, Subscriptions
 from tidegate.scope.handshake import Handshake
 from tidegate.scope.identity import Authenticator
+from tidegate.scope.retained import Retained
 from tidegate.session import (
     NEVER,
     Delivery,
@@ -48,7 +48,7 @@ from tidegate.wire import (
     encode,
 )
 
-PIECE = 200  # retained messages sent per turn to one subscriber
+TOUCH = 100_000  # cached topics looked at per turn because of changed subscriptions, unless one filter costs more
 
 Key = tuple[str, str]  # principal, client id
 Audit = Callable[[str, Subject, str, Deny], None]  # action, who, topic, why
@@ -74,9 +74,11 @@ class Scope:
         self.sessions: dict[Key, Session] = {}
         self.subscriptions: Subscriptions[Session, Grant] = Subscriptions()
         self.shares: Shares[Session, Grant] = Shares()
-        self.retained: TopicTree[Message] = TopicTree()
+        self.retained = Retained(site, self._send_retained)
         self.gate = Gate(self.subscriptions, self.shares, ingress=ingress, egress=egress)
         self.connected = 0
+        self._touched = 0  # cached topics looked at in this turn
+        self._touched_at = -1.0
         self._audit = audit
         self._handshake = Handshake(self, authenticator)
 
@@ -183,6 +185,13 @@ class Scope:
         if session.row:
             session.save()
 
+    def drop_will(self, session: Session) -> None:
+        """semantics.md, Time: a revoked subject's will is dropped."""
+        self.site.timers.cancel(session.will_timer)
+        session.will = session.will_timer = None
+        if session.row:
+            session.save()
+
     # -- publishing --------------------------------------------------------------------------------------------
 
     def publish(
@@ -231,9 +240,8 @@ class Scope:
         return self._refusal(route, message)
 
     def _refusal(self, plan: Plan, message: Message) -> Deny | None:
-        if message.retain and message.payload and len(self.retained) >= self.site.limits.retained:
-            if self.retained.get(message.topic) is None:
-                return Deny(step=Step.WRITE, rule="limits.retained", reason=Reason.QUOTA_EXCEEDED)
+        if message.retain and message.payload and self.retained.full_for(message):
+            return Deny(step=Step.WRITE, rule="limits.retained", reason=Reason.QUOTA_EXCEEDED)
         return undecided(plan.admission, message)
 
     def denied(self, session: Session, topic: str, refusal: Refusal) -> None:
@@ -250,7 +258,7 @@ class Scope:
         plan.passed += 1
         retain = message.retain
         if retain:
-            self._retain(message)
+            self.retained.keep(message)
         qos = message.qos
         for target in plan.targets:
             grant = target
@@ -320,48 +328,14 @@ class Scope:
                 self._to_one(group, delivery.message)
             self.site.store.done(delivery)  # after it is owed to the other
 
-    # -- retained ----------------------------------------------------------------------------------------------
+    # -- decided when it is sent -------------------------------------------------------------------------------
 
-    def _retain(self, message: Message) -> None:
-        store = self.site.store
-        lasting = not message.topic.startswith("$SYS/")  # statistics are made anew after a restart
-        if message.payload:
-            self.retained.set(message.topic, message)
-            if lasting:
-                store.retain(message.topic, message)
-        elif self.retained.pop(message.topic) is not None and lasting:
-            store.retain(message.topic, None)
-
-    def _send_retained(self, session: Session, grant: Grant) -> None:
-        """In pieces, as fast as the client takes them; each is looked up and decided when it is its turn."""
-        names = iter([name for name, _ in self.retained.match(grant.filter)])
-        peer = session.peer
-
-        def piece() -> bool:
-            if session.peer is not peer or (session.subscriptions or {}).get(grant.filter) is not grant:
-                return False
-            if session.shut or session.queued > PIECE:
-                return True  # wait until it has read some
-            sent = 0
-            for name in islice(names, PIECE):
-                sent += 1
-                message = self.retained.get(name)
-                if message is not None:
-                    self._send_one_retained(session, grant, message)
-            return sent == PIECE
-
-        if piece():
-            self.site.unfinished.append(piece)
-
-    def _send_one_retained(self, session: Session, grant: Grant, message: Message) -> None:
-        if message.expires is not None and message.expires <= self.site.now:
-            self.retained.pop(message.topic)
-            self.site.store.retain(message.topic, None)
-            return
+    def _send_retained(self, session: Session, grant: Grant, message: Message) -> None:
         if grant.no_local and message.context == session.context:
             return
         verdict = self.gate.decide(message, session.outward)
         if isinstance(verdict, Deny):
+            self.site.counters.denied += 1
             self._report("read", session.subject, message.topic, verdict)
             return
         session.deliver(message, min(message.qos, grant.qos), True, grant.ids)
@@ -383,11 +357,14 @@ class Scope:
         identifier = packet.properties.subscription_identifiers
         granted = []
         reasons = []
-        for subscription in packet.subscriptions:
+        most = self.site.limits.subscriptions
+        for subscription in packet.subscriptions[:most]:
             reason, grant = self._subscribe(session, subscription, identifier[0] if identifier else None)
             reasons.append(reason)
             if grant is not None:
                 granted.append(grant)
+        # more than a session may have: repeats, whose only effect is the work they make
+        reasons += [int(Reason.QUOTA_EXCEEDED)] * (len(packet.subscriptions) - most)
         answer = encode(Suback(packet_id=packet.packet_id, reasons=tuple(reasons)), session.version)
         if session.row:
             self.site.store.after(self._subscribed, session, session.peer, answer, granted)
@@ -407,8 +384,7 @@ class Scope:
     def _subscribed(self, session: Session, peer: Peer | None, answer: bytes, granted: list[Grant]) -> None:
         if peer is not None and session.peer is peer:
             session.send(answer)
-            for grant in granted:
-                self._send_retained(session, grant)
+            self.retained.replay(session, peer, granted)
 
     def _subscribe(
         self, session: Session, subscription: Subscription, identifier: int | None
@@ -431,7 +407,9 @@ class Scope:
         if known is None:
             known = session.subscriptions = {}
         old = known.get(subscription.filter)
-        if old is None and len(known) >= limits.subscriptions:
+        if old is None and (
+            len(known) >= limits.subscriptions or (group is not None and session.shares >= limits.shares)
+        ):
             return Reason.QUOTA_EXCEEDED, None
         grant = self._add(session, subscription, identifier)
         if session.row:
@@ -449,8 +427,8 @@ class Scope:
             self.subscriptions.add(filter, session, grant)
         else:
             grant.group = (group, filter)
-            self.shares.add(group, filter, session, grant)
-        self.gate.touch(filter)
+            session.shares += self.shares.add(group, filter, session, grant)
+        self._touch(filter)
         return grant
 
     def unsubscribe(self, session: Session, packet: Unsubscribe) -> None:
@@ -479,14 +457,32 @@ class Scope:
         if group is None:
             self.subscriptions.remove(inner, session)
         else:
-            self.shares.remove(group, inner, session)
-        self.gate.touch(inner)
+            session.shares -= self.shares.remove(group, inner, session)
+        self._touch(inner)
         return group is not None
 
     def retouch(self, session: Session) -> None:
         """It speaks another version or has other limits than before: plans that name it are made anew."""
         for filter in session.subscriptions or ():
-            self.gate.touch(share(filter)[1])
+            self._touch(share(filter)[1])
+
+    def _touch(self, filter: str) -> None:
+        """Plans that a changed subscription concerns are made anew.
+
+        A filter with wildcards may have to look at all of them. Many in one turn (one client with thousands of
+        filters, or thousands of clients that come back) forget them all at once instead.
+        """
+        if "+" in filter or "#" in filter:
+            if self._touched_at != self.site.now:
+                self._touched_at = self.site.now
+                self._touched = 0
+            topics = self.gate.topics
+            if self._touched and self._touched + topics > TOUCH:
+                self.gate.forget()
+                self._touched = 0
+                return
+            self._touched += topics
+        self.gate.touch(filter)
 
     # -- from the store ----------------------------------------------------------------------------------------
 
@@ -506,6 +502,7 @@ class Scope:
         session.will = record.will
         session.ended = site.wall if record.ended is None else record.ended
         session.incoming = record.incoming or None
+        session.incoming_bytes = sum(each.size for each in record.incoming.values() if each is not None)
         session.restore(record.deliveries)
         self.sessions[session.principal, session.client] = session
         session.subscriptions = {}
@@ -517,7 +514,8 @@ class Scope:
         self._expire_later(session, max(0.0, left))
 
     def _restore_will(self, session: Session, will: Will, left: float) -> None:
-        delay = min(will.properties.will_delay_interval or 0, max(0.0, left))
+        passed = self.site.wall - (session.ended or self.site.wall)
+        delay = max(0.0, min((will.properties.will_delay_interval or 0) - max(0.0, passed), left))
         session.will_timer = self.site.timers.at(self.site.now + delay, self._fire, session)
 
     def _remembered(self, record: StoredSession) -> Subject:

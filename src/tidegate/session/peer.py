@@ -602,7 +602,11 @@ class Peer:
             )
         else:
             assert session.incoming is not None
+            if session.incoming and session.incoming_bytes + message.size > site.limits.queue_bytes:
+                self._full(qos, pid)  # it sends and sends, and releases nothing
+                return
             session.incoming[pid] = message
+            session.incoming_bytes += message.size
             if session.row:
                 store.receive(session.row, pid, message)
             self._acknowledge(Type.PUBREC, pid, Reason.SUCCESS, wait=session.row != 0)
@@ -619,6 +623,7 @@ class Peer:
         message = incoming.pop(pid)
         wait = False
         if message is not None:
+            session.incoming_bytes -= message.size
             topic = message.topic.encode()
             route = self.lane.plans.get(topic) or self.host.plan(self, topic)
             # decided once, at the first PUBLISH; handing it on notes deliveries and the release in one commit

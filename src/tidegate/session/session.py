@@ -103,7 +103,9 @@ class Session:
         "direct",
         "ended",
         "expiry",
+        "flying",
         "incoming",
+        "incoming_bytes",
         "inward",
         "maximum",
         "out",
@@ -114,6 +116,7 @@ class Session:
         "principal",
         "queued_bytes",
         "row",
+        "shares",
         "shut",
         "site",
         "subject",
@@ -140,6 +143,9 @@ class Session:
         self.direct = False  # QoS 1 and 2 may be sent without a look at their size
         self.subscriptions: dict[str, Grant] | None = None
         self.incoming: dict[int, Message | None] | None = None  # QoS 2; None once handed on
+        self.incoming_bytes = 0  # of what waits there for PUBREL
+        self.shares = 0  # shared subscriptions among them
+        self.flying = 0  # bytes of payload on their way
         self._inflight: dict[int, Delivery] | None = None
         self._queue: deque[Delivery] | None = None
         self._again: deque[Delivery] | None = None  # was on its way when the last connection ended
@@ -306,14 +312,15 @@ class Session:
                 self._send_unacknowledged(message, retain, ids)
             return
         delivery = Delivery(message, qos, retain, ids, group)
-        if self.direct and self.window > 0 and not self._queue and message.expires is None:
+        room = self.window > 0 and self.flying < self.site.limits.queue_bytes
+        if self.direct and room and not self._queue and message.expires is None:
             if self.row and qos == 2:
                 self._transmit(delivery)
             else:
                 self._send_directly(delivery)
         elif message.expires is not None and self._stale(delivery):
             return  # [MQTT-3.3.2-5] it expired between PUBREC and PUBREL
-        elif self.window > 0 and not self.shut and not self._queue and not self._again:
+        elif room and not self.shut and not self._queue and not self._again:
             self._transmit(delivery)
         else:
             self._wait(delivery)
@@ -332,6 +339,7 @@ class Session:
         delivery.state = State.SENT
         inflight[pid] = delivery
         self.window -= 1
+        self.flying += len(delivery.message.payload)
         if self.row:
             self.site.store.enqueue(self.row, delivery)
         head, tail = parts(delivery.message, self.version, delivery.qos, delivery.retain, delivery.ids, 0.0)
@@ -398,6 +406,7 @@ class Session:
         delivery.state = State.SENT
         inflight[pid] = delivery
         self.window -= 1
+        self.flying += len(delivery.message.payload)
         if self.row:
             store = self.site.store
             if not delivery.row:
@@ -464,7 +473,8 @@ class Session:
         queue = self._queue
         if not queue or again:
             return
-        while queue and self.window > 0 and not self.shut:
+        most = self.site.limits.queue_bytes
+        while queue and self.window > 0 and self.flying < most and not self.shut:
             delivery = self._take(queue)
             if self._stale(delivery) or not self.decider.permits(self, delivery):
                 self._unstore(delivery)
@@ -486,6 +496,7 @@ class Session:
         """Off its way without an acknowledgement."""
         if self._inflight and self._inflight.pop(delivery.pid, None):
             self.window += 1
+            self.flying -= len(delivery.message.payload)
             self._unstore(delivery)
 
     # -- acknowledgements --------------------------------------------------------------------------------------
@@ -501,6 +512,7 @@ class Session:
             raise ProtocolError("PUBACK for a QoS 2 message")
         del inflight[pid]
         self.window += 1
+        self.flying -= len(delivery.message.payload)
         if delivery.row:
             self.site.store.done(delivery)
         if self._queue or self._again:
@@ -554,6 +566,7 @@ class Session:
                 if self._inflight is None:
                     self._inflight = {}
                 self._inflight[delivery.pid] = delivery
+                self.flying += len(delivery.message.payload)
                 self.pid = max(self.pid, delivery.pid)
             else:
                 delivery.state = State.QUEUED
@@ -584,6 +597,7 @@ class Session:
             for delivery in back:
                 del self._inflight[delivery.pid]
                 self.window += 1
+                self.flying -= len(delivery.message.payload)
             taken = back + taken
         return taken
 
@@ -593,7 +607,7 @@ class Session:
             self.site.store.drop_session(self.row)
             self.row = 0
         self._inflight = self._queue = self._again = self.incoming = None
-        self.queued_bytes = 0
+        self.queued_bytes = self.incoming_bytes = self.flying = 0
 
 
 def _check_id(pid: int) -> None:

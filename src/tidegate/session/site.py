@@ -41,7 +41,9 @@ class Limits:
     max_keep_alive: int | None = None
     session_expiry: int | None = None  # the longest we keep a session; None: as long as it asks
     retained: int = 1_000_000
+    retained_bytes: int = 2**30
     subscriptions: int = 10_000  # per session
+    shares: int = 100  # shared subscriptions per session
     topic_levels: int = 128
     max_qos: int = 2
     retain: bool = True

@@ -1,0 +1,155 @@
+"""Retained messages: kept by topic, within limits, and sent to whoever subscribes.
+
+A look-up with wildcards may visit every retained topic, and a client may ask for thousands of them at once. So
+what one session asked for is one piece of work, sent as fast as the client takes it; each message is looked up and
+decided when it is its turn. A turn spends at most `WALK` visits, unless one filter alone costs more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from tidegate.routing import TopicTree
+from tidegate.session import Grant, Message, Peer, Session, Site
+
+PIECE = 200  # messages sent per turn to one subscriber
+PIECE_BYTES = 256 * 1024  # and bytes of them: what does not fit its socket waits here, not in its outbox
+WALK = 20_000  # topics looked at per turn
+
+Send = Callable[[Session, Grant, Message], None]
+
+
+class Retained:
+    """The retained messages of a scope."""
+
+    def __init__(self, site: Site, send: Send) -> None:
+        self.bytes = 0
+        self._site = site
+        self._send = send
+        self._tree: TopicTree[Message] = TopicTree()
+        self._replays: dict[Session, Replay] = {}
+        self._walked = 0
+        self._walked_at = -1.0
+
+    def __len__(self) -> int:
+        return len(self._tree)
+
+    def get(self, topic: str) -> Message | None:
+        return self._tree.get(topic)
+
+    def full_for(self, message: Message) -> bool:
+        """Whether keeping it would go over the limits."""
+        limits = self._site.limits
+        old = self._tree.get(message.topic)
+        if old is None and len(self._tree) >= limits.retained:
+            return True
+        return self.bytes + message.size - (old.size if old is not None else 0) > limits.retained_bytes
+
+    def keep(self, message: Message) -> None:
+        """Sets it, or with an empty payload clears its topic [MQTT-3.3.1-6]."""
+        topic = message.topic
+        store = self._site.store
+        lasting = not topic.startswith("$SYS/")  # statistics are made anew after a restart
+        if message.payload:
+            self.restore(message)
+            if lasting:
+                store.retain(topic, message)
+        elif self._pop(topic) and lasting:
+            store.retain(topic, None)
+
+    def restore(self, message: Message) -> None:
+        old = self._tree.get(message.topic)
+        self.bytes += message.size - (old.size if old is not None else 0)
+        self._tree.set(message.topic, message)
+
+    def _pop(self, topic: str) -> bool:
+        old = self._tree.pop(topic)
+        if old is None:
+            return False
+        self.bytes -= old.size
+        return True
+
+    def replay(self, session: Session, peer: Peer, granted: list[Grant]) -> None:
+        """Sends what matches these subscriptions, now or in pieces."""
+        if not granted or not len(self._tree):
+            return
+        known = self._replays.get(session)
+        if known is not None and known.peer is peer:
+            known.wanted.extend(granted)
+            return
+        replay = self._replays[session] = Replay(self, session, peer, granted)
+        if replay.piece():
+            self._site.unfinished.append(replay.piece)
+
+    def forget(self, replay: Replay) -> bool:
+        """It is done."""
+        if self._replays.get(replay.session) is replay:
+            del self._replays[replay.session]
+        return False
+
+    def may_walk(self, filter: str) -> bool:
+        """Whether this turn has room for a look-up; takes it if so."""
+        cost = len(self._tree) if "+" in filter or "#" in filter else 1
+        if self._walked_at != self._site.now:
+            self._walked_at = self._site.now
+            self._walked = 0
+        if self._walked and self._walked + cost > WALK:
+            return False
+        self._walked += cost
+        return True
+
+    def matching(self, filter: str) -> Iterator[tuple[str, Message]]:
+        return self._tree.iterate(filter)
+
+    def send(self, session: Session, grant: Grant, message: Message) -> None:
+        if message.expires is not None and message.expires <= self._site.now:
+            self._pop(message.topic)
+            self._site.store.retain(message.topic, None)
+        else:
+            self._send(session, grant, message)
+
+
+class Replay:
+    """What one connection asked for and has not been sent yet."""
+
+    __slots__ = ("found", "grant", "peer", "retained", "session", "wanted")
+
+    def __init__(self, retained: Retained, session: Session, peer: Peer, granted: list[Grant]) -> None:
+        self.retained = retained
+        self.session = session
+        self.peer = peer
+        self.wanted = deque(granted)
+        self.grant: Grant | None = None
+        self.found: Iterator[tuple[str, Message]] = iter(())
+
+    def piece(self) -> bool:
+        """A share of the work; True if there is more."""
+        retained = self.retained
+        session = self.session
+        if session.peer is not self.peer:
+            return retained.forget(self)
+        if session.shut or session.queued > PIECE:
+            return True  # wait until it has read some
+        sent = size = 0
+        while True:
+            if self.grant is None:
+                if not self.wanted:
+                    return retained.forget(self)
+                if not retained.may_walk(self.wanted[0].filter):
+                    return True
+                self.grant = self.wanted.popleft()
+                self.found = retained.matching(self.grant.filter)
+            if (session.subscriptions or {}).get(self.grant.filter) is not self.grant:
+                self.grant = None  # unsubscribed, or subscribed anew: that one is still to come
+                continue
+            entry = next(self.found, None)
+            if entry is None:
+                self.grant = None
+                continue
+            message = entry[1]
+            retained.send(session, self.grant, message)
+            sent += 1
+            size += message.size
+            if sent == PIECE or size > PIECE_BYTES:
+                return True
