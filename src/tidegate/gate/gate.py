@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable
+from itertools import islice
 
 from tidegate.errors import ProtocolError
 from tidegate.gate.plan import Plan, combine
@@ -20,6 +21,7 @@ from tidegate.session import Grant, Link, Message, Session
 from tidegate.topics import valid_topic
 from tidegate.wire import Reason
 
+WHOLESALE = 2000  # plans that one subscription may reach before all are made anew, each when its topic comes
 PLAN_COST = 400_000  # about 200 MB in the worst case, 100,000 topics with one target each in 60 MB
 
 
@@ -170,7 +172,11 @@ class Gate:
     def touch(self, filter: str) -> None:
         """A subscription with this filter came, went or changed."""
         index = self._index
-        for topic, holders in index.match(filter):
+        reached = list(islice(index.iterate(filter), WHOLESALE))
+        if len(reached) == WHOLESALE:
+            self.forget()
+            return
+        for topic, holders in reached:
             index.pop(topic)
             name = topic.encode()
             for lane in holders:

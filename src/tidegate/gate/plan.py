@@ -10,6 +10,8 @@ from tidegate.gate.verdict import ALLOW, Deny, Residual
 from tidegate.routing import Group
 from tidegate.session import Grant, Message, Session
 
+LONG = 128  # characters of a topic that count like one target: topics may have 65,535 bytes
+
 
 class Plan:
     """See the module. `cost` is what it counts for against the bound on all plans."""
@@ -45,7 +47,7 @@ class Plan:
         self.durable = False
         self.fast: tuple[Session, ...] | None = None
         self.cross: tuple[Session, ...] = ()
-        self.cost = 1
+        self.cost = 1 + len(topic) // LONG
 
     @property
     def asks(self) -> bool:
@@ -54,7 +56,7 @@ class Plan:
     def settle(self, protocol: int) -> None:
         """Decides which lane a QoS 0 publish of this protocol version takes."""
         targets = self.targets
-        self.cost = 1 + len(targets) + len(self.conditional) + len(self.denied) + len(self.groups)
+        self.cost += len(targets) + len(self.conditional) + len(self.denied) + len(self.groups)
         self.local = any(grant.no_local or grant.own for grant in targets)
         self.durable = bool(self.groups) or any(grant.session.row for grant in targets)
         if self.refusal or self.admission or self.conditional or self.groups or self.local:

@@ -164,6 +164,7 @@ class Handshake:
         session = old or Session(
             site=self.site, decider=scope, principal=identity.principal, client=client, subject=subject
         )
+        before = (session.subject, session.version, session.plain, session.row != 0)
         session.identify(subject)
         lane = scope.gate.lane(session.inward, packet.version)
         scope.sessions[key] = session
@@ -188,7 +189,8 @@ class Handshake:
         peer.accept(session, lane)
         scope.connected += 1
         self.site.counters.connections += 1
-        scope.retouch(session)
+        if before != (session.subject, session.version, session.plain, session.row != 0):
+            scope.retouch(session)
         keep_alive = self._keep_alive(peer, packet)
         answer = self._connack(packet, session, client, keep_alive)
         if accepted is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heappush
 
 from tidegate.routing import TopicTree
 from tidegate.session import Grant, Message, Peer, Session, Site
@@ -28,6 +29,7 @@ class Retained:
         self._site = site
         self._send = send
         self._tree: TopicTree[Message] = TopicTree()
+        self._expiring: list[tuple[float, str]] = []  # by when they expire
         self._replays: dict[Session, Replay] = {}
         self._walked = 0
         self._walked_at = -1.0
@@ -40,6 +42,11 @@ class Retained:
 
     def full_for(self, message: Message) -> bool:
         """Whether keeping it would go over the limits."""
+        if self._over(message):
+            self._expire(100)
+        return self._over(message)
+
+    def _over(self, message: Message) -> bool:
         limits = self._site.limits
         old = self._tree.get(message.topic)
         if old is None and len(self._tree) >= limits.retained:
@@ -48,6 +55,7 @@ class Retained:
 
     def keep(self, message: Message) -> None:
         """Sets it, or with an empty payload clears its topic [MQTT-3.3.1-6]."""
+        self._expire(2)  # more than can come with one message, so they do not pile up
         topic = message.topic
         store = self._site.store
         lasting = not topic.startswith("$SYS/")  # statistics are made anew after a restart
@@ -62,6 +70,23 @@ class Retained:
         old = self._tree.get(message.topic)
         self.bytes += message.size - (old.size if old is not None else 0)
         self._tree.set(message.topic, message)
+        if message.expires is None:
+            return
+        expiring = self._expiring
+        heappush(expiring, (message.expires, message.topic))
+        if len(expiring) > 2 * len(self._tree) + 1024:  # most of them were replaced since
+            expiring[:] = [(m.expires, t) for t, m in self._tree.items() if m.expires is not None]
+            heapify(expiring)
+
+    def _expire(self, most: int) -> None:
+        """What has expired goes, a few at a time."""
+        now = self._site.now
+        while most and self._expiring and self._expiring[0][0] <= now:
+            most -= 1
+            topic = heappop(self._expiring)[1]
+            message = self._tree.get(topic)
+            if message is not None and message.expires is not None and message.expires <= now and self._pop(topic):
+                self._site.store.retain(topic, None)
 
     def _pop(self, topic: str) -> bool:
         old = self._tree.pop(topic)

@@ -44,7 +44,6 @@ from tidegate.wire import (
     Subscription,
     Unsuback,
     Unsubscribe,
-    Will,
     encode,
 )
 
@@ -112,11 +111,9 @@ class Scope:
                 session.expiry = self.allowed_expiry(asked)
             if packet.reason == Reason.SUCCESS:  # [MQTT-3.14.4-3]
                 session.will = None
-        if self.site.closing and session.will is not None:
+        if self.site.closing and session.will is not None and session.expiry:
             # MQTT 5, 3.1.2.5: at shutdown wills may wait for the next start; those of persistent sessions do
-            if session.expiry:
-                session.ended = None
-                session.save()
+            session.save()
             return
         if not session.expiry:
             self.end(session)
@@ -306,7 +303,13 @@ class Scope:
         def later(session: Session) -> bool:
             return message.qos > 0 and session.expiry > 0 and allowed(session)
 
-        chosen = group.pick(free) or group.pick(there) or group.pick(later)
+        def waiting(session: Session) -> bool:
+            return session.room(message) and there(session)
+
+        def kept(session: Session) -> bool:
+            return session.room(message) and later(session)
+
+        chosen = group.pick(free) or group.pick(waiting) or group.pick(kept) or group.pick(there) or group.pick(later)
         if chosen is None:
             return False
         session, grant = chosen
@@ -508,15 +511,14 @@ class Scope:
         session.subscriptions = {}
         for subscription, identifier in record.subscriptions.values():
             self._add(session, subscription, identifier)
-        left = record.expiry - max(0.0, site.wall - session.ended)
+        away = max(0.0, site.wall - session.ended)
+        left = record.expiry - away
         if session.will is not None:
-            self._restore_will(session, session.will, left)
+            delay = max(0.0, min((session.will.properties.will_delay_interval or 0) - away, left))
+            session.will_timer = site.timers.at(site.now + delay, self._fire, session)
         self._expire_later(session, max(0.0, left))
-
-    def _restore_will(self, session: Session, will: Will, left: float) -> None:
-        passed = self.site.wall - (session.ended or self.site.wall)
-        delay = max(0.0, min((will.properties.will_delay_interval or 0) - max(0.0, passed), left))
-        session.will_timer = self.site.timers.at(self.site.now + delay, self._fire, session)
+        if record.ended is None:
+            session.save()  # from now on it is away, also for the start after the next crash
 
     def _remembered(self, record: StoredSession) -> Subject:
         known = cbor2.loads(record.context[1:]) if record.context else {}

@@ -14,6 +14,8 @@ from math import ceil
 from tidegate.session.message import Message
 from tidegate.wire import NONE, V5, encode_properties, encode_varint
 
+FORMS = 8  # kept per message: each holds the payload again, and a retained message lives long
+
 Parts = tuple[bytes, bytes]
 
 
@@ -45,7 +47,9 @@ def parts(
         cache = message.frames = {}
     elif (found := cache.get(key)) is not None:
         return found
-    made = cache[key] = _encode(message, version, qos, retain, ids, now, 0)
+    made = _encode(message, version, qos, retain, ids, now, 0)
+    if len(cache) < FORMS and not (retain and ids):  # retained ones go to one subscriber at a time
+        cache[key] = made
     return made
 
 

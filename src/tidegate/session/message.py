@@ -99,7 +99,13 @@ class Message:
     @property
     def size(self) -> int:
         """What it counts for against a queue's limit in bytes."""
-        return len(self.payload) + len(self.topic) + 64
+        size = len(self.payload) + len(self.topic) + 64
+        properties = self.properties
+        if properties is not NONE:
+            size += sum(len(name) + len(value) + 64 for name, value in properties.user_properties)
+            size += len(properties.correlation_data or b"")
+            size += len(properties.content_type or "") + len(properties.response_topic or "")
+        return size
 
 
 class State(IntEnum):

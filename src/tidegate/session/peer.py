@@ -131,6 +131,7 @@ class Peer:
         "held",
         "host",
         "hot",
+        "inherited",
         "keep_alive",
         "lane",
         "limit",
@@ -142,6 +143,7 @@ class Peer:
         "phase",
         "problem_information",
         "quick",
+        "quota",
         "rest",
         "seen",
         "session",
@@ -176,6 +178,8 @@ class Peer:
         self.acks: deque[Ack] | None = None  # what is acknowledged when it is safe, in order
         self.asked = 0  # the last batch whose commit we asked to be told of
         self.owed = 0  # those of `acks` that end an exchange
+        self.quota = site.limits.receive_maximum  # as CONNACK said; a reload does not change it
+        self.inherited: set[int] | None = None  # QoS 2 of an earlier connection, not heard of on this one
         self.problem_information = True
         self.maximum = 0  # largest packet the client takes; 0: any
         self.keep_alive = 0.0  # the longest silence allowed, in seconds; 0: any
@@ -439,6 +443,8 @@ class Peer:
         self.session = session
         self.lane = lane
         self.phase = Phase.OPEN
+        self.quota = self.site.limits.receive_maximum
+        self.inherited = set(session.incoming) if session.incoming else None
         self.quick = {
             0x40: session.acknowledged,
             0x50: session.received,
@@ -557,11 +563,14 @@ class Peer:
                 incoming = session.incoming = {}
             elif pid in incoming:
                 # [MQTT-4.3.3-10] seen before: acknowledge again, hand on once
+                if self.inherited:
+                    self.inherited.discard(pid)
                 self._acknowledge(Type.PUBREC, pid, Reason.SUCCESS, wait=session.row != 0)
                 return
         if qos and self.version == V5:
-            # 3.3.4: publishes without PUBACK or PUBCOMP; those that wait for PUBREL are in `incoming`
-            if len(session.incoming or ()) + self.owed >= site.limits.receive_maximum:
+            # 3.3.4: publishes without PUBACK or PUBCOMP; those that wait for PUBREL are in `incoming`.
+            # 4.9: the quota begins anew with each connection, whatever an earlier one left unfinished
+            if len(session.incoming or ()) - len(self.inherited or ()) + self.owed >= self.quota:
                 raise ProtocolError("receive maximum exceeded", Reason.RECEIVE_MAXIMUM_EXCEEDED)
         site.number += 1
         message = Message(
@@ -621,6 +630,8 @@ class Peer:
             self._acknowledge(Type.PUBCOMP, pid, Reason.PACKET_IDENTIFIER_NOT_FOUND, wait=False)
             return
         message = incoming.pop(pid)
+        if self.inherited:
+            self.inherited.discard(pid)
         wait = False
         if message is not None:
             session.incoming_bytes -= message.size
@@ -708,8 +719,11 @@ class Peer:
                 self.session.incoming[pid] = None
 
     def _full(self, qos: int, pid: int) -> None:
-        """Nothing can be made safe: refuse. 3.1.1 cannot be told; without an acknowledgement it keeps the message."""
-        if self.version == V5:
+        """Nothing can be made safe: refuse. 3.1.1 cannot be told; without an acknowledgement it keeps the message.
+
+        Nor can a publisher whose earlier messages still wait for the disk: the refusal would wait behind them.
+        """
+        if self.version == V5 and not self.acks:
             self._acknowledge(Type.PUBACK if qos == 1 else Type.PUBREC, pid, Reason.QUOTA_EXCEEDED, wait=False)
         else:
             self.close(Reason.QUOTA_EXCEEDED)

@@ -119,6 +119,7 @@ class Session:
         "shares",
         "shut",
         "site",
+        "stale_at",
         "subject",
         "subscriptions",
         "timer",
@@ -152,6 +153,7 @@ class Session:
         self._aliases: dict[str, int] | None = None
         self.alias_maximum = 0
         self.queued_bytes = 0
+        self.stale_at = 0.0  # no look for expired messages in the queue before
         self.window = 0
         self.pid = 0
         self.maximum = 0  # largest packet the client takes; 0: any
@@ -437,6 +439,24 @@ class Session:
         else:
             self._append(frame)
 
+    def room(self, message: Message) -> bool:
+        """Whether its queue would take it."""
+        limits = self.site.limits
+        return self.queued < limits.queue_messages and self.queued_bytes + message.size <= limits.queue_bytes
+
+    def _weed(self, queue: deque[Delivery]) -> deque[Delivery]:
+        """What has expired makes room for what has not. At most once a second: it looks at the whole queue."""
+        self.stale_at = self.site.now + 1.0
+        keep: deque[Delivery] = deque()
+        for delivery in queue:
+            if self._stale(delivery):
+                self.queued_bytes -= delivery.message.size
+                self._unstore(delivery)
+            else:
+                keep.append(delivery)
+        self._queue = keep
+        return keep
+
     def _wait(self, delivery: Delivery) -> None:
         """Queues it, within limits."""
         limits = self.site.limits
@@ -444,14 +464,16 @@ class Session:
         if queue is None:
             queue = self._queue = deque()
         size = delivery.message.size
-        if len(queue) >= limits.queue_messages or self.queued_bytes + size > limits.queue_bytes:
+        if not self.room(delivery.message) and self.site.now >= self.stale_at:
+            queue = self._weed(queue)
+        if not self.room(delivery.message):
             self.site.counters.dropped += 1
             if limits.full is Full.DISCONNECT and self.peer is not None:
                 self.peer.close(Reason.QUOTA_EXCEEDED, "the queue of this session is full")
                 return
-            if limits.full is not Full.DROP_OLDEST or not queue:
+            if limits.full is not Full.DROP_OLDEST or not queue or size > limits.queue_bytes:
                 return
-            while queue and (len(queue) >= limits.queue_messages or self.queued_bytes + size > limits.queue_bytes):
+            while queue and not self.room(delivery.message):
                 self._unstore(self._take(queue))
         queue.append(delivery)
         self.queued_bytes += size
@@ -560,9 +582,14 @@ class Session:
     # -- from the store, and the end ---------------------------------------------------------------------------
 
     def restore(self, deliveries: list[Delivery]) -> None:
-        """What the store kept, in its order."""
+        """What the store kept, in its order.
+
+        That QoS 1 went from the queue on its way is not in the store. What was sent directly after it is: it waits
+        behind it again, under a new identifier, or it would overtake [MQTT-4.6.0-5].
+        """
         for delivery in deliveries:
-            if delivery.pid and delivery.state is not State.QUEUED:
+            overtakes = delivery.qos == 1 and self._queue is not None
+            if delivery.pid and delivery.state is not State.QUEUED and not overtakes:
                 if self._inflight is None:
                     self._inflight = {}
                 self._inflight[delivery.pid] = delivery
@@ -570,6 +597,7 @@ class Session:
                 self.pid = max(self.pid, delivery.pid)
             else:
                 delivery.state = State.QUEUED
+                delivery.pid = 0
                 if self._queue is None:
                     self._queue = deque()
                 self._queue.append(delivery)

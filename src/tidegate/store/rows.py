@@ -133,9 +133,15 @@ class Messages:
     """Reads bodies; equal contexts, link types and origins become the same object again."""
 
     def __init__(self, *, now_wall: float, now_mono: float) -> None:
+        self._now = now_wall
         self._offset = now_wall - now_mono
         self._origins: dict[tuple[str, int], Origin] = {}
         self._shared: dict[Any, Any] = {}
+
+    def _left(self, expires: float, published: float) -> float:
+        """Not longer than it was given, should the clock have been set back meanwhile."""
+        given = expires - published
+        return min(expires, self._now + given) if given > 0 else expires
 
     def read(self, row: tuple[Any, ...]) -> Message:
         id, topic, payload, qos, retain, published, node, boot, number, output = row[:10]
@@ -156,7 +162,7 @@ class Messages:
             self._shared.setdefault(context, context),
             self._shared.setdefault(link, link),
             properties,
-            None if expires is None else expires - self._offset,
+            None if expires is None else self._left(expires, published) - self._offset,
             output,
         )
         message.row = id
