@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from harness import live
 
+from harness import live
 from tidegate import wire
 
 

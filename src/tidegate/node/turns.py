@@ -15,6 +15,8 @@ import structlog
 from tidegate.session import Site
 
 TICK = 0.05  # seconds between looks at the timers
+BUSY = 2048  # bytes read in a turn that make it worth waiting for more
+LONGEST = 0.001  # seconds that a busy turn may wait for more before it writes
 PAUSE = 0.005  # before work that waits for a slow reader is tried again
 SLICE = 0.01  # seconds of long work in one turn; the rest has to wait for the next
 
@@ -29,6 +31,8 @@ class Turns:
         self._site: Site | None = None
         self._tick: asyncio.TimerHandle | None = None
         self._continuing = False
+        self._read = 0
+        self._until = 0.0
         self.longest = 0.0  # the longest delay of a tick seen: how late the loop was
 
     def drive(self, site: Site) -> None:
@@ -46,11 +50,20 @@ class Turns:
         assert site is not None
         site.now = self._loop.time()
         site.wall = time.time()
+        self._read = 0
+        self._until = time.monotonic() + LONGEST
         self._loop.call_soon(self._close)
 
     def _close(self) -> None:
         site = self._site
         assert site is not None
+        read = site.read
+        if read > BUSY and read != self._read and time.monotonic() < self._until:
+            # busy: what the next poll brings goes out in the same write. It does not block, and a poll that brings
+            # nothing ends the turn.
+            self._read = read
+            self._loop.call_soon(self._close)
+            return
         site.close()
         if site.unfinished and not self._continuing:
             self._continuing = True

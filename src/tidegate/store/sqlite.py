@@ -44,7 +44,7 @@ from tidegate.store.lock import Lock
 from tidegate.store.opening import Durability, create_folder, open_database
 from tidegate.store.write import write
 
-PATIENCE: Final = 5  # intervals that a batch may wait whose deliveries are all on their way to online subscribers
+PATIENCE: Final = 10  # intervals that a batch may wait whose deliveries are all on their way to online subscribers
 _TURN: Final = 500  # callbacks run in one turn of the loop
 
 log = structlog.get_logger("tidegate.store")
