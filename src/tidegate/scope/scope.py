@@ -20,6 +20,7 @@ from tidegate.session import (
     NEVER,
     Delivery,
     Grant,
+    Line,
     Link,
     Message,
     Peer,
@@ -89,7 +90,7 @@ class Scope:
     def auth(self, peer: Peer, packet: Auth) -> None:
         self._handshake.auth(peer, packet)
 
-    def plan(self, peer: Peer, topic: bytes) -> Route:
+    def plan(self, peer: Line, topic: bytes) -> Route:
         if topic.count(b"/") >= self.site.limits.topic_levels:
             raise ProtocolError("too many topic levels", Reason.TOPIC_NAME_INVALID)
         lane = self.gate.lane(peer.session.inward, peer.version)
@@ -98,7 +99,7 @@ class Scope:
 
     # -- going -------------------------------------------------------------------------------------------------
 
-    def disconnected(self, peer: Peer, packet: Disconnect | None, reason: Reason) -> None:
+    def disconnected(self, peer: Line, packet: Disconnect | None, reason: Reason) -> None:
         """A connection ended. The session stays as long as it asked to."""
         session = peer.session
         if session.peer is not peer:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from tidegate.session.grant import Grant, Shut
 from tidegate.session.host import Host, Refusal, Route
+from tidegate.session.line import Hold, Line, Listening, Phase, Shell
 from tidegate.session.link import Link, Subject
 from tidegate.session.message import Delivery, Message, Origin, State
-from tidegate.session.peer import Hold, Listening, Peer, Phase, Shell
+from tidegate.session.peer import Peer
 from tidegate.session.rate import Bucket
-from tidegate.session.session import NEVER, Grant, Session, Shut
+from tidegate.session.session import NEVER, Session
 from tidegate.session.site import Counters, Full, Limits, Site
 from tidegate.session.store import Store, StoredSession, Volatile
 from tidegate.session.timers import Timer, Timers
@@ -22,6 +24,7 @@ __all__ = [
     "Hold",
     "Host",
     "Limits",
+    "Line",
     "Link",
     "Listening",
     "Message",

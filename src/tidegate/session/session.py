@@ -19,67 +19,19 @@ from typing import TYPE_CHECKING, Protocol
 
 from tidegate.errors import ProtocolError
 from tidegate.session.frames import Parts, parts
+from tidegate.session.grant import Grant, Shut
 from tidegate.session.link import Link, Subject
 from tidegate.session.message import Delivery, Message, State
 from tidegate.session.site import Full, Site
 from tidegate.session.store import StoredSession
 from tidegate.session.timers import Timer
-from tidegate.wire import V5, Reason, Subscription, Will
+from tidegate.wire import V5, Reason, Will
 
 if TYPE_CHECKING:
     from tidegate.session.peer import Peer
 
 NEVER = 0xFFFFFFFF
 PUBREL = b"\x62\x02"
-
-
-class Shut(list[bytes]):
-    """The outbox of a client that cannot be written to: what is appended is dropped and counted."""
-
-    __slots__ = ("dropped",)
-
-    def __init__(self) -> None:
-        super().__init__((b"",))  # never empty, so nobody marks the session as having something to send
-        self.dropped = 0
-
-    def append(self, frame: bytes, /) -> None:
-        self.dropped += 1
-
-
-class Grant:
-    """A subscription as it was granted. Merged grants of overlapping filters look the same."""
-
-    __slots__ = (
-        "filter",
-        "group",
-        "ids",
-        "no_local",
-        "own",
-        "qos",
-        "retain_as_published",
-        "retain_handling",
-        "session",
-    )
-
-    def __init__(self, session: Session, subscription: Subscription, qos: int, identifier: int | None) -> None:
-        self.session = session
-        self.filter = subscription.filter
-        self.qos = qos
-        self.no_local = subscription.no_local
-        self.retain_as_published = subscription.retain_as_published
-        self.retain_handling = subscription.retain_handling
-        self.ids: tuple[int, ...] = () if identifier is None else (identifier,)
-        self.group: tuple[str, str] | None = None  # (share name, filter)
-        self.own: Grant | None = None  # merged of some with and some without No Local: what its own messages get
-
-    def subscription(self) -> Subscription:
-        return Subscription(
-            filter=self.filter,
-            qos=self.qos,
-            no_local=self.no_local,
-            retain_as_published=self.retain_as_published,
-            retain_handling=self.retain_handling,
-        )
 
 
 class Decider(Protocol):
@@ -190,9 +142,9 @@ class Session:
     def queued(self) -> int:
         return len(self._queue) if self._queue else 0
 
-    def stored(self) -> StoredSession:
-        """For the store."""
-        return StoredSession(
+    def save(self) -> None:
+        """Notes it as persistent, as it now is."""
+        record = StoredSession(
             row=self.row,
             principal=self.principal,
             client=self.client,
@@ -200,13 +152,8 @@ class Session:
             expiry=self.expiry,
             ended=self.ended,
             will=self.will,
-            will_due=None,
             context=self.context,
         )
-
-    def save(self) -> None:
-        """Notes it as persistent, as it now is."""
-        record = self.stored()
         self.site.store.save_session(record)
         self.row = record.row
 

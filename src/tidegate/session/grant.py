@@ -1,0 +1,59 @@
+"""A granted subscription, and the outbox of somebody who cannot be written to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidegate.wire import Subscription
+
+if TYPE_CHECKING:
+    from tidegate.session.session import Session
+
+
+class Shut(list[bytes]):
+    """The outbox of a client that cannot be written to: what is appended is dropped and counted."""
+
+    __slots__ = ("dropped",)
+
+    def __init__(self) -> None:
+        super().__init__((b"",))  # never empty, so nobody marks the session as having something to send
+        self.dropped = 0
+
+    def append(self, frame: bytes, /) -> None:
+        self.dropped += 1
+
+
+class Grant:
+    """A subscription as it was granted. Merged grants of overlapping filters look the same."""
+
+    __slots__ = (
+        "filter",
+        "group",
+        "ids",
+        "no_local",
+        "own",
+        "qos",
+        "retain_as_published",
+        "retain_handling",
+        "session",
+    )
+
+    def __init__(self, session: Session, subscription: Subscription, qos: int, identifier: int | None) -> None:
+        self.session = session
+        self.filter = subscription.filter
+        self.qos = qos
+        self.no_local = subscription.no_local
+        self.retain_as_published = subscription.retain_as_published
+        self.retain_handling = subscription.retain_handling
+        self.ids: tuple[int, ...] = () if identifier is None else (identifier,)
+        self.group: tuple[str, str] | None = None  # (share name, filter)
+        self.own: Grant | None = None  # merged of some with and some without No Local: what its own messages get
+
+    def subscription(self) -> Subscription:
+        return Subscription(
+            filter=self.filter,
+            qos=self.qos,
+            no_local=self.no_local,
+            retain_as_published=self.retain_as_published,
+            retain_handling=self.retain_handling,
+        )

@@ -1,0 +1,295 @@
+"""What a client publishes: admitted or refused, handed on once, and acknowledged when it is safe.
+
+QoS 1 is handed on with its PUBLISH, QoS 2 with its PUBREL, decided once, at the first PUBLISH. Acknowledgements leave
+in the order of what they acknowledge.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from tidegate.errors import ProtocolError
+from tidegate.session.frames import form
+from tidegate.session.host import Host, Refusal, Route
+from tidegate.session.line import Hold, Line, Listening, Phase
+from tidegate.session.message import Message
+from tidegate.session.site import Site
+from tidegate.wire import NONE, V5, Properties, Puback, Publish, Pubrec, Reason, Type, encode
+
+BACKLOG = 64 * 2**20  # bytes waiting for the disk before publishers are paused
+PENDING = 20_000  # acknowledgements waiting for the disk before their publisher is paused
+
+_FORWARDED = (
+    "payload_format_indicator",
+    "content_type",
+    "response_topic",
+    "correlation_data",
+)
+
+
+class Ack:
+    """An acknowledgement that waits until what it acknowledges is safe (session.Waiter)."""
+
+    __slots__ = ("batch", "peer", "safe", "sent")
+
+    def __init__(self, peer: Intake, sent: bytes, batch: int, safe: bool) -> None:
+        self.peer = peer
+        self.sent = sent
+        self.batch = batch
+        self.safe = safe
+
+    def settle(self) -> None:
+        self.safe = True
+        self.peer.drain()
+
+
+class Intake(Line):
+    """The publishing side of a connection."""
+
+    __slots__ = ("acks", "aliases", "asked", "inherited", "owed", "quota")
+
+    def __init__(self, *, site: Site, host: Host, listener: Listening) -> None:
+        super().__init__(site=site, host=host, listener=listener)
+        self.acks: deque[Ack] | None = None  # what is acknowledged when it is safe, in order
+        self.asked = 0  # the last batch whose commit we asked to be told of
+        self.owed = 0  # those of `acks` that end an exchange
+        self.quota = site.limits.receive_maximum  # as CONNACK said; a reload does not change it
+        self.inherited: set[int] | None = None  # QoS 2 of an earlier connection, not heard of on this one
+        self.aliases: dict[int, bytes] | None = None
+
+    def _publish(self, packet: Publish) -> None:
+        limits = self.site.limits
+        properties = packet.properties
+        if packet.retain and not limits.retain:
+            raise ProtocolError("retained messages are not supported", Reason.RETAIN_NOT_SUPPORTED)
+        topic = packet.topic.encode()
+        if properties is not NONE:
+            if properties.subscription_identifiers:
+                raise ProtocolError("a client may not send subscription identifiers")  # [MQTT-3.3.4-6]
+            if (alias := properties.topic_alias) is not None:
+                topic = self._resolve(alias, topic)
+        route = self.lane.plans.get(topic)
+        if route is None:
+            route = self.host.plan(self, topic)
+        expires = None
+        if properties is not NONE:
+            if (interval := properties.message_expiry_interval) is not None:
+                expires = self.site.now + interval
+            properties = _forwarded(properties)
+        self._take(route, packet.payload, packet.qos, packet.retain, packet.packet_id, properties, expires)
+
+    def _resolve(self, alias: int, topic: bytes) -> bytes:
+        if not 0 < alias <= self.site.limits.topic_aliases:
+            raise ProtocolError("topic alias out of range", Reason.TOPIC_ALIAS_INVALID)
+        aliases = self.aliases
+        if aliases is None:
+            aliases = self.aliases = {}
+        if topic:
+            aliases[alias] = topic
+            return topic
+        known = aliases.get(alias)
+        if known is None:
+            raise ProtocolError("unknown topic alias")  # MQTT 5, 3.3.2.3.4
+        return known
+
+    def _take(
+        self,
+        route: Route,
+        payload: bytes,
+        qos: int,
+        retain: bool,
+        pid: int,
+        properties: Properties,
+        expires: float | None,
+        head: bytes = b"",
+        tail: bytes = b"",
+    ) -> None:
+        """A publish, whichever way it was read. `head` and `tail` are its own bytes, if others may be sent them."""
+        session = self.session
+        site = self.site
+        host = self.host
+        if qos > site.limits.max_qos:
+            raise ProtocolError("QoS not supported", Reason.QOS_NOT_SUPPORTED)
+        if qos == 2:
+            incoming = session.incoming
+            if incoming is None:
+                incoming = session.incoming = {}
+            elif pid in incoming:
+                # [MQTT-4.3.3-10] seen before: acknowledge again, hand on once
+                if self.inherited:
+                    self.inherited.discard(pid)
+                self._acknowledge(Type.PUBREC, pid, Reason.SUCCESS, wait=session.row != 0)
+                return
+        if qos and self.version == V5:
+            # 3.3.4: publishes without PUBACK or PUBCOMP; those that wait for PUBREL are in `incoming`.
+            # 4.9: the quota begins anew with each connection, whatever an earlier one left unfinished
+            if len(session.incoming or ()) - len(self.inherited or ()) + self.owed >= self.quota:
+                raise ProtocolError("receive maximum exceeded", Reason.RECEIVE_MAXIMUM_EXCEEDED)
+        site.number += 1
+        message = Message(
+            route.topic,
+            payload,
+            qos,
+            retain,
+            site.wall,
+            site.origin,
+            site.number,
+            session.context,
+            session.inward.type,
+            properties,
+            expires,
+        )
+        if head:
+            message.form = form(self.version, qos, False)
+            message.head = head
+            message.tail = tail
+        refusal = route.refusal
+        if refusal is None and (retain or route.asks):
+            refusal = host.admit(route, message)
+        if refusal is not None:
+            self._refused(route.topic, qos, pid, refusal)
+            return
+        if not qos:
+            host.route(route, message, session)
+            return
+        store = site.store
+        if store.refusing and (route.durable or retain or (qos == 2 and session.row)):
+            self._full(qos, pid)
+            return
+        if qos == 1:
+            matched = host.route(route, message, session)
+            reason = Reason.SUCCESS if matched else Reason.NO_MATCHING_SUBSCRIBERS
+            self._acknowledge(
+                Type.PUBACK, pid, reason, wait=message.rows > 0 or (retain and store.noted), message=message
+            )
+        else:
+            assert session.incoming is not None
+            if session.incoming and session.incoming_bytes + message.size > site.limits.queue_bytes:
+                self._full(qos, pid)  # it sends and sends, and releases nothing
+                return
+            session.incoming[pid] = message
+            session.incoming_bytes += message.size
+            if session.row:
+                store.receive(session.row, pid, message)
+            self._acknowledge(Type.PUBREC, pid, Reason.SUCCESS, wait=session.row != 0)
+
+    def _released(self, pid: int) -> None:
+        """PUBREL: a QoS 2 message is handed on, once."""
+        session = self.session
+        incoming = session.incoming
+        if incoming is None or pid not in incoming:
+            if not pid:
+                raise ProtocolError("packet identifier is 0")  # [MQTT-2.2.1-3]
+            self._acknowledge(Type.PUBCOMP, pid, Reason.PACKET_IDENTIFIER_NOT_FOUND, wait=False)
+            return
+        message = incoming.pop(pid)
+        if self.inherited:
+            self.inherited.discard(pid)
+        wait = False
+        if message is not None:
+            session.incoming_bytes -= message.size
+            topic = message.topic.encode()
+            route = self.lane.plans.get(topic) or self.host.plan(self, topic)
+            # decided once, at the first PUBLISH; handing it on notes deliveries and the release in one commit
+            self.host.route(route, message, session)
+            wait = message.rows > 0 or (message.retain and self.site.store.noted)
+        if session.row:
+            self.site.store.release(session.row, pid)
+            wait = True
+        self._acknowledge(Type.PUBCOMP, pid, Reason.SUCCESS, wait=wait)
+
+    def _acknowledge(
+        self, type: Type, pid: int, reason: int, wait: bool, said: bytes = b"", message: Message | None = None
+    ) -> None:
+        """Acknowledgements leave in the order of what they acknowledge [MQTT-4.6.0-2].
+
+        With `wait`, after the commit of what has been noted; or, with `message`, as soon as nobody is owed it.
+        """
+        if said:
+            sent = said
+        elif reason and self.version == V5:
+            sent = bytes((type << 4, 3, pid >> 8, pid & 0xFF, reason))
+        else:
+            sent = bytes((type << 4, 2, pid >> 8, pid & 0xFF))
+        acks = self.acks
+        if not wait and not acks:
+            self.session.send(sent)
+            return
+        store = self.site.store
+        ack = Ack(self, sent, store.sequence, safe=not wait)
+        if acks is None:
+            acks = self.acks = deque()
+        acks.append(ack)
+        self.owed += type is not Type.PUBREC
+        if wait:
+            if message is not None:
+                message.waiter = ack
+            if not store.noted:
+                store.after(ack.settle)  # what it waits for was noted before
+            elif self.asked != ack.batch:
+                self.asked = ack.batch
+                store.after(self._committed, ack.batch)
+        if len(acks) > PENDING or store.backlog > BACKLOG:
+            self.hold_reading(Hold.STORE)
+
+    def _committed(self, batch: int) -> None:
+        for ack in self.acks or ():
+            if ack.batch > batch:
+                break
+            ack.safe = True
+        self.drain()
+
+    def drain(self) -> None:
+        """Sends the acknowledgements whose time has come, in their order."""
+        acks = self.acks
+        while acks and acks[0].safe:
+            sent = acks.popleft().sent
+            self.owed -= sent[0] != Type.PUBREC << 4
+            if self.phase is Phase.OPEN:
+                self.session.send(sent)
+        if self.held and len(acks or ()) * 2 < PENDING:
+            self.release_reading(Hold.STORE)
+
+    def _refused(self, topic: str, qos: int, pid: int, refusal: Refusal) -> None:
+        """A denied publish is acknowledged as such; 3.1.1 has no way to say no but closing."""
+        self.site.counters.denied += 1
+        self.host.denied(self.session, topic, refusal)
+        if self.version != V5 and self.site.limits.disconnect_denied_311:
+            self.close(Reason.NOT_AUTHORIZED)
+        elif qos:
+            type = Type.PUBACK if qos == 1 else Type.PUBREC
+            explained = b""
+            if self.version == V5 and self.site.limits.explain and self.problem_information:
+                packet = Puback if qos == 1 else Pubrec
+                why = Properties(reason_string=f"denied by {refusal.rule}")
+                explained = encode(packet(packet_id=pid, reason=refusal.reason, properties=why), V5)
+                if self.maximum and len(explained) > self.maximum:
+                    explained = b""  # [MQTT-3.4.2-2]
+            self._acknowledge(type, pid, refusal.reason, wait=False, said=explained)
+            if qos == 2 and self.version != V5:
+                # 3.1.1 goes on with PUBREL whatever PUBREC says; nothing is handed on for it
+                assert self.session.incoming is not None
+                self.session.incoming[pid] = None
+
+    def _full(self, qos: int, pid: int) -> None:
+        """Nothing can be made safe: refuse. 3.1.1 cannot be told; without an acknowledgement it keeps the message.
+
+        Nor can a publisher whose earlier messages still wait for the disk: the refusal would wait behind them.
+        """
+        if self.version == V5 and not self.acks:
+            self._acknowledge(Type.PUBACK if qos == 1 else Type.PUBREC, pid, Reason.QUOTA_EXCEEDED, wait=False)
+        else:
+            self.close(Reason.QUOTA_EXCEEDED)
+
+
+def _forwarded(properties: Properties) -> Properties:
+    """What of a PUBLISH's properties is the message's own and goes to its receivers."""
+    if properties.user_properties or any(getattr(properties, name) is not None for name in _FORWARDED):
+        return Properties(
+            payload_format_indicator=properties.payload_format_indicator,
+            content_type=properties.content_type,
+            response_topic=properties.response_topic,
+            correlation_data=properties.correlation_data,
+            user_properties=properties.user_properties,
+        )
+    return NONE
