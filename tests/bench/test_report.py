@@ -123,7 +123,6 @@ def test_the_same_server_twice_is_told_apart(made: Report) -> None:
 
 
 def test_plot(made: Report, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     file = plot.draw(made, tmp_path / "deep" / "plot.png")
     assert file.read_bytes().startswith(b"\x89PNG")
 
