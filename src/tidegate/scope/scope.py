@@ -30,6 +30,7 @@ from tidegate.session import (
     Site,
     StoredSession,
     Subject,
+    forwarded,
 )
 from tidegate.topics import share
 from tidegate.wire import (
@@ -160,15 +161,6 @@ class Scope:
         if will is None:
             return
         properties = will.properties
-        forwarded = NONE
-        if properties is not NONE:
-            forwarded = Properties(
-                payload_format_indicator=properties.payload_format_indicator,
-                content_type=properties.content_type,
-                response_topic=properties.response_topic,
-                correlation_data=properties.correlation_data,
-                user_properties=properties.user_properties,
-            )
         self.publish(
             session.inward,
             session.context,
@@ -176,7 +168,7 @@ class Scope:
             will.payload,
             qos=will.qos,
             retain=will.retain,
-            properties=forwarded,
+            properties=forwarded(properties),
             expiry=properties.message_expiry_interval,
             source=session,
         )

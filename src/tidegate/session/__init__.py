@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tidegate.session.grant import Grant, Shut
 from tidegate.session.host import Host, Refusal, Route
+from tidegate.session.intake import forwarded
 from tidegate.session.line import Hold, Line, Listening, Phase, Shell
 from tidegate.session.link import Link, Subject
 from tidegate.session.message import Delivery, Message, Origin, State
@@ -44,4 +45,5 @@ __all__ = [
     "Timer",
     "Timers",
     "Volatile",
+    "forwarded",
 ]

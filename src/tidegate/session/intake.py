@@ -75,7 +75,7 @@ class Intake(Line):
         if properties is not NONE:
             if (interval := properties.message_expiry_interval) is not None:
                 expires = self.site.now + interval
-            properties = _forwarded(properties)
+            properties = forwarded(properties)
         self._take(route, packet.payload, packet.qos, packet.retain, packet.packet_id, properties, expires)
 
     def _resolve(self, alias: int, topic: bytes) -> bytes:
@@ -282,8 +282,8 @@ class Intake(Line):
             self.close(Reason.QUOTA_EXCEEDED)
 
 
-def _forwarded(properties: Properties) -> Properties:
-    """What of a PUBLISH's properties is the message's own and goes to its receivers."""
+def forwarded(properties: Properties) -> Properties:
+    """What of the properties of a PUBLISH or a will is the message's own and goes to its receivers."""
     if properties.user_properties or any(getattr(properties, name) is not None for name in _FORWARDED):
         return Properties(
             payload_format_indicator=properties.payload_format_indicator,

@@ -42,6 +42,7 @@ from tidegate.wire import (
     Unsuback,
     Unsubscribe,
     decode,
+    encode_varint,
     frame,
     level,
 )
@@ -260,7 +261,7 @@ class Peer(Intake):
         else:
             length = len(whole) - start + 1
             body = whole[start:after] + b"\0" + whole[after:]
-        other = (bytes((0x30, length)) if length < 128 else b"\x30" + _varint(length)) + body
+        other = b"\x30" + encode_varint(length) + body
         dirty = self.site.dirty
         for target in route.cross:
             out = target.out
@@ -364,12 +365,3 @@ class Peer(Intake):
                 raise ProtocolError(f"{type(packet).__name__.upper()} is never sent by a client")
             case _:
                 assert_never(packet)
-
-
-def _varint(length: int) -> bytes:
-    out = bytearray()
-    while True:
-        length, low = divmod(length, 128)
-        out.append(low | 0x80 if length else low)
-        if not length:
-            return bytes(out)
