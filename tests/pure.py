@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tidegate import wire
-from tidegate.gate import Stage
-from tidegate.scope import Exchange, Identity, Refused, Scope
-from tidegate.session import Limits, Origin, Peer, Site, Store, Volatile
+from tidegate.gate import Rules, Stage
+from tidegate.scope import Authenticator, Exchange, Identity, Refused, Scope
+from tidegate.session import Limits, Origin, Peer, Session, Site, Store, Volatile
 
 
 class Anybody:
@@ -19,6 +19,9 @@ class Anybody:
 
     def exchange(self, peer: Peer, packet: wire.Connect, method: str) -> Exchange | None:
         return None
+
+    def renew(self, session: Session) -> Identity | Refused:
+        return Identity(principal=session.principal, user=session.subject.user)
 
 
 class Listening:
@@ -36,6 +39,8 @@ class World:
         *,
         limits: Limits | None = None,
         store: Store | None = None,
+        rules: Rules | None = None,
+        authenticator: Authenticator | None = None,
         ingress: tuple[Stage, ...] = (),
         egress: tuple[Stage, ...] = (),
     ) -> None:
@@ -50,8 +55,10 @@ class World:
             random_id=lambda: f"auto-{len(self.scope.sessions)}",
         )
         self.scope = Scope(
-            name="main", node="n", site=self.site, authenticator=Anybody(), ingress=ingress, egress=egress
+            name="main", node="n", site=self.site, authenticator=authenticator or Anybody(), rules=rules or Rules()
         )
+        if ingress or egress:
+            self.scope.gate.enforce(ingress, egress)
 
     def _open(self) -> None:
         self.site.now = self.now

@@ -47,7 +47,7 @@ async def test_what_is_published_is_received(broker: int, protocol: str) -> None
 async def test_properties_travel(broker: int) -> None:
     async with subscriber(broker, "-t", "props", "-C", 1, "--json") as process:
         await published(
-            *(broker, "-t", "props", "-m", "x", "-D", "a=1", "--property", "a=2=3", "--require", "tls"),
+            *(broker, "-t", "props", "-m", "x", "-D", "a=1", "--property", "a=2=3"),
             *("--expiry", 60, "--response-topic", "answers", "--correlation", "c7", "--content-type", "text/plain"),
         )
         [message] = await messages(process)
@@ -56,8 +56,24 @@ async def test_properties_travel(broker: int) -> None:
         "response_topic": "answers",
         "correlation": "c7",
         "expiry": 60,
-        "user": [["a", "1"], ["a", "2=3"], ["require", "tls"]],
+        "user": [["a", "1"], ["a", "2=3"]],
     }
+
+
+@pytest.mark.parametrize("broker", ["node"], indirect=True)
+async def test_a_demand_a_view_and_a_condition(broker: int) -> None:
+    """What Tidegate reads of user properties has options of its own."""
+    async with subscriber(broker, "-t", "data", "-C", 2, "--json", "--where", "o.payload.a > 1") as process:
+        for payload, options in (
+            ('{"a": 5}', ("--require", "tls")),
+            ('{"a": 1, "b": 2}', ()),
+            ('{"a": 2, "b": 2}', ("--view", '{"*": ["/a"]}', "-D", "hidden=1")),
+            ('{"a": 3, "b": 2}', ("--require", "none")),
+        ):
+            await published(broker, "-t", "data", "-m", payload, "-q", 1, *options)
+        found = await messages(process)
+    assert [message["payload"] for message in found] == ['{"a":2}', '{"a": 3, "b": 2}']
+    assert "user" not in found[0].get("properties", {})
 
 
 async def test_lines_of_standard_input(broker: int) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from config.samples import FULL, HASH
 from tidegate.config import (
     ClientCert,
     Config,
@@ -22,49 +23,6 @@ from tidegate.config import (
     load,
     parse,
 )
-
-HASH = "$argon2id$v=19$m=19456,t=2,p=1$c2FsdHNhbHQ$aGFzaGhhc2g"
-FULL = f"""\
-version: 1
-node: {{name: mygym, domain: mygymbrand, data: var/mygym, timezone: Europe/Rome}}
-listeners:
-  - {{url: "mqtt://127.0.0.1:1883", scope: gym, anonymous: true, max_connections: 10000, connect_rate: 50}}
-  - url: mqtts://0.0.0.0:8883
-    scope: gym
-    cert: gym.pem
-    key: /etc/gym.key
-    client_ca: ca.pem
-    client_cert: optional
-    tls_min: 1.3
-    publish_rate: 2.5
-    publish_burst: 40
-    max_packet: 64KiB
-    connect_timeout: 500ms
-  - {{url: "ws://127.0.0.1:8083/mqtt", scope: gym, origins: ["https://Example.org"]}}
-scopes: {{gym: {{}}}}
-directory:
-  users:
-    mary:
-      password: "{HASH}"
-      roles: [frequenter]
-      groups: [g]
-      attributes: {{enrolled: [ts1], shift: "08:00-14:00"}}
-    alice: {{password: "plain:wonder"}}
-  clients: {{treadmill-1: {{user: mary, attributes: {{machine: treadmill}}}}}}
-policies: open
-durability: async
-reload: watch
-limits:
-  max_keep_alive: 5m
-  session_expiry: null
-  queue: {{messages: 5, bytes: 1MiB, full: drop-oldest}}
-  retain: no
-denied_publish_311: disconnect
-explain: true
-authentication: {{methods: {{X: "mygym.auth:Method"}}, workers: 4, attempts: 5, cache: 0s}}
-sys: {{interval: 0}}
-log: {{format: json, level: debug}}
-"""
 
 
 def test_everything_said() -> None:

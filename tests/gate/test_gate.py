@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Hashable
 from dataclasses import dataclass
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +14,8 @@ from hypothesis import strategies as st
 
 from pure import End, World
 from tidegate import wire
-from tidegate.gate import ALLOW, Allow, Answer, Closed, Deny, Known, Reserved, Residual, Step
+from tidegate.gate import ALLOW, Allow, Answer, Deny, Known, Reserved, Residual, Rules, Step
+from tidegate.policy import Environment, Policies, Policy
 from tidegate.session import Link, Message, Subject
 from tidegate.topics import matches
 
@@ -19,6 +23,7 @@ USERS = ("ann", "bob", "cyd")
 TOPICS = ("a", "a/b", "a/c", "b", "b/c/d")
 FILTERS = ("#", "a/#", "+/b", "a", "a/b", "b/+/d", "+")
 PAYLOADS = (b"1", b"2")
+CLOSED = Rules(policies=Policies(()))
 
 
 @dataclass(frozen=True)
@@ -32,8 +37,9 @@ class Rule:
     payload: bytes | None
 
     def _actor(self, known: Known) -> Subject | None:
-        link = known.source if self.step is Step.WRITE else known.target
-        return link.subject if link is not None else None
+        if self.step is Step.WRITE:
+            return known.context.subject
+        return known.target.subject if known.target is not None else None
 
     def evaluate(self, known: Known) -> Answer:
         actor = self._actor(known)
@@ -120,7 +126,7 @@ def test_plan_decides_as_its_stages_do(
                 subscribed[user].pop(filter, None)
             case ("change", tuple(new_write), tuple(new_read)):
                 write, read = new_write, new_read
-                world.scope.gate.change(write, read)
+                world.scope.gate.enforce(write, read)
                 for end in ends.values():
                     end.peer.lane = world.scope.gate.lane(end.peer.session.inward, end.version)
     assert not world.bugs
@@ -184,7 +190,7 @@ def test_a_change_of_policy_decides_the_next_message() -> None:
     sub.take()
     pub.send(wire.Publish(topic="a", payload=b"1"))
     assert [m.payload for m in sub.messages()] == [b"1"]
-    world.scope.gate.change((), (Closed(Step.READ),))
+    world.scope.change(CLOSED)
     pub.send(wire.Publish(topic="a", payload=b"2"))  # even a peer whose lane nobody has replaced
     assert sub.messages() == []
 
@@ -203,7 +209,7 @@ def test_what_waits_is_decided_when_it_is_sent(qos: int) -> None:
     (first,) = sub.messages()
     assert first.payload == b"1"
     denies_2 = Rule(Step.READ, "no twos", "ann", "a", b"2")
-    world.scope.gate.change((), (Everybody(denies_2),))
+    world.scope.gate.enforce((), (Everybody(denies_2),))
     _acknowledge(sub, first)
     assert [m.payload for m in sub.messages()] == [b"3"]
 
@@ -213,6 +219,7 @@ class Everybody:
     """Wraps a rule so that it holds for everybody."""
 
     rule: Rule
+    step = Step.READ
 
     def evaluate(self, known: Known) -> Answer:
         rule = self.rule
@@ -236,7 +243,7 @@ def test_retained_is_decided_when_it_is_sent() -> None:
     world = World()
     pub = world.peer("pub")
     pub.send(wire.Publish(topic="a", payload=b"1", retain=True), wire.Publish(topic="b", payload=b"2", retain=True))
-    world.scope.gate.change((), (Everybody(Rule(Step.READ, "no ones", "ann", "#", b"1")),))
+    world.scope.gate.enforce((), (Everybody(Rule(Step.READ, "no ones", "ann", "#", b"1")),))
     sub = world.peer("sub")
     sub.subscribe("#")
     assert [(m.topic, m.retain) for m in sub.messages()] == [("b", True)]
@@ -252,7 +259,7 @@ def test_in_flight_that_is_denied_is_not_sent_again() -> None:
         pub.send(wire.Publish(topic="a", payload=number, qos=1, packet_id=1))
     assert [m.payload for m in sub.messages()] == [b"1", b"2"]
     sub.lose()
-    world.scope.gate.change((), (Everybody(Rule(Step.READ, "no ones", "ann", "#", b"1")),))
+    world.scope.gate.enforce((), (Everybody(Rule(Step.READ, "no ones", "ann", "#", b"1")),))
     again = world.peer("sub", clean_start=False, properties=keep)
     assert [(m.payload, m.dup) for m in again.messages()] == [(b"2", True)]
 
@@ -276,11 +283,11 @@ def test_reserved_topics_are_for_services() -> None:
     assert isinstance(ack, wire.Puback)
     assert ack.reason == 0x87
     service = Link(subject("sys", "service"), True, "in")
-    assert world.scope.publish(service, b"", "$SYS/x", b"1") == 0
+    assert world.scope.publish(service, "$SYS/x", b"1") == 0
 
 
 def test_default_deny() -> None:
-    world = World(ingress=(Closed(Step.WRITE),), egress=(Closed(Step.READ),))
+    world = World(rules=CLOSED)
     end = world.peer("c")
     end.take()
     end.send(wire.Publish(topic="a", payload=b"1", qos=1, packet_id=1))
@@ -292,7 +299,7 @@ def test_default_deny() -> None:
 
 
 def test_a_will_that_may_not_be_published_refuses_the_connection_and_leaves_the_old_one() -> None:
-    world = World(ingress=(Closed(Step.WRITE),))
+    world = World(rules=CLOSED)
     first = world.peer("c")
     will = wire.Will(topic="a", payload=b"x", qos=0, retain=False)
     second = world.peer("c", will=will)
@@ -329,4 +336,50 @@ def test_gate_counts_what_passed() -> None:
 def test_decide_without_stages_allows() -> None:
     world = World()
     message = Message("a", b"", 0, False, 0.0, world.site.origin, 1, b"", "in")
-    assert world.scope.gate.decide(message, world.peer("c").peer.session.outward) is ALLOW
+    assert world.scope.gate.decide(message, world.peer("c").peer.session) is message
+
+
+def _clocked(when: str) -> Rules:
+    policy = Policy.parse(id="p", subject="*", topic="#", action=["read", "write"], when=when)
+    return Rules(policies=Policies((policy,)), environment=Environment(zone=ZoneInfo("Europe/Rome")))
+
+
+def test_a_plan_decided_by_the_clock_takes_the_fast_lane_and_ends_with_the_hour() -> None:
+    world = World(rules=_clocked("e.hour == 10"))
+    world.wall = datetime(2026, 11, 15, 10, 59, 58, tzinfo=ZoneInfo("Europe/Rome")).timestamp()
+    world.turn(0.5)
+    pub, sub = world.peer("pub"), world.peer("sub")
+    sub.subscribe("a")
+    sub.take()
+    for seconds, expected in ((0.5, [b"1"]), (0.999, [b"1"]), (0.001, []), (1.0, []), (-3.0, [b"1"])):
+        world.turn(seconds)
+        pub.send(wire.Publish(topic="a", payload=b"1"))
+        plan = pub.peer.lane.plans[b"a"]
+        assert plan.refusal is not None if not expected else plan.fast is not None
+        assert [m.payload for m in sub.messages()] == expected, seconds
+
+
+def test_messages_that_ask_for_something_leave_no_lanes_behind() -> None:
+    world = World()
+    gate = world.scope.gate
+    gate.bound = 50
+    pub = world.peer("pub")
+    for number in range(300):
+        asks = wire.Properties(user_properties=(("view", f'{{"user:u{number}": "all"}}'),))
+        pub.send(wire.Publish(topic="t", payload=b"{}", properties=asks))
+    variants = pub.peer.lane.variants
+    assert variants is not None
+    assert len(variants) <= 50
+    assert gate.cost <= 50
+
+
+def test_lanes_go_with_the_last_who_used_them() -> None:
+    policy = Policy.parse(id="p", subject="*", topic="{s.client}/#", action=["read", "write"])
+    world = World(rules=Rules(policies=Policies((policy,))))
+    world.scope.gate.bound = 10
+    for number in range(100):
+        end = world.peer(f"c{number}")
+        end.send(wire.Publish(topic=f"c{number}/x", payload=b"1"))
+        end.lose()
+    gc.collect()  # a connection that is over is a cycle of objects
+    assert len(world.scope.gate._lanes) <= 12

@@ -4,8 +4,8 @@
 some turns strike earlier ones out or take a QoS 2 message through its steps. Every line on stdout is written with
 one system call: `note X` before X is noted, `safe X` from its callback.
 
-`points FOLDER WHAT`: does one thing (open, write, close) again and again on copies of the same files, and is killed
-before the first SQL statement of it, before the second, and so on; reports as JSON whether the callback had run.
+`points FOLDER WHAT`: does one thing (open, migrate, write, close) again and again on copies of the same files, and is
+killed before the first SQL statement of it, before the second, and so on; reports as JSON whether the callback had run.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ import sys
 from pathlib import Path
 from random import Random
 
+from store import version1
 from store.trial import Trial, message, stored
 from tidegate.session.message import Delivery, Message
 from tidegate.session.store import StoredSession
+from tidegate.wire import Subscription
 
 SESSIONS = ("one", "two", "three")
 
@@ -68,7 +70,7 @@ def load(folder: Path, round: int) -> None:
                 owed[n] = [Delivery(received, 2) for _ in SESSIONS]
                 for name, delivery in zip(SESSIONS, owed[n], strict=True):
                     store.enqueue(sessions[name].row, delivery)
-                store.handed_on(sessions["one"].row, pid)
+                store.release(sessions["one"].row, pid)
                 store.after(say, f"safe handed {pid} {n}")
             case _:
                 say(f"note publish {number}")
@@ -76,6 +78,8 @@ def load(folder: Path, round: int) -> None:
                 for name, delivery in zip(SESSIONS, owed[number], strict=True):
                     store.enqueue(sessions[name].row, delivery)
                 store.retain("a/b", m)
+                store.subscribe(sessions["one"].row, Subscription(filter="a/b"), None, b"%d" % number)
+                store.remember("last", str(number))
                 store.after(say, f"safe publish {number}")
         while not trial.loop.queue.empty():
             trial.loop.turn()
@@ -103,7 +107,7 @@ def killed_before(connection: sqlite3.Connection, nth: int) -> None:
 def point(folder: Path, what: str, nth: int) -> None:
     """One attempt; ends by SIGKILL, or with 0 when it came to its end."""
     real = sqlite3.connect
-    if what == "open":
+    if what in ("open", "migrate"):
 
         def connect(*args: object, **options: object) -> sqlite3.Connection:
             connection = real(*args, **options)  # type: ignore[call-overload]
@@ -112,7 +116,7 @@ def point(folder: Path, what: str, nth: int) -> None:
 
         sqlite3.connect = connect
     trial = Trial(folder / "t.db", start=False)
-    if what == "open":
+    if what in ("open", "migrate"):
         say(f"opened {trial.found.boot}")
         os._exit(0)
     (session,) = trial.found.sessions
@@ -135,14 +139,16 @@ def point(folder: Path, what: str, nth: int) -> None:
 
 def points(folder: Path, what: str) -> None:
     start = folder / "start"
-    if what != "open":
+    if what == "open":
+        start.mkdir()
+    elif what == "migrate":
+        version1.make(start / "t.db")
+    else:
         trial = Trial(start / "t.db")
         session = trial.session()
         for n in range(5):
             trial.store.enqueue(session.row, Delivery(message(b"old %d" % n), 1))
         trial.close()
-    else:
-        start.mkdir()
     results = []
     nth = 0
     status = -1

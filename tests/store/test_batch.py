@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from store.trial import Trial, counts, message, tables
+from store.trial import Trial, counts, message, notes, tables
 from tidegate.session.message import Delivery, State
 from tidegate.store import batch as batches
 from tidegate.store.batch import Batch
@@ -198,23 +198,19 @@ def test_incoming(trial: Trial) -> None:
     commits = transactions(trial)
     m = message()
     trial.store.receive(session.row, 3, m)
-    trial.store.handed_on(session.row, 3)
-    assert m.rows == 0
     trial.store.release(session.row, 3)
+    assert m.rows == 0
     trial.commit()
     assert commits == []
 
     trial.store.receive(session.row, 3, m)
-    trial.store.handed_on(session.row, 3)
-    trial.store.handed_on(session.row, 3)
-    assert look(trial) == {"session": 1, "incoming": 1}, "its body went before it was written"
+    assert look(trial) == {"session": 1, "message": 1, "incoming": 1}
     trial.store.release(session.row, 3)
     trial.store.receive(session.row, 3, m)  # the packet id is used again
     trial.commit()
     content = tables(trial.image())
     assert content["incoming"] == [(session.row << 16 | 3, m.row)]
     assert len(content["message"]) == 1
-    trial.store.handed_on(session.row, 3)
     trial.store.release(session.row, 3)
     trial.store.receive(session.row, 3, m)
     trial.store.release(session.row, 3)
@@ -260,11 +256,24 @@ def test_subscriptions_last_word(trial: Trial) -> None:
     trial.store.subscribe(session.row, Subscription(filter="b", qos=0), None)
     trial.commit()
     trial.store.unsubscribe(session.row, "a")
-    trial.store.subscribe(session.row, Subscription(filter="a", qos=2), 4)
+    trial.store.subscribe(session.row, Subscription(filter="a", qos=2), 4, b"before")
+    trial.store.subscribe(session.row, Subscription(filter="a", qos=2), 4, b"terms")
     trial.store.subscribe(session.row, Subscription(filter="b", qos=1), None)
     trial.store.unsubscribe(session.row, "b")
     trial.commit()
-    assert tables(trial.image())["subscription"] == [(session.row, "a", 2, 0, 0, 0, 4)]
+    assert tables(trial.image())["subscription"] == [(session.row, "a", 2, 0, 0, 0, 4, b"terms")]
+
+
+def test_a_text_to_remember_is_something_to_write(trial: Trial) -> None:
+    commits = transactions(trial)
+    seen: list[str] = []
+    trial.store.remember("policy", "1")
+    trial.store.remember("policy", "2")
+    trial.store.after(lambda: seen.append(notes(trial.image())["policy"]))
+    assert trial.store.noted
+    trial.loop.until(lambda: seen)
+    assert seen == ["2"], "the last word, safe before the callback"
+    assert len(commits) == 1
 
 
 def test_a_long_queue_goes_in_slices(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:

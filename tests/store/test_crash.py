@@ -10,11 +10,14 @@ import time
 from collections import defaultdict
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 from store.crashing import SESSIONS
+from store.test_migration import EXPECTED, by_value, version
 from store.trial import Trial
+from store.version1 import BOOT, NODE
 
 HERE = Path(__file__).parents[1]
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))}
@@ -72,16 +75,18 @@ class Account:
         assert found <= self.noted["publish"] | self.noted["handed"]
         incoming = sessions["one"].incoming
         for number, pid in self.pids.items():
-            if pid not in incoming:
-                assert number not in self.safe["receive"], "acknowledged and lost"
-            elif incoming[pid] is None:
-                assert number in found | self.noted["done"], "handed on, and nobody has it"
-            else:
+            if pid in incoming:
                 assert number not in found, "queued, and would be handed on again"
                 assert number not in self.safe["handed"]
+            elif number in self.safe["receive"]:
+                assert number in self.noted["handed"], "acknowledged and lost"
+                assert number in found | self.noted["done"], "handed on, and nobody has it"
         if self.safe["publish"]:
             (retained,) = trial.found.retained
-            assert int(retained.payload.split()[0]) >= max(self.safe["publish"])
+            last = int(retained.payload.split()[0])
+            assert last >= max(self.safe["publish"])
+            assert trial.found.notes == {"last": str(last)}, "one turn, one commit"
+            assert [terms for _, _, terms in sessions["one"].subscriptions.values()] == [b"%d" % last]
 
 
 def test_killed_under_load(tmp_path: Path) -> None:
@@ -100,17 +105,37 @@ def test_killed_under_load(tmp_path: Path) -> None:
     assert len(account.safe["publish"]) > 50
 
 
-@pytest.mark.parametrize("what", ["open", "write", "close"])
-def test_killed_before_each_statement(tmp_path: Path, what: str) -> None:
+def killed_at_points(folder: Path, what: str) -> list[dict[str, Any]]:
     run = subprocess.run(
-        command("points", tmp_path, what), capture_output=True, text=True, env=ENVIRONMENT, timeout=110, check=False
+        command("points", folder, what), capture_output=True, text=True, env=ENVIRONMENT, timeout=110, check=False
     )
     assert run.returncode == 0, run.stderr
-    results = json.loads(run.stdout)
+    results: list[dict[str, Any]] = json.loads(run.stdout)
     assert [result["status"] for result in results] == [9] * (len(results) - 1) + [0]
     assert len(results) > 8
+    return results
+
+
+def test_killed_before_each_statement_of_a_migration(tmp_path: Path) -> None:
+    """The old tables or the new ones, and everything in them."""
     outcomes = set()
-    for result in results:
+    for result in killed_at_points(tmp_path, "migrate"):
+        path = tmp_path / str(result["nth"]) / "t.db"
+        found = version(path)
+        opened = any(word.startswith("opened") for word in result["said"])
+        trial = Trial(path)
+        assert by_value(trial.found.sessions) == EXPECTED
+        assert len(trial.found.retained) == 2
+        assert (trial.found.node, trial.found.boot) == (NODE, BOOT + found)
+        trial.close()
+        outcomes.add((found, opened))
+    assert outcomes == {(1, False), (2, False), (2, True)}
+
+
+@pytest.mark.parametrize("what", ["open", "write", "close"])
+def test_killed_before_each_statement(tmp_path: Path, what: str) -> None:
+    outcomes = set()
+    for result in killed_at_points(tmp_path, what):
         trial = Trial(tmp_path / str(result["nth"]) / "t.db")
         if what == "open":
             opened = any(word.startswith("opened") for word in result["said"])

@@ -43,6 +43,7 @@ class Everything:
 
     sessions: dict[str, Session] = field(default_factory=dict)
     retained: dict[str, Any] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
 
 
 class Machine(RuleBasedStateMachine):
@@ -56,6 +57,7 @@ class Machine(RuleBasedStateMachine):
         self.queues: dict[str, list[Delivery]] = {}
         self.incoming: dict[str, dict[int, Message | None]] = {}
         self.retained: dict[str, Message] = {}
+        self.notes: dict[str, str] = {}
         self.safe = Everything()
         self.clients = 0
 
@@ -77,6 +79,7 @@ class Machine(RuleBasedStateMachine):
                 for name, session in self.known.items()
             },
             retained={topic: look(m) for topic, m in self.retained.items()},
+            notes=dict(self.notes),
         )
 
     def pick(self, index: int) -> str | None:
@@ -108,10 +111,16 @@ class Machine(RuleBasedStateMachine):
         del self.queues[name], self.incoming[name]
 
     @precondition(lambda self: self.known)
-    @rule(which=st.integers(0, 9), filter=FILTERS, qos=st.integers(0, 2), identifier=st.none() | st.integers(1, 9))
-    def subscribe(self, which: int, filter: str, qos: int, identifier: int | None) -> None:
+    @rule(
+        which=st.integers(0, 9),
+        filter=FILTERS,
+        qos=st.integers(0, 2),
+        identifier=st.none() | st.integers(1, 9),
+        terms=st.binary(max_size=3),
+    )
+    def subscribe(self, which: int, filter: str, qos: int, identifier: int | None, terms: bytes) -> None:
         session = self.known[self.pick(which)]
-        session.subscriptions[filter] = (Subscription(filter=filter, qos=qos), identifier)
+        session.subscriptions[filter] = (Subscription(filter=filter, qos=qos), identifier, terms)
         self.trial.store.subscribe(session.row, *session.subscriptions[filter])
 
     @precondition(lambda self: self.known)
@@ -190,11 +199,10 @@ class Machine(RuleBasedStateMachine):
     @rule(which=st.integers(0, 9), pid=PIDS, to=st.lists(st.integers(0, 9), max_size=3))
     def hand_on(self, which: int, pid: int, to: list[int]) -> None:
         name = self.pick(which)
-        m = self.incoming[name].get(pid)
+        m = self.incoming[name].pop(pid, None)
         if m is not None:
             self.publish(m, to)
-            self.incoming[name][pid] = None
-            self.trial.store.handed_on(self.known[name].row, pid)
+            self.trial.store.release(self.known[name].row, pid)
 
     @precondition(lambda self: any(self.incoming.values()))
     @rule(which=st.integers(0, 9), pid=PIDS)
@@ -202,6 +210,13 @@ class Machine(RuleBasedStateMachine):
         name = self.pick(which)
         self.incoming[name].pop(pid, None)
         self.trial.store.release(self.known[name].row, pid)
+
+    # short texts
+
+    @rule(key=st.sampled_from(["policy", "", "ö'"]), value=st.text(st.characters(codec="utf-8"), max_size=5))
+    def remember(self, key: str, value: str) -> None:
+        self.notes[key] = value
+        self.trial.store.remember(key, value)
 
     # time passes
 
@@ -248,6 +263,7 @@ class Machine(RuleBasedStateMachine):
         self.queues = {s.client: s.deliveries for s in found.sessions}
         self.incoming = {s.client: s.incoming for s in found.sessions}
         self.retained = {m.topic: m for m in found.retained}
+        self.notes = dict(found.notes)
         assert self.now() == self.safe
         content = tables(self.trial.image("content"))
         bodies = {row[2] for row in content["delivery"]}

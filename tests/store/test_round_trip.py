@@ -52,10 +52,10 @@ def reopen(request: pytest.FixtureRequest) -> Iterator[object]:
 def test_everything(tmp_path: Path, reopen) -> None:
     trial = Trial(tmp_path / "d" / "t.db")
     store = trial.store
-    one = trial.session("one", will=WILL, will_due=123.5, context=b"\x01ctx", version=5, expiry=77)
+    one = trial.session("one", will=WILL, context=b"\x01ctx", version=5, expiry=77)
     two = trial.session("two", ended=99.25, version=4)
     full = Subscription(filter="$share/g/a/+", qos=2, no_local=False, retain_as_published=True, retain_handling=2)
-    store.subscribe(one.row, full, 268_435_455)
+    store.subscribe(one.row, full, 268_435_455, b"\x01\x00terms")
     store.subscribe(one.row, Subscription(filter="x/#", qos=1, no_local=True), None)
     store.subscribe(two.row, Subscription(filter="gone"), None)
     store.unsubscribe(two.row, "gone")
@@ -73,10 +73,13 @@ def test_everything(tmp_path: Path, reopen) -> None:
     store.update(first)
     store.receive(two.row, 9, message(b"nine", qos=2))
     store.receive(two.row, 65535, message(b"ten", qos=2))
-    store.handed_on(two.row, 65535)
+    store.release(two.row, 65535)
     store.retain("t/ö", shared)
     other = message(b"r", 'quo"te\\/\x01/\U0001f40d')
     store.retain(other.topic, other)
+    store.remember("policy", "16")
+    store.remember("policy", "17-3fa9c1d2e4b5")
+    store.remember("ö", "")
 
     expected = {
         "one": [glance(first), glance(second)],
@@ -86,17 +89,18 @@ def test_everything(tmp_path: Path, reopen) -> None:
     found = {s.client: s for s in again.found.sessions}
     assert {name: [glance(d) for d in s.deliveries] for name, s in found.items()} == expected
     assert found["one"].will == WILL
-    assert (found["one"].will_due, found["one"].context, found["one"].expiry) == (123.5, b"\x01ctx", 77)
+    assert (found["one"].context, found["one"].expiry) == (b"\x01ctx", 77)
     assert (found["two"].ended, found["two"].version, found["two"].will, found["two"].expiry) == (99.25, 4, None, NEVER)
     assert found["one"].subscriptions == {
-        "$share/g/a/+": (full, 268_435_455),
-        "x/#": (Subscription(filter="x/#", qos=1, no_local=True), None),
+        "$share/g/a/+": (full, 268_435_455, b"\x01\x00terms"),
+        "x/#": (Subscription(filter="x/#", qos=1, no_local=True), None, b""),
     }
     assert found["two"].subscriptions == {}
     nine = found["two"].incoming[9]
     assert nine is not None
     assert nine.payload == b"nine"
-    assert found["two"].incoming[65535] is None
+    assert 65535 not in found["two"].incoming
+    assert again.found.notes == {"policy": "17-3fa9c1d2e4b5", "ö": ""}
     assert {m.topic: look(m) for m in again.found.retained} == {m.topic: look(m) for m in (shared, other)}
     # one body, however many refer to it
     body = found["one"].deliveries[0].message
@@ -137,7 +141,7 @@ def test_a_second_life(tmp_path: Path, reopen) -> None:
     three.pid, three.state = 4, State.SENT
     store.update(three)
     store.enqueue(session.row, Delivery(trial.found.retained[0], 1, True))
-    store.handed_on(session.row, 1)
+    store.release(session.row, 1)
     session.ended = 5.0
     store.save_session(session)
     again = reopen(trial)
@@ -147,7 +151,7 @@ def test_a_second_life(tmp_path: Path, reopen) -> None:
         (b"shared", 0, State.QUEUED),
     ]
     assert found.deliveries[1].message is again.found.retained[0]
-    assert found.incoming == {1: None}
+    assert found.incoming == {}
     assert found.ended == 5.0
     assert found.row == session.row
 
@@ -228,10 +232,25 @@ def test_a_session_dropped_and_made_again_in_one_batch(tmp_path: Path) -> None:
 def test_subscriptions_that_come_with_a_new_session(tmp_path: Path) -> None:
     trial = Trial(tmp_path / "t.db")
     subscription = Subscription(filter="a", qos=1)
-    trial.session(subscriptions={"a": (subscription, 5)})
+    trial.session(subscriptions={"a": (subscription, 5, b"terms")})
     again = trial.again()
-    assert again.found.sessions[0].subscriptions == {"a": (subscription, 5)}
+    assert again.found.sessions[0].subscriptions == {"a": (subscription, 5, b"terms")}
     again.close()
+
+
+def test_notes_are_not_the_stores_own(tmp_path: Path) -> None:
+    trial = Trial(tmp_path / "t.db")
+    assert trial.found.notes == {}
+    for key in ("node", "boot"):
+        with pytest.raises(ValueError, match="another key"):
+            trial.store.remember(key, "x")
+    trial.store.remember("policy", "1")
+    again = trial.again()
+    assert (again.found.node, again.found.boot, again.found.notes) == (trial.found.node, 2, {"policy": "1"})
+    again.store.remember("policy", "2")
+    last = again.again()
+    assert last.found.notes == {"policy": "2"}
+    last.close()
 
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
@@ -293,7 +312,6 @@ def test_message_rows(m: Message) -> None:
             retain=st.booleans(),
             properties=st.builds(Properties, will_delay_interval=st.none() | U32, content_type=st.none() | TEXT),
         ),
-        will_due=st.none() | CLOCK,
         context=st.binary(max_size=10),
     )
 )
@@ -311,9 +329,11 @@ def test_session_rows(session) -> None:
         retain_handling=st.integers(0, 2),
     ),
     st.none() | st.integers(1, 268_435_455),
+    st.binary(max_size=20),
 )
-def test_subscription_rows(subscription: Subscription, identifier: int | None) -> None:
-    assert read_subscription(subscription_row(1, subscription, identifier)) == (subscription, identifier)
+def test_subscription_rows(subscription: Subscription, identifier: int | None, terms: bytes) -> None:
+    row = subscription_row(1, subscription, identifier, terms)
+    assert read_subscription(row) == (subscription, identifier, terms)
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)

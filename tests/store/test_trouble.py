@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from store.trial import Trial, counts, message, wait
+from store.trial import Trial, counts, message, notes, wait
 from tidegate.errors import StoreError
 from tidegate.session.message import Delivery
 from tidegate.store import sqlite as store_sqlite
@@ -100,7 +100,7 @@ def test_full_when_it_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     Trial(tmp_path / "t.db").close()
 
 
-BATCH_STATEMENTS = 17  # of the batch in the next test; the last one is the COMMIT
+BATCH_STATEMENTS = 18  # of the batch in the next test; the last one is the COMMIT
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -154,12 +154,14 @@ def test_an_error_at_any_statement(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     trial.store.retain("b", message(topic="b"))
     trial.store.drop_session(other.row)
     trial.store.save_session(session)
+    trial.store.remember("policy", "17")
     with capture_logs() as logs:
         trial.commit()
     assert (faulty.last == "COMMIT") == (nth == BATCH_STATEMENTS)
     assert faulty.calls == nth + BATCH_STATEMENTS, "broken off, then written whole"
     assert [entry["log_level"] for entry in logs] == ["error", "info"]
     assert counts(trial.image()) == {"session": 1, "message": 15, "delivery": 13, "incoming": 1, "retained": 1}
+    assert notes(trial.image())["policy"] == "17"
     trial.close()
 
 

@@ -117,6 +117,15 @@ def tables(path: Path) -> dict[str, list[tuple[Any, ...]]]:
         connection.close()
 
 
+def notes(path: Path) -> dict[str, str]:
+    """The meta table of a database that nobody has open."""
+    connection = sqlite3.connect(path)
+    try:
+        return dict(connection.execute("SELECT key, value FROM meta"))
+    finally:
+        connection.close()
+
+
 def counts(path: Path) -> dict[str, int]:
     return {name: len(rows) for name, rows in tables(path).items() if rows}
 

@@ -46,10 +46,17 @@ def _read(sock: socket.socket, count: int) -> bytes:
 
 
 def open_sessions(
-    port: int, names: Iterable[str], *, version: int, clean: bool, stack: ExitStack, abort: bool = False
+    port: int,
+    names: Iterable[str],
+    *,
+    version: int,
+    clean: bool,
+    stack: ExitStack,
+    abort: bool = False,
+    login: bool = False,
 ) -> list[socket.socket]:
     """Connections with a successful CONNACK each. `abort`: closed by reset, so that thousands of them
-    leave no TIME_WAIT behind."""
+    leave no TIME_WAIT behind. `login`: as the users of these names."""
     opened: list[socket.socket] = []
     pending = list(names)
     while pending:
@@ -58,10 +65,10 @@ def open_sessions(
         for name in batch:
             sock = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE))
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            _never_paced(sock)
+            never_paced(sock)
             if abort:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            sock.sendall(frames.connect(name, version=version, clean=clean))
+            sock.sendall(frames.connect(name, version=version, clean=clean, login=name if login else ""))
             fresh.append(sock)
         for sock in fresh:
             reply = read_packet(sock)
@@ -71,7 +78,7 @@ def open_sessions(
     return opened
 
 
-def _never_paced(sock: socket.socket) -> None:
+def never_paced(sock: socket.socket) -> None:
     """BBR, the default of some systems, paces what it sends; on loopback that would only delay the load."""
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
@@ -79,11 +86,11 @@ def _never_paced(sock: socket.socket) -> None:
         return  # not built into this kernel: then the system's default it is, which `machine` reports
 
 
-def subscribe(sock: socket.socket, filters: Sequence[str], *, qos: int, version: int) -> None:
+def subscribe(sock: socket.socket, filters: Sequence[str], *, qos: int, version: int, pairs: frames.Pairs = ()) -> None:
     """Subscribes and waits for every SUBACK."""
     for start in range(0, len(filters), SUBSCRIPTIONS_PER_PACKET):
         part = filters[start : start + SUBSCRIPTIONS_PER_PACKET]
-        sock.sendall(frames.subscribe(1, part, qos=qos, version=version))
+        sock.sendall(frames.subscribe(1, part, qos=qos, version=version, pairs=pairs))
         reply = read_packet(sock)
         if reply[0] != frames.SUBACK or any(code != qos for code in reply[-len(part) :]):
             raise LoadError(f"SUBSCRIBE was refused: {reply.hex()}")
@@ -111,13 +118,31 @@ def topic_names(job: Job) -> list[str]:
         return ["bench/k00"]
     if job.topics:
         return [f"t/{number % job.subscribers:02d}/{number:06d}" for number in range(job.topics)]
-    return [f"bench/k{number:02d}" for number in range(job.subscribers)]
+    return [f"bench/k{number:02d}" for number in range(job.subscribers // job.copies)]
 
 
 def filter_of(job: Job, subscriber: int) -> str:
     if job.fanout:
         return "bench/k00"
-    return f"t/{subscriber:02d}/#" if job.topics else f"bench/k{subscriber:02d}"
+    return f"t/{subscriber:02d}/#" if job.topics else f"bench/k{subscriber // job.copies:02d}"
+
+
+def content(job: Job) -> bytes:
+    """What is published."""
+    if not job.content:
+        return BODY
+    made = job.content.encode()
+    if len(made) != PAYLOAD:
+        raise LoadError(f"the payload has {len(made)} bytes instead of {PAYLOAD}")
+    return made
+
+
+def shown(job: Job) -> list[bytes]:
+    """What the subscribers of a topic receive, each in turn."""
+    made = [text.encode() for text in job.shown] or [content(job)]
+    if len(set(map(len, made))) != 1:
+        raise LoadError("what is shown must have one length, or messages cannot be counted by it")
+    return made
 
 
 def schedule(job: Job, publishers: Sequence[socket.socket]) -> Schedule:
@@ -125,9 +150,10 @@ def schedule(job: Job, publishers: Sequence[socket.socket]) -> Schedule:
     topics = topic_names(job)
     fds = [sock.fileno() for sock in publishers]
     count = len(fds)
+    body = content(job)
 
-    def encode(topic: str, packet_id: int) -> bytes:
-        return frames.publish(topic, BODY, qos=job.qos, packet_id=packet_id, version=job.version)
+    def encode(topic: str, packet_id: int, payload: bytes = body) -> bytes:
+        return frames.publish(topic, payload, qos=job.qos, packet_id=packet_id, version=job.version)
 
     writes: list[bytes]
     if job.batch > 1:
@@ -159,22 +185,38 @@ def schedule(job: Job, publishers: Sequence[socket.socket]) -> Schedule:
         frames=writes,
         write_length=len(writes[0]),
         per_write=job.batch,
-        frame_length=len(encode(topics[0], 1)),
+        frame_length=len(encode(topics[0], 1, shown(job)[0])),
         id_offset=frames.packet_id_offset(topics[0], PAYLOAD, version=job.version),
         publishers=count,
     )
 
 
-def prove(job: Job, publisher: socket.socket, subscribers: Sequence[socket.socket]) -> None:
-    """One message to every subscriber, compared byte by byte, with its whole QoS flow."""
+def prove(job: Job, publishers: Sequence[socket.socket], subscribers: Sequence[socket.socket]) -> None:
+    """One message to every subscriber, compared byte by byte, with its whole QoS flow.
+
+    Each from a publisher that will send on this topic, if there are enough: it may be the only one that may.
+    """
     topics = topic_names(job)
-    rounds = [topics[0]] if job.fanout else topics[: len(subscribers)]
-    for number, topic in enumerate(rounds):
-        expected = frames.publish(topic, BODY, qos=job.qos, packet_id=PROOF_ID, version=job.version)
-        publisher.sendall(expected)
+    copies = len(subscribers) if job.fanout else job.copies
+    views = shown(job)
+    for number, topic in enumerate(topics[: len(subscribers) // copies]):
+        publisher = publishers[number % len(publishers)]
+        publisher.sendall(frames.publish(topic, content(job), qos=job.qos, packet_id=PROOF_ID, version=job.version))
         _finish(publisher, job.qos)
-        for sock in subscribers if job.fanout else [subscribers[number]]:
+        for place, sock in enumerate(subscribers[number * copies : (number + 1) * copies]):
+            seen = views[place % len(views)]
+            expected = frames.publish(topic, seen, qos=job.qos, packet_id=PROOF_ID, version=job.version)
             _receive(sock, expected, topic, job)
+
+
+def prove_silence(barred: Sequence[socket.socket]) -> None:
+    """Nothing was ever sent to these: the answer to a PING is the next packet."""
+    for sock in barred:
+        sock.settimeout(PATIENCE)
+        sock.sendall(frames.PINGREQ)
+        got = read_packet(sock)
+        if got != frames.PINGRESP:
+            raise LoadError(f"somebody who may read nothing received {got[:40].hex()}...")
 
 
 def _finish(publisher: socket.socket, qos: int) -> None:

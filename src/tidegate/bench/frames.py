@@ -21,6 +21,7 @@ PINGREQ = b"\xc0\x00"
 PINGRESP = b"\xd0\x00"
 DISCONNECT = b"\xe0\x00"
 SESSION_EXPIRY = 3600
+Pairs = Sequence[tuple[str, str]]
 
 
 def _string(text: str) -> bytes:
@@ -42,20 +43,29 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
-def connect(client_id: str, *, version: int, clean: bool) -> bytes:
-    """CONNECT without keep-alive; a session that is not clean is also kept for an hour in version 5."""
-    properties = b""
-    if version == 5:
-        properties = b"\x00" if clean else b"\x05\x11" + SESSION_EXPIRY.to_bytes(4, "big")
-    flags = 2 if clean else 0
+def _properties(pairs: Pairs, version: int, others: bytes = b"") -> bytes:
+    """The property block of version 5: user properties, and `others` as they are."""
+    if version != 5:
+        return b""
+    body = others + b"".join(b"\x26" + _string(name) + _string(value) for name, value in pairs)
+    return varint(len(body)) + body
+
+
+def connect(client_id: str, *, version: int, clean: bool, login: str = "", pairs: Pairs = ()) -> bytes:
+    """CONNECT without keep-alive; a session that is not clean is also kept for an hour in version 5.
+
+    `login` is user name and password in one. `pairs` here and below are user properties, of version 5 only.
+    """
+    expiry = b"" if clean else b"\x11" + SESSION_EXPIRY.to_bytes(4, "big")
+    flags = (2 if clean else 0) | (0xC0 if login else 0)
     head = _string("MQTT") + bytes([version, flags, 0, 0])
-    return _packet(0x10, head + properties + _string(client_id))
+    who = _string(client_id) + (2 * _string(login) if login else b"")
+    return _packet(0x10, head + _properties(pairs, version, expiry) + who)
 
 
-def subscribe(packet_id: int, filters: Sequence[str], *, qos: int, version: int) -> bytes:
-    properties = b"\x00" if version == 5 else b""
+def subscribe(packet_id: int, filters: Sequence[str], *, qos: int, version: int, pairs: Pairs = ()) -> bytes:
     body = b"".join(_string(text) + bytes([qos]) for text in filters)
-    return _packet(0x82, packet_id.to_bytes(2, "big") + properties + body)
+    return _packet(0x82, packet_id.to_bytes(2, "big") + _properties(pairs, version) + body)
 
 
 def unsubscribe(packet_id: int, filters: Sequence[str], *, version: int) -> bytes:
@@ -63,14 +73,12 @@ def unsubscribe(packet_id: int, filters: Sequence[str], *, version: int) -> byte
     return _packet(0xA2, packet_id.to_bytes(2, "big") + properties + b"".join(map(_string, filters)))
 
 
-def publish(topic: str, payload: bytes, *, qos: int, packet_id: int, version: int) -> bytes:
-    """PUBLISH as client or server would send it: no flag but the QoS, no property."""
+def publish(topic: str, payload: bytes, *, qos: int, packet_id: int, version: int, pairs: Pairs = ()) -> bytes:
+    """PUBLISH as client or server would send it: no flag but the QoS, no property but `pairs`."""
     head = _string(topic)
     if qos:
         head += packet_id.to_bytes(2, "big")
-    if version == 5:
-        head += b"\x00"
-    return _packet(PUBLISH | qos << 1, head + payload)
+    return _packet(PUBLISH | qos << 1, head + _properties(pairs, version) + payload)
 
 
 def packet_id_offset(topic: str, payload_length: int, *, version: int) -> int:

@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import gc
 import json
+import signal
+import socket
 import sys
 import time
 from contextlib import ExitStack
+from functools import partial
 
 from tidegate.bench import crowd, procfs
 from tidegate.bench.aside import CHURNERS, Churn, Holders
 from tidegate.bench.inbox import Acknowledged, Assured, Counted, Inbox
-from tidegate.bench.job import Job, LoadError, Outcome, Shape
+from tidegate.bench.job import MEASURING, Job, LoadError, Outcome, Shape
 from tidegate.bench.meter import Meter
-from tidegate.bench.pace import histogram, pace, percentile
+from tidegate.bench.pace import histogram, pace, percentile, write_trace
 from tidegate.bench.pump import Aside, pump
 
 FAILED = 3
 FIRST_CONNECTIONS = 100
 SETTLE = 0.5
+SEEN = 5  # messages of each publisher that come before measuring
 
 
 def measure(job: Job) -> Outcome:
@@ -35,13 +39,20 @@ def measure(job: Job) -> Outcome:
 
 def _load(job: Job, stack: ExitStack) -> Outcome:
     clean = not job.persistent
-    names = [f"s{number:05d}" for number in range(job.subscribers)]
-    subscribers = crowd.open_sessions(job.port, names, version=job.version, clean=clean, stack=stack)
+
+    def sessions(letter: str, count: int) -> list[socket.socket]:
+        names = [f"{letter}{number:05d}" for number in range(count)]
+        return crowd.open_sessions(job.port, names, version=job.version, clean=clean, stack=stack, login=job.login)
+
+    subscribers = sessions("s", job.subscribers)
+    pairs = [("where", job.where)] if job.where else []
     for number, sock in enumerate(subscribers):
-        crowd.subscribe(sock, [crowd.filter_of(job, number)], qos=job.qos, version=job.version)
-    names = [f"p{number:05d}" for number in range(job.publishers)]
-    publishers = crowd.open_sessions(job.port, names, version=job.version, clean=clean, stack=stack)
-    crowd.prove(job, publishers[0], subscribers)
+        crowd.subscribe(sock, [crowd.filter_of(job, number)], qos=job.qos, version=job.version, pairs=pairs)
+    barred = sessions("b", job.barred)
+    for sock in barred:
+        crowd.subscribe(sock, ["#"], qos=job.qos, version=job.version)
+    publishers = sessions("p", job.publishers)
+    crowd.prove(job, publishers, subscribers)
     churn: Churn | None = None
     aside: Aside | None = None
     if job.churn:
@@ -58,26 +69,35 @@ def _load(job: Job, stack: ExitStack) -> Outcome:
     listen = [sock.fileno() for sock in subscribers]
     gc.collect()
     gc.disable()
-    meter = Meter(server=job.server, warmup=job.warmup, duration=job.duration, at_least=job.topics)
+    seen = max(job.topics, SEEN * job.publishers)  # what a server learns from first messages it has learnt then
+    meter = Meter(server=job.server, warmup=job.warmup, duration=job.duration, at_least=seen)
     if job.shape is Shape.RATE:
-        return _paced(job, plan, listen, meter)
+        outcome = _paced(job, plan, listen, meter)
+        crowd.prove_silence(barred)
+        return outcome
     everyone = [*listen, *plan.fds]
     inbox: Inbox
     if job.qos == 0:
-        inbox = Counted(plan.frame_length, len(subscribers) if job.fanout else 1)
+        inbox = Counted(plan.frame_length, len(subscribers) if job.fanout else job.copies)
     elif job.qos == 1:
         inbox = Acknowledged(plan.frame_length, plan.id_offset, listen)
     else:
         inbox = Assured(plan.frame_length, plan.id_offset, everyone, listen)
-    seen = pump(plan, inbox, everyone if job.qos else listen, window=job.window, meter=meter, aside=aside)
+    pumped = pump(plan, inbox, everyone if job.qos else listen, window=job.window, meter=meter, aside=aside)
     if churn is not None:
         churn.finish()
+    crowd.prove_silence(barred)
     changes = churn.changes if churn is not None else 0
-    return meter.outcome(lost=seen.lost, outstanding=seen.outstanding, changes=changes)
+    return meter.outcome(lost=pumped.lost, outstanding=pumped.outstanding, changes=changes)
 
 
 def _paced(job: Job, plan: crowd.Schedule, listen: list[int], meter: Meter) -> Outcome:
+    if job.trace:
+        meter.on_begin = partial(print, MEASURING, flush=True)
+        signal.signal(signal.SIGUSR1, lambda *_: meter.stop())
     seen = pace(plan, listen, rate=job.rate, meter=meter)
+    if job.trace:
+        write_trace(seen, job.trace)
     if seen.overrun:
         return Outcome(overrun=True, lost=seen.lost)
     ordered = sorted(seen.latencies)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 PAYLOAD = 175
+MEASURING = "measuring"
+"""The line with which a generator that writes a trace says that it has started to."""
 
 
 class Shape(Enum):
@@ -50,6 +52,21 @@ class Job:
     wildcards: int = 0
     """Wildcard subscriptions held by further sessions."""
     persistent: bool = False
+    login: bool = False
+    """Every session is a user of its own, called like its client id; so is the password."""
+    content: str = ""
+    """The payload, of `PAYLOAD` bytes; otherwise nothing in particular."""
+    copies: int = 1
+    """Subscribers that each topic has."""
+    shown: tuple[str, ...] = ()
+    """What the subscribers of a topic see of `content`, each in turn; of one length. Otherwise all of it."""
+    where: str = ""
+    """The condition that every subscription has; only in version 5."""
+    barred: int = 0
+    """Further sessions that subscribe to everything, and must receive nothing."""
+    trace: str = ""
+    """Open loops: the file for what `pace` saw of each message. The generator then says when it starts measuring,
+    and SIGUSR1 ends it early."""
     connections: int = 0
     warmup: float = 0.7
     duration: float = 3.0
@@ -60,7 +77,7 @@ class Job:
     @classmethod
     def from_json(cls, text: str) -> Job:
         fields = json.loads(text)
-        return cls(**fields | {"shape": Shape(fields["shape"])})
+        return cls(**fields | {"shape": Shape(fields["shape"]), "shown": tuple(fields["shown"])})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

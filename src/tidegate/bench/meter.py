@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +45,7 @@ class Meter:
     `turn` is called once per turn of the loop and answers whether to go on offering load.
     """
 
-    __slots__ = ("_deadline", "_duration", "_enough", "_server", "begin", "end")
+    __slots__ = ("_deadline", "_duration", "_enough", "_server", "begin", "end", "on_begin")
 
     def __init__(self, *, server: int, warmup: float, duration: float, at_least: int) -> None:
         self._server = server
@@ -53,6 +54,12 @@ class Meter:
         self._deadline = time.perf_counter() + warmup
         self.begin: Mark | None = None
         self.end: Mark | None = None
+        self.on_begin: Callable[[], None] | None = None
+
+    def stop(self) -> None:
+        """What has been measured so far is enough."""
+        if self.begin is not None:
+            self._deadline = 0.0
 
     def turn(self, now: float, delivered: int) -> bool:
         if now < self._deadline:
@@ -62,6 +69,8 @@ class Meter:
                 return True
             self.begin = mark(self._server, delivered)
             self._deadline = self.begin.at + self._duration
+            if self.on_begin is not None:
+                self.on_begin()
             return True
         if self.end is None:
             self.end = mark(self._server, delivered)

@@ -25,6 +25,7 @@ from tidegate.bench.meter import Meter
 
 BACKLOG = 20_000  # of 200 bytes each over 100 sockets: far below what socket buffers take
 DRAIN = 1.0
+PAUSE = 0.001  # seconds that a turn takes when the generator did not have its core
 BUCKETS_PER_DECADE = 20
 _STAMP = Struct("<Q")
 
@@ -34,7 +35,11 @@ class Paced:
     """What the open loop saw while measuring; times in nanoseconds."""
 
     latencies: array[int]
+    moments: array[int]
+    """When each of them arrived."""
     delays: array[int]
+    pauses: array[int]
+    """Begin and end of each turn of the loop that took long: what happened then is not the server's doing."""
     lost: int
     overrun: bool
     working: float
@@ -47,12 +52,12 @@ def pace(plan: Schedule, listen: Sequence[int], *, rate: int, meter: Meter) -> P
     for fd in listen:
         epoll.register(fd, select.EPOLLIN)
     poll, most = epoll.poll, len(listen)
-    length = plan.frame_length
+    length, write_length = plan.frame_length, plan.write_length
     offset = length - PAYLOAD
     templates = [bytearray(frame) for frame in plan.frames]
     fds = plan.fds
     carry = dict.fromkeys(listen, b"")
-    latencies, delays = array("q"), array("q")
+    latencies, moments, delays, pauses = array("q"), array("q"), array("q"), array("q")
     pack, unpack = _STAMP.pack_into, _STAMP.unpack_from
     sent = received = 0
     working = 0.0
@@ -82,7 +87,7 @@ def pace(plan: Schedule, listen: Sequence[int], *, rate: int, meter: Meter) -> P
                     size = 0
                 except OSError as error:
                     raise LoadError(f"the server closed a connection: {error}") from None
-                if size != length:
+                if size != write_length:
                     overrun = True
                     break
                 if measuring:
@@ -105,13 +110,44 @@ def pace(plan: Schedule, listen: Sequence[int], *, rate: int, meter: Meter) -> P
             for place in range(offset, count * length, length):
                 if measuring:
                     latencies.append(moment - unpack(data, place)[0])
+                    moments.append(moment)
             received += count
             carry[fd] = data[count * length :]
-        if worked and measuring:
-            working += now - before
+        if measuring:
+            if worked:
+                working += now - before
+            if now - before > PAUSE:
+                pauses.extend((int(before * 1e9), int(now * 1e9)))
         before = now
     epoll.close()
-    return Paced(latencies=latencies, delays=delays, lost=max(0, sent - received), overrun=overrun, working=working)
+    return Paced(
+        latencies=latencies,
+        moments=moments,
+        delays=delays,
+        pauses=pauses,
+        lost=max(0, sent - received),
+        overrun=overrun,
+        working=working,
+    )
+
+
+def write_trace(seen: Paced, file: str) -> None:
+    """Moments, latencies and pauses, for `read_trace` in another process; all by the clock of the machine."""
+    with open(file, "wb") as sink:
+        array("q", (len(seen.moments), len(seen.pauses))).tofile(sink)
+        for values in (seen.moments, seen.latencies, seen.pauses):
+            values.tofile(sink)
+
+
+def read_trace(file: str) -> tuple[array[int], array[int], array[int]]:
+    """Moments of arrival, latencies, and begin and end of each pause in turn; nanoseconds."""
+    head, moments, latencies, pauses = array("q"), array("q"), array("q"), array("q")
+    with open(file, "rb") as source:
+        head.fromfile(source, 2)
+        moments.fromfile(source, head[0])
+        latencies.fromfile(source, head[0])
+        pauses.fromfile(source, head[1])
+    return moments, latencies, pauses
 
 
 def percentile(ordered: Sequence[int], share: float) -> float:

@@ -88,6 +88,11 @@ def apply(server: Server, job: Job, plan: Plan) -> Outcome:
         except BaseException:
             generator.kill()
             raise
+    return answer(server, generator, out, err)
+
+
+def answer(server: Server, generator: subprocess.Popen[str], out: str, err: str) -> Outcome:
+    """What a generator that has ended says it found; BenchError says why it found nothing."""
     if generator.returncode == 0:
         return Outcome.from_json(out)
     if words := server.obituary():

@@ -18,14 +18,16 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
 FIRST_PORT, LAST_PORT = 20_000, 32_000
-START_TIMEOUT = 20.0
+START_TIMEOUT = 60.0  # ten thousand policies take some time to read
 STOP_TIMEOUT = 15.0
 LOG_LINES = 12
+NODE = "bench"
+CONFIGURATION = "tidegate.yaml"
 
 
 class BenchError(Exception):
@@ -49,6 +51,10 @@ class Setting:
     """Persistent sessions survive: Mosquitto with persistence, Tidegate with a data folder."""
     nodelay: bool = False
     """Mosquitto only: `set_tcp_nodelay true`, which is not its default."""
+    rules: str = ""
+    """Tidegate only: what its configuration says of who may do what, in place of `policies: open`."""
+    certificates: Path | None = None
+    """The folder of a server's certificate (see `certificates`), which gives it a second listener, with TLS."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +65,20 @@ class Server:
     port: int
     process: subprocess.Popen[bytes]
     log: Path
+    setting: Setting = field(default_factory=Setting)
+    tls_port: int = 0
+
+    @property
+    def configuration(self) -> Path:
+        return self.log.with_name(CONFIGURATION)
+
+    @property
+    def control(self) -> Path:
+        """Tidegate's control socket."""
+        folder = self.log.parent
+        if self.setting.durable:
+            return folder / "data" / "control.sock"
+        return folder / f"tidegate-{os.getuid()}" / f"{NODE}-{self.port}.sock"
 
     def obituary(self) -> str | None:
         """What to say if the process has ended; None while it lives."""
@@ -90,7 +110,8 @@ def running(peer: Peer, setting: Setting, *, core: int) -> Iterator[Server]:
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         port = free_port()
-        command = _command(peer, setting, port, folder)
+        tls_port = free_port() if setting.certificates else 0
+        command = _command(peer, setting, port, tls_port, folder)
         log = folder / "log"
         with log.open("wb") as sink, pinned(core):
             process = subprocess.Popen(
@@ -101,7 +122,7 @@ def running(peer: Peer, setting: Setting, *, core: int) -> Iterator[Server]:
                 cwd=folder,
                 env={**os.environ, "XDG_RUNTIME_DIR": name},  # the control socket is the round's own, too
             )
-        server = Server(peer=peer, port=port, process=process, log=log)
+        server = Server(peer=peer, port=port, process=process, log=log, setting=setting, tls_port=tls_port)
         try:
             _wait(server)
             yield server
@@ -130,21 +151,37 @@ def mosquitto() -> str:
     return found
 
 
-def _command(peer: Peer, setting: Setting, port: int, folder: Path) -> list[str]:
+def tidegate(*arguments: str) -> list[str]:
+    """The command line of this very Tidegate."""
+    return [sys.executable, "-c", "from tidegate.cli.app import main; main()", *arguments]
+
+
+def certificates(folder: Path) -> Path:
+    """An authority of our own in `folder`, with the certificate of a server on loopback."""
+    for words in (("ca",), ("issue", "server", "--host", "127.0.0.1")):
+        done = subprocess.run(
+            tidegate("cert", *words, "--folder", str(folder)), capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise BenchError(f"there is no certificate to measure with: {done.stderr.strip()}")
+    return folder
+
+
+def _command(peer: Peer, setting: Setting, port: int, tls_port: int, folder: Path) -> list[str]:
     match peer:
         case Peer.MOSQUITTO:
             file = folder / "mosquitto.conf"
-            file.write_text(mosquitto_configuration(setting, port, folder))
+            file.write_text(mosquitto_configuration(setting, port, folder, tls_port))
             return [mosquitto(), "-c", str(file)]
         case Peer.TIDEGATE:
-            file = folder / "tidegate.yaml"
-            file.write_text(tidegate_configuration(setting, port))
-            return [sys.executable, "-c", "from tidegate.cli.app import main; main()", "run", "-c", str(file)]
+            file = folder / CONFIGURATION
+            file.write_text(tidegate_configuration(setting, port, tls_port))
+            return tidegate("run", "-c", str(file))
         case Peer.RELAY:
             return [sys.executable, "-m", "tidegate.bench.relay", str(port)]
 
 
-def mosquitto_configuration(setting: Setting, port: int, folder: Path) -> str:
+def mosquitto_configuration(setting: Setting, port: int, folder: Path, tls_port: int = 0) -> str:
     """Debian's defaults, except that nothing is dropped and nobody is asked for a password."""
     lines = [
         f"listener {port} 127.0.0.1",
@@ -159,20 +196,31 @@ def mosquitto_configuration(setting: Setting, port: int, folder: Path) -> str:
     ]
     if setting.durable:
         lines.append(f"persistence_location {folder}/")
+    if setting.certificates:
+        lines += [
+            f"listener {tls_port} 127.0.0.1",
+            f"certfile {setting.certificates / 'server.pem'}",
+            f"keyfile {setting.certificates / 'server.key'}",
+        ]
     return "\n".join(lines) + "\n"
 
 
-def tidegate_configuration(setting: Setting, port: int) -> str:
-    """As shipped, except that nothing is dropped and nobody is asked for a password."""
+def tidegate_configuration(setting: Setting, port: int, tls_port: int = 0) -> str:
+    """As shipped, except that nothing is dropped, and that without users nobody is asked for a password."""
     data = ", data: data" if setting.durable else ""
+    anonymous = str("directory:" not in setting.rules).lower()
+    listeners = [f'{{url: "mqtt://127.0.0.1:{port}", anonymous: {anonymous}}}']
+    if setting.certificates:
+        pair = f'cert: "{setting.certificates / "server.pem"}", key: "{setting.certificates / "server.key"}"'
+        listeners.append(f'{{url: "mqtts://127.0.0.1:{tls_port}", anonymous: {anonymous}, {pair}}}')
+    rules = setting.rules or "policies: open"
     return f"""\
 version: 1
-node: {{name: bench{data}}}
-listeners:
-  - {{url: "mqtt://127.0.0.1:{port}", anonymous: true}}
-policies: open
+node: {{name: {NODE}{data}}}
+listeners: [{", ".join(listeners)}]
+{rules}
 limits: {{inflight: 65535, receive_maximum: 65535, queue: {{messages: 1000000, bytes: 1GiB}}}}
-log: {{level: warning}}
+log: {{level: {"error" if setting.rules else "warning"}}}
 """
 
 

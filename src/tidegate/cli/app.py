@@ -16,6 +16,8 @@ import typer
 
 import tidegate
 from tidegate.cli import cert, operate, terminal
+from tidegate.cli.audit import audit
+from tidegate.cli.explain import explain
 from tidegate.cli.pub import pub
 from tidegate.cli.sub import sub
 from tidegate.errors import ConfigError, TidegateError
@@ -83,7 +85,7 @@ def check(
     file: Annotated[Path, typer.Argument(help="Configuration file.", show_default=False)],
     json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
 ) -> None:
-    """Validate a configuration.
+    """Validate a configuration, and run its `tests`.
 
     Exit code 0 and a summary, or 1 and one line `file:line: what is wrong; how to mend it` per problem.
 
@@ -93,10 +95,17 @@ def check(
     from tidegate.config import ConfigErrors, load
     from tidegate.errors import ConfigError
     from tidegate.node import verify
+    from tidegate.node.cases import run_tests
 
     try:
         config = load(file)
         verify(config)
+        tested = run_tests(config, file=str(file))
+        warnings = sorted([*config.warnings(), *tested.warnings], key=lambda warning: warning[0])
+        if not json:
+            _show_warnings(warnings, file)
+        if tested.problems:
+            raise ConfigErrors(tested.problems)
     except ConfigError as wrong:
         if json:
             found = wrong.problems if isinstance(wrong, ConfigErrors) else [wrong]
@@ -105,11 +114,13 @@ def check(
             raise typer.Exit(terminal.NO) from None
         raise
     if json:
-        warnings = [{"line": line, "text": text} for line, text in config.warnings()]
-        terminal.print_json({"ok": True, "file": str(file), "warnings": warnings, **facts(config)})
+        told = [{"line": line, "text": text} for line, text in warnings]
+        passed = {"passed": tested.passed}
+        terminal.print_json({"ok": True, "file": str(file), "warnings": told, **facts(config), "tests": passed})
         return
-    _show_warnings(config, file)
     terminal.out().print(table(config, file))
+    if tested.passed:
+        terminal.out().print(f"tests: {tested.passed} passed")
 
 
 def passwd(
@@ -176,16 +187,16 @@ def _ephemeral_notice(config: Config) -> None:
     )
 
 
-def _show_warnings(config: Config, file: Path) -> None:
+def _show_warnings(warnings: list[tuple[int, str]], file: Path) -> None:
     from rich.text import Text
 
-    for line, text in config.warnings():
+    for line, text in warnings:
         place = f"{file}:{line}: " if line else f"{file}: "
         terminal.err().print(Text.assemble(place, ("warning: ", "yellow"), terminal.harmless(text)))
 
 
 _command: Callable[..., None]
-for _command in (run, check, operate.status, operate.reload, operate.stop):
+for _command in (run, check, explain, operate.status, operate.reload, operate.stop, audit):
     app.command(rich_help_panel=_RUN)(_command)
 for _command in (pub, sub):
     app.command(rich_help_panel=_USE)(_command)

@@ -36,6 +36,7 @@ def publish_properties(
     *,
     user: Sequence[str] | None,
     require: str | None,
+    view: str | None,
     expiry: int | None,
     response_topic: str | None,
     correlation: str | None,
@@ -43,7 +44,7 @@ def publish_properties(
 ) -> Properties | None:
     """The properties of a PUBLISH, or none where none is asked for."""
     properties = empty(PacketTypes.PUBLISH)
-    _add_user(properties, user, require)
+    _add_user(properties, user, require=require, view=view)
     if expiry is not None:
         properties.MessageExpiryInterval = expiry
     if response_topic is not None:
@@ -55,10 +56,12 @@ def publish_properties(
     return _allowed(target, properties)
 
 
-def subscribe_properties(target: Target, *, user: Sequence[str] | None, require: str | None) -> Properties | None:
+def subscribe_properties(
+    target: Target, *, user: Sequence[str] | None, require: str | None, where: str | None
+) -> Properties | None:
     """The properties of a SUBSCRIBE, or none where none is asked for."""
     properties = empty(PacketTypes.SUBSCRIBE)
-    _add_user(properties, user, require)
+    _add_user(properties, user, require=require, where=where)
     return _allowed(target, properties)
 
 
@@ -98,19 +101,20 @@ def text_or_base64(data: bytes) -> str | dict[str, str]:
         return {"base64": base64.b64encode(data).decode()}
 
 
-def _add_user(properties: Properties, pairs: Sequence[str] | None, require: str | None) -> None:
+def _add_user(properties: Properties, pairs: Sequence[str] | None, **instructions: str | None) -> None:
     for pair in pairs or ():
         name, equals, value = pair.partition("=")
         if not equals or not name:
             terminal.usage(f"`{pair}` is not a property: write NAME=VALUE")
         properties.UserProperty = (name, value)
-    if require is not None:
-        properties.UserProperty = ("require", require)
+    for name, instruction in instructions.items():
+        if instruction is not None:
+            properties.UserProperty = (name, instruction)
 
 
 def _allowed(target: Target, properties: Properties) -> Properties | None:
     if properties.isEmpty():  # type: ignore[no-untyped-call]
         return None
     if not target.v5:
-        terminal.usage("properties (and --require) need MQTT 5; leave out --protocol 311")
+        terminal.usage("properties (and --require, --view, --where) need MQTT 5; leave out --protocol 311")
     return properties

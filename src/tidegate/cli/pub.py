@@ -50,6 +50,14 @@ def pub(
         str | None, typer.Option("--content-type", help="What the payload is, such as text/plain (MQTT 5).")
     ] = None,
     require: Require = None,
+    view: Annotated[
+        str | None,
+        typer.Option(
+            "--view",
+            help='Who may see what: \'{"group:doctors": ["/illness"], "user:andrew": "all"}\' (MQTT 5).',
+            metavar="JSON",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Publish a message.
@@ -70,6 +78,7 @@ def pub(
         target,
         user=properties,
         require=require,
+        view=view,
         expiry=expiry,
         response_topic=response_topic,
         correlation=correlation,

@@ -43,6 +43,12 @@ def sub(
     ] = False,
     properties: UserProperties = None,
     require: Require = None,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            "--where", help="Only messages that meet this condition: 'o.payload.level > 3' (MQTT 5).", metavar="CEL"
+        ),
+    ] = None,
 ) -> None:
     """Subscribe and show messages as they arrive.
 
@@ -59,7 +65,7 @@ def sub(
     for each in filters:
         if not topics.valid_filter(each):
             terminal.usage(f"`{each}` is not a filter: + and # stand alone between slashes, # at the end")
-    about = subscribe_properties(target, user=properties, require=require)
+    about = subscribe_properties(target, user=properties, require=require, where=where)
     wanted = subscribe_options(
         target,
         qos=qos,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidegate.config import ClientCert, Config, Listener
+from tidegate.config import ClientCert, Config, Listener, Policies
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -17,7 +17,10 @@ def facts(config: Config) -> dict[str, Any]:
         "node": config.node.name,
         "domain": config.node.domain,
         "data": None if config.node.data is None else str(config.node.data),
-        "policies": "deny" if config.policies is None else str(config.policies),
+        "policies": _policies(config),
+        "policy_version": config.built.policy_version,
+        "preferences": len(config.preferences),
+        "views": len(config.views),
         "durability": str(config.durability),
         "scopes": list(config.scopes),
         "listeners": [{"url": str(each.url), "scope": each.scope, "admits": admits(each)} for each in config.listeners],
@@ -37,6 +40,25 @@ def admits(listener: Listener) -> list[str]:
         case _:
             ways = ["password"]
     return [*ways, "anonymous"] if listener.anonymous else ways
+
+
+def _policies(config: Config) -> str | int:
+    """How many there are; `open` if everything passes, `deny` if there is none."""
+    if config.policies is Policies.OPEN:
+        return "open"
+    return len(config.policies) if config.policies else "deny"
+
+
+def _said(config: Config) -> str:
+    match _policies(config):
+        case "open":
+            return "open: everything passes"
+        case "deny":
+            return "none: nothing passes"
+        case number:
+            more = {"preferences": len(config.preferences), "views": len(config.views)}
+            told = "".join(f", {count:,} {name}" for name, count in more.items() if count)
+            return f"{number:,}{told}; {config.combining}"
 
 
 def table(config: Config, file: Path) -> RenderableType:
@@ -62,8 +84,7 @@ def table(config: Config, file: Path) -> RenderableType:
     rest = Table.grid(padding=(0, 2))
     rest.add_column(style="bold")
     rest.add_column()
-    open_ = config.policies is not None
-    rest.add_row("policies", Text("open: everything passes" if open_ else "none: nothing passes"))
+    rest.add_row("policies", Text(_said(config)))
     rest.add_row("directory", f"{len(config.directory.users):,} users, {len(config.directory.clients):,} clients")
     rest.add_row(
         "data", Text("none: nothing survives a restart" if config.node.data is None else str(config.node.data))

@@ -8,7 +8,9 @@ starts nothing.
 from __future__ import annotations
 
 from tidegate.config.address import Address
+from tidegate.config.build import Built, build
 from tidegate.config.choices import (
+    Asked,
     ClientCert,
     DeniedPublish,
     Durability,
@@ -16,18 +18,19 @@ from tidegate.config.choices import (
     LogLevel,
     Policies,
     QueueFull,
+    Record,
     Reload,
     Scheme,
+    Subscribe,
     TlsVersion,
+    ViewDefault,
 )
+from tidegate.config.deciding import Case, Class, Levels, Policy, Preference, Trust, View
 from tidegate.config.load import load, parse
 from tidegate.config.model import (
-    ARGON2,
-    PLAIN,
+    Audit,
     Authentication,
-    Client,
     Config,
-    Directory,
     Limits,
     Listener,
     Log,
@@ -35,16 +38,23 @@ from tidegate.config.model import (
     Queue,
     Scope,
     Sys,
-    User,
+    Traffic,
 )
+from tidegate.config.people import ARGON2, PLAIN, Client, Directory, Group, Role, User
 from tidegate.config.problems import ConfigErrors
 from tidegate.config.reference import markdown, schema
+from tidegate.config.who import Who, parse_who
 
 __all__ = [
     "ARGON2",
     "PLAIN",
     "Address",
+    "Asked",
+    "Audit",
     "Authentication",
+    "Built",
+    "Case",
+    "Class",
     "Client",
     "ClientCert",
     "Config",
@@ -52,6 +62,8 @@ __all__ = [
     "DeniedPublish",
     "Directory",
     "Durability",
+    "Group",
+    "Levels",
     "Limits",
     "Listener",
     "Log",
@@ -59,16 +71,28 @@ __all__ = [
     "LogLevel",
     "Node",
     "Policies",
+    "Policy",
+    "Preference",
     "Queue",
     "QueueFull",
+    "Record",
     "Reload",
+    "Role",
     "Scheme",
     "Scope",
+    "Subscribe",
     "Sys",
     "TlsVersion",
+    "Traffic",
+    "Trust",
     "User",
+    "View",
+    "ViewDefault",
+    "Who",
+    "build",
     "load",
     "markdown",
     "parse",
+    "parse_who",
     "schema",
 ]

@@ -7,8 +7,8 @@ is not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.config.choices import ClientCert
 from tidegate.config.problems import suggestion
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tidegate.config.model import Config, Listener
 
 Finding = tuple[tuple[str | int, ...], str]
+RULES: Final = ("policies", "preferences", "views")
 
 
 def problems(config: Config) -> Iterator[Finding]:
@@ -33,7 +34,7 @@ def problems(config: Config) -> Iterator[Finding]:
                 "is missing and there are several scopes; say which one clients enter here",
             )
         elif listener.scope not in config.scopes:
-            yield (*here, "scope"), _unknown("scope", listener.scope, tuple(config.scopes), "scopes")
+            yield (*here, "scope"), unknown("scope", listener.scope, tuple(config.scopes), "scopes")
         for other_index, other in enumerate(config.listeners[:index]):
             if listener.url.clashes(other.url):
                 yield (*here, "url"), f"takes the same address as listener {other_index}; choose another port"
@@ -41,7 +42,28 @@ def problems(config: Config) -> Iterator[Finding]:
     for name, client in config.directory.clients.items():
         if client.user is not None and client.user not in config.directory.users:
             at = ("directory", "clients", name, "user")
-            yield at, _unknown("user", client.user, users, "directory.users")
+            yield at, unknown("user", client.user, users, "directory.users")
+    ids = ((section, index, entry.id) for section in RULES for index, entry in enumerate(entries(config, section)))
+    yield from repeated(ids)
+
+
+def repeated(ids: Iterable[tuple[str, int, str | None]]) -> Iterator[Finding]:
+    """Ids that do not say which rule is meant, of (section, position, id)."""
+    first: dict[str, str] = {}
+    for section, index, written in ids:
+        here = f"{section}[{index}]"
+        name = here if written is None else written
+        if name in first:
+            path = (section, index) if written is None else (section, index, "id")
+            yield path, f"is `{name}`, and so is that of `{first[name]}`; give each rule an id of its own"
+        else:
+            first[name] = here
+
+
+def entries(config: Config, section: str) -> tuple[Any, ...]:
+    """The rules of a section."""
+    found = getattr(config, section)
+    return found if isinstance(found, tuple) else ()
 
 
 def _listener(listener: Listener) -> Iterator[tuple[str, str]]:
@@ -64,7 +86,8 @@ def _listener(listener: Listener) -> Iterator[tuple[str, str]]:
         yield "publish_burst", "has no effect without `publish_rate`; add that, or remove it"
 
 
-def _unknown(kind: str, wrong: str, known: tuple[str, ...], where: str) -> str:
+def unknown(kind: str, wrong: str, known: tuple[str, ...], where: str) -> str:
+    """What is said of a name that nothing has."""
     meant = suggestion(wrong, known)
     remedy = f"did you mean `{meant}`?" if meant else f"add it under `{where}`"
     return f"names the unknown {kind} `{wrong}`; {remedy}"

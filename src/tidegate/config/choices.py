@@ -82,3 +82,33 @@ class LogLevel(StrEnum):
     INFO = "info"
     WARNING = "warning"
     ERROR = "error"
+
+
+class Subscribe(StrEnum):
+    """What becomes of a subscription to what its client may not read: refused, or held until it may."""
+
+    STRICT = "strict"
+    HOLD = "hold"
+
+
+class ViewDefault(StrEnum):
+    """What somebody sees of a topic that has views, but none for them."""
+
+    NOTHING = "nothing"
+    ALL = "all"
+
+
+class Record(StrEnum):
+    """What is written down beyond denials: nothing, what was allowed too, or the messages themselves."""
+
+    OFF = "off"
+    DECISIONS = "decisions"
+    TRAFFIC = "traffic"
+
+
+class Asked(StrEnum):
+    """What a test of the rules tries."""
+
+    READ = "read"
+    WRITE = "write"
+    SUBSCRIBE = "subscribe"

@@ -9,24 +9,28 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from tidegate.config.model import Config, path_text
-from tidegate.config.problems import ConfigErrors, suggestion
+from tidegate.config.checks import RULES, repeated
+from tidegate.config.model import Config
+from tidegate.config.place import place
+from tidegate.config.problems import ConfigErrors, path_text, suggestion
+from tidegate.config.section import TAGS
 from tidegate.config.tree import MAX_BYTES, Node, compose
+from tidegate.config.vocabulary import Vocabulary
 from tidegate.errors import ConfigError
 
 Place = tuple[int | str, ...]
 
 NOT_YET: Final[Mapping[tuple[str, ...], frozenset[str]]] = {
-    (): frozenset(
-        {"links", "levels", "trust", "brokering", "classify", "environment", "preferences", "monitors"}
-        | {"views", "flows", "rules", "keys", "tests", "pipeline", "record", "http"}
-    ),
+    (): frozenset({"links", "brokering", "monitors", "flows", "rules", "keys", "pipeline", "http"}),
     ("scopes", "*"): frozenset({"parents", "backend"}),
+    ("preferences", "*"): frozenset({"to"}),
 }
 """Keys that are announced but not enforced by this version, by the place they stand at."""
 
@@ -65,8 +69,13 @@ def load(path: Path | str) -> Config:
         line = content.count(b"\n", 0, broken.start) + 1
         raise _single(str(path), line, "not UTF-8 text; save the file as UTF-8") from None
     config = parse(text, path)
-    if unreadable := list(_unreadable(config, str(path))):
-        raise ConfigErrors(unreadable)
+    found = list(_unreadable(config, str(path)))
+    try:
+        assert config.built
+    except ConfigErrors as broken:
+        found += broken.problems
+    if found:
+        raise ConfigErrors(found)
     return config
 
 
@@ -74,13 +83,16 @@ def parse(text: str, file: Path | str, *, variables: Mapping[str, str] | None = 
     """The configuration in a text; `file` names it in messages, and relative paths start beside it."""
     name = str(file)
     tree, found = compose(text, name, os.environ if variables is None else variables)
+    vocabulary = Vocabulary()
+    context = {"folder": Path(file).parent, "vocabulary": vocabulary}
     try:
-        config = Config.model_validate(tree.data(), context={"folder": Path(file).parent})
+        config = Config.model_validate(tree.data(), context=context)
     except ValidationError as broken:
-        raise ConfigErrors([*found, *_problems(broken, tree, name)] or [_hidden(name)]) from None
+        told = [*_problems(broken, tree, name, text), *_repeated(broken, tree, name)]
+        raise ConfigErrors([*found, *told] or [_hidden(name)]) from None
     if found:
         raise ConfigErrors(found)
-    config.remember(tree)
+    config.remember(tree, name, vocabulary)
     return config
 
 
@@ -107,14 +119,39 @@ def _unreadable(config: Config, file: str) -> Iterator[ConfigError]:
                 yield ConfigError(text, file=file, line=config.line(*at))
 
 
-def _problems(broken: ValidationError, tree: Node, file: str) -> Iterator[ConfigError]:
+def _problems(broken: ValidationError, tree: Node, file: str, source: str) -> Iterator[ConfigError]:
     for error in broken.errors(include_url=False):
-        path = tuple(step for step in error["loc"] if step != "[key]")
-        if error["type"] == "together":
-            for at, text in error["ctx"]["problems"]:
-                yield ConfigError(f"{path_text(at)} {text}", file=file, line=tree.line_of(at))
-        elif not _follows(error, path, tree):
-            yield ConfigError(_text(error, path, tree), file=file, line=tree.line_of(path))
+        path = tuple(step for step in error["loc"] if step not in TAGS)
+        match error["type"]:
+            case "together":
+                for below, text in error["ctx"]["problems"]:
+                    at = (*path, *below)
+                    yield ConfigError(f"{path_text(at)} {text}", file=file, line=tree.line_of(at))
+            case "condition":
+                *_, node = tree.along(path)
+                line, column = place(source, node, error["ctx"]["line"], error["ctx"]["column"])
+                text = f"{path_text(path)} is no condition, at column {column}: {error['ctx']['text']}"
+                yield ConfigError(text, file=file, line=line)
+            case _ if not _follows(error, path, tree):
+                yield ConfigError(_text(error, path, tree), file=file, line=tree.line_of(path))
+
+
+def _repeated(broken: ValidationError, tree: Node, file: str) -> Iterator[ConfigError]:
+    """Ids that stand twice, which the model is asked about only when nothing else is wrong."""
+    if any(not error["loc"] for error in broken.errors(include_url=False)):
+        return
+    found: list[tuple[str, int, str | None]] = []
+    for section in RULES:
+        *_, node = tree.along((section,))
+        if node is not tree and isinstance(node.value, list):
+            for index, entry in enumerate(node.value):
+                written = entry.value.get("id") if isinstance(entry.value, dict) else None
+                if written is None:
+                    found.append((section, index, None))
+                elif isinstance(written.value, str):
+                    found.append((section, index, written.value))
+    for at, text in repeated(found):
+        yield ConfigError(f"{path_text(at)} {text}", file=file, line=tree.line_of(at))
 
 
 def _follows(error: ErrorDetails, path: Place, tree: Node) -> bool:
@@ -171,12 +208,12 @@ def _choice(path: Place, tree: Node, expected: str) -> str:
 
 def _unknown_key(path: Place) -> str:
     key = str(path[-1])
-    for place, keys in NOT_YET.items():
-        same_place = len(place) == len(path) - 1 and all(map(_fits, place, path))
+    for above, keys in NOT_YET.items():
+        same_place = len(above) == len(path) - 1 and all(map(_fits, above, path))
         if key in keys and same_place:
             return f"`{key}` is {_NOT_SUPPORTED}"
     section = _section(path[:-1])
-    known = tuple(section.model_fields) if section is not None else ()
+    known = tuple(_fields(section))
     meant = suggestion(key, known)
     if meant:
         remedy = f"did you mean `{meant}`?"
@@ -193,25 +230,46 @@ def _fits(pattern: str, step: int | str) -> bool:
 
 
 def _missing(path: Place) -> str:
-    section = _section(path[:-1])
-    field = section.model_fields.get(str(path[-1])) if section is not None else None
+    field = _fields(_section(path[:-1])).get(str(path[-1]))
     described = (field.description or "") if field is not None else ""
     about = " ".join(described.split()).partition(". ")[0].rstrip(".")
     return f"{path_text(path)} is missing; add it" + (f" ({about})" if about else "")
+
+
+def _fields(section: type[BaseModel] | None) -> dict[str, FieldInfo]:
+    """The keys of a section as they are written."""
+    fields = section.model_fields if section is not None else {}
+    return {field.alias or name: field for name, field in fields.items()}
 
 
 def _section(path: Place) -> type[BaseModel] | None:
     """The model that describes what stands at a path."""
     here: Any = Config
     for step in path:
-        if isinstance(here, type) and issubclass(here, BaseModel):
-            field = here.model_fields.get(str(step))
-            if field is None:
-                return None
-            here = field.annotation
+        for kind in _kinds(here):
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                field = _fields(kind).get(str(step))
+                found = field.annotation if field is not None else None
+            else:
+                # a list has an item for a number, a mapping a value for a name
+                wanted = tuple if isinstance(step, int) else Mapping
+                arguments = [argument for argument in get_args(kind) if argument is not Ellipsis]
+                found = arguments[-1] if arguments and get_origin(kind) is wanted else None
+            if found is not None:
+                here = found
+                break
         else:
-            arguments = [argument for argument in get_args(here) if argument not in (type(None), Ellipsis)]
-            if get_origin(here) is None or not arguments:
-                return None
-            here = arguments[-1]
-    return here if isinstance(here, type) and issubclass(here, BaseModel) else None
+            return None
+    return next((kind for kind in _kinds(here) if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+
+
+def _kinds(annotation: Any) -> Iterator[Any]:
+    """What a value may be: the parts of a union, without what is noted about them."""
+    match get_origin(annotation):
+        case origin if origin is Annotated:
+            yield from _kinds(get_args(annotation)[0])
+        case origin if origin in (Union, UnionType):
+            for each in get_args(annotation):
+                yield from _kinds(each)
+        case _:
+            yield annotation

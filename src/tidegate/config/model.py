@@ -15,23 +15,22 @@ import tempfile
 import zoneinfo
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
+    Discriminator,
     Field,
-    JsonValue,
     PrivateAttr,
+    Tag,
     ValidationInfo,
     field_validator,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
 
-from tidegate.config import checks
+from tidegate import policy
+from tidegate.config import advice, checks
 from tidegate.config.address import ListenAddress, parse_address
 from tidegate.config.choices import (
     ClientCert,
@@ -41,31 +40,25 @@ from tidegate.config.choices import (
     LogLevel,
     Policies,
     QueueFull,
+    Record,
     Reload,
+    Subscribe,
     TlsVersion,
+    ViewDefault,
 )
+from tidegate.config.deciding import Case, Class, Levels, Policy, Preference, Surroundings, Trust, View, together
+from tidegate.config.people import Directory
+from tidegate.config.problems import path_text, suggestion
+from tidegate.config.section import LIST, ONE, FilePath, Identity, Name, PythonName, Section, shape
 from tidegate.config.tree import Node as Tree
 from tidegate.config.units import Count, Duration, Rate, Size, Switch, refusal
+from tidegate.config.vocabulary import Vocabulary, sentence, vocabulary_of
+from tidegate.errors import ConfigError
 
-ARGON2: Final = re.compile(r"\$argon2id\$v=\d+\$m=\d+,t=\d+,p=\d+\$[A-Za-z0-9+/]+\$[A-Za-z0-9+/]+")
-PLAIN: Final = "plain:"
+if TYPE_CHECKING:
+    from tidegate.config.build import Built
 
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_FACTORY: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _ORIGIN: Final = re.compile(r"(null|[a-z][a-z0-9+.-]*://[^/?#\s]+)", re.IGNORECASE)
-
-
-def _name(written: str) -> str:
-    if not _NAME.fullmatch(written):
-        raise refusal("must be a name; write at most 64 letters, digits, `.`, `_` and `-`")
-    return written
-
-
-def _identity(written: str) -> str:
-    if not written or len(written.encode()) > 65535 or _CONTROL.search(written):
-        raise refusal("must have 1 to 65535 bytes and no control characters; choose another name")
-    return written
 
 
 def _timezone(written: str) -> str:
@@ -76,59 +69,35 @@ def _timezone(written: str) -> str:
     return written
 
 
-def _password(written: str) -> str:
-    if written.startswith(PLAIN):
-        if written == PLAIN:
-            raise refusal("is empty after `plain:`; write the password, or leave the key out for no password")
-        return written
-    if not ARGON2.fullmatch(written):
-        raise refusal("is neither an argon2id hash nor `plain:…`; make a hash with `tidegate passwd`")
-    return written
-
-
-def _factory(written: str) -> str:
-    if not _FACTORY.fullmatch(written):
-        raise refusal("must name a Python callable; write `package.module:factory`")
-    return written
-
-
 def _origin(written: str) -> str:
     if not _ORIGIN.fullmatch(written):
         raise refusal("must be an origin; write scheme and host, such as `https://example.org`")
     return written.lower()
 
 
-def _beside_the_file(written: Path, info: ValidationInfo) -> Path:
-    folder = (info.context or {}).get("folder")
-    # Absolute, so that it means the same after a change of the working folder.
-    return written if folder is None else Path(os.path.abspath(Path(folder) / written.expanduser()))
-
-
 def _not_a_number(written: object) -> object:
     return str(written) if isinstance(written, float) else written
 
 
-def _not_a_list(written: object) -> object:
-    if isinstance(written, list):
-        raise PydanticCustomError("not_yet", "as a list")
+def _open(written: object) -> object:
+    if written != Policies.OPEN:
+        meant = isinstance(written, str) and suggestion(written, [Policies.OPEN])
+        remedy = "did you mean `open`?" if meant else "write one of these"
+        raise refusal(f"must be `open` or a list of policies; {remedy}")
     return written
 
 
-Name = Annotated[str, AfterValidator(_name)]
-Identity = Annotated[str, AfterValidator(_identity)]
-FilePath = Annotated[Path, AfterValidator(_beside_the_file)]
+def _function(written: str, info: ValidationInfo) -> str:
+    vocabulary = vocabulary_of(info)
+    if vocabulary is not None:
+        try:
+            vocabulary.learn(written)
+        except ConfigError as error:
+            raise refusal(f"cannot be used: {sentence(error)}") from None
+    return written
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        use_attribute_docstrings=True,
-        hide_input_in_errors=True,  # a password must not end up in a traceback
-    )
-
-
-class Node(_Section):
+class Node(Section):
     """The node itself."""
 
     name: Name
@@ -141,7 +110,7 @@ class Node(_Section):
     """Time zone of times of day in the configuration."""
 
 
-class Listener(_Section):
+class Listener(Section):
     """One address on which clients connect."""
 
     url: ListenAddress
@@ -176,6 +145,8 @@ class Listener(_Section):
     """Messages that may come at once before `publish_rate` applies. Default: those of one second."""
     origins: tuple[Annotated[str, AfterValidator(_origin)], ...] | None = Field(default=None, min_length=1)
     """`Origin` headers accepted on a WebSocket listener, such as `https://example.org`. Default: any."""
+    environment: Surroundings = Field(default_factory=dict)
+    """What conditions read as `e.…` for whoever connects here; it wins over the `environment` of the node."""
 
     @property
     def burst(self) -> int:
@@ -183,43 +154,11 @@ class Listener(_Section):
         return self.publish_burst or max(1, math.ceil(self.publish_rate or 1))
 
 
-class Scope(_Section):
+class Scope(Section):
     """One event space. It has no settings yet."""
 
 
-class User(_Section):
-    """Somebody who can connect."""
-
-    password: Annotated[str, AfterValidator(_password)] | None = Field(default=None, repr=False)
-    """An argon2id hash as `tidegate passwd` prints it, or `plain:…`, which is warned about. Without one the
-    user can only connect with a certificate."""
-    roles: tuple[Identity, ...] = ()
-    """Roles, the main one first."""
-    groups: tuple[Identity, ...] = ()
-    """Groups the user belongs to."""
-    attributes: Mapping[str, JsonValue] = Field(default_factory=dict)
-    """Anything else that is known about the user."""
-
-
-class Client(_Section):
-    """A device or application, by its client identifier."""
-
-    user: str | None = None
-    """The user it belongs to; `attributes` apply only when that user connects with this client identifier."""
-    attributes: Mapping[str, JsonValue] = Field(default_factory=dict)
-    """Anything that is known about the client."""
-
-
-class Directory(_Section):
-    """Who there is."""
-
-    users: Mapping[Identity, User] = Field(default_factory=dict)
-    """Users by name."""
-    clients: Mapping[Identity, Client] = Field(default_factory=dict)
-    """Known clients by client identifier. Others may connect too."""
-
-
-class Queue(_Section):
+class Queue(Section):
     """What waits for one session."""
 
     messages: Count = Field(default=10_000, ge=1)
@@ -230,7 +169,7 @@ class Queue(_Section):
     """What happens when either is reached."""
 
 
-class Limits(_Section):
+class Limits(Section):
     """Bounds that hold for every session."""
 
     max_keep_alive: Duration | None = Field(default=None, ge=1, le=65535)
@@ -255,6 +194,8 @@ class Limits(_Section):
     """Subscriptions of one session."""
     shares: Count = Field(default=100, ge=0)
     """Shared subscriptions among them."""
+    held: Count = Field(default=100, ge=0)
+    """Subscriptions that one client may have held, with `subscribe: hold`; more are refused."""
     topic_levels: Count = Field(default=128, ge=1, le=65536)
     """Levels a topic or filter may have; more are refused as invalid."""
     max_qos: Count = Field(default=2, ge=0, le=2)
@@ -267,10 +208,10 @@ class Limits(_Section):
     """Whether `$share/…` subscriptions are allowed."""
 
 
-class Authentication(_Section):
+class Authentication(Section):
     """How clients prove who they are, beyond passwords and certificates."""
 
-    methods: Mapping[Identity, Annotated[str, AfterValidator(_factory)]] = Field(default_factory=dict)
+    methods: Mapping[Identity, PythonName] = Field(default_factory=dict)
     """MQTT 5 authentication methods: their names, and the `package.module:factory` that makes each."""
     workers: Count = Field(default=2, ge=1, le=64)
     """Threads that verify passwords."""
@@ -280,14 +221,14 @@ class Authentication(_Section):
     """How long a verified password is remembered; 0: not at all."""
 
 
-class Sys(_Section):
+class Sys(Section):
     """Statistics under `$SYS/`."""
 
     interval: Duration = Field(default=10.0, ge=0, le=86400)
     """Time between two publications; 0: none."""
 
 
-class Log(_Section):
+class Log(Section):
     """Log lines, written to standard error."""
 
     format: LogFormat = LogFormat.AUTO
@@ -296,7 +237,29 @@ class Log(_Section):
     """The least severe line that is written."""
 
 
-class Config(_Section):
+class Audit(Section):
+    """The record of what was denied and changed."""
+
+    keep: Duration = Field(default=30 * 86400.0, gt=0)
+    """How long it is kept."""
+    size: Size = Field(default=1 << 30, ge=1 << 20)
+    """How large it may become; the oldest records go first."""
+    rate: Rate = Field(default=20.0, gt=0, le=1e6)
+    """Records in full for each rule and second; more are only counted."""
+
+
+class Traffic(Section):
+    """The record of messages, with `record: traffic`."""
+
+    keep: Duration = Field(default=7 * 86400.0, gt=0)
+    """How long it is kept."""
+    size: Size = Field(default=10 << 30, ge=1 << 20)
+    """How large it may become; the oldest records go first."""
+    payloads: Switch = False
+    """Whether the content of messages is recorded too. Conditions that read it cannot be replayed otherwise."""
+
+
+class Config(Section):
     """Configuration of a Tidegate node."""
 
     version: Literal[1]
@@ -308,9 +271,48 @@ class Config(_Section):
     listeners: tuple[Listener, ...] = Field(min_length=1)
     """Where clients connect."""
     directory: Directory = Field(default_factory=Directory)
-    """Users and clients."""
-    policies: Annotated[Policies | None, BeforeValidator(_not_a_list)] = None
-    """`open`: everybody who may connect may publish and subscribe to everything. Default: nothing passes."""
+    """Users, clients, roles and groups."""
+    functions: tuple[Annotated[PythonName, AfterValidator(_function)], ...] = ()
+    """Python functions that conditions can call, as `package.module:name`, each decorated with
+    `tidegate.policy.predicate.function`."""
+    policies: (
+        Annotated[
+            Annotated[Policies, BeforeValidator(_open), Tag(ONE)] | Annotated[tuple[Policy, ...], Tag(LIST)],
+            Discriminator(shape),
+        ]
+        | None
+    ) = None
+    """Who may read and write what. What no policy allows is denied, so by default nothing passes. `open`: everybody
+    who may connect may publish and subscribe to everything."""
+    combining: policy.Combining = policy.Combining.DENY_OVERRIDES
+    """What counts when several policies apply: any that denies, any that allows, or the first."""
+    subscribe: Subscribe = Subscribe.STRICT
+    """What becomes of a subscription to what its client may not read: `strict`: it is refused. `hold`: it is granted,
+    delivers nothing, and comes alive when it is allowed."""
+    preferences: tuple[Preference, ...] = ()
+    """What owners of data say about it."""
+    levels: Levels | None = None
+    """How well connections are protected. Where this is present, MQTT 5 subscribers are told the lowest level on the
+    way of each message."""
+    trust: Trust | None = None
+    """Which TLS clients are trusted. Default: no list, so nobody is `trusted` and nobody is turned away."""
+    views: tuple[View, ...] = ()
+    """What of the content somebody sees. Topics without views are seen whole."""
+    view_default: ViewDefault = ViewDefault.NOTHING
+    """What somebody sees of a topic that has views, but none for them."""
+    classify: tuple[Class, ...] = ()
+    """Categories of topics, read as `o.category`."""
+    environment: Surroundings = Field(default_factory=dict)
+    """What conditions read as `e.…` besides the clock, such as `{location: milan}`."""
+    tests: tuple[Case, ...] = ()
+    """Tests of the rules themselves."""
+    record: Record = Record.OFF
+    """What is recorded besides denials and changes: `decisions`: subscriptions and what was allowed. `traffic`: also
+    the messages, for a replay under other rules."""
+    audit: Audit = Field(default_factory=Audit)
+    """The record of what was denied and changed."""
+    traffic: Traffic = Field(default_factory=Traffic)
+    """The record of messages, with `record: traffic`."""
     durability: Durability = Durability.SYNC
     """When QoS 1 and 2 are acknowledged: `sync`: after the disk has them. `async`: after the system has them; a
     crash of the node loses nothing, a power failure may."""
@@ -330,6 +332,9 @@ class Config(_Section):
     """Log lines."""
 
     _tree: Tree | None = PrivateAttr(default=None)
+    _file: str = PrivateAttr(default="")
+    _vocabulary: Vocabulary | None = PrivateAttr(default=None)
+    _built: Built | None = PrivateAttr(default=None)
 
     @field_validator("listeners")
     @classmethod
@@ -345,8 +350,7 @@ class Config(_Section):
     def _together(self) -> Self:
         found = list(checks.problems(self))
         if found:
-            text = "\n".join(f"{path_text(path)} {problem}" for path, problem in found)
-            raise PydanticCustomError("together", "{text}", {"text": text, "problems": found})
+            raise together(found)
         return self
 
     @classmethod
@@ -375,22 +379,26 @@ class Config(_Section):
 
     def warnings(self) -> list[tuple[int, str]]:
         """What is allowed but probably not meant: (line, text), in the order of the file."""
-        found = [(self.line(*path), f"{path_text(path)} {text}") for path, text in checks.warnings(self)]
+        told = (*checks.warnings(self), *advice.warnings(self))
+        found = [(self.line(*path), f"{path_text(path)} {text}") for path, text in told]
         return sorted(found, key=lambda warning: warning[0])
 
-    def remember(self, tree: Tree) -> None:
-        """Keep the tree it was read from, for the lines of warnings and of what is found out later."""
-        self._tree = tree
+    @property
+    def built(self) -> Built:
+        """What the gate decides by, made when first asked for. Raises `ConfigErrors`."""
+        from tidegate.config.build import build
 
+        if self._built is None:
+            self._built = build(self, self._vocabulary, file=self._file)
+        return self._built
 
-def path_text(path: tuple[Any, ...]) -> str:
-    """A path as people write it: `listeners[0].url`, in backquotes."""
-    text = ""
-    for step in path:
-        if isinstance(step, int):
-            text += f"[{step}]"
-        elif not _NAME.fullmatch(step):
-            text += f'["{step}"]'
-        else:
-            text += f".{step}" if text else str(step)
-    return f"`{text}`" if text else "the file"
+    def remember(self, tree: Tree, file: str, vocabulary: Vocabulary) -> None:
+        """Keep what it was read from, for the lines of warnings and of what is found out later."""
+        self._tree, self._file, self._vocabulary = tree, file, vocabulary
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """As pydantic's, but a copy that differs is built anew."""
+        copy = super().model_copy(update=update, deep=deep)
+        if update:
+            copy._built = copy._vocabulary = None
+        return copy

@@ -6,9 +6,13 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from tidegate.errors import ConfigError
+
+PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class ConfigErrors(ConfigError):
@@ -29,3 +33,16 @@ def suggestion(wrong: str, known: Iterable[str]) -> str:
     """The known word that was probably meant, or nothing."""
     close = difflib.get_close_matches(wrong.lower(), known, n=1, cutoff=0.6)
     return close[0] if close else ""
+
+
+def path_text(path: Sequence[str | int]) -> str:
+    """A path as people write it: `listeners[0].url`, in backquotes."""
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        elif not PLAIN_NAME.fullmatch(step):
+            text += f'["{step}"]'
+        else:
+            text += f".{step}" if text else step
+    return f"`{text}`" if text else "the file"

@@ -13,7 +13,7 @@ from tidegate.config.units import duration_text, size_text
 
 Section = dict[str, Any]
 
-_KINDS: Final = ("duration", "size", "URL")
+_KINDS: Final = ("duration", "size", "URL", "time", "condition")
 _INTRODUCTION: Final = """\
 # Configuration
 
@@ -80,16 +80,28 @@ def _sections(made: Section, section: Section, path: str) -> Iterator[tuple[str,
     yield path, section
     for key, about in section.get("properties", {}).items():
         below = f"{path}.{key}" if path else key
-        for target, suffix in (
-            (about, ""),
-            (about.get("items", {}), "[]"),
-            (about.get("additionalProperties", {}), ".NAME"),
-        ):
-            found = _resolved(made, target) if isinstance(target, dict) else {}
-            if found.get("type") == "object" and "description" in found and "additionalProperties" in found:
-                if target is about and "$ref" not in about:
-                    continue
-                yield from _sections(made, found, below + suffix)
+        for option in _options(about):
+            for target, suffix in (
+                (option, ""),
+                (option.get("items", {}), "[]"),
+                (option.get("additionalProperties", {}), ".NAME"),
+            ):
+                found = _resolved(made, target) if isinstance(target, dict) else {}
+                if found.get("type") == "object" and "description" in found and "additionalProperties" in found:
+                    if target is option and "$ref" not in option:
+                        continue
+                    yield from _sections(made, found, below + suffix)
+
+
+def _options(about: Section) -> Iterator[Section]:
+    """What a value may be, but for nothing."""
+    parts = about.get("anyOf") or about.get("oneOf")
+    if parts is None or about.get("title") in _KINDS:
+        if about.get("type") != "null":
+            yield about
+        return
+    for each in parts:
+        yield from _options(each)
 
 
 def _resolved(made: Section, about: Section) -> Section:
@@ -105,9 +117,8 @@ def _kind(made: Section, about: Section) -> str:
         return str(about["title"])
     if "enum" in about or "const" in about:
         return ", ".join(f"`{choice}`" for choice in about.get("enum", [about.get("const")]))
-    if "anyOf" in about:
-        kinds = [_kind(made, each) for each in about["anyOf"] if each.get("type") != "null"]
-        return " or ".join(dict.fromkeys(kinds))
+    if "anyOf" in about or "oneOf" in about:
+        return " or ".join(dict.fromkeys(_kind(made, each) for each in _options(about)))
     match about.get("type"):
         case "array":
             return f"list of {_kind(made, about['items'])}"
@@ -141,6 +152,10 @@ def _default(about: Section) -> str:
             return ""
         case bool():
             return f"`{str(default).lower()}`"
+        case list():
+            return f"`[{', '.join(map(str, default))}]`"
+        case float() if default.is_integer():
+            return f"`{default:.0f}`"
         case _:
             return f"`{default}`"
 

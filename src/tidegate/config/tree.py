@@ -52,6 +52,10 @@ class Node:
     """How many levels deep it goes, aliases included."""
     broken: bool = False
     """A problem was already reported for it."""
+    span: tuple[int, int] | None = None
+    """Where in the text a scalar begins and ends."""
+    style: str | None = None
+    """How a scalar is written: one of `'`, `"`, `|`, `>`, or nothing for a plain one."""
 
     def data(self) -> Any:
         """The plain Python value."""
@@ -137,7 +141,10 @@ class _Composer:
         if self._awaits_key():
             self._key(event.value, line, plain=event.implicit[0])
             return
-        node = Node(line=line, value=event.value, written=event.value)
+        assert event.start_mark is not None
+        assert event.end_mark is not None
+        span = (event.start_mark.index, event.end_mark.index)
+        node = Node(line=line, value=event.value, written=event.value, span=span, style=event.style)
         self._check_tag(event.tag, line, node, text_only=True)
         try:
             expanded = expand(event.value, self.variables)

@@ -1,4 +1,4 @@
-"""Numbers as people write them: durations (`3s`), sizes (`64KiB`), counts and switches.
+"""Numbers as people write them: durations (`3s`), sizes (`64KiB`), counts, switches and times.
 
 Each reader takes what YAML gave (text or a number) and returns the plain number, or refuses with a text
 that completes the sentence "`key` ...". In memory a duration is a float of seconds and a size an int of
@@ -9,6 +9,7 @@ number for true or false.
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import Annotated, Final
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
@@ -94,6 +95,18 @@ def _switch(written: object) -> bool:
     raise refusal("must be `true` or `false`; write one of the two")
 
 
+def moment(written: object) -> datetime:
+    """A time as ISO 8601 writes it, such as `2026-03-02T09:30:00Z`; without a zone it is naive."""
+    if isinstance(written, datetime):
+        return written
+    if isinstance(written, str):
+        try:
+            return datetime.fromisoformat(written.strip())
+        except ValueError:
+            pass
+    raise refusal("must be a time; write for example `2026-03-02T09:30:00` or `2026-03-02T09:30:00Z`")
+
+
 Duration = Annotated[
     float,
     BeforeValidator(duration),
@@ -125,3 +138,4 @@ Size = Annotated[
 Count = Annotated[int, BeforeValidator(_count)]
 Rate = Annotated[float, BeforeValidator(_rate)]
 Switch = Annotated[bool, BeforeValidator(_switch)]
+Moment = Annotated[datetime, BeforeValidator(moment), WithJsonSchema({"type": "string", "title": "time"})]

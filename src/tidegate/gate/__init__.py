@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from tidegate.gate.gate import Gate, Lane
-from tidegate.gate.plan import Plan, combine, undecided
-from tidegate.gate.stages import Closed, Reserved
+from tidegate.gate.gate import WITHDRAWN, Gate, Lane
+from tidegate.gate.plan import Passage, Plan, combine, passed, undecided
+from tidegate.gate.rules import Rules
+from tidegate.gate.sight import Sight
+from tidegate.gate.stages import Reserved
 from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, Stage, Step
 
 __all__ = [
     "ALLOW",
+    "WITHDRAWN",
     "Allow",
     "Answer",
-    "Closed",
     "Deny",
     "Gate",
     "Known",
     "Lane",
+    "Passage",
     "Plan",
     "Reserved",
     "Residual",
+    "Rules",
+    "Sight",
     "Stage",
     "Step",
     "combine",
+    "passed",
     "undecided",
 ]

@@ -1,39 +1,67 @@
 """The one door. Stages in their fixed order, compiled into plans.
 
-- A plan is valid for one version of the policies and for the subscriptions of its topic. `change` bumps the version
-  and empties every lane at once; `touch` reaches only the plans whose topics a changed subscription matches.
+- A plan is valid for one version of the rules and for the subscriptions of its topic. `change` bumps the version
+  and empties every lane at once; `touch` reaches only the plans whose topics a changed subscription matches; plans
+  that were decided by the clock are made anew when it has moved on.
 - A plan that stands in a lane is valid: nobody checks it again. That is why invalidation removes it at once.
 - Plans are bounded by their total cost; the oldest go first, one or two per new one, so that a flood of distinct
-  topics costs the same per message at any time.
+  topics costs the same per message at any time. Lanes without plans and without peers are gone.
+- Each subscription is decided by itself through all steps; what a session gets of a message is combined from those of
+  its subscriptions that let it pass.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from itertools import islice
+from typing import Protocol
+from weakref import WeakValueDictionary
 
 from tidegate.errors import ProtocolError
-from tidegate.gate.plan import Plan, combine
-from tidegate.gate.verdict import ALLOW, Allow, Deny, Known, Residual, Stage
-from tidegate.routing import Shares, Subscriptions, TopicTree
-from tidegate.session import Grant, Link, Message, Session
-from tidegate.topics import valid_topic
-from tidegate.wire import Reason
+from tidegate.gate.door import stages
+from tidegate.gate.plan import Passage, Plan, combine
+from tidegate.gate.rubbish import Rubbish
+from tidegate.gate.rules import Rules
+from tidegate.gate.sight import FLOOR, Sight
+from tidegate.gate.verdict import FOREVER, Allow, Deny, Known, Residual, Stage, Step
+from tidegate.policy import ALL
+from tidegate.routing import Group, Shares, Subscriptions, TopicTree
+from tidegate.session import NO_WISH, Context, Grant, Link, Message, Session, Wish
+from tidegate.topics import matches, valid_topic
+from tidegate.wire import NONE, Properties, Reason
 
 WHOLESALE = 2000  # plans that one subscription may reach before all are made anew, each when its topic comes
 PLAN_COST = 400_000  # about 200 MB in the worst case, 100,000 topics with one target each in 60 MB
+DECISIONS = 20_000  # passages of stored messages that are kept for the next of the same kind
+SWEEP = 2000  # things let go of at a time
+WITHDRAWN = Deny(step=Step.READ, rule="withdrawn")
+UNCLEAR = Deny(step=Step.VIEW, rule="nothing is left")
+_INSTRUCTIONS = frozenset(("require", "s", "view"))
+
+
+class Clock(Protocol):
+    """The time of this turn, and when it has to be looked at again."""
+
+    wall: float
+    alarm: float
+    since: float
 
 
 class Lane:
-    """The plans of all sources that are decided alike and speak the same protocol version."""
+    """The plans of all sources that are decided alike, speak the same protocol version and ask for the same."""
 
-    __slots__ = ("plans", "protocol", "source")
+    __slots__ = ("__weakref__", "context", "link", "outer", "plans", "protocol", "told", "variants", "wish")
 
-    def __init__(self, source: Link, protocol: int) -> None:
-        self.source = source  # a representative: stages look only at what `kin` compares
+    def __init__(self, context: Context, link: str, protocol: int, told: Properties) -> None:
+        self.context = context  # of a representative: stages look only at what `kin` compares
+        self.link = link
         self.protocol = protocol
+        self.told = told
+        self.wish = NO_WISH
+        self.outer: Lane | None = None  # the lane of those that ask for nothing
         self.plans: dict[bytes, Plan] = {}
+        self.variants: dict[Wish, Lane] | None = None
 
 
 class Gate:
@@ -44,30 +72,73 @@ class Gate:
         subscriptions: Subscriptions[Session, Grant],
         shares: Shares[Session, Grant],
         *,
-        ingress: tuple[Stage, ...] = (),
-        egress: tuple[Stage, ...] = (),
+        rules: Rules,
+        clock: Clock,
+        fresh: Callable[[Session], bool],
+        retired: Callable[[Plan], None],
         bound: int = PLAN_COST,
     ) -> None:
         self.subscriptions = subscriptions
         self.shares = shares
-        self.ingress = ingress
-        self.egress = egress
+        self.clock = clock
+        self.fresh = fresh  # brings a session's subject up to the rules; False if it has no business here any more
+        self.retired = retired  # told of plans that are not used any more
         self.bound = bound
-        self.version = 1
+        self.version = 0
+        self.watched = False  # every message is written down, so none takes the fast lane
         self.cost = 0
-        self._lanes: dict[Hashable, Lane] = {}
+        self.rubbish = Rubbish()
+        self._lanes: WeakValueDictionary[Hashable, Lane] = WeakValueDictionary()
         self._index: TopicTree[list[Lane]] = TopicTree()
         self._order: deque[tuple[Lane, bytes, Plan]] = deque()
+        self._timed: list[tuple[Lane, bytes, Plan]] = []
+        self._decisions: dict[tuple[Link, Grant | None, str, bytes], Passage | Deny] = {}
+        self._told: dict[str, Properties] = {}
+        self.change(rules)
 
     # -- plans -------------------------------------------------------------------------------------------------
 
     def lane(self, source: Link, protocol: int) -> Lane:
         """Where a source of this kind finds its plans."""
-        key = (protocol, *(stage.kin(source) for stage in self.ingress + self.egress))
+        key = (protocol, source.type, *(stage.kin(source) for stage in self.ingress + self.egress))
         lane = self._lanes.get(key)
         if lane is None:
-            lane = self._lanes[key] = Lane(source, protocol)
+            lane = Lane(self.context(source), source.type, protocol, self.told(source.subject.level))
+            self._lanes[key] = lane
         return lane
+
+    def asking(self, lane: Lane, source: Link, wish: Wish) -> Lane:
+        """The lane of messages from there that ask for something of their own."""
+        variants = lane.variants
+        if variants is None:
+            variants = lane.variants = {}
+        found = variants.get(wish)
+        if found is None:
+            found = variants[wish] = Lane(self.context(source, wish), lane.link, lane.protocol, lane.told)
+            found.wish = wish
+            found.outer = lane
+        return found
+
+    def context(self, source: Link, wish: Wish = NO_WISH) -> Context:
+        """The context of what is published over a link. The innermost demand counts."""
+        subject = source.subject
+        demand = self.rules.levels.effective(subject.level, wish.demand, source.demand)
+        return Context(
+            subject=subject,
+            demand=None if demand.level is None else demand,
+            view=wish.view,
+            surroundings=self.rules.surroundings(subject.listener).added,
+        )
+
+    def told(self, level: str) -> Properties:
+        """What MQTT 5 subscribers are told of messages that came over a link of this level."""
+        if not self.rules.tells:
+            return NONE
+        floor = self.rules.levels.floor(level)
+        found = self._told.get(floor)
+        if found is None:
+            found = self._told[floor] = Properties(user_properties=((FLOOR, floor),))
+        return found
 
     def plan(self, lane: Lane, name: bytes) -> Plan:
         """Compiles the plan for a topic that has none yet."""
@@ -77,7 +148,7 @@ class Gate:
             raise ProtocolError("topic is not UTF-8", Reason.TOPIC_NAME_INVALID) from None
         if not valid_topic(topic):
             raise ProtocolError("invalid topic name", Reason.TOPIC_NAME_INVALID)
-        plan = self.compile(topic, lane.source, lane.protocol)
+        plan = self.compile(topic, lane.context, lane.link, lane.protocol, lane.told)
         lane.plans[name] = plan
         holders = self._index.get(topic)
         if holders is None:
@@ -86,78 +157,164 @@ class Gate:
             holders.append(lane)
         self._order.append((lane, name, plan))
         self.cost += plan.cost
+        if plan.until != FOREVER:
+            self._timed.append((lane, name, plan))
+            self.clock.alarm = min(self.clock.alarm, plan.until)
+            self.clock.since = self.clock.wall
         while self.cost > self.bound and len(self._order) > 1:
             self._evict()
         return plan
 
-    def compile(self, topic: str, source: Link, protocol: int) -> Plan:
+    def compile(self, topic: str, context: Context, link: str, protocol: int, told: Properties = NONE) -> Plan:
         """Evaluates every stage with what is known; keeps what is not."""
         plan = Plan(topic, self.version)
-        if self.ingress:
-            answer = self._ask(self.ingress, self._known(topic, source, None))
-            if isinstance(answer, Deny):
-                plan.refusal = answer
-                return plan
-            plan.admission = answer
+        if context.view is not None:
+            plan.cost += len(context.view) // 128
+        known = Known(topic=topic, context=context, link=link, now=self.clock.wall)
+        admission = self._asked(self.ingress, known)
+        plan.until = known.until
+        if isinstance(admission, Deny):
+            plan.refusal = admission
+            return plan
+        plan.admission = admission.residuals
         levels = topic.split("/")
-        self._targets(plan, self.subscriptions.match(levels), source)
+        self._targets(plan, self.subscriptions.match(levels), context, link)
         if len(self.shares):
-            plan.groups = tuple(self.shares.match(levels))
-        plan.settle(protocol)
+            plan.groups = tuple(
+                (group, self._members(plan, group, context, link)) for group in self.shares.match(levels)
+            )
+        plan.settle(protocol, told, self.watched)
         return plan
 
-    def _targets(self, plan: Plan, found: list[tuple[Session, Grant]], source: Link) -> None:
-        grants = [grant for _, grant in found]
-        if len(found) > 1:
-            by_session: dict[Session, list[Grant]] = {}
-            for session, grant in found:
-                by_session.setdefault(session, []).append(grant)
-            if len(by_session) < len(found):
-                grants = [one[0] if len(one) == 1 else combine(one) for one in by_session.values()]
-        if not self.egress:
-            plan.targets = tuple(grants)
-            return
-        targets = []
-        conditional = []
-        denied = []
-        for grant in grants:
-            answer = self._ask(self.egress, self._known(plan.topic, source, grant.session.outward))
-            if isinstance(answer, Deny):
-                denied.append((grant, answer))
-            elif answer:
-                conditional.append((grant, answer))
+    def _targets(self, plan: Plan, found: list[tuple[Session, Grant]], context: Context, link: str) -> None:
+        targets: list[Grant] = []
+        conditional: list[tuple[Passage, ...]] = []
+        denied: list[tuple[Grant, Deny]] = []
+        by_session: dict[Session, list[Grant]] = {}
+        for session, grant in found:
+            by_session.setdefault(session, []).append(grant)
+        for grants in by_session.values():
+            ways: list[Passage] = []
+            why: Deny | None = None
+            for grant in grants:
+                way = self._way(plan, grant, context, link)
+                if isinstance(way, Passage):
+                    ways.append(way)
+                elif why is None or why.step is Step.WHERE:
+                    why = way
+            if not ways:
+                assert why is not None
+                if why.step is not Step.WHERE or why.error:
+                    denied.append((grants[0], why))
+            elif all(way.clear for way in ways):
+                targets.append(combine([way.grant for way in ways if way.grant is not None]))
             else:
-                targets.append(grant)
+                conditional.append(tuple(ways))
         plan.targets, plan.conditional, plan.denied = tuple(targets), tuple(conditional), tuple(denied)
 
-    def _known(self, topic: str, source: Link, target: Link | None) -> Known:
-        return Known(topic=topic, link=source.type, context=b"", source=source, target=target)
+    def _members(
+        self, plan: Plan, group: Group[Session, Grant], context: Context, link: str
+    ) -> dict[Session, Passage | Deny]:
+        return {session: self._way(plan, grant, context, link) for session, grant in group.members.items()}
 
-    def _ask(self, stages: tuple[Stage, ...], known: Known) -> Deny | tuple[Residual, ...]:
-        left = []
+    def _way(self, plan: Plan, grant: Grant, context: Context, link: str) -> Passage | Deny:
+        session = grant.session
+        if not self.fresh(session):
+            return WITHDRAWN
+        known = Known(
+            topic=plan.topic,
+            context=context,
+            link=link,
+            now=self.clock.wall,
+            target=session.outward,
+            away=session.peer is None,
+            terms=grant.terms,
+            where=grant.where,
+        )
+        way = self._asked(self.egress, known, grant)
+        plan.until = min(plan.until, known.until)
+        return way
+
+    def _asked(self, stages: tuple[Stage, ...], known: Known, grant: Grant | None = None) -> Passage | Deny:
+        residuals: list[Residual] = []
+        wants: list[Residual] = []
+        view = ALL
+        failed: tuple[tuple[str, str], ...] = ()
         for stage in stages:
             answer = stage.evaluate(known)
-            if isinstance(answer, Deny):
-                return answer
-            if isinstance(answer, Residual):
-                left.append(answer)
-        return tuple(left)
+            match answer:
+                case Deny():
+                    return answer
+                case Residual():
+                    (wants if stage.step in _AFTER_THE_VIEW else residuals).append(answer)
+                case Allow():
+                    if answer.view is not ALL:
+                        view &= answer.view
+                    failed += answer.errors
+        if view.shows_nothing:
+            return UNCLEAR
+        made = Passage(grant, tuple(residuals), view, tuple(wants))
+        made.failed = failed
+        return made
 
     # -- decided now, without a plan ---------------------------------------------------------------------------
 
-    def decide(self, message: Message, target: Link) -> Allow | Deny:
-        """Whether a queued, retained or resumed message may be sent over `target` at this moment."""
-        if not self.egress:
-            return ALLOW
-        known = Known(topic=message.topic, link=message.link, context=message.context, source=None, target=target)
-        answer = self._ask(self.egress, known)
-        if isinstance(answer, Deny):
-            return answer
-        for residual in answer:
-            verdict = residual.decide(message)
-            if isinstance(verdict, Deny):
-                return verdict
-        return ALLOW
+    def decide(self, message: Message, session: Session, grant: Grant | None = None) -> Message | Deny:
+        """What of a queued, retained or resumed message may be sent to `session` at this moment.
+
+        `grant` is the subscription that it is sent for, if that asks for anything itself.
+        """
+        if not self.fresh(session):
+            return WITHDRAWN
+        if grant is not None and not grant.terms.asks:
+            grant = None
+        target = session.outward
+        key = (target, grant, message.topic, message.context)
+        way = self._decisions.get(key)
+        if way is None:
+            known = Known(
+                topic=message.topic,
+                context=self.sight.context(message),
+                link=message.link,
+                now=self.clock.wall,
+                target=target,
+            )
+            if grant is not None:
+                known.terms, known.where = grant.terms, grant.where
+            way = self._asked(self.egress, known, grant)
+            if known.until == FOREVER:
+                if len(self._decisions) >= DECISIONS:
+                    self._drop_decisions()
+                self._decisions[key] = way
+        return way if isinstance(way, Deny) else way.show(message)
+
+    def permits(self, message: Message, session: Session, filters: tuple[str, ...] | None = None) -> Message | Deny:
+        """The same for what waited: by any of the subscriptions that it may be sent for.
+
+        `filters` are those it came by, if that is known: of a shared subscription.
+        """
+        asking = [
+            grant
+            for filter, grant in (session.subscriptions or {}).items()
+            if (filter in filters if filters is not None else grant.group is None and matches(filter, message.topic))
+        ]
+        if not any(grant.terms.asks for grant in asking):
+            return self.decide(message, session)
+        why: Deny | None = None
+        for grant in asking:
+            found = self.decide(message, session, grant)
+            if isinstance(found, Message):
+                return found
+            why = found if why is None or why.step is Step.WHERE else why
+        assert why is not None
+        return why
+
+    def admits(self, topic: str, source: Link) -> Deny | None:
+        """What is static against a publish of this topic; None if nothing is."""
+        known = Known(topic=topic, context=self.context(source), link=source.type, now=self.clock.wall)
+        answer = self._asked(self.ingress, known)
+        # what the clock denies now it may allow when the will fires
+        return answer if isinstance(answer, Deny) and known.until == FOREVER else None
 
     def grant(self, filter: str, target: Link) -> Allow | Deny:
         """Whether a SUBSCRIBE with this filter (without its share) is granted."""
@@ -165,7 +322,22 @@ class Gate:
             answer = stage.grant(filter, target)
             if isinstance(answer, Deny):
                 return answer
-        return ALLOW
+        return Allow()
+
+    def heed(self, properties: Properties) -> tuple[Wish, tuple[tuple[str, str], ...]]:
+        """What user properties of a publish ask for, and those that are left for its receivers."""
+        pairs = properties.user_properties
+        tells = self.rules.tells
+        if not any(name in _INSTRUCTIONS or (tells and name == FLOOR) for name, _ in pairs):
+            return NO_WISH, pairs
+        left = tuple(
+            (name, value) for name, value in pairs if name not in _INSTRUCTIONS and not (tells and name == FLOOR)
+        )
+        views = [value for name, value in pairs if name == "view"]
+        # several tables are none that can be read: nobody sees anything
+        view = None if not views else views[0] if len(views) == 1 else ""
+        wish = Wish(self.rules.levels.demand(pairs), view)
+        return (NO_WISH if wish == NO_WISH else wish), left
 
     # -- invalidation ------------------------------------------------------------------------------------------
 
@@ -180,19 +352,24 @@ class Gate:
             index.pop(topic)
             name = topic.encode()
             for lane in holders:
-                plan = lane.plans.pop(name, None)
-                if plan is not None:
-                    self.cost -= plan.cost
+                self._drop(lane, name)
         if len(self._order) > 1024 and len(self._order) > 2 * len(index) + 1024:
             self._order = deque(entry for entry in self._order if entry[0].plans.get(entry[1]) is entry[2])
 
-    def change(self, ingress: tuple[Stage, ...], egress: tuple[Stage, ...]) -> None:
-        """New policies: from the next message on nothing is decided by the old ones."""
+    def change(self, rules: Rules) -> None:
+        """New rules: from the next message on nothing is decided by the old ones."""
+        self.rules = rules
+        self.sight = Sight(rules, self.clock)
+        self._told = {}
+        self.enforce(*stages(rules, self.sight))
+
+    def enforce(self, ingress: tuple[Stage, ...], egress: tuple[Stage, ...]) -> None:
+        """Other steps than those of the rules, for tests of the door itself."""
         self.ingress = ingress
         self.egress = egress
         self.version += 1
         self.forget()
-        self._lanes = {}
+        self._lanes = WeakValueDictionary()
 
     @property
     def topics(self) -> int:
@@ -201,24 +378,72 @@ class Gate:
 
     def forget(self) -> None:
         """All plans at once; they are made anew as messages come."""
-        for lane in self._lanes.values():
-            lane.plans.clear()  # in place: a peer in the middle of a chunk holds it
+        for lane in list(self._lanes.values()):
+            self._empty(lane)
+            for variant in (lane.variants or {}).values():
+                self._empty(variant)
+            lane.variants = None
+        self.rubbish.add(self._order, *self._index.dismantled())
         self._index = TopicTree()
         self._order = deque()
+        self._timed = []
+        self._drop_decisions()
         self.cost = 0
 
-    def _evict(self) -> None:
-        lane, name, plan = self._order.popleft()
-        if lane.plans.get(name) is not plan:
-            return  # it was invalidated before
-        del lane.plans[name]
+    def _empty(self, lane: Lane) -> None:
+        if lane.plans:
+            # in place: a peer in the middle of a chunk holds it. Letting go of what was in it is for later
+            self.rubbish.add(lane.plans.copy())
+            lane.plans.clear()
+
+    def _drop_decisions(self) -> None:
+        self.rubbish.add(self._decisions)
+        self._decisions = {}
+
+    def tick(self) -> None:
+        """The clock has come to where some plan does not hold any more, or was put back."""
+        timed, self._timed = self._timed, []
+        for lane, name, plan in timed:
+            if lane.plans.get(name) is plan:
+                self._drop(lane, name)
+                self._unindex(lane, plan.topic)
+
+    def sweep(self) -> bool:
+        """Lets go of some of what is not needed any more; True if there is more."""
+        for one in self.rubbish.take(SWEEP):
+            if isinstance(one, tuple):
+                self.retired(one[2])
+        return bool(self.rubbish)
+
+    def plans(self) -> list[tuple[Lane, Plan]]:
+        """Those in use."""
+        return [(lane, plan) for lane, name, plan in self._order if lane.plans.get(name) is plan]
+
+    def _drop(self, lane: Lane, name: bytes) -> None:
+        plan = lane.plans.pop(name, None)
+        if plan is None:
+            return
         self.cost -= plan.cost
-        topic = plan.topic
+        self.retired(plan)
+        if not lane.plans and lane.outer is not None and lane.outer.variants is not None:
+            lane.outer.variants.pop(lane.wish, None)
+
+    def _unindex(self, lane: Lane, topic: str) -> None:
         holders = self._index.get(topic)
         if holders is not None:
             holders.remove(lane)
             if not holders:
                 self._index.pop(topic)
 
+    def _evict(self) -> None:
+        lane, name, plan = self._order.popleft()
+        if lane.plans.get(name) is not plan:
+            return  # it was invalidated before
+        self._drop(lane, name)
+        self._unindex(lane, plan.topic)
+
     def __len__(self) -> int:
         return sum(len(lane.plans) for lane in self._lanes.values())
+
+
+_AFTER_THE_VIEW = frozenset((Step.WHERE, Step.MONITOR_OUT))

@@ -6,11 +6,106 @@ in it. Peers follow `fast` and `cross` without asking; the scope follows the res
 
 from __future__ import annotations
 
-from tidegate.gate.verdict import ALLOW, Deny, Residual
+from tidegate.gate.sight import FLOOR
+from tidegate.gate.verdict import FOREVER, Deny, Residual, Step
+from tidegate.policy import ALL, View
 from tidegate.routing import Group
 from tidegate.session import Grant, Message, Session
+from tidegate.wire import NONE, V5, Properties, encode_properties
 
 LONG = 128  # characters of a topic that count like one target: topics may have 65,535 bytes
+UNSEEN = Deny(step=Step.VIEW, rule="nothing is left")
+
+Members = dict[Session, "Passage | Deny"]
+
+
+class Passage:
+    """The way of one topic to one subscription, as far as it is not decided: first the residuals, then the view.
+
+    What the subscription itself wants is asked of what the view leaves.
+    """
+
+    __slots__ = ("failed", "grant", "residuals", "view", "wants")
+
+    def __init__(self, grant: Grant | None, residuals: tuple[Residual, ...], view: View, wants: tuple[Residual, ...]):
+        self.grant = grant
+        self.residuals = residuals
+        self.view = view
+        self.wants = wants
+        self.failed: tuple[tuple[str, str], ...] = ()
+        """Conditions that failed on the last message and counted as false."""
+
+    @property
+    def session(self) -> Session:
+        assert self.grant is not None
+        return self.grant.session
+
+    @property
+    def clear(self) -> bool:
+        """Nothing is left to ask: every message passes whole."""
+        return not self.residuals and not self.wants and self.view.shows_all
+
+    def show(self, message: Message) -> Message | Deny:
+        """What passes of this message, or why nothing does."""
+        view = self.view
+        for residual in self.residuals:
+            answer = residual.decide(message)
+            if isinstance(answer, Deny):
+                return answer
+            if answer.view is not ALL:
+                view &= answer.view
+            self.failed = answer.errors
+        shown: Message | None = message
+        if view.keep is not None:
+            shown = part_of(message, view)
+            if shown is None:
+                return UNSEEN
+        assert shown is not None
+        for residual in self.wants:
+            answer = residual.decide(shown)
+            if isinstance(answer, Deny):
+                return answer
+        return shown
+
+
+def part_of(message: Message, view: View) -> Message | None:
+    """The message with what a view leaves of it; made once, so that everybody with the same view shares its bytes."""
+    parts = message.views
+    if parts is None:
+        parts = message.views = {}
+    elif view in parts:
+        return parts[view]
+    payload = view.apply(message.payload)
+    if payload is None:
+        parts[view] = None
+        return None
+    properties = message.properties
+    left = NONE
+    if properties is not NONE:
+        # user properties are content, and so is whatever else a publisher may write freely; the floor is ours
+        told = tuple(pair for pair in properties.user_properties[-1:] if pair[0] == FLOOR)
+        left = Properties(
+            payload_format_indicator=properties.payload_format_indicator,
+            content_type=properties.content_type,
+            user_properties=told,
+        )
+        left = NONE if left == NONE else left
+    made = Message(
+        message.topic,
+        payload,
+        message.qos,
+        message.retain,
+        message.published,
+        message.origin,
+        message.number,
+        message.context,
+        message.link,
+        left,
+        message.expires,
+        message.output,
+    )
+    parts[view] = made
+    return made
 
 
 class Plan:
@@ -29,7 +124,9 @@ class Plan:
         "passed",
         "refusal",
         "targets",
+        "told",
         "topic",
+        "until",
         "version",
     )
 
@@ -37,39 +134,53 @@ class Plan:
         self.topic = topic
         self.version = version  # of the policies
         self.passed = 0
+        self.told = 0  # of those, how many have been accounted for
+        self.until = FOREVER  # wall clock: it is made anew then
         self.refusal: Deny | None = None
         self.admission: tuple[Residual, ...] = ()
         self.targets: tuple[Grant, ...] = ()
-        self.conditional: tuple[tuple[Grant, tuple[Residual, ...]], ...] = ()
-        self.groups: tuple[Group[Session, Grant], ...] = ()
+        self.conditional: tuple[tuple[Passage, ...], ...] = ()  # those of one session together
+        self.groups: tuple[tuple[Group[Session, Grant], Members], ...] = ()
         self.denied: tuple[tuple[Grant, Deny], ...] = ()
         self.local = False  # some target does not want its own messages
         self.durable = False
         self.fast: tuple[Session, ...] | None = None
-        self.cross: tuple[Session, ...] = ()
+        self.cross: tuple[tuple[bytes | None, tuple[Session, ...]], ...] = ()
         self.cost = 1 + len(topic) // LONG
 
     @property
     def asks(self) -> bool:
         return bool(self.admission)
 
-    def settle(self, protocol: int) -> None:
-        """Decides which lane a QoS 0 publish of this protocol version takes."""
+    def settle(self, protocol: int, told: Properties, watched: bool) -> None:
+        """Decides which lane a QoS 0 publish of this protocol version takes. `watched`: each is written down."""
         targets = self.targets
-        self.cost += len(targets) + len(self.conditional) + len(self.denied) + len(self.groups)
+        conditional = self.conditional
+        self.cost += len(targets) + sum(map(len, conditional)) + len(self.denied)
+        self.cost += sum(1 + len(members) for _, members in self.groups)
         self.local = any(grant.no_local or grant.own for grant in targets)
-        self.durable = bool(self.groups) or any(grant.session.row for grant in targets)
-        if self.refusal or self.admission or self.conditional or self.groups or self.local:
+        self.durable = (
+            bool(self.groups)
+            or any(grant.session.row for grant in targets)
+            or any(one.grant is not None and one.grant.session.row for ways in conditional for one in ways)
+        )
+        if self.refusal or self.admission or conditional or self.groups or self.local or watched:
             return
         same: list[Session] = []
-        cross: list[Session] = []
+        older: list[Session] = []
+        newer: list[Session] = []
         for grant in targets:
             session = grant.session
             if grant.ids or not session.plain:
                 return
-            (same if session.version == protocol else cross).append(session)
+            if session.version == protocol and (session.version != V5 or told is NONE):
+                same.append(session)
+            else:
+                (newer if session.version == V5 else older).append(session)
         self.fast = tuple(same)
-        self.cross = tuple(cross)
+        block = b"\0" if told is NONE else encode_properties(told)
+        others: list[tuple[bytes | None, tuple[Session, ...]]] = [(None, tuple(older)), (block, tuple(newer))]
+        self.cross = tuple(one for one in others if one[1])
 
 
 def combine(grants: list[Grant]) -> Grant:
@@ -77,6 +188,8 @@ def combine(grants: list[Grant]) -> Grant:
 
     The highest QoS of them, all their identifiers [MQTT-3.3.4-2, MQTT-3.3.4-4].
     """
+    if len(grants) == 1:
+        return grants[0]
     best = max(grants, key=lambda grant: grant.qos)
     made = Grant(best.session, best.subscription(), best.qos, None)
     made.ids = tuple(sorted({number for grant in grants for number in grant.ids}))
@@ -88,11 +201,34 @@ def combine(grants: list[Grant]) -> Grant:
     return made
 
 
+def passed(ways: tuple[Passage, ...], message: Message) -> tuple[Grant, Message] | Deny:
+    """What a session gets of a message: by those of its subscriptions that let it pass, and what of it is shown."""
+    if len(ways) == 1:
+        way = ways[0]
+        assert way.grant is not None
+        found = way.show(message)
+        return found if isinstance(found, Deny) else (way.grant, found)
+    grants: list[Grant] = []
+    shown = message
+    why: Deny | None = None
+    for way in ways:
+        assert way.grant is not None
+        found = way.show(message)
+        if isinstance(found, Message):
+            grants.append(way.grant)
+            shown = found  # the same for all: they are of one subject
+        elif why is None or why.step is Step.WHERE:
+            why = found
+    if grants:
+        return combine(grants), shown
+    assert why is not None
+    return why
+
+
 def undecided(residuals: tuple[Residual, ...], message: Message) -> Deny | None:
     """Asks each; the first denial counts."""
     for residual in residuals:
         answer = residual.decide(message)
-        if answer is not ALLOW:
-            assert isinstance(answer, Deny)
+        if isinstance(answer, Deny):
             return answer
     return None

@@ -1,4 +1,4 @@
-"""Stages that hold whatever the policies say."""
+"""A stage that holds whatever the policies say."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ RESERVED = ("$SYS", "$tidegate", "$share")
 class Reserved:
     """Topics below `$SYS` and the like are the node's own: only its services write there."""
 
+    step = Step.WRITE
+
     def evaluate(self, known: Known) -> Answer:
         if known.topic[:1] == "$" and known.topic.split("/", 1)[0] in RESERVED:
-            if known.source is None or known.source.subject.kind != "service":
+            if known.context.subject.kind != "service":
                 return Deny(step=Step.WRITE, rule="reserved")
         return ALLOW
 
@@ -24,22 +26,3 @@ class Reserved:
 
     def grant(self, filter: str, target: Link) -> Allow | Deny:
         return ALLOW
-
-
-class Closed:
-    """Default deny: nobody has written a policy, and nobody has written `policies: open` either."""
-
-    def __init__(self, step: Step) -> None:
-        self.step = step
-
-    def evaluate(self, known: Known) -> Answer:
-        actor = known.source if self.step is Step.WRITE else known.target
-        if actor is not None and actor.subject.kind == "service":
-            return ALLOW
-        return Deny(step=self.step, rule="default")
-
-    def kin(self, source: Link) -> Hashable:
-        return source.subject.kind
-
-    def grant(self, filter: str, target: Link) -> Allow | Deny:
-        return Deny(step=self.step, rule="default")

@@ -1,6 +1,6 @@
 """What a step of the gate answers, and what it is asked with.
 
-A step answers with what is known when a plan is compiled: `ALLOW`, a `Deny` that names its rule, or a `Residual`
+A step answers with what is known when a plan is compiled: an `Allow`, a `Deny` that names its rule, or a `Residual`
 that has to see the message. A denial is a value, never an exception.
 """
 
@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from tidegate.session import Link, Message
+from tidegate.policy import ALL, View
+from tidegate.policy.predicate import Predicate
+from tidegate.session import NO_TERMS, Context, Link, Message, Terms
 
 NOT_AUTHORIZED = 0x87
+FOREVER = float("inf")
 
 
 class Step(Enum):
@@ -32,9 +35,15 @@ class Step(Enum):
     MONITOR_OUT = "monitor out"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Allow:
-    """This step has no objection, whatever the message holds."""
+    """This step has no objection to what `view` shows of the message."""
+
+    rule: str = ""
+    """Which rule allowed it, if one had to."""
+    view: View = ALL
+    errors: tuple[tuple[str, str], ...] = ()
+    """Conditions that failed and counted as false, with what went wrong."""
 
 
 ALLOW = Allow()
@@ -47,6 +56,8 @@ class Deny:
     step: Step
     rule: str
     reason: int = NOT_AUTHORIZED
+    error: str = ""
+    """What went wrong in the rule, if it denies only because something did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +70,46 @@ class Residual:
 Answer = Allow | Deny | Residual
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
     """What is known when a plan is compiled, or when a stored message is decided again.
 
-    `source` is None for a stored message whose publisher may be gone: `context` and `link` speak for it.
+    A stage that decides by the clock says with `until` how long that stands.
     """
 
-    topic: str
-    link: str  # type of the source link
-    context: bytes
-    source: Link | None
-    target: Link | None = None  # None on the way in
+    __slots__ = ("away", "context", "link", "now", "target", "terms", "topic", "until", "where")
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        context: Context,
+        link: str,
+        now: float,
+        target: Link | None = None,
+        away: bool = False,
+        terms: Terms = NO_TERMS,
+        where: Predicate | None = None,
+    ) -> None:
+        self.topic = topic
+        self.context = context  # who published it, and how
+        self.link = link  # type of the source link
+        self.now = now  # wall clock
+        self.target = target  # None on the way in
+        self.away = away  # nobody is connected there: over what and when it will be sent is not known
+        self.terms = terms  # of the subscription
+        self.where = where  # their condition
+        self.until = FOREVER
+
+    def stands_until(self, moment: float) -> None:
+        """The answer changes then, though nothing else does."""
+        self.until = min(self.until, moment)
 
 
 class Stage(Protocol):
-    """One step of the gate."""
+    """One step of the gate, or a part of one."""
+
+    @property
+    def step(self) -> Step: ...
 
     def evaluate(self, known: Known) -> Answer:
         """Decides as far as it can."""

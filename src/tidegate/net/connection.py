@@ -92,4 +92,5 @@ def _certificate(tls: ssl.SSLObject | None) -> dict[str, Any] | None:
         "version": tls.version(),
         "cipher": cipher[0] if cipher else None,
         "certificate": tls.getpeercert() or None,
+        "der": tls.getpeercert(binary_form=True),
     }

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
 
 import structlog
 
-from tidegate.config import Directory
+from tidegate.config import Config
 from tidegate.errors import ConfigError
 from tidegate.node.passwords import Outcome, Passwords
+from tidegate.policy import Close, Facts, judged
 from tidegate.scope import Exchange, Identity, Refused
-from tidegate.session import Bucket, Peer
+from tidegate.session import Bucket, Peer, Session
 from tidegate.wire import Connect, Reason
 
 log = structlog.get_logger("tidegate.node")
@@ -34,89 +35,123 @@ _REFUSALS = {
 
 
 class Authentication:
-    """The authenticator of a node (scope.Authenticator)."""
+    """The authenticator of a node (scope.Authenticator), and what is known of those it lets in."""
 
-    def __init__(self, directory: Directory, passwords: Passwords, methods: Mapping[str, str]) -> None:
-        self.directory = directory
+    def __init__(self, config: Config, passwords: Passwords) -> None:
+        self.users = config.directory.users
+        self.built = config.built
         self._passwords = passwords
-        self._methods = {name: load_method(name, place) for name, place in methods.items()}
+        self._methods = {name: load_method(name, place) for name, place in config.authentication.methods.items()}
+        self._changed: dict[str, int] = {}  # users removed or with another password, and under which rules
         self._words = Bucket(2.0, 10.0, time.monotonic())
         self._untold = 0
 
     def authenticate(self, peer: Peer, packet: Connect, answer: Callable[[Identity | Refused], None]) -> None:
+        facts = self._facts(peer)
+        if isinstance(facts, Close):
+            answer(Refused(reason=Reason.NOT_AUTHORIZED, text=f"not trusted: {facts.reason}"))
+            return
         anonymous = bool(getattr(peer.listener, "anonymous", False))
-        users = self.directory.users
+        users = self.users
         name = packet.username
         if name is not None and (users or not anonymous):
             user = users.get(name)
             stored = user.password if user is not None else None
 
             def verified(outcome: Outcome) -> None:
-                now = self.directory.users.get(name)
+                now = self.users.get(name)
                 if outcome is Outcome.ACCEPTED and (now is None or now.password != stored):
                     outcome = Outcome.REFUSED  # it was withdrawn while the password was verified
-                if outcome is Outcome.ACCEPTED:
-                    answer(self._identity(f"user:{name}", name, packet.client_id, peer))
+                facts = self._facts(peer)  # the levels or the list may have changed meanwhile, too
+                if isinstance(facts, Close):
+                    answer(Refused(reason=Reason.NOT_AUTHORIZED, text=f"not trusted: {facts.reason}"))
+                elif outcome is Outcome.ACCEPTED:
+                    answer(self._identity(f"user:{name}", name, packet.client_id, facts))
                 else:
                     self._tell(name, peer.address, outcome)
                     answer(_REFUSALS[outcome])
 
             self._passwords.verify(name, packet.password or b"", stored, peer.address, verified)
         elif (common_name := _common_name(peer)) is not None:
-            if common_name in users:
-                answer(self._identity(f"user:{common_name}", common_name, packet.client_id, peer))
-            else:
-                answer(self._identity(f"certificate:{common_name}", None, packet.client_id, peer))
+            user_name = common_name if common_name in users else None
+            principal = f"{'user' if user_name else 'certificate'}:{common_name}"
+            answer(self._identity(principal, user_name, packet.client_id, facts))
         elif anonymous:
-            answer(Identity(principal=ANONYMOUS, level=_level(peer)))
+            answer(self._identity(ANONYMOUS, None, packet.client_id, facts))
         else:
             answer(Refused(reason=Reason.NOT_AUTHORIZED, text="this listener wants to know who you are"))
 
-    def _identity(self, principal: str, user: str | None, client_id: str, peer: Peer) -> Identity:
-        known = self.directory.users.get(user) if user is not None else None
-        attributes: dict[str, Any] = dict(known.attributes) if known else {}
-        client = self.directory.clients.get(client_id)
-        # semantics.md, Identity: an entry of `directory.clients` applies only to a connection authenticated for it
-        if client is not None and client.user is not None and client.user == user:
-            attributes |= client.attributes
+    def _facts(self, peer: Peer) -> Facts | Close:
+        """What is known of a connection, after the trust list was asked."""
+        tls = peer.certificate
+        facts = Facts(listener=peer.listener.name, address=peer.address)
+        if tls is None:
+            return facts
+        facts = replace(
+            facts, tls_version=tls["version"], tls_cipher=tls["cipher"], certificate=tls["certificate"] is not None
+        )
+        trust = self.built.trust
+        if trust is None:
+            return facts
+        outcome = trust.judge(tls["der"])
+        return outcome if isinstance(outcome, Close) else judged(facts, outcome)
+
+    def _identity(self, principal: str, user: str | None, client: str, facts: Facts) -> Identity:
+        # a certificate made out to a client proves that it is that client
+        as_client = principal == f"certificate:{client}"
+        known = self.built.directory.known(user=user, client=client, as_client=as_client)
+        tls = {}
+        if facts.tls_version is not None:
+            tls = {"version": facts.tls_version, "cipher": facts.tls_cipher or ""}
         return Identity(
             principal=principal,
-            user=user,
-            roles=known.roles if known else (),
-            groups=known.groups if known else (),
-            attributes=attributes,
-            level=_level(peer),
+            user=known.user,
+            roles=known.roles,
+            groups=known.groups,
+            attributes=known.attributes,
+            level=self.built.rules.levels.level_of(facts),
+            tls=tls,
         )
 
     def exchange(self, peer: Peer, packet: Connect, method: str) -> Exchange | None:
         factory = self._methods.get(method)
         return None if factory is None else factory(peer, packet)
 
-    def replace(self, newer: Authentication) -> None:
-        """Judges by another directory from now on."""
-        self.directory = newer.directory
+    def renew(self, session: Session) -> Identity | Refused:
+        """Who a session's client is by the directory, the levels and the trust list in force now."""
+        principal, peer, old = session.principal, session.peer, session.subject
+        kind, _, name = principal.partition(":")
+        if kind == "user" and self._changed.get(name, -1) > session.authenticated:
+            if peer is not None or name not in self.users:
+                return Refused(text="your access has been withdrawn")
+        if principal == ANONYMOUS and peer is not None and not getattr(peer.listener, "anonymous", False):
+            return Refused(text="this listener wants to know who you are")
+        user = name if kind == "user" else None
+        if peer is None:
+            found = replace(self._identity(principal, user, session.client, Facts()), level=old.level, tls=old.tls)
+        else:
+            facts = self._facts(peer)
+            if isinstance(facts, Close):
+                return Refused(text=f"not trusted: {facts.reason}")
+            found = self._identity(principal, user, session.client, facts)
+        if user in self.users if user is not None else kind in ("certificate", ANONYMOUS):
+            return found
+        # a method said who it is, and nobody else knows
+        return replace(found, user=old.user, roles=old.roles, groups=old.groups, attributes=old.attributes)
+
+    def replace(self, newer: Authentication, generation: int) -> None:
+        """Judges by another directory from now on; `generation` is the number of the rules that come with it."""
+        for name, user in self.users.items():
+            now = newer.users.get(name)
+            if now is None or now.password != user.password:
+                self._changed[name] = generation
+        self.users = newer.users
+        self.built = newer.built
         self._methods = newer._methods
 
     def known(self, principal: str) -> bool:
         """Whether there still is such a user; other principals are not in the directory."""
-        return not principal.startswith("user:") or principal.removeprefix("user:") in self.directory.users
-
-    def revoked(self, principal: str, before: Directory) -> bool:
-        """Whether the directory knew this user before and does not any more."""
-        name = principal.removeprefix("user:")
-        return principal != name and name in before.users and name not in self.directory.users
-
-    def still_valid(self, peer: Peer, before: Directory) -> bool:
-        """Whether a client connected under `before` may stay: it is known, with the same password, or still
-        need not be. Users the directory never knew were authenticated by a method, which has not changed."""
-        principal = peer.session.principal
-        if principal == ANONYMOUS:
-            return bool(getattr(peer.listener, "anonymous", False))
-        if not principal.startswith("user:"):
-            return True
-        name = principal.removeprefix("user:")
-        user, old = self.directory.users.get(name), before.users.get(name)
-        return old is None or (user is not None and old.password == user.password)
+        return not principal.startswith("user:") or principal.removeprefix("user:") in self.users
 
     def _tell(self, user: str, address: str, outcome: Outcome) -> None:
         """Refused logins are logged, a few a second at most: somebody may be guessing."""
@@ -125,13 +160,6 @@ class Authentication:
             self._untold = 0
         else:
             self._untold += 1
-
-
-def _level(peer: Peer) -> str:
-    tls = peer.certificate
-    if tls is None:
-        return "plain"
-    return "mtls" if tls["certificate"] else "tls"
 
 
 def _common_name(peer: Peer) -> str | None:

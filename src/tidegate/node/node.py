@@ -23,19 +23,21 @@ from typing import Any
 import structlog
 import uvloop
 
-from tidegate.config import Config, Policies, load
+from tidegate.config import Config, load
 from tidegate.config import Listener as ListenerConfig
 from tidegate.errors import ConfigError, StoreError, TidegateError
-from tidegate.gate import Closed, Deny, Reserved, Stage, Step
 from tidegate.net import Connection, Endpoint, Listener, Tls
+from tidegate.node.audit import FLUSH, Auditor
 from tidegate.node.authentication import Authentication, load_method
 from tidegate.node.control import Control
+from tidegate.node.journals import Journals
 from tidegate.node.logs import configure_logs
 from tidegate.node.passwords import Passwords
 from tidegate.node.statistics import Publisher, numbers
 from tidegate.node.turns import Turns
+from tidegate.node.versions import VERSION, Versions
 from tidegate.scope import Scope
-from tidegate.session import Full, Limits, Message, Origin, Peer, Site, Store, StoredSession, Subject, Volatile
+from tidegate.session import Full, Limits, Message, Origin, Peer, Site, Store, StoredSession, Volatile
 from tidegate.store import SqliteStore
 from tidegate.wire import Reason
 
@@ -109,6 +111,8 @@ class Node:
         self.scopes: dict[str, Scope] = {}
         self.listeners: dict[str, Listener] = {}
         self.authentication: Authentication
+        self.audit: Auditor
+        self.versions: Versions
         self.started = loop.time()
         self._publishers: list[Publisher] = []
         self._reloading = asyncio.Lock()
@@ -123,6 +127,7 @@ class Node:
         config = self.config
         sessions: list[StoredSession] = []
         retained: list[Message] = []
+        notes: dict[str, str] = {}
         store: Store = Volatile()
         origin = Origin(secrets.token_hex(8), 1)
         if config.node.data is not None:
@@ -134,7 +139,7 @@ class Node:
             )
             opening = partial(store.open, now_wall=time.time(), now_mono=self.loop.time())
             snapshot = await self.loop.run_in_executor(None, opening)
-            sessions, retained = snapshot.sessions, snapshot.retained
+            sessions, retained, notes = snapshot.sessions, snapshot.retained, snapshot.notes
             origin = Origin(snapshot.node, snapshot.boot)
         self.site = site = Site(
             store=store,
@@ -147,26 +152,32 @@ class Node:
         site.open()
         if self.store is not None:
             self.store.start()
-        self.authentication = Authentication(config.directory, self.passwords, config.authentication.methods)
-        ingress, egress = _stages(config)
+        self.authentication = Authentication(config, self.passwords)
+        self.versions = Versions(notes.get(VERSION))
+        rules = self.versions.next(config.built.rules)
+        store.remember(VERSION, rules.version)
+        self.audit = Auditor(site, Journals(self.turns.call), node=config.node.name)
+        await self.audit.open(config)
         for name in config.scopes:
             scope = Scope(
                 name=name,
                 node=config.node.name,
                 site=site,
                 authenticator=self.authentication,
-                ingress=ingress,
-                egress=egress,
-                audit=self._audit,
+                rules=rules,
+                audit=self.audit,
             )
-            self.scopes[name] = scope
+            self.scopes[name] = self.audit.scopes[name] = scope
             self._publishers.append(Publisher(scope))
+        self.audit.configure(config)
+        self.audit.changed(rules.version, str(self.path or ""), action="start")
         self._restore(sessions, retained)
         await self._start_control()
         for listener in config.listeners:
             self._bind(listener)
         for bound in self.listeners.values():
             await bound.start()
+        self._tasks.append(self.loop.create_task(self._account()))
         if config.sys.interval:
             self._tasks.append(self.loop.create_task(self._statistics(config.sys.interval)))
         if config.reload == "watch" and self.path is not None:
@@ -187,6 +198,8 @@ class Node:
             "status": self.status,
             "reload": self.reload,
             "stop": self._stop,
+            "audit": self.audit.told,
+            "audit_written": self.audit.written,
         }
         control = Control(self.config.control_socket, commands)
         await control.start()
@@ -220,9 +233,6 @@ class Node:
 
     # -- running -----------------------------------------------------------------------------------------------
 
-    def _audit(self, action: str, subject: Subject, topic: str, why: Deny) -> None:
-        log.debug("denied", action=action, subject=subject.name, topic=topic, step=why.step.value, rule=why.rule)
-
     def _bug(self, peer: Peer, error: BaseException) -> None:
         self._bugs += 1
         log.error("bug", address=peer.address, exc_info=error)
@@ -238,6 +248,11 @@ class Node:
                 self.turns.guarded(publisher.publish, values)
             await asyncio.sleep(interval)
 
+    async def _account(self) -> None:
+        while True:
+            await asyncio.sleep(FLUSH)
+            self.turns.guarded(self.audit.flush)
+
     def status(self) -> dict[str, Any]:
         """For `tidegate status`."""
         return {
@@ -250,6 +265,7 @@ class Node:
             "scopes": list(self.scopes),
             "bugs": self._bugs,
             "refusing": self.site.store.refusing,
+            "audit": self.audit.state(),
             "numbers": self.numbers(),
         }
 
@@ -284,31 +300,26 @@ class Node:
         for name in _FIXED:
             if _fixed(config, name) != _fixed(self.config, name):
                 raise ConfigError(f"`{name}` cannot change while the node runs; restart it")
-        authentication = Authentication(config.directory, self.passwords, config.authentication.methods)
+        authentication = Authentication(config, self.passwords)
         for listener in config.listeners:  # certificates that cannot be loaded refuse the whole change
             if (tls := _endpoint(listener).tls) is not None:
                 await self.loop.run_in_executor(None, tls.context)
+        await self.audit.prepare(config)
         await self._relisten(config)
-        before = self.config
         self.config = config
-        self.authentication.replace(authentication)
+        self.site.open()
+        self.authentication.replace(authentication, self.site.generation + 1)
         self.site.limits = _limits(config)
         configure_logs(config.log.format, config.log.level)
-        self.site.open()
-        ingress, egress = _stages(config)
+        self.audit.configure(config)
+        rules = self.versions.next(config.built.rules)
         for scope in self.scopes.values():
-            scope.gate.change(ingress, egress)
-            for session in list(scope.sessions.values()):
-                if self.authentication.revoked(session.principal, before.directory):
-                    scope.drop_will(session)
-                peer = session.peer
-                if peer is not None:
-                    if self.authentication.still_valid(peer, before.directory):
-                        peer.lane = scope.gate.lane(session.inward, peer.version)
-                    else:
-                        peer.close(Reason.NOT_AUTHORIZED, "your access has been withdrawn")
-        log.info("reloaded", file=str(path))
-        return {"reloaded": True}
+            scope.change(rules)
+        self.site.store.remember(VERSION, rules.version)
+        self.audit.changed(rules.version, str(path))
+        await self.audit.settle()
+        log.info("reloaded", file=str(path), version=rules.version)
+        return {"reloaded": True, "version": rules.version}
 
     async def _relisten(self, config: Config) -> None:
         """Listeners that are new are bound before any that is gone is closed; the rest take up new certificates.
@@ -371,6 +382,8 @@ class Node:
         self.turns.stop()
         if self._control is not None:
             await self._control.close()
+        if hasattr(self, "audit"):
+            self.audit.close()
         if self.store is not None:
             self.store.close()  # on the loop: nothing else is left to do, and nothing may come in between
         self.passwords.close()
@@ -427,12 +440,6 @@ def _fixed(config: Config, name: str) -> Any:
     value = getattr(config, name)
     # the methods are loaded again with every reload; the pool that verifies passwords is made once
     return value.model_copy(update={"methods": {}}) if name == "authentication" else value
-
-
-def _stages(config: Config) -> tuple[tuple[Stage, ...], tuple[Stage, ...]]:
-    if config.policies is Policies.OPEN:
-        return (Reserved(),), ()
-    return (Reserved(), Closed(Step.WRITE)), (Closed(Step.READ),)
 
 
 def _endpoint(listener: ListenerConfig) -> Endpoint:

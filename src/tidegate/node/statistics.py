@@ -48,7 +48,6 @@ class Publisher:
         subject = Subject(kind="service", client="sys", user=None, scope=scope.name, node=scope.node)
         self._scope = scope
         self._link = Link(subject, True, "in")
-        self._context = subject.context()
         self._last: dict[str, str] = {}
 
     def publish(self, values: dict[str, Any]) -> None:
@@ -56,4 +55,4 @@ class Publisher:
             text = f"{value} seconds" if name == "uptime" else str(value)
             if self._last.get(name) != text:
                 self._last[name] = text
-                self._scope.publish(self._link, self._context, f"$SYS/broker/{name}", text.encode(), retain=True)
+                self._scope.publish(self._link, f"$SYS/broker/{name}", text.encode(), retain=True)

@@ -16,7 +16,7 @@ It does not say who somebody is, and knows nothing of preferences, capabilities 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, assert_never
@@ -121,6 +121,9 @@ def _one_of(choices: type[Any], text: str) -> Any:
 Hit = tuple[Policy, Predicate | None]
 """A policy that applies, and what is left of its condition; None if that is true."""
 
+Outcome = bool | Predicate | PredicateFailed
+"""How a condition turns out; a Predicate if that depends on what is not known yet."""
+
 
 class Policies:
     """All policies of a node, in file order, as one immutable set. `domain` is the node's."""
@@ -161,12 +164,8 @@ class Policies:
         has none, is made from the actor.
         """
         known = self._with_subject(actor, known)
-        s: Any = known["s"]
         hits: list[Hit] = []
-        for position in self._positions(action, actor, topic, overlapping=False):
-            policy = self.policies[position]
-            if not policy.topic.matches(s, topic):
-                continue
+        for policy in self._applying(action, actor, topic, known):
             left = _asked(policy.when, known)
             if isinstance(left, PredicateFailed):
                 return Refuse(policy.id, left.reason)
@@ -180,14 +179,39 @@ class Policies:
         `known` shall hold nothing that may change while the subscription lasts, such as the clock.
         """
         known = self._with_subject(actor, known or {})
+        for policy in self._overlapping(action, actor, filter, known):
+            left = _asked(policy.when, known)
+            if left is not False and not isinstance(left, PredicateFailed):
+                return policy.permit
+        return Refuse(DEFAULT)
+
+    def _applying(self, action: Action, actor: Actor, topic: str, known: Env) -> Iterator[Policy]:
+        """The policies that apply, in file order."""
+        s: Any = known["s"]
+        for position in self._positions(action, actor, topic, overlapping=False):
+            policy = self.policies[position]
+            if policy.topic.matches(s, topic):
+                yield policy
+
+    def _overlapping(self, action: Action, actor: Actor, filter: str, known: Env) -> Iterator[Policy]:
+        """The policies that allow some topic of a filter if their condition is true, in file order."""
         s: Any = known["s"]
         for position in self._positions(action, actor, filter, overlapping=True):
             policy = self.policies[position]
             if policy.allows and policy.topic.overlaps(s, filter):
-                left = _asked(policy.when, known)
-                if left is not False and not isinstance(left, PredicateFailed):
-                    return policy.permit
-        return Refuse(DEFAULT)
+                yield policy
+
+    # -- showing what was decided by -----------------------------------------------------------------------------
+
+    def considered(self, action: Action, actor: Actor, topic: str, env: Env) -> list[tuple[Policy, Outcome]]:
+        """Every policy that `decide` looks at, and how its condition turns out when all of `env` is known."""
+        env = self._with_subject(actor, env)
+        return [(policy, outcome(policy.when, env)) for policy in self._applying(action, actor, topic, env)]
+
+    def considered_for(self, action: Action, actor: Actor, filter: str, known: Env) -> list[tuple[Policy, Outcome]]:
+        """Every policy that `overlaps` looks at, and what is known of its condition before any message comes."""
+        known = self._with_subject(actor, known)
+        return [(policy, _asked(policy.when, known)) for policy in self._overlapping(action, actor, filter, known)]
 
     def _with_subject(self, actor: Actor, known: Env) -> Env:
         return known if "s" in known else {**known, "s": attributes_of(actor, self.domain)}
@@ -285,7 +309,15 @@ def _missing(subject: Selector, there: frozenset[Term]) -> str | None:
     return ", ".join(sorted(map(str, subject.terms)))
 
 
-def _asked(when: Predicate | None, known: Env) -> bool | Predicate | PredicateFailed:
+def outcome(when: Predicate | None, env: Env) -> bool | PredicateFailed:
+    """How a condition turns out when everything is known."""
+    try:
+        return True if when is None else when(env)
+    except PredicateFailed as failed:
+        return failed
+
+
+def _asked(when: Predicate | None, known: Env) -> Outcome:
     if when is None:
         return True
     try:

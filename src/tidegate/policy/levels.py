@@ -164,7 +164,7 @@ class Levels:
     def _at(self, rank: str) -> str:
         if rank.isascii() and rank.isdigit() and len(rank) <= 3 and int(rank) < len(self.order):
             return self.order[int(rank)]
-        return rank[:16]  # no level is called so: names begin with a letter, and are looked up as names only
+        return f"rank {rank[:16]}"  # no level is called so: names have no spaces
 
     def effective(self, own: str, *said: Demand | None) -> Demand:
         """What counts: the innermost that says something, else what the level of the own connection implies.

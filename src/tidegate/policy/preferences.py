@@ -19,8 +19,9 @@ from typing import Any, Final
 
 from tidegate import topics
 from tidegate.errors import ConfigError, MalformedPacket
+from tidegate.policy.access import outcome
 from tidegate.policy.actor import Actor, attributes_of
-from tidegate.policy.predicate import Env, Function, Predicate, PredicateError, PredicateFailed, compile
+from tidegate.policy.predicate import UNKNOWN, Env, Function, Predicate, PredicateError, PredicateFailed, compile
 from tidegate.policy.template import plain_filter
 from tidegate.policy.verdict import Refuse
 from tidegate.policy.views import ALL, View, united
@@ -102,12 +103,14 @@ class Applicable:
         """The attributes that the answer depends on."""
         return frozenset().union(*(each.when.reads for each in self.preferences if each.when is not None))
 
-    def decide(self, receiver: Actor, known: Env) -> Granted | Refuse | Pending:
-        """Whether the owner agrees, as far as `known` decides it. Its `s` is not looked at: the receiver is."""
+    def decide(self, receiver: Actor, known: Env, unknown: Iterable[str] = ()) -> Granted | Refuse | Pending:
+        """Whether the owner agrees, as far as `known` decides it. Its `s` is not looked at: the receiver is.
+
+        `unknown` are attributes of the receiver that are not known yet; what is left must then not be asked.
+        """
         if not self.preferences:
             return Granted()
-        # the receiver is known in full, so nothing that is left reads the node's own `s`
-        known = {**known, "s": attributes_of(receiver, self.domain)}
+        known = self.seeing(receiver, known, unknown)
         hits: list[_Hit] = []
         for each in self.preferences:
             left = _asked(each, known)
@@ -121,6 +124,18 @@ class Applicable:
             return _Residual(self.preferences, tuple(settled))({})
         reads: frozenset[str] = frozenset().union(*(left.reads for left in asked))
         return Pending(_Residual(self.preferences, tuple(hits)), reads, any(left.volatile for left in asked))
+
+    def seeing(self, receiver: Actor, env: Env, unknown: Iterable[str] = ()) -> dict[str, Any]:
+        """What the conditions see: the receiver is known in full, so nothing that is left reads the node's own `s`."""
+        return {**env, "s": {**attributes_of(receiver, self.domain), **dict.fromkeys(unknown, UNKNOWN)}}
+
+    def considered(self, receiver: Actor, env: Env) -> list[tuple[Preference, bool | PredicateFailed]]:
+        """How each condition turns out when all of `env` is known, to show what was decided by."""
+        env = self.seeing(receiver, env)
+        return [
+            (each, outcome(each.when, env) if each.broken is None else PredicateFailed(each.broken))
+            for each in self.preferences
+        ]
 
 
 _Hit = tuple[Preference, bool | Predicate | PredicateFailed]

@@ -170,14 +170,19 @@ class Views:
 
     def seen(self, actor: Actor, topic: str) -> Seen:
         """What an actor may see of messages on a topic."""
-        found = [at for at in sorted(self._index.matching(topic)) if topics.matches(self.rows[at].topic, topic)]
+        found = self.considered(actor, topic)
         if not found:
             return Seen(ALL)
-        terms = terms_of(actor)
-        mine = [at for at in found if not self._terms[at].isdisjoint(terms)]
+        mine = [row for row, applies in found if applies]
         if mine:
-            return Seen(united(self.rows[at].view for at in mine), tuple(self.rows[at].id for at in mine))
+            return Seen(united(row.view for row in mine), tuple(row.id for row in mine))
         return Seen(self.otherwise, (DEFAULT,))
+
+    def considered(self, actor: Actor, topic: str) -> list[tuple[Row, bool]]:
+        """The table of a topic: its rows, and whether each applies to an actor."""
+        found = [at for at in sorted(self._index.matching(topic)) if topics.matches(self.rows[at].topic, topic)]
+        terms = terms_of(actor) if found else frozenset()
+        return [(self.rows[at], not self._terms[at].isdisjoint(terms)) for at in found]
 
     def kin(self, actor: Actor) -> Hashable:
         """Actors with equal values see the same of everything."""
@@ -219,8 +224,12 @@ class Table:
 
     def seen(self, actor: Actor, domain: str) -> View:
         """What an actor may see, the table having been written in `domain`, the publisher's."""
+        return united(view for _, view, applies in self.considered(actor, domain) if applies)
+
+    def considered(self, actor: Actor, domain: str) -> list[tuple[Selector, View, bool]]:
+        """Its rows, and whether each applies to an actor."""
         terms = terms_of(actor)
-        return united(view for subject, view in self.rows if not subject.within(domain).terms.isdisjoint(terms))
+        return [(subject, view, not subject.within(domain).terms.isdisjoint(terms)) for subject, view in self.rows]
 
     def plain(self) -> dict[str, Any]:
         """As it travels."""

@@ -100,6 +100,10 @@ class TopicTree(Generic[V]):
             branch[part] = entry
         return value
 
+    def dismantled(self) -> tuple[dict[str, V], Branch]:
+        """What it is made of, for whoever lets go of it piece by piece; it is not used any more."""
+        return self._values, self._root
+
     def match(self, filter: str) -> list[tuple[str, V]]:
         """All topics that match, with their values."""
         return list(self.iterate(filter))

@@ -62,13 +62,17 @@ class Handshake:
             if peer.phase is not Phase.WAITING:
                 return  # it went away meanwhile
             if isinstance(found, Refused):
-                peer.refuse(found.reason, found.text)
+                self._refuse(peer, packet, found)
             else:
                 self._open(peer, packet, found, None)
 
         self.authenticator.authenticate(peer, packet, answer)
         if not answered:
             peer.hold_reading(Hold.HANDSHAKE)
+
+    def _refuse(self, peer: Peer, packet: Connect, found: Refused) -> None:
+        self.scope.audit.refused(peer.address, packet.client_id, packet.username, found.reason, found.text)
+        peer.refuse(found.reason, found.text)
 
     def _unacceptable(self, packet: Connect) -> Refused | None:
         will = packet.will
@@ -110,7 +114,7 @@ class Handshake:
         if peer.phase is Phase.OPEN:  # re-authentication
             self._again(peer, conversation, found)
         elif isinstance(found, Refused):
-            peer.refuse(found.reason, found.text)
+            self._refuse(peer, conversation.packet, found)
         else:
             self._open(peer, conversation.packet, found.identity, found)
 
@@ -121,38 +125,32 @@ class Handshake:
         elif found.identity.principal != session.principal:
             peer.close(Reason.NOT_AUTHORIZED, "re-authenticated as somebody else")
         else:
-            session.identify(self._subject(peer, session.client, found.identity))
+            subject = self._subject(peer, session.client, found.identity)
+            self.scope.identify(session, subject, session.inward.demand)
             peer.lane = self.scope.gate.lane(session.inward, peer.version)
+            self.scope.retouch(session)
             answer = Properties(authentication_method=conversation.method, authentication_data=found.data)
             session.send(encode(Auth(reason=Reason.SUCCESS, properties=answer), V5))
 
     # -- the session -------------------------------------------------------------------------------------------
 
     def _subject(self, peer: Peer, client: str, identity: Identity) -> Subject:
-        return Subject(
-            kind="client",
-            client=client,
-            user=identity.user,
-            scope=self.scope.name,
-            node=self.scope.node,
-            level=identity.level,
-            address=peer.address,
-            listener=peer.listener.name,
-            roles=identity.roles,
-            groups=identity.groups,
-            attributes=identity.attributes,
-        )
+        return self.scope.subject(identity, client=client, address=peer.address, listener=peer.listener.name)
 
     def _open(self, peer: Peer, packet: Connect, identity: Identity, accepted: Accepted | None) -> None:
         scope = self.scope
         client = packet.client_id or self.site.random_id()
         key = (identity.principal, client)
         subject = self._subject(peer, client, identity)
+        demand = scope.gate.rules.levels.demand(packet.properties.user_properties)
         if packet.will is not None:
             # semantics.md, Time: a will is checked against what is static at CONNECT, and decided when it fires
-            plan = scope.gate.compile(packet.will.topic, Link(subject, True, "in"), packet.version)
-            if plan.refusal is not None:
-                peer.refuse(plan.refusal.reason, "the will may not be published")
+            link = Link(subject, True, "in", demand)
+            refusal = scope.gate.admits(packet.will.topic, link)
+            if refusal is not None:
+                scope.audit.denied("write", link, packet.will.topic, refusal)
+                self.site.counters.denied += 1
+                peer.refuse(refusal.reason, scope.explained("the will may not be published", refusal))
                 return
         old = scope.sessions.get(key)
         if old is not None and old.peer is not None:
@@ -164,8 +162,8 @@ class Handshake:
         session = old or Session(
             site=self.site, decider=scope, principal=identity.principal, client=client, subject=subject
         )
-        before = (session.subject, session.version, session.plain, session.row != 0)
-        session.identify(subject)
+        scope.identify(session, subject, demand)
+        session.authenticated = self.site.generation
         lane = scope.gate.lane(session.inward, packet.version)
         scope.sessions[key] = session
         timers = self.site.timers
@@ -189,8 +187,9 @@ class Handshake:
         peer.accept(session, lane)
         scope.connected += 1
         self.site.counters.connections += 1
-        if before != (session.subject, session.version, session.plain, session.row != 0):
-            scope.retouch(session)
+        if old is not None:
+            scope.retouch(session)  # it speaks another version, has other limits, or comes over another connection
+        scope.audit.connected(session)
         keep_alive = self._keep_alive(peer, packet)
         answer = self._connack(packet, session, client, keep_alive)
         if accepted is not None:
@@ -207,6 +206,8 @@ class Handshake:
             peer.lost()
             return
         session.send(said)
+        if old is not None:
+            scope.wake(session)
         if session.row:
             # packet identifiers of QoS 2 are in the store before they are used on the wire
             self.site.store.after(self._resume, session, peer)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tidegate.session import Peer
+from tidegate.session import Peer, Session
 from tidegate.wire import Connect, Reason
 
 
@@ -24,6 +24,7 @@ class Identity:
     groups: tuple[str, ...] = ()
     attributes: Mapping[str, Any] = field(default_factory=dict)
     level: str = "plain"
+    tls: Mapping[str, str] = field(default_factory=dict)  # version and cipher of the connection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,4 +63,8 @@ class Authenticator(Protocol):
 
     def exchange(self, peer: Peer, packet: Connect, method: str) -> Exchange | None:
         """A new exchange of this method; None if it is not known."""
+        ...
+
+    def renew(self, session: Session) -> Identity | Refused:
+        """Who a session's client is by what is known now; refused if it has no business here any more."""
         ...

@@ -6,18 +6,25 @@ the node's own services. Everything that is delivered was decided at the moment 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import cbor2
+from collections.abc import Iterator
+from dataclasses import replace
 
 from tidegate.errors import ProtocolError
-from tidegate.gate import ALLOW, Deny, Gate, Plan, Stage, Step, undecided
+from tidegate.gate import Deny, Gate, Lane, Passage, Plan, Rules, Step, passed, undecided
+from tidegate.gate.plan import Members
+from tidegate.gate.where import NAMES as WHERE_NAMES
+from tidegate.policy import Demand
+from tidegate.policy.predicate import Predicate, PredicateError, compile
 from tidegate.routing import Group, Shares, Subscriptions
+from tidegate.scope.audit import Audit, Silent
 from tidegate.scope.handshake import Handshake
-from tidegate.scope.identity import Authenticator
+from tidegate.scope.identity import Authenticator, Identity, Refused
 from tidegate.scope.retained import Retained
 from tidegate.session import (
     NEVER,
+    NO_TERMS,
+    NO_WISH,
+    Context,
     Delivery,
     Grant,
     Line,
@@ -30,6 +37,8 @@ from tidegate.session import (
     Site,
     StoredSession,
     Subject,
+    Terms,
+    Wish,
     forwarded,
 )
 from tidegate.topics import share
@@ -50,9 +59,11 @@ from tidegate.wire import (
 )
 
 TOUCH = 100_000  # cached topics looked at per turn because of changed subscriptions, unless one filter costs more
+REVIEW = 100  # sessions looked at per turn after a change of the rules
+WHERE_BYTES = 2048  # of a subscriber's own condition
 
 Key = tuple[str, str]  # principal, client id
-Audit = Callable[[str, Subject, str, Deny], None]  # action, who, topic, why
+NOBODY = Silent()
 
 
 class Scope:
@@ -65,22 +76,26 @@ class Scope:
         node: str,
         site: Site,
         authenticator: Authenticator,
-        ingress: tuple[Stage, ...] = (),
-        egress: tuple[Stage, ...] = (),
-        audit: Audit | None = None,
+        rules: Rules,
+        audit: Audit = NOBODY,
     ) -> None:
         self.name = name
         self.node = node
         self.site = site
+        self.audit = audit
         self.sessions: dict[Key, Session] = {}
         self.subscriptions: Subscriptions[Session, Grant] = Subscriptions()
         self.shares: Shares[Session, Grant] = Shares()
         self.retained = Retained(site, self._send_retained)
-        self.gate = Gate(self.subscriptions, self.shares, ingress=ingress, egress=egress)
+        self.gate = Gate(
+            self.subscriptions, self.shares, rules=rules, clock=site, fresh=self._fresh, retired=audit.retired
+        )
+        site.on_alarm.append(self.gate.tick)
         self.connected = 0
+        self._authenticator = authenticator
         self._touched = 0  # cached topics looked at in this turn
         self._touched_at = -1.0
-        self._audit = audit
+        self._sweeping = False
         self._handshake = Handshake(self, authenticator)
 
     # -- coming (session.Host) ---------------------------------------------------------------------------------
@@ -94,9 +109,111 @@ class Scope:
     def plan(self, peer: Line, topic: bytes) -> Route:
         if topic.count(b"/") >= self.site.limits.topic_levels:
             raise ProtocolError("too many topic levels", Reason.TOPIC_NAME_INVALID)
-        lane = self.gate.lane(peer.session.inward, peer.version)
-        peer.lane = lane  # the policies may have changed since it connected
-        return lane.plans.get(topic) or self.gate.plan(lane, topic)
+        lane = self._lane(peer)
+        return lane.plans.get(topic) or self._compiled(lane, topic)
+
+    def _lane(self, peer: Line) -> Lane:
+        """The rules may have changed since it connected."""
+        session = peer.session
+        if not self._fresh(session):
+            raise ProtocolError("your access has been withdrawn", Reason.NOT_AUTHORIZED)
+        lane = peer.lane = self.gate.lane(session.inward, peer.version)
+        return lane
+
+    def _compiled(self, lane: Lane, name: bytes) -> Plan:
+        plan = self.gate.plan(lane, name)
+        if plan.denied or any(way.failed for ways in plan.conditional for way in ways):
+            self.audit.compiled(lane, plan)
+        return plan
+
+    def heed(self, properties: Properties) -> tuple[Wish, Properties]:
+        wish, left = self.gate.heed(properties)
+        if left is properties.user_properties:
+            return NO_WISH, properties
+        properties = replace(properties, user_properties=left)
+        return wish, NONE if properties == NONE else properties
+
+    def plan_as(self, peer: Line, topic: bytes, wish: Wish) -> tuple[Route, bytes]:
+        if topic.count(b"/") >= self.site.limits.topic_levels:
+            raise ProtocolError("too many topic levels", Reason.TOPIC_NAME_INVALID)
+        base, link = self._lane(peer), peer.session.inward
+        lane = self.gate.asking(base, link, wish)
+        return lane.plans.get(topic) or self._compiled(lane, topic), self.gate.context(link, wish).encode()
+
+    def plan_of(self, peer: Line, message: Message) -> Route:
+        topic = message.topic.encode()
+        if message.context == peer.session.context:
+            return peer.lane.plans.get(topic) or self.plan(peer, topic)
+        # it asked for something of its own, or came over an earlier connection
+        return self.gate.compile(message.topic, self.gate.sight.context(message), message.link, peer.version)
+
+    # -- who they are ------------------------------------------------------------------------------------------
+
+    def subject(self, identity: Identity, *, client: str, address: str, listener: str) -> Subject:
+        return Subject(
+            kind="client",
+            client=client,
+            user=identity.user,
+            scope=self.name,
+            node=self.node,
+            domain=self.gate.rules.domain,
+            level=identity.level,
+            address=address,
+            listener=listener,
+            roles=identity.roles,
+            groups=identity.groups,
+            tls=identity.tls,
+            attributes=identity.attributes,
+        )
+
+    def identify(self, session: Session, subject: Subject, demand: Demand | None) -> None:
+        """Who a session's client is, and what it demands, under the rules in force."""
+        context = self.gate.context(Link(subject, True, "in", demand))
+        session.identify(subject, demand, context.encode())
+        session.generation = self.site.generation
+
+    def _fresh(self, session: Session) -> bool:
+        """Brings a session's subject up to the rules in force; False if its access has been withdrawn."""
+        if session.generation == self.site.generation:
+            return True
+        found = self._authenticator.renew(session)
+        if isinstance(found, Refused):
+            return False
+        old = session.subject
+        subject = self.subject(found, client=session.client, address=old.address, listener=old.listener)
+        self.identify(session, subject, session.inward.demand)
+        return True
+
+    def change(self, rules: Rules) -> None:
+        """Other rules. The next message is decided by them; who has to go is told so soon after."""
+        self.gate.change(rules)
+        self.site.generation += 1
+        self.site.unfinished.append(self._review(self.site.generation).__next__)
+        self._sweep()
+
+    def _review(self, generation: int) -> Iterator[bool]:
+        """Looks at all sessions after a change: those without access go, held subscriptions may come alive."""
+        for number, session in enumerate(list(self.sessions.values()), 1):
+            if generation != self.site.generation:
+                break  # another change has begun another review
+            if not self._fresh(session):
+                self.drop_will(session)
+                if session.peer is not None:
+                    session.peer.close(Reason.NOT_AUTHORIZED, "your access has been withdrawn")
+            elif session.subscriptions:
+                self.wake(session)
+            if number % REVIEW == 0:
+                yield True
+        yield False
+
+    def _sweep(self) -> None:
+        if self.gate.rubbish and not self._sweeping:
+            self._sweeping = True
+            self.site.unfinished.append(self._swept)
+
+    def _swept(self) -> bool:
+        self._sweeping = self.gate.sweep()
+        return self._sweeping
 
     # -- going -------------------------------------------------------------------------------------------------
 
@@ -107,6 +224,7 @@ class Scope:
             return
         session.detach()
         self.connected -= 1
+        self.audit.disconnected(session, reason)
         if packet is not None:
             asked = packet.properties.session_expiry_interval
             if asked is not None:
@@ -128,6 +246,7 @@ class Scope:
                 self._fire(session)
         self._expire_later(session, session.expiry)
         session.save()
+        self.retouch(session)  # what it is owed from now on is sent over another connection
 
     def allowed_expiry(self, asked: int) -> int:
         longest = self.site.limits.session_expiry
@@ -158,12 +277,11 @@ class Scope:
         """The will, decided now like any other publish."""
         will = session.will
         session.will = session.will_timer = None
-        if will is None:
+        if will is None or not self._fresh(session):
             return
         properties = will.properties
         self.publish(
             session.inward,
-            session.context,
             will.topic,
             will.payload,
             qos=will.qos,
@@ -187,21 +305,27 @@ class Scope:
     def publish(
         self,
         link: Link,
-        context: bytes,
         topic: str,
         payload: bytes,
         *,
         qos: int = 0,
         retain: bool = False,
         properties: Properties = NONE,
-        expiry: float | None = None,
+        expiry: int | None = None,
         source: Session | None = None,
     ) -> Deny | int:
         """What does not come as a PUBLISH packet: wills and services. How many it reached, or why not."""
         site = self.site
         lane = self.gate.lane(link, V5)
+        wish = NO_WISH
+        if properties.user_properties:
+            wish, properties = self.heed(properties)
+            if wish is not NO_WISH:
+                lane = self.gate.asking(lane, link, wish)
+        if lane.told is not NONE:
+            properties = replace(properties, user_properties=(*properties.user_properties, *lane.told.user_properties))
         name = topic.encode()
-        plan = lane.plans.get(name) or self.gate.plan(lane, name)
+        plan = lane.plans.get(name) or self._compiled(lane, name)
         site.number += 1
         message = Message(
             topic,
@@ -211,15 +335,14 @@ class Scope:
             site.wall,
             site.origin,
             site.number,
-            context,
+            self.gate.context(link, wish).encode(),
             link.type,
             properties,
             None if expiry is None else site.now + expiry,
         )
         refusal = plan.refusal or self._refusal(plan, message)
         if refusal is not None:
-            site.counters.denied += 1
-            self._report("write", link.subject, topic, refusal)
+            self._report("write", link, topic, refusal)
             return refusal
         return self.route(plan, message, source)
 
@@ -236,11 +359,17 @@ class Scope:
 
     def denied(self, session: Session, topic: str, refusal: Refusal) -> None:
         assert isinstance(refusal, Deny)
-        self._report("write", session.subject, topic, refusal)
+        self._report("write", session.inward, topic, refusal)
 
-    def _report(self, action: str, subject: Subject, topic: str, why: Deny) -> None:
-        if self._audit is not None:
-            self._audit(action, subject, topic, why)
+    def _report(self, action: str, link: Link, topic: str, why: Deny) -> None:
+        if why.step is Step.WHERE and not why.error:
+            return  # it does not want it: nobody has denied anything
+        self.site.counters.denied += 1
+        self.audit.denied(action, link, topic, why)
+
+    def explained(self, text: str, why: Deny) -> str:
+        """A reason string; it names the rule where the node may say so."""
+        return f"{text}: denied by {why.rule}" if self.site.limits.explain else text
 
     def route(self, plan: Route, message: Message, source: Session | None) -> int:
         """Delivers to everybody the plan names; to how many."""
@@ -249,6 +378,8 @@ class Scope:
         retain = message.retain
         if retain:
             self.retained.keep(message)
+        if self.gate.watched:
+            self.audit.published(message, self.gate.sight.context(message).subject)
         qos = message.qos
         for target in plan.targets:
             grant = target
@@ -263,29 +394,47 @@ class Scope:
                 retain and grant.retain_as_published,
                 grant.ids,
             )
-        for target, residuals in plan.conditional:
-            grant = target
-            if grant.session is source:
+        reached = len(plan.targets)
+        for ways in plan.conditional:
+            found = passed(ways, message)
+            session = ways[0].session
+            if isinstance(found, Deny):
+                self._report("read", session.outward, message.topic, found)
+                continue
+            grant, shown = found
+            if any(way.failed for way in ways):
+                self._complain(ways, message)
+            reached += 1
+            if session is source:
                 if grant.no_local:
                     continue
                 grant = grant.own or grant
-            why = undecided(residuals, message)
-            if why is None:
-                grant.session.deliver(message, min(qos, grant.qos), retain and grant.retain_as_published, grant.ids)
-            else:
-                self._report("read", grant.session.subject, message.topic, why)
-        for group in plan.groups:
-            self._to_one(group, message)
-        return len(plan.targets) + len(plan.conditional) + len(plan.groups)
+            session.deliver(message, min(qos, grant.qos), retain and grant.retain_as_published, grant.ids, None, shown)
+        for group, members in plan.groups:
+            reached += self._to_one(group, message, members)
+        return reached
+
+    def _complain(self, ways: tuple[Passage, ...], message: Message) -> None:
+        for way in ways:
+            self.audit.failed(way.session.outward, message.topic, way.failed)
 
     # -- shared subscriptions ----------------------------------------------------------------------------------
 
-    def _to_one(self, group: Group[Session, Grant], message: Message) -> bool:
+    def _to_one(self, group: Group[Session, Grant], message: Message, members: Members) -> bool:
         """To one member that may have it: with room if possible, else connected, else one that will come back."""
         gate = self.gate
+        shown: dict[Session, Message | Deny] = {}
 
         def allowed(session: Session) -> bool:
-            return gate.decide(message, session.outward) is ALLOW
+            verdict = shown.get(session)
+            if verdict is None:
+                way = members.get(session)
+                if way is None:
+                    verdict = gate.decide(message, session, group.members[session])
+                else:
+                    verdict = way if isinstance(way, Deny) else way.show(message)
+                shown[session] = verdict
+            return isinstance(verdict, Message)
 
         def free(session: Session) -> bool:
             return not session.shut and (session.window > 0 or not message.qos) and allowed(session)
@@ -304,14 +453,21 @@ class Scope:
 
         chosen = group.pick(free) or group.pick(waiting) or group.pick(kept) or group.pick(there) or group.pick(later)
         if chosen is None:
+            for session, verdict in shown.items():
+                if isinstance(verdict, Deny):
+                    self._report("read", session.outward, message.topic, verdict)
+                    break  # one of them speaks for all
             return False
         session, grant = chosen
+        part = shown[session]
+        assert isinstance(part, Message)
         session.deliver(
             message,
             min(message.qos, grant.qos),
             message.retain and grant.retain_as_published,
             grant.ids,
             grant.group,
+            part,
         )
         return True
 
@@ -321,51 +477,99 @@ class Scope:
             assert delivery.group is not None
             group = self.shares.get(*delivery.group)
             if group is not None:
-                self._to_one(group, delivery.message)
+                self._to_one(group, delivery.message, {})
             self.site.store.done(delivery)  # after it is owed to the other
 
     # -- decided when it is sent -------------------------------------------------------------------------------
 
     def _send_retained(self, session: Session, grant: Grant, message: Message) -> None:
-        if grant.no_local and message.context == session.context:
+        if grant.no_local and self._own(session, message):
             return
-        verdict = self.gate.decide(message, session.outward)
-        if isinstance(verdict, Deny):
-            self.site.counters.denied += 1
-            self._report("read", session.subject, message.topic, verdict)
+        found = self.gate.decide(message, session, grant)
+        if isinstance(found, Deny):
+            self._report("read", session.outward, message.topic, found)
             return
-        session.deliver(message, min(message.qos, grant.qos), True, grant.ids)
+        session.deliver(message, min(message.qos, grant.qos), True, grant.ids, None, found)
 
-    def permits(self, session: Session, delivery: Delivery) -> bool:
-        """Whether something that waited may be sent now (session.Decider)."""
-        verdict = self.gate.decide(delivery.message, session.outward)
-        if isinstance(verdict, Deny):
-            self.site.counters.denied += 1
-            self._report("read", session.subject, delivery.message.topic, verdict)
-            return False
-        return True
+    def _own(self, session: Session, message: Message) -> bool:
+        publisher = self.gate.sight.context(message).subject
+        return publisher.client == session.client and publisher.user == session.subject.user
+
+    def permits(self, session: Session, delivery: Delivery) -> Message | None:
+        """What of something that waited may be sent now (session.Decider)."""
+        group = delivery.group
+        filters = None if group is None else (f"$share/{group[0]}/{group[1]}",)
+        found = self.gate.permits(delivery.message, session, filters)
+        if isinstance(found, Deny):
+            self._report("read", session.outward, delivery.message.topic, found)
+            return None
+        return found
 
     # -- subscribing -------------------------------------------------------------------------------------------
 
     def subscribe(self, session: Session, packet: Subscribe) -> None:
         if session.version == V5:
             self._check_available(packet)
+        if not self._fresh(session):
+            raise ProtocolError("your access has been withdrawn", Reason.NOT_AUTHORIZED)
         identifier = packet.properties.subscription_identifiers
-        granted = []
-        reasons = []
         most = self.site.limits.subscriptions
-        for subscription in packet.subscriptions[:most]:
-            reason, grant = self._subscribe(session, subscription, identifier[0] if identifier else None)
-            reasons.append(reason)
-            if grant is not None:
-                granted.append(grant)
-        # more than a session may have: repeats, whose only effect is the work they make
-        reasons += [int(Reason.QUOTA_EXCEEDED)] * (len(packet.subscriptions) - most)
-        answer = encode(Suback(packet_id=packet.packet_id, reasons=tuple(reasons)), session.version)
+        granted: list[Grant] = []
+        try:
+            terms, where = self._terms(packet.properties.user_properties)
+        except PredicateError as error:
+            self.site.counters.denied += 1
+            reasons = [int(Reason.IMPLEMENTATION_SPECIFIC_ERROR)] * len(packet.subscriptions)
+            said = Properties(reason_string=f"where: {error}"[:1000])
+        else:
+            reasons = []
+            held: list[str] = []
+            why: Deny | None = None
+            for subscription in packet.subscriptions[:most]:
+                number = identifier[0] if identifier else None
+                reason, grant, refusal = self._subscribe(session, subscription, number, terms, where)
+                reasons.append(int(reason))
+                why = why or refusal
+                if grant is not None:
+                    if grant.held:
+                        held.append(subscription.filter)
+                    granted.append(grant)
+            # more than a session may have: repeats, whose only effect is the work they make
+            reasons += [int(Reason.QUOTA_EXCEEDED)] * (len(packet.subscriptions) - most)
+            said = Properties(
+                user_properties=tuple(("held", filter) for filter in held),
+                reason_string=f"denied by {why.rule}" if why is not None and self.site.limits.explain else None,
+            )
+        answer = self._suback(session, packet.packet_id, tuple(reasons), said)
         if session.row:
             self.site.store.after(self._subscribed, session, session.peer, answer, granted)
         else:
             self._subscribed(session, session.peer, answer, granted)
+
+    def _suback(self, session: Session, pid: int, reasons: tuple[int, ...], said: Properties) -> bytes:
+        """[MQTT-3.9.2-1] [MQTT-3.9.2-2] without what makes it too long for the client."""
+        peer = session.peer
+        if session.version == V5 and said != NONE and peer is not None and peer.problem_information:
+            answer = encode(Suback(packet_id=pid, reasons=reasons, properties=said), V5)
+            if not session.maximum or len(answer) <= session.maximum:
+                return answer
+        return encode(Suback(packet_id=pid, reasons=reasons), session.version)
+
+    def _terms(self, pairs: tuple[tuple[str, str], ...]) -> tuple[Terms, Predicate | None]:
+        """What a SUBSCRIBE asks for beside MQTT's options; PredicateError if its condition is none."""
+        if not pairs:
+            return NO_TERMS, None
+        conditions = [value for name, value in pairs if name == "where"]
+        if len(conditions) > 1:
+            raise PredicateError("give one condition, joined with &&", 1, 1)
+        text = conditions[0] if conditions else None
+        terms = Terms(self.gate.rules.levels.demand(pairs), text)
+        return (terms if terms.asks else NO_TERMS), None if text is None else self._condition(text)
+
+    def _condition(self, text: str) -> Predicate:
+        if len(text) > WHERE_BYTES:
+            raise PredicateError(f"a condition has at most {WHERE_BYTES} characters", 1, 1)
+        return compile(text, functions=self.gate.rules.functions, names=WHERE_NAMES)
 
     def _check_available(self, packet: Subscribe) -> None:
         """What CONNACK said is not available is a protocol error (MQTT 5, 3.2.2.3.11 and 3.2.2.3.13)."""
@@ -380,43 +584,60 @@ class Scope:
     def _subscribed(self, session: Session, peer: Peer | None, answer: bytes, granted: list[Grant]) -> None:
         if peer is not None and session.peer is peer:
             session.send(answer)
-            self.retained.replay(session, peer, granted)
+            self.retained.replay(session, peer, [grant for grant in granted if grant.replays and not grant.held])
 
     def _subscribe(
-        self, session: Session, subscription: Subscription, identifier: int | None
-    ) -> tuple[int, Grant | None]:
-        """The reason code, and the grant if it is to be sent retained messages."""
+        self,
+        session: Session,
+        subscription: Subscription,
+        identifier: int | None,
+        terms: Terms,
+        where: Predicate | None,
+    ) -> tuple[int, Grant | None, Deny | None]:
+        """The reason code, the grant if there is one and who denied it otherwise."""
         limits = self.site.limits
         group, filter = share(subscription.filter)
         if group is not None and not limits.shared:
-            return Reason.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED, None
+            return Reason.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED, None, None
         if not limits.wildcards and ("#" in filter or "+" in filter):
-            return Reason.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED, None
+            return Reason.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED, None, None
         if filter.count("/") >= limits.topic_levels:
-            return Reason.TOPIC_FILTER_INVALID, None
+            return Reason.TOPIC_FILTER_INVALID, None, None
         verdict = self.gate.grant(filter, session.outward)
-        if isinstance(verdict, Deny):
-            self.site.counters.denied += 1
-            self._report("subscribe", session.subject, subscription.filter, verdict)
-            return verdict.reason, None
         known = session.subscriptions
         if known is None:
             known = session.subscriptions = {}
         old = known.get(subscription.filter)
+        if isinstance(verdict, Deny):
+            self._report("subscribe", session.outward, subscription.filter, verdict)
+            if not self.gate.rules.holds:
+                return verdict.reason, None, verdict
+            if not (old is not None and old.held) and sum(one.held for one in known.values()) >= limits.held:
+                return Reason.QUOTA_EXCEEDED, None, verdict
         if old is None and (
             len(known) >= limits.subscriptions or (group is not None and session.shares >= limits.shares)
         ):
-            return Reason.QUOTA_EXCEEDED, None
-        grant = self._add(session, subscription, identifier)
-        if session.row:
-            self.site.store.subscribe(session.row, subscription, identifier)
+            return Reason.QUOTA_EXCEEDED, None, None
+        grant = self._add(session, subscription, identifier, terms, where)
+        grant.held = isinstance(verdict, Deny)
         handling = subscription.retain_handling
-        wants = group is None and (handling == 0 or (handling == 1 and old is None))
-        return grant.qos, grant if wants else None
+        grant.replays = group is None and (handling == 0 or (handling == 1 and old is None))
+        if session.row:
+            self.site.store.subscribe(session.row, subscription, identifier, terms.encode())
+        self.audit.subscribed(session, grant)
+        return grant.qos, grant, None
 
-    def _add(self, session: Session, subscription: Subscription, identifier: int | None) -> Grant:
+    def _add(
+        self,
+        session: Session,
+        subscription: Subscription,
+        identifier: int | None,
+        terms: Terms,
+        where: Predicate | None,
+    ) -> Grant:
         group, filter = share(subscription.filter)
-        grant = Grant(session, subscription, min(subscription.qos, self.site.limits.max_qos), identifier)
+        qos = min(subscription.qos, self.site.limits.max_qos)
+        grant = Grant(session, subscription, qos, identifier, terms, where)
         assert session.subscriptions is not None
         session.subscriptions[subscription.filter] = grant
         if group is None:
@@ -427,6 +648,22 @@ class Scope:
         self._touch(filter)
         return grant
 
+    def wake(self, session: Session) -> None:
+        """Held subscriptions that are allowed now come alive, with their retained messages; others may fall asleep."""
+        if not self.gate.rules.holds:
+            return
+        alive = []
+        for filter, grant in (session.subscriptions or {}).items():
+            denied = isinstance(self.gate.grant(share(filter)[1], session.outward), Deny)
+            if grant.held and not denied and session.peer is not None:
+                grant.held = False
+                grant.replays = grant.group is None and grant.retain_handling < 2
+                alive.append(grant)
+            elif denied:
+                grant.held = True
+        if alive and session.peer is not None:
+            self.retained.replay(session, session.peer, [grant for grant in alive if grant.replays])
+
     def unsubscribe(self, session: Session, packet: Unsubscribe) -> None:
         reasons = []
         back = []
@@ -435,6 +672,7 @@ class Scope:
                 if self._forget(session, filter):
                     back += session.shared_out(filter)
                 del session.subscriptions[filter]
+                self.audit.unsubscribed(session, filter)
                 if session.row:
                     self.site.store.unsubscribe(session.row, filter)
                 reasons.append(int(Reason.SUCCESS))
@@ -475,23 +713,23 @@ class Scope:
             topics = self.gate.topics
             if self._touched and self._touched + topics > TOUCH:
                 self.gate.forget()
+                self._sweep()
                 self._touched = 0
                 return
             self._touched += topics
         self.gate.touch(filter)
+        self._sweep()
 
     # -- from the store ----------------------------------------------------------------------------------------
 
     def restore(self, record: StoredSession) -> None:
         """A session as the store kept it. One that was connected then has lost its connection with the node."""
         site = self.site
-        session = Session(
-            site=site,
-            decider=self,
-            principal=record.principal,
-            client=record.client,
-            subject=self._remembered(record),
-        )
+        context = Context.decode(record.context)
+        subject = replace(context.subject, scope=self.name, node=self.node, client=record.client)
+        session = Session(site=site, decider=self, principal=record.principal, client=record.client, subject=subject)
+        session.identify(subject, context.demand, record.context)
+        session.generation = -1  # what is known of it now is looked up when it matters
         session.version = record.version
         session.expiry = record.expiry
         session.row = record.row
@@ -502,8 +740,8 @@ class Scope:
         session.restore(record.deliveries)
         self.sessions[session.principal, session.client] = session
         session.subscriptions = {}
-        for subscription, identifier in record.subscriptions.values():
-            self._add(session, subscription, identifier)
+        for subscription, identifier, terms in record.subscriptions.values():
+            self._restore(session, subscription, identifier, Terms.decode(terms))
         away = max(0.0, site.wall - session.ended)
         left = record.expiry - away
         if session.will is not None:
@@ -513,15 +751,11 @@ class Scope:
         if record.ended is None:
             session.save()  # from now on it is away, also for the start after the next crash
 
-    def _remembered(self, record: StoredSession) -> Subject:
-        known = cbor2.loads(record.context[1:]) if record.context else {}
-        return Subject(
-            kind="client",
-            client=record.client,
-            user=known.get("user"),
-            scope=self.name,
-            node=self.node,
-            level=known.get("level", "plain"),
-            roles=tuple(known.get("roles", ())),
-            groups=tuple(known.get("groups", ())),
-        )
+    def _restore(self, session: Session, subscription: Subscription, identifier: int | None, terms: Terms) -> None:
+        try:
+            where = None if terms.where is None else self._condition(terms.where)
+        except PredicateError:
+            where = None  # a function it called is gone: nothing meets it
+        grant = self._add(session, subscription, identifier, terms, where)
+        verdict = self.gate.grant(share(subscription.filter)[1], session.outward)
+        grant.held = self.gate.rules.holds and isinstance(verdict, Deny)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tidegate.session.context import NO_TERMS, NO_WISH, Context, Terms, Wish
 from tidegate.session.grant import Grant, Shut
 from tidegate.session.host import Host, Refusal, Route
 from tidegate.session.intake import forwarded
@@ -17,7 +18,10 @@ from tidegate.session.timers import Timer, Timers
 
 __all__ = [
     "NEVER",
+    "NO_TERMS",
+    "NO_WISH",
     "Bucket",
+    "Context",
     "Counters",
     "Delivery",
     "Full",
@@ -42,8 +46,10 @@ __all__ = [
     "Store",
     "StoredSession",
     "Subject",
+    "Terms",
     "Timer",
     "Timers",
     "Volatile",
+    "Wish",
     "forwarded",
 ]

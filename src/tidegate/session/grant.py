@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidegate.policy.predicate import Predicate
+from tidegate.session.context import NO_TERMS, Terms
 from tidegate.wire import Subscription
 
 if TYPE_CHECKING:
@@ -29,17 +31,33 @@ class Grant:
     __slots__ = (
         "filter",
         "group",
+        "held",
         "ids",
         "no_local",
         "own",
         "qos",
+        "replays",
         "retain_as_published",
         "retain_handling",
         "session",
+        "terms",
+        "where",
     )
 
-    def __init__(self, session: Session, subscription: Subscription, qos: int, identifier: int | None) -> None:
+    def __init__(
+        self,
+        session: Session,
+        subscription: Subscription,
+        qos: int,
+        identifier: int | None,
+        terms: Terms = NO_TERMS,
+        where: Predicate | None = None,
+    ) -> None:
         self.session = session
+        self.terms = terms
+        self.where = where  # the condition of `terms`, compiled
+        self.held = False  # nobody allows it yet
+        self.replays = False  # retained messages are sent for it
         self.filter = subscription.filter
         self.qos = qos
         self.no_local = subscription.no_local

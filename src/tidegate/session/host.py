@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from tidegate.session.context import Wish
 from tidegate.session.message import Message
 from tidegate.session.session import Session
-from tidegate.wire import Auth, Connect, Disconnect, Reason, Subscribe, Unsubscribe
+from tidegate.wire import Auth, Connect, Disconnect, Properties, Reason, Subscribe, Unsubscribe
 
 if TYPE_CHECKING:
     from tidegate.session.line import Line
@@ -39,8 +40,8 @@ class Route(Protocol):
         ...
 
     @property
-    def cross(self) -> tuple[Session, ...]:
-        """And to these in the other protocol version."""
+    def cross(self) -> tuple[tuple[bytes | None, tuple[Session, ...]], ...]:
+        """And to these with another property field; None: with none, as 3.1.1 has it."""
         ...
 
     @property
@@ -61,6 +62,10 @@ class Lane(Protocol):
 
     @property
     def plans(self) -> Mapping[bytes, Route]: ...
+    @property
+    def told(self) -> Properties:
+        """What subscribers are told of messages from there."""
+        ...
 
 
 class Host(Protocol):
@@ -70,6 +75,18 @@ class Host(Protocol):
     def auth(self, peer: Peer, packet: Auth) -> None: ...
     def disconnected(self, peer: Line, packet: Disconnect | None, reason: Reason) -> None: ...
     def plan(self, peer: Line, topic: bytes) -> Route: ...
+    def heed(self, properties: Properties) -> tuple[Wish, Properties]:
+        """What a message asks for itself, and what is left to forward. `NO_WISH` if it asks for nothing."""
+        ...
+
+    def plan_as(self, peer: Line, topic: bytes, wish: Wish) -> tuple[Route, bytes]:
+        """The route of a message that asks for something, and its context."""
+        ...
+
+    def plan_of(self, peer: Line, message: Message) -> Route:
+        """The route of a message that was admitted earlier."""
+        ...
+
     def admit(self, route: Route, message: Message) -> Refusal | None: ...
     def route(self, plan: Route, message: Message, source: Session | None) -> int: ...
     def denied(self, session: Session, topic: str, refusal: Refusal) -> None: ...

@@ -7,8 +7,10 @@ in the order of what they acknowledge.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 
 from tidegate.errors import ProtocolError
+from tidegate.session.context import NO_WISH
 from tidegate.session.frames import form
 from tidegate.session.host import Host, Refusal, Route
 from tidegate.session.line import Hold, Line, Listening, Phase
@@ -68,15 +70,20 @@ class Intake(Line):
                 raise ProtocolError("a client may not send subscription identifiers")  # [MQTT-3.3.4-6]
             if (alias := properties.topic_alias) is not None:
                 topic = self._resolve(alias, topic)
-        route = self.lane.plans.get(topic)
-        if route is None:
-            route = self.host.plan(self, topic)
         expires = None
+        wish = NO_WISH
         if properties is not NONE:
             if (interval := properties.message_expiry_interval) is not None:
                 expires = self.site.now + interval
             properties = forwarded(properties)
-        self._take(route, packet.payload, packet.qos, packet.retain, packet.packet_id, properties, expires)
+            if properties.user_properties:
+                wish, properties = self.host.heed(properties)
+        context = b""
+        if wish is NO_WISH:
+            route = self.lane.plans.get(topic) or self.host.plan(self, topic)
+        else:
+            route, context = self.host.plan_as(self, topic, wish)
+        self._take(route, packet.payload, packet.qos, packet.retain, packet.packet_id, properties, expires, context)
 
     def _resolve(self, alias: int, topic: bytes) -> bytes:
         if not 0 < alias <= self.site.limits.topic_aliases:
@@ -101,10 +108,14 @@ class Intake(Line):
         pid: int,
         properties: Properties,
         expires: float | None,
+        context: bytes = b"",
         head: bytes = b"",
         tail: bytes = b"",
     ) -> None:
-        """A publish, whichever way it was read. `head` and `tail` are its own bytes, if others may be sent them."""
+        """A publish, whichever way it was read. `head` and `tail` are its own bytes, if others may be sent them.
+
+        `context` is given if it is not that of everything else from here.
+        """
         session = self.session
         site = self.site
         host = self.host
@@ -125,6 +136,11 @@ class Intake(Line):
             # 4.9: the quota begins anew with each connection, whatever an earlier one left unfinished
             if len(session.incoming or ()) - len(self.inherited or ()) + self.owed >= self.quota:
                 raise ProtocolError("receive maximum exceeded", Reason.RECEIVE_MAXIMUM_EXCEEDED)
+        told = self.lane.told
+        if told is not NONE:
+            properties = told if properties is NONE else _with(properties, told)
+            if self.version == V5:
+                head = b""  # subscribers are told more than it says
         site.number += 1
         message = Message(
             route.topic,
@@ -134,7 +150,7 @@ class Intake(Line):
             site.wall,
             site.origin,
             site.number,
-            session.context,
+            context or session.context,
             session.inward.type,
             properties,
             expires,
@@ -188,10 +204,8 @@ class Intake(Line):
         wait = False
         if message is not None:
             session.incoming_bytes -= message.size
-            topic = message.topic.encode()
-            route = self.lane.plans.get(topic) or self.host.plan(self, topic)
-            # decided once, at the first PUBLISH; handing it on notes deliveries and the release in one commit
-            self.host.route(route, message, session)
+            # admitted once, at the first PUBLISH; handing it on notes deliveries and the release in one commit
+            self.host.route(self.host.plan_of(self, message), message, session)
             wait = message.rows > 0 or (message.retain and self.site.store.noted)
         if session.row:
             self.site.store.release(session.row, pid)
@@ -252,7 +266,6 @@ class Intake(Line):
 
     def _refused(self, topic: str, qos: int, pid: int, refusal: Refusal) -> None:
         """A denied publish is acknowledged as such; 3.1.1 has no way to say no but closing."""
-        self.site.counters.denied += 1
         self.host.denied(self.session, topic, refusal)
         if self.version != V5 and self.site.limits.disconnect_denied_311:
             self.close(Reason.NOT_AUTHORIZED)
@@ -280,6 +293,10 @@ class Intake(Line):
             self._acknowledge(Type.PUBACK if qos == 1 else Type.PUBREC, pid, Reason.QUOTA_EXCEEDED, wait=False)
         else:
             self.close(Reason.QUOTA_EXCEEDED)
+
+
+def _with(properties: Properties, told: Properties) -> Properties:
+    return replace(properties, user_properties=(*properties.user_properties, *told.user_properties))
 
 
 def forwarded(properties: Properties) -> Properties:

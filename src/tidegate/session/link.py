@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-import cbor2
+from tidegate.policy import Demand
 
-CONTEXT_VERSION = b"\x01"
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -26,11 +25,13 @@ class Subject:
     user: str | None
     scope: str
     node: str
+    domain: str = ""  # whose people the user is one of
     level: str = "plain"
     address: str = ""
     listener: str = ""
     roles: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    tls: Mapping[str, str] = field(default_factory=lambda: _NOTHING)  # version and cipher
     attributes: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
 
     @property
@@ -38,30 +39,17 @@ class Subject:
         """As on the command line: `client:tr1`, `service:sys`."""
         return f"{self.kind}:{self.client}"
 
-    def context(self) -> bytes:
-        """What later decisions need to know of a publisher, versioned and opaque to everything but the gate."""
-        known = {
-            "kind": self.kind,
-            "client": self.client,
-            "user": self.user,
-            "scope": self.scope,
-            "node": self.node,
-            "level": self.level,
-            "roles": self.roles,
-            "groups": self.groups,
-        }
-        return CONTEXT_VERSION + cbor2.dumps(known)
-
 
 class Link:
     """A directed pair of entities. Every hop of a message crosses one. Two per connection, so it is kept small."""
 
-    __slots__ = ("inward", "subject", "type")
+    __slots__ = ("demand", "inward", "subject", "type")
 
-    def __init__(self, subject: Subject, inward: bool, type: str) -> None:
+    def __init__(self, subject: Subject, inward: bool, type: str, demand: Demand | None = None) -> None:
         self.subject = subject
         self.inward = inward  # towards the scope
         self.type = type
+        self.demand = demand  # what CONNECT demanded for everything after; None: it said nothing
 
     @property
     def source(self) -> str:

@@ -10,7 +10,7 @@ again when it is sent.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from tidegate.wire import NONE, Properties
 
@@ -37,6 +37,7 @@ class Message:
     __slots__ = (
         "context",
         "expires",
+        "facts",
         "form",
         "frames",
         "head",
@@ -53,6 +54,7 @@ class Message:
         "rows",
         "tail",
         "topic",
+        "views",
         "waiter",
     )
 
@@ -86,6 +88,8 @@ class Message:
         self.form = 0  # how `head` and `tail` are encoded, see frames.py; 0: not at all
         self.head = self.tail = b""
         self.frames: dict[tuple[int, tuple[int, ...]], tuple[bytes, bytes]] | None = None  # see frames.py
+        self.facts: Any = None  # what conditions read of it, made by the gate when first asked
+        self.views: dict[Any, Message | None] | None = None  # what is left of it by view; None: nothing
         self.row = 0  # the store's key of the body, 0 while it is not stored
         self.waiter: Waiter | None = None  # told when nobody is owed it any more
         self.rows = 0  # how many stored deliveries, retained entries or incoming QoS 2 entries refer to the body

@@ -216,6 +216,7 @@ class Peer(Intake):
                         pid,
                         NONE,
                         None,
+                        b"",
                         data[pos:after],
                         data[after + 2 : stop],
                     )
@@ -254,20 +255,21 @@ class Peer(Intake):
         return len(data) + 1
 
     def _cross(self, route: Route, whole: bytes, start: int, after: int) -> None:
-        """The same publish in the other protocol version: with or without an empty property field."""
-        if self.version == V5:
-            length = len(whole) - start - 1
-            body = whole[start:after] + whole[after + 1 :]
-        else:
-            length = len(whole) - start + 1
-            body = whole[start:after] + b"\0" + whole[after:]
-        other = b"\x30" + encode_varint(length) + body
+        """The same publish with other properties: those of 3.1.1 have none, those of 5.0 may be told something."""
         dirty = self.site.dirty
-        for target in route.cross:
-            out = target.out
-            if not out:
-                dirty.append(target)
-            out.append(other)
+        name = whole[start:after]
+        payload = whole[after + 1 :] if self.version == V5 else whole[after:]
+        for block, targets in route.cross:
+            if block is None:
+                other = b"\x30%b%b%b" % (encode_varint(len(name) + len(payload)), name, payload)
+            else:
+                length = len(name) + len(block) + len(payload)
+                other = b"\x30%b%b%b%b" % (encode_varint(length), name, block, payload)
+            for target in targets:
+                out = target.out
+                if not out:
+                    dirty.append(target)
+                out.append(other)
 
     # -- the handshake -----------------------------------------------------------------------------------------
 

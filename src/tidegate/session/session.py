@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from tidegate.errors import ProtocolError
+from tidegate.policy import Demand
 from tidegate.session.frames import Parts, parts
 from tidegate.session.grant import Grant, Shut
 from tidegate.session.link import Link, Subject
@@ -37,7 +38,9 @@ PUBREL = b"\x62\x02"
 class Decider(Protocol):
     """What a session asks before it sends something that was decided earlier."""
 
-    def permits(self, session: Session, delivery: Delivery) -> bool: ...
+    def permits(self, session: Session, delivery: Delivery) -> Message | None:
+        """What of it may be sent now; None if nothing."""
+        ...
 
 
 class Session:
@@ -49,6 +52,7 @@ class Session:
         "_inflight",
         "_queue",
         "alias_maximum",
+        "authenticated",
         "client",
         "context",
         "decider",
@@ -56,6 +60,7 @@ class Session:
         "ended",
         "expiry",
         "flying",
+        "generation",
         "incoming",
         "incoming_bytes",
         "inward",
@@ -87,6 +92,8 @@ class Session:
         self.decider = decider
         self.principal = principal
         self.client = client
+        self.generation = 0  # of the rules under which `subject` was found
+        self.authenticated = 0  # and of those under which it last proved who it is
         self.identify(subject)
         self.version = V5
         self.peer: Peer | None = None
@@ -122,12 +129,12 @@ class Session:
 
     # -- who it is ---------------------------------------------------------------------------------------------
 
-    def identify(self, subject: Subject) -> None:
-        """The subject as this connection authenticated it; a resumed session may come from elsewhere."""
+    def identify(self, subject: Subject, demand: Demand | None = None, context: bytes = b"") -> None:
+        """The subject as this connection authenticated it, what it demands, and the context of what it publishes."""
         self.subject = subject
-        self.inward = Link(subject, True, "in")
-        self.outward = Link(subject, False, "out")
-        self.context = subject.context()
+        self.inward = Link(subject, True, "in", demand)
+        self.outward = Link(subject, False, "out", demand)
+        self.context = context
 
     @property
     def plain(self) -> bool:
@@ -194,12 +201,12 @@ class Session:
         self.window -= 1
         if delivery.state is State.RELEASED:
             self.send(PUBREL + delivery.pid.to_bytes(2, "big"))
-        elif not self.decider.permits(self, delivery):
+        elif (shown := self.decider.permits(self, delivery)) is None:
             # [MQTT-4.4.0-1] what has begun is sent again even if it has expired since [MQTT-3.3.2-5];
             # semantics.md, Time: in-flight packets that are now denied are not sent again
             self._forget(delivery)
         else:
-            self._emit(delivery, self.peer, dup=True)
+            self._emit(delivery, self.peer, shown, dup=True)
 
     def pause(self) -> None:
         """The client does not read fast enough: from now on QoS 0 is dropped, the rest waits."""
@@ -252,29 +259,33 @@ class Session:
         retain: bool,
         ids: tuple[int, ...],
         group: tuple[str, str] | None = None,
+        shown: Message | None = None,
     ) -> None:
-        """Owes `message`, which has been decided, to this session."""
+        """Owes `message`, which has been decided, to this session.
+
+        `shown` is what it may see of it now, if that is not all. What waits is kept whole: it is decided again.
+        """
         if not qos:
             if self.shut:
                 self.site.counters.dropped += self.peer is not None
             else:
-                self._send_unacknowledged(message, retain, ids)
+                self._send_unacknowledged(shown or message, retain, ids)
             return
         delivery = Delivery(message, qos, retain, ids, group)
         room = self.window > 0 and self.flying < self.site.limits.queue_bytes
         if self.direct and room and not self._queue and message.expires is None:
             if self.row and qos == 2:
-                self._transmit(delivery)
+                self._transmit(delivery, shown or message)
             else:
-                self._send_directly(delivery)
+                self._send_directly(delivery, shown or message)
         elif message.expires is not None and self._stale(delivery):
             return  # [MQTT-3.3.2-5] it expired between PUBREC and PUBREL
         elif room and not self.shut and not self._queue and not self._again:
-            self._transmit(delivery)
+            self._transmit(delivery, shown or message)
         else:
             self._wait(delivery)
 
-    def _send_directly(self, delivery: Delivery) -> None:
+    def _send_directly(self, delivery: Delivery, shown: Message) -> None:
         """The common case of `_transmit` and `_emit`: nothing to wait for, nothing to measure, no alias."""
         inflight = self._inflight
         if inflight is None:
@@ -291,7 +302,7 @@ class Session:
         self.flying += len(delivery.message.payload)
         if self.row:
             self.site.store.enqueue(self.row, delivery)
-        head, tail = parts(delivery.message, self.version, delivery.qos, delivery.retain, delivery.ids, 0.0)
+        head, tail = parts(shown, self.version, delivery.qos, delivery.retain, delivery.ids, 0.0)
         out = self.out
         if not out:
             self.site.dirty.append(self)
@@ -341,7 +352,7 @@ class Session:
         number = aliases[topic] = len(aliases) + 1
         return number
 
-    def _transmit(self, delivery: Delivery) -> None:
+    def _transmit(self, delivery: Delivery, shown: Message) -> None:
         """Puts it on its way under a new packet identifier."""
         inflight = self._inflight
         if inflight is None:
@@ -364,15 +375,24 @@ class Session:
                 store.update(delivery)
             if delivery.qos == 2:
                 # a crash after sending must not lead to another identifier for the same message
-                store.after(self._emit, delivery, self.peer)
+                store.after(self._emit_safe, delivery, self.peer, shown, self.site.generation)
                 return
-        self._emit(delivery, self.peer)
+        self._emit(delivery, self.peer, shown)
 
-    def _emit(self, delivery: Delivery, peer: Peer | None, dup: bool = False) -> None:
+    def _emit_safe(self, delivery: Delivery, peer: Peer | None, shown: Message, generation: int) -> None:
+        """Its identifier is in the store. Decided again if the rules have changed meanwhile: it is sent now."""
+        if generation != self.site.generation and self.peer is peer and delivery.state is State.SENT:
+            found = self.decider.permits(self, delivery)
+            if found is None:
+                self._forget(delivery)
+                return
+            shown = found
+        self._emit(delivery, peer, shown)
+
+    def _emit(self, delivery: Delivery, peer: Peer | None, shown: Message, dup: bool = False) -> None:
         if peer is None or self.peer is not peer or delivery.state is not State.SENT:
             return
-        message = delivery.message
-        made = self._fitting(message, delivery.qos, delivery.retain, delivery.ids)
+        made = self._fitting(shown, delivery.qos, delivery.retain, delivery.ids)
         if made is None:
             self.site.counters.dropped += 1
             self._forget(delivery)
@@ -445,10 +465,11 @@ class Session:
         most = self.site.limits.queue_bytes
         while queue and self.window > 0 and self.flying < most and not self.shut:
             delivery = self._take(queue)
-            if self._stale(delivery) or not self.decider.permits(self, delivery):
+            shown = None if self._stale(delivery) else self.decider.permits(self, delivery)
+            if shown is None:
                 self._unstore(delivery)
             else:
-                self._transmit(delivery)
+                self._transmit(delivery, shown)
 
     def _stale(self, delivery: Delivery) -> bool:
         expires = delivery.message.expires

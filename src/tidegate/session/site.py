@@ -44,6 +44,7 @@ class Limits:
     retained_bytes: int = 2**30
     subscriptions: int = 10_000  # per session
     shares: int = 100  # shared subscriptions per session
+    held: int = 100  # subscriptions per session that nobody allows yet, with `subscribe: hold`
     topic_levels: int = 128
     max_qos: int = 2
     retain: bool = True
@@ -84,18 +85,22 @@ class Site:
     """Shared by all sessions of a node."""
 
     __slots__ = (
+        "alarm",
         "closing",
         "counters",
         "dirty",
+        "generation",
         "limits",
         "now",
         "number",
+        "on_alarm",
         "on_open",
         "opened",
         "origin",
         "publishes",
         "random_id",
         "read",
+        "since",
         "store",
         "timers",
         "unfinished",
@@ -126,13 +131,22 @@ class Site:
         self.publishes = 0  # received since the last flush
         self.now = 0.0
         self.wall = 0.0
+        self.alarm = float("inf")  # wall clock: what was decided by it until then has to be decided again
+        self.since = 0.0  # or if it is put back to before this
+        self.on_alarm: list[Callable[[], None]] = []
         self.number = 0  # of the last message
+        self.generation = 0  # of the rules; another number, other decisions
 
     def open(self) -> None:
         """Begins a turn, unless one is open."""
         if not self.opened:
             self.opened = True
             self.on_open()
+            if not self.since <= self.wall < self.alarm:
+                self.since = self.wall
+                self.alarm = float("inf")
+                for callback in self.on_alarm:
+                    callback()
 
     def flush(self) -> None:
         """Writes what sessions have to send, each socket once."""

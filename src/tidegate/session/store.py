@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from tidegate.session.message import Delivery, Message
 from tidegate.wire import Subscription, Will
+
+StoredSubscription: TypeAlias = tuple[Subscription, int | None, bytes]  # with its identifier and its terms
 
 
 @dataclass(slots=True, kw_only=True)
@@ -25,11 +27,10 @@ class StoredSession:
     expiry: int  # seconds; 0xFFFFFFFF = never
     ended: float | None = None  # wall clock of the disconnection; None while connected
     will: Will | None = None
-    will_due: float | None = None  # wall clock at which it fires; None: when the connection breaks
     context: bytes = b""
-    subscriptions: dict[str, tuple[Subscription, int | None]] = field(default_factory=dict)  # with identifier
+    subscriptions: dict[str, StoredSubscription] = field(default_factory=dict)  # by filter
     deliveries: list[Delivery] = field(default_factory=list)  # in order; filled by load only
-    incoming: dict[int, Message | None] = field(default_factory=dict)  # QoS 2 packet ids; None once handed on
+    incoming: dict[int, Message | None] = field(default_factory=dict)  # QoS 2, by packet id; None: it has expired
 
 
 class Store(Protocol):
@@ -57,15 +58,21 @@ class Store(Protocol):
 
     def save_session(self, session: StoredSession) -> None: ...
     def drop_session(self, session: int) -> None: ...
-    def subscribe(self, session: int, subscription: Subscription, identifier: int | None) -> None: ...
+    def subscribe(self, session: int, subscription: Subscription, identifier: int | None, terms: bytes = b"") -> None:
+        """`terms` is what was agreed with it beside MQTT's options; the store does not look into it."""
+        ...
+
     def unsubscribe(self, session: int, filter: str) -> None: ...
     def enqueue(self, session: int, delivery: Delivery) -> None: ...
     def update(self, delivery: Delivery) -> None: ...
     def done(self, delivery: Delivery) -> None: ...
     def receive(self, session: int, pid: int, message: Message) -> None: ...
-    def handed_on(self, session: int, pid: int) -> None: ...
     def release(self, session: int, pid: int) -> None: ...
     def retain(self, topic: str, message: Message | None) -> None: ...
+    def remember(self, key: str, value: str) -> None:
+        """A short text that is found under `key` at the next start, in place of the last one."""
+        ...
+
     def after(self, callback: Callable[..., None], *args: Any) -> None: ...
 
 
@@ -88,7 +95,7 @@ class Volatile:
     def drop_session(self, session: int) -> None:
         pass
 
-    def subscribe(self, session: int, subscription: Subscription, identifier: int | None) -> None:
+    def subscribe(self, session: int, subscription: Subscription, identifier: int | None, terms: bytes = b"") -> None:
         pass
 
     def unsubscribe(self, session: int, filter: str) -> None:
@@ -106,13 +113,13 @@ class Volatile:
     def receive(self, session: int, pid: int, message: Message) -> None:
         pass
 
-    def handed_on(self, session: int, pid: int) -> None:
-        pass
-
     def release(self, session: int, pid: int) -> None:
         pass
 
     def retain(self, topic: str, message: Message | None) -> None:
+        pass
+
+    def remember(self, key: str, value: str) -> None:
         pass
 
     def after(self, callback: Callable[..., None], *args: Any) -> None:

@@ -24,6 +24,7 @@ from typing import Any, Final, TypeAlias
 from tidegate.session.message import Delivery, Message, State
 from tidegate.session.store import StoredSession
 from tidegate.store.rows import SessionRow, SubscriptionRow, session_row, subscription_row
+from tidegate.store.schema import OWN
 from tidegate.wire import Subscription
 
 SHIFT: Final = 32  # a delivery's key in memory: its number, and in the low bits its session
@@ -47,9 +48,9 @@ class Batch:
         "deliveries",
         "dropped",
         "gone",
-        "handed",
         "incoming",
         "released",
+        "remembered",
         "retained",
         "sessions",
         "size",
@@ -70,10 +71,10 @@ class Batch:
         self.changed: dict[int, Noted] = {}  # of earlier batches
         self.gone: list[int] = []  # of earlier batches
         self.incoming: dict[int, int] = {}  # new in this batch: key to body
-        self.handed: set[int] = set()  # whose body goes and whose packet id stays
         self.released: set[int] = set()  # of earlier batches
         self.retained: dict[str, int] = {}  # topic to body
         self.cleared: set[str] = set()  # topics that an earlier batch has an entry for
+        self.remembered: dict[str, str] = {}
         self.size = 0  # bytes of payload in `bodies`
         self.callbacks: list[Callback] = []
 
@@ -87,7 +88,6 @@ class Batch:
             or self.changed
             or self.unreferenced
             or self.incoming
-            or self.handed
             or self.released
             or self.retained
             or self.cleared
@@ -95,6 +95,7 @@ class Batch:
             or self.dropped
             or self.subscriptions
             or self.unsubscribed
+            or self.remembered
         )
 
 
@@ -144,8 +145,8 @@ class Notes:
         if not self._urgent:
             self._hurry()
         if fresh:
-            for subscription, identifier in session.subscriptions.values():
-                self.subscribe(session.row, subscription, identifier)
+            for subscription, identifier, terms in session.subscriptions.values():
+                self.subscribe(session.row, subscription, identifier, terms)
 
     def drop_session(self, session: int) -> None:
         """With its subscriptions, incoming entries and deliveries.
@@ -187,8 +188,8 @@ class Notes:
         if self._sweeping:
             self._later(self._sweep)
 
-    def subscribe(self, session: int, subscription: Subscription, identifier: int | None) -> None:
-        row = subscription_row(session, subscription, identifier)
+    def subscribe(self, session: int, subscription: Subscription, identifier: int | None, terms: bytes = b"") -> None:
+        row = subscription_row(session, subscription, identifier, terms)
         self._batch.subscriptions.setdefault(session, {})[subscription.filter] = row
         if not self._urgent:
             self._hurry()
@@ -306,21 +307,6 @@ class Notes:
         if not self._urgent:
             self._hurry()
 
-    def handed_on(self, session: int, pid: int) -> None:
-        message = self._incoming[session][pid]
-        if message is None:
-            return
-        batch = self._batch
-        key = session << PID | pid
-        self._incoming[session][pid] = None
-        if key in batch.incoming:
-            batch.incoming[key] = 0  # the entry is still news, its body no longer
-        else:
-            batch.handed.add(key)
-        self._release(message)
-        if not self._urgent:
-            self._hurry()
-
     def release(self, session: int, pid: int) -> None:
         entries = self._incoming.get(session)
         if entries is not None and pid in entries:
@@ -332,10 +318,9 @@ class Notes:
         batch = self._batch
         key = session << PID | pid
         if batch.incoming.pop(key, None) is None:
-            batch.handed.discard(key)
             batch.released.add(key)
         message = self._incoming[session].pop(pid)
-        if message is not None:
+        if message is not None:  # else it had expired when the store was opened
             self._release(message)
 
     # retained messages
@@ -354,6 +339,15 @@ class Notes:
         if message is not None:
             self._retained[topic] = message
             batch.retained[topic] = body
+        if not self._urgent:
+            self._hurry()
+
+    # short texts
+
+    def remember(self, key: str, value: str) -> None:
+        if key in OWN:
+            raise ValueError(f"the store itself keeps {key!r}: remember it under another key")
+        self._batch.remembered[key] = value
         if not self._urgent:
             self._hurry()
 

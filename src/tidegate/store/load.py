@@ -22,6 +22,7 @@ from tidegate.session.message import Message, State
 from tidegate.session.store import StoredSession
 from tidegate.store.batch import PID, SHIFT
 from tidegate.store.rows import Messages, read_delivery, read_session, read_subscription
+from tidegate.store.schema import OWN
 from tidegate.store.write import delete
 
 
@@ -31,6 +32,7 @@ class Loaded:
 
     sessions: list[StoredSession]
     retained: list[Message]
+    notes: dict[str, str]
     last_session: int
     last_body: int
     last_delivery: int
@@ -117,6 +119,10 @@ class _Reading:
         delete(self.connection, "retained", "topic", gone)
         return kept
 
+    def notes(self) -> dict[str, str]:
+        rows = self.connection.execute("SELECT key, value FROM meta ORDER BY key")
+        return {key: value for key, value in rows if key not in OWN}
+
 
 def load(connection: sqlite3.Connection, *, now_wall: float, now_mono: float) -> Loaded:
     """Read and clean the tables; the caller commits."""
@@ -129,6 +135,7 @@ def load(connection: sqlite3.Connection, *, now_wall: float, now_mono: float) ->
     return Loaded(
         sessions=list(reading.sessions.values()),
         retained=retained,
+        notes=reading.notes(),
         last_session=max(reading.sessions, default=0),
         last_body=max(reading.bodies, default=0),
         last_delivery=reading.last_delivery,

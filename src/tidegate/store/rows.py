@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from tidegate.errors import PacketError, StoreError
 from tidegate.session.message import Delivery, Message, Origin, State
-from tidegate.session.store import StoredSession
+from tidegate.session.store import StoredSession, StoredSubscription
 from tidegate.wire import NONE, Properties, Subscription, Type, Will, decode_properties, encode_properties
 from tidegate.wire.properties import ALLOWED, WILL
 
@@ -53,13 +53,12 @@ def session_row(session: StoredSession) -> SessionRow:
                 encode_properties(will.properties, will=True),
             )
         ),
-        None if session.will_due is None else float(session.will_due),
         bytes(session.context),
     )
 
 
 def read_session(row: SessionRow) -> StoredSession:
-    id, principal, client, version, expiry, ended, topic, payload, qos, retain, properties, due, context = row
+    id, principal, client, version, expiry, ended, topic, payload, qos, retain, properties, context = row
     will = None
     if topic is not None:
         with reading("session", id):
@@ -78,12 +77,11 @@ def read_session(row: SessionRow) -> StoredSession:
         expiry=expiry,
         ended=ended,
         will=will,
-        will_due=due,
         context=context,
     )
 
 
-def subscription_row(session: int, subscription: Subscription, identifier: int | None) -> SubscriptionRow:
+def subscription_row(session: int, subscription: Subscription, identifier: int | None, terms: bytes) -> SubscriptionRow:
     return (
         session,
         subscription.filter,
@@ -92,11 +90,12 @@ def subscription_row(session: int, subscription: Subscription, identifier: int |
         int(subscription.retain_as_published),
         int(subscription.retain_handling),
         identifier,
+        bytes(terms),
     )
 
 
-def read_subscription(row: SubscriptionRow) -> tuple[Subscription, int | None]:
-    _, filter, qos, no_local, retain_as_published, retain_handling, identifier = row
+def read_subscription(row: SubscriptionRow) -> StoredSubscription:
+    _, filter, qos, no_local, retain_as_published, retain_handling, identifier, terms = row
     subscription = Subscription(
         filter=filter,
         qos=qos,
@@ -104,7 +103,7 @@ def read_subscription(row: SubscriptionRow) -> tuple[Subscription, int | None]:
         retain_as_published=bool(retain_as_published),
         retain_handling=retain_handling,
     )
-    return subscription, identifier
+    return subscription, identifier, terms
 
 
 def message_row(row: int, message: Message, offset: float) -> tuple[Any, ...]:

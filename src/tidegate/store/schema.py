@@ -19,7 +19,7 @@ from typing import Final
 from tidegate.errors import StoreError
 
 APPLICATION: Final = 0x54476174  # "TGat"
-VERSION: Final = 1
+VERSION: Final = 2
 
 TABLES: Final = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID",
@@ -35,7 +35,6 @@ TABLES: Final = (
         will_qos INTEGER,
         will_retain INTEGER,
         will_properties BLOB,
-        will_due REAL,
         context BLOB NOT NULL
     ) STRICT""",
     """CREATE TABLE subscription (
@@ -46,6 +45,7 @@ TABLES: Final = (
         retain_as_published INTEGER NOT NULL,
         retain_handling INTEGER NOT NULL,
         identifier INTEGER,
+        terms BLOB NOT NULL DEFAULT x'', -- opaque
         PRIMARY KEY (session, filter)
     ) STRICT, WITHOUT ROWID""",
     """CREATE TABLE message (
@@ -77,7 +77,7 @@ TABLES: Final = (
     ) STRICT""",
     """CREATE TABLE incoming (
         id INTEGER PRIMARY KEY, -- session * 65536 + packet id
-        message INTEGER -- NULL once handed on
+        message INTEGER -- NULL: it has expired, its packet id is still in use
     ) STRICT""",
     """CREATE TABLE retained (
         topic TEXT PRIMARY KEY,
@@ -85,7 +85,14 @@ TABLES: Final = (
     ) STRICT, WITHOUT ROWID""",
 )
 
-MIGRATIONS: Final[Mapping[int, Sequence[str]]] = {}  # version n: the statements that lead to n + 1
+OWN: Final = frozenset({"node", "boot"})  # keys of meta that are the store's; the others are notes
+
+MIGRATIONS: Final[Mapping[int, Sequence[str]]] = {  # version n: the statements that lead to n + 1
+    1: (
+        "ALTER TABLE session DROP COLUMN will_due",
+        "ALTER TABLE subscription ADD COLUMN terms BLOB NOT NULL DEFAULT x''",
+    ),
+}
 
 
 def check(connection: sqlite3.Connection, path: Path, *, version: int = VERSION) -> int:

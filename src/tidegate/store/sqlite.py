@@ -8,8 +8,8 @@ Invariants
 - A callback given to `after` runs when everything noted before it is committed, in the order given, on the loop,
   never inside `after`.
 - Everything noted within one callback of the loop is committed together or not at all: the batch is only handed
-  over between callbacks. That is what makes QoS 2 exact: the packet id is marked as handed on in the very commit that
-  holds the deliveries.
+  over between callbacks. That is what makes QoS 2 exact: the packet id is released in the very commit that holds the
+  deliveries.
 - After a crash at any moment the tables hold the state at the end of some turn of the loop, no older than the last
   one whose callbacks ran.
 - A batch that cannot be written is kept and written again until it can; meanwhile `refusing` is true and no callback
@@ -58,6 +58,7 @@ class Snapshot:
     boot: int
     sessions: list[StoredSession]
     retained: list[Message]
+    notes: dict[str, str]  # the last word given to `remember`, by key
 
 
 class _Last:
@@ -132,7 +133,13 @@ class SqliteStore(Notes):
         self._last_body = found.last_body
         self._last_delivery = found.last_delivery
         self._adopt(found.sessions, found.retained)
-        return Snapshot(node=opened.node, boot=opened.boot, sessions=found.sessions, retained=found.retained)
+        return Snapshot(
+            node=opened.node,
+            boot=opened.boot,
+            sessions=found.sessions,
+            retained=found.retained,
+            notes=found.notes,
+        )
 
     def start(self) -> None:
         """From now on what is noted is written."""

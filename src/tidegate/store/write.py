@@ -51,9 +51,9 @@ def change(connection: sqlite3.Connection, batch: Batch, offset: float) -> None:
     delete(connection, "incoming", "id", batch.released - batch.incoming.keys())
     delete(connection, "retained", "topic", batch.cleared - batch.retained.keys())
 
-    replace(connection, "session", 13, list(batch.sessions.values()), tuple)
+    replace(connection, "session", 12, list(batch.sessions.values()), tuple)
     subscriptions = [row for rows in batch.subscriptions.values() for row in rows.values()]
-    replace(connection, "subscription", 7, subscriptions, tuple)
+    replace(connection, "subscription", 8, subscriptions, tuple)
     replace(
         connection,
         "message",
@@ -69,10 +69,9 @@ def change(connection: sqlite3.Connection, batch: Batch, offset: float) -> None:
             noted.items(),
             lambda item: delivery_row(item[0] >> SHIFT, item[0] & SESSION, *item[1]),
         )
-    incoming = [(key, body or None) for key, body in batch.incoming.items()]
-    incoming += [(key, None) for key in batch.handed]
-    replace(connection, "incoming", 2, incoming, tuple)
+    replace(connection, "incoming", 2, batch.incoming.items(), tuple)
     replace(connection, "retained", 2, batch.retained.items(), tuple)
+    replace(connection, "meta", 2, batch.remembered.items(), tuple)
 
 
 def replace(

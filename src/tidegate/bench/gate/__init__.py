@@ -1,0 +1,1 @@
+"""What the gate costs: the parts of `tidegate bench gate`."""

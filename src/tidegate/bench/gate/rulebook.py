@@ -1,0 +1,160 @@
+"""The rules that are measured, as text for the configuration: everything at once, and each mechanism alone.
+
+The load is that of `bench broker`: publishers `p00000` and on, each of which writes one of the topics `bench/k00` to
+`bench/k13`; subscribers `s00000` and on, one or two to a topic; and with everything, `b00000`, who subscribes to all
+and may read nothing. Everybody is a user with a password of his own. Conditions differ from policy to policy, so that
+nothing is gained by understanding one text only once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+from tidegate.bench.job import PAYLOAD
+
+TOPICS = 14
+SUBSCRIBERS = 14
+HERE = 200  # of many policies, those that speak of the topics of the load; the rest is about other places
+OPEN = "policies: open"
+CONTENT: dict[str, object] = {
+    "device": "pump-07",
+    "heart": 72,
+    "steps": 71,
+    "place": {"lat": 45.46, "lon": 9.19},
+    "note": "",
+}
+PAYLOAD_CONDITION = "o.payload.heart > 60 && o.payload.heart < 200"
+VIEWS = {"ward": ("device", "heart"), "office": ("device", "steps")}
+"""What each of two groups sees of it: pointers to the top of the document."""
+
+
+def content() -> str:
+    """A JSON document of exactly as many bytes as any payload has."""
+    short = json.dumps(CONTENT, separators=(",", ":"))
+    return json.dumps({**CONTENT, "note": "x" * (PAYLOAD - len(short))}, separators=(",", ":"))
+
+
+def seen() -> tuple[str, ...]:
+    """What is left of it for each group."""
+    return tuple(json.dumps({name: CONTENT[name] for name in names}, separators=(",", ":")) for names in VIEWS.values())
+
+
+# -- who there is ----------------------------------------------------------------------------------------------------
+
+
+def directory(publishers: int) -> str:
+    """Everybody; passwords are plain, since connecting is not what is measured."""
+    lines = ["directory:", "  users:"]
+    for number in range(publishers):
+        lines.append(_user(f"p{number:05d}", "device", f"line: k{number % TOPICS:02d}"))
+    groups = tuple(VIEWS)
+    for number in range(SUBSCRIBERS):
+        lines.append(_user(f"s{number:05d}", "reader", "shift: early", groups[number % len(groups)]))
+    lines.append(_user("b00000", "guest", "shift: late"))
+    return "\n".join(lines)
+
+
+def _user(name: str, role: str, attribute: str, group: str = "all") -> str:
+    facts = f"{{{attribute}, site: north, clearance: 3}}"
+    return f'    {name}: {{password: "plain:{name}", roles: [{role}], groups: [{group}], attributes: {facts}}}'
+
+
+# -- everything at once ----------------------------------------------------------------------------------------------
+
+
+def everything(publishers: int, policies: int = HERE, *, edition: int = 0, dense: bool = False) -> str:
+    """So many policies with conditions, a preference of every publisher, levels, and an audit that counts what passes.
+
+    Another `edition` decides alike and reads differently. `dense`: all policies speak of one topic, `bench/k00`.
+    """
+    lines = [directory(publishers), "policies:", *_policies(policies, edition, dense)]
+    lines.append("preferences:")
+    for number in range(publishers):
+        when = f"s.role == 'reader' && s.user != 'p{number:05d}'"
+        lines.append(f'  - {{id: u{number}, user: p{number:05d}, topic: "bench/#", when: "{when}"}}')
+    lines += ["levels: {implied: true}", "record: decisions"]
+    return "\n".join(lines)
+
+
+def _policies(count: int, edition: int, dense: bool) -> Iterator[str]:
+    yield _policy("guest", "role:guest", "bench/#", "read", f"p.site == 'elsewhere{edition}'")
+    for number in range(1, count):
+        line = f"k{number % TOPICS:02d}"
+        topic = f"bench/{line}"
+        if dense:
+            topic = "bench/k00"
+        elif number >= HERE:
+            topic = f"plant/{number:05d}/+/{line}"
+        match number // TOPICS % 4:
+            case 0:
+                when = f"s.line == '{line}' && s.clearance >= 1 && s.site != 'x{number}'"
+                yield _policy(f"w{number}", "role:device", topic, "write", when)
+            case 1:
+                when = f"s.clearance >= 2 && p.site == s.site && o.levels.size() < {number + 2}"
+                yield _policy(f"r{number}", "role:reader", topic, "read", when)
+            case 2:
+                when = f"s.clearance < 0 || s.site in ['closed', 'sold', 'x{number}']"
+                yield _policy(f"n{number}", "role:device", topic, "write", when, deny=True)
+            case _:
+                when = f"p.clearance < 0 || s.shift == 'x{number}'"
+                yield _policy(f"m{number}", "role:reader", topic, "read", when, deny=True)
+
+
+def _policy(id: str, subject: str, topic: str, action: str, when: str = "", *, deny: bool = False) -> str:
+    effect = ", effect: deny" if deny else ""
+    condition = f', when: "{when}"' if when else ""
+    return f'  - {{id: {id}, subject: "{subject}", topic: "{topic}", action: {action}{effect}{condition}}}'
+
+
+# -- each mechanism alone --------------------------------------------------------------------------------------------
+
+
+def alone(publishers: int, *, write: str = "", read: str = "", more: Sequence[str] = ()) -> str:
+    """One policy for those who write and one for those who read, with these conditions, and whatever else there is."""
+    return "\n".join(
+        [
+            directory(publishers),
+            "policies:",
+            _policy("write", "role:device", "bench/#", "write", write),
+            _policy("read", "role:reader", "bench/#", "read", read),
+            *more,
+        ]
+    )
+
+
+def unrestricted(publishers: int) -> str:
+    """The same people, and `policies: open`."""
+    return f"{directory(publishers)}\n{OPEN}"
+
+
+def views() -> list[str]:
+    """The administrator's table for two groups."""
+    return [
+        "views:",
+        *(
+            f'  - {{id: {group}, topic: "bench/#", for: "group:{group}", keep: [{", ".join(f"/{name}" for name in names)}]}}'
+            for group, names in VIEWS.items()
+        ),
+    ]
+
+
+def preferences(publishers: int, when: str, keep: Sequence[str] = ()) -> list[str]:
+    """One of every publisher."""
+    kept = f", keep: [{', '.join(keep)}]" if keep else ""
+    return [
+        "preferences:",
+        *(
+            f'  - {{id: u{number}, user: p{number:05d}, topic: "bench/#", when: "{when}"{kept}}}'
+            for number in range(publishers)
+        ),
+    ]
+
+
+MECHANISMS: dict[str, tuple[str, dict[str, str]]] = {
+    "hour": ("time of day in whole hours: `e.hour`", {"read": "e.hour >= 0 && e.hour < 24"}),
+    "now": ("time to the moment: `within(e.now, …)`", {"read": "within(e.now, '00:00-24:00')"}),
+    "payload-write": ("content, when it is published: `o.payload`", {"write": PAYLOAD_CONDITION}),
+    "payload-read": ("content, when it is delivered: `o.payload`", {"read": PAYLOAD_CONDITION}),
+}
+"""Conditions that cannot be decided once for all, by name: what they ask for, and of whom."""

@@ -1,0 +1,299 @@
+"""`tidegate audit`: what was denied, to whom, by which rule; and who came and went.
+
+The journal in the node's data folder is read here, also while the node writes it; the node itself is asked for what it
+has only counted so far, for what comes next, and for everything where it keeps no journal.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidegate.cli import terminal
+from tidegate.cli.operate import ConfigFile, Json, Port, Socket
+
+if TYPE_CHECKING:
+    from datetime import tzinfo
+
+    from rich.table import Table
+    from rich.text import Text
+
+    from tidegate.config import Config
+    from tidegate.node.records import AuditRow, Query, Sum
+
+_REMEMBERED = 10_000  # rows that a node without a journal has
+_WIDE = 100_000
+_NAMED = 3  # users in a line of the summary
+_COLUMNS = {
+    "time": 19,
+    "kind": 10,
+    "count": 5,
+    "client": 12,
+    "user": 8,
+    "action": 9,
+    "topic": 20,
+    "stage": 6,
+    "rule": 10,
+    "detail": 10,
+}
+"""The columns, and how wide they are at least where lines come one by one."""
+_WHOLE = ("time",)  # never cut
+_STYLES = {"deny": "red", "error": "yellow", "allowed": "green", "change": "magenta"}
+
+
+def audit(
+    config: ConfigFile = None,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on with what comes, until Ctrl-C.")] = False,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", help="From then on: a time, or how long ago (`1h`, `2d`).", metavar="TIME"),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", help="Before then: a time, or how long ago.", metavar="TIME")
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--kind",
+            help="Only these, separated by commas: `deny`, `error`, `allowed`, `change`, `connect`, `disconnect`.",
+            metavar="KINDS",
+        ),
+    ] = None,
+    user: Annotated[str | None, typer.Option("--user", help="Only what concerns this user.")] = None,
+    client: Annotated[str | None, typer.Option("--client", help="Only what concerns this client.")] = None,
+    topic: Annotated[str | None, typer.Option("--topic", help="Only these topics.", metavar="FILTER")] = None,
+    rule: Annotated[str | None, typer.Option("--rule", help="Only what this rule decided.", metavar="ID")] = None,
+    stage: Annotated[str | None, typer.Option("--stage", help="Only this step, such as `write` or `read`.")] = None,
+    limit: Annotated[int, typer.Option("--limit", help="The newest so many.", min=1)] = 100,
+    summary: Annotated[bool, typer.Option("--summary", help="Add up by rule, those that did most first.")] = False,
+    socket: Socket = None,
+    port: Port = 1883,
+    json: Json = False,
+) -> None:
+    """Show what a node has denied, and why; the newest last.
+
+    Repeated denials are one line with their number. A node that runs is asked over its control socket; otherwise the
+    journal in its data folder is read.
+
+    [dim]tidegate audit -c tidegate.yaml --since 1h --kind deny[/dim]
+    """
+    from zoneinfo import ZoneInfo
+
+    from tidegate.config import Config, load
+    from tidegate.errors import TidegateError
+    from tidegate.node.records import Query
+
+    if follow and summary:
+        terminal.usage("--follow has no end to add up at; leave out --follow or --summary")
+    loaded = Config.ephemeral(port) if config is None else load(config)
+    zone = ZoneInfo(loaded.node.timezone)
+    try:
+        query = Query(
+            since=_time(since, "--since", zone),
+            until=_time(until, "--until", zone),
+            kinds=frozenset(each.strip() for each in kind.split(",")) if kind is not None else frozenset(),
+            user=user,
+            client=client,
+            topic=topic,
+            rule=rule,
+            stage=stage,
+        )
+    except TidegateError as wrong:
+        terminal.usage(str(wrong))
+    if follow:
+        _follow(socket or loaded.control_socket, query, limit, zone, json)
+        return
+    wanted = None if summary else limit
+    if socket is None and loaded.node.data is not None:
+        rows = _from_journal(loaded, query, wanted)
+    else:
+        rows = _from_node(socket or loaded.control_socket, query, wanted or _REMEMBERED)
+    if summary:
+        _show_summary(rows, zone, limit, json)
+    else:
+        _show(rows, zone, json)
+
+
+def _time(written: str | None, option: str, zone: tzinfo) -> float | None:
+    """Seconds since 1970. A time without a zone is one of the node's."""
+    from tidegate.config.units import duration, moment
+
+    if written is None:
+        return None
+    try:
+        return time.time() - duration(written)
+    except ValueError:
+        pass  # not how long ago, so when
+    try:
+        found = moment(written)
+    except ValueError:
+        terminal.usage(f"{option} is a time such as 2026-03-02T09:30, or how long ago: 30m, 1h, 2d")
+    return (found if found.tzinfo is not None else found.replace(tzinfo=zone)).timestamp()
+
+
+# -- where rows come from ------------------------------------------------------------------------------------------
+
+
+def _from_node(control: Path, query: Query, limit: int, follow: bool = False) -> Iterator[AuditRow]:
+    from tidegate.node.control import follow as items
+    from tidegate.node.records import AuditRow
+
+    for piece in items(control, "audit", limit=limit, follow=follow, **query.said()):
+        for row in piece:
+            yield AuditRow(*row)
+
+
+def _from_journal(config: Config, query: Query, limit: int | None) -> Iterator[AuditRow]:
+    """The newest `limit` rows, or all."""
+    from tidegate.errors import TidegateError
+    from tidegate.node import control
+    from tidegate.node.records import from_columns
+    from tidegate.store.journal import AUDIT, Reader
+
+    data = config.node.data
+    assert data is not None
+    with Reader(data, AUDIT, select=query.selection()) as reader:
+        try:
+            told = control.ask(config.control_socket, "audit_written") or {}
+        except TidegateError as away:
+            if not reader.folder.exists():
+                terminal.fail(f"{away} Nor has it left an audit in {data}; start it with `tidegate run -c FILE`")
+            told = {}
+        if told.get("trouble"):
+            terminal.note(f"The newest are missing, the node cannot write them: {told['trouble']}")
+        for batch in reader.batches() if limit is None else reader.tail(limit):
+            for row in batch.to_pylist():
+                yield from_columns(row)
+        if reader.missed:
+            terminal.note(f"{reader.missed} rows cannot be read: they were deleted meanwhile, or are damaged.")
+
+
+# -- how they are shown --------------------------------------------------------------------------------------------
+
+
+def _show(rows: Iterable[AuditRow], zone: tzinfo, json: bool) -> None:
+    from tidegate.node.records import shown
+
+    with _patience():
+        found = list(rows)
+    if json:
+        for row in found:
+            terminal.print_json(shown(row))
+    elif found:
+        _print(table(found, zone))
+    else:
+        terminal.note("Nothing was recorded that fits.")
+
+
+def _show_summary(rows: Iterable[AuditRow], zone: tzinfo, limit: int, json: bool) -> None:
+    from tidegate.node.records import iso, summary
+
+    with _patience():
+        found = summary(rows)
+    for each in found[:limit] if json else ():
+        said = {"kind": each.kind, "rule": each.rule, "stage": each.stage, "count": each.count}
+        terminal.print_json({**said, "users": sorted(each.people), "last": iso(each.last), "detail": each.detail})
+    if json:
+        return
+    if found:
+        _print(sums(found[:limit], zone))
+    else:
+        terminal.note("Nothing was recorded that fits.")
+
+
+def _follow(control: Path, query: Query, limit: int, zone: tzinfo, json: bool) -> None:
+    from tidegate.node.records import shown
+
+    header = True
+    try:
+        for row in _from_node(control, query, limit, follow=True):
+            if json:
+                terminal.print_json(shown(row))
+            else:
+                _print(table([row], zone, header=header, follows=True))
+                sys.stdout.flush()
+                header = False
+    except KeyboardInterrupt:
+        return
+
+
+def _print(table: Table) -> None:
+    """On a terminal cut to its width; whoever reads it from a pipe gets all of it."""
+    out = terminal.out()
+    out.print(table, width=None if out.is_terminal else _WIDE)
+
+
+def _patience() -> AbstractContextManager[object]:
+    err = terminal.err()
+    return err.status("reading the journal…") if err.is_terminal else nullcontext()
+
+
+def table(rows: Iterable[AuditRow], zone: tzinfo, *, header: bool = True, follows: bool = False) -> Table:
+    """A line for each row. What `follows` goes on with the columns of lines before it."""
+    from rich import box
+    from rich.table import Table
+
+    made = Table(box=box.SIMPLE_HEAD if header else None, show_header=header, pad_edge=False, header_style="bold")
+    for title, least in _COLUMNS.items():
+        made.add_column(
+            title,
+            no_wrap=True,
+            overflow="ellipsis",
+            justify="right" if title == "count" else "left",
+            min_width=least if follows or title in _WHOLE else None,
+        )
+    for row in rows:
+        made.add_row(
+            _when(row.at, zone),
+            _text(row.kind, _STYLES.get(row.kind, "")),
+            _text(f"{row.count:,}"),
+            _text(row.client, "cyan"),
+            _text(row.user, "cyan"),
+            _text(row.action),
+            _text(row.topic),
+            _text(row.stage),
+            _text(row.rule, "bold"),
+            _text(row.detail, "dim"),
+        )
+    return made
+
+
+def sums(found: Iterable[Sum], zone: tzinfo) -> Table:
+    """A line for each rule."""
+    from rich import box
+    from rich.table import Table
+
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for title in ("rule", "kind", "stage", "count", "users", "last seen", "detail"):
+        made.add_column(title, no_wrap=True, overflow="ellipsis", justify="right" if title == "count" else "left")
+    for each in found:
+        names = sorted(each.people)
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        made.add_row(
+            _text(each.rule, "bold"),
+            _text(each.kind, _STYLES.get(each.kind, "")),
+            _text(each.stage),
+            _text(f"{each.count:,}"),
+            _text(", ".join(names[:_NAMED]) + more, "cyan"),
+            _when(each.last, zone),
+            _text(each.detail, "dim"),
+        )
+    return made
+
+
+def _when(at: float, zone: tzinfo) -> Text:
+    from datetime import datetime
+
+    return _text(f"{datetime.fromtimestamp(at, zone):%Y-%m-%d %H:%M:%S}", "dim")
+
+
+def _text(said: str | None, style: str = "") -> Text:
+    from rich.text import Text
+
+    return Text(terminal.harmless(said or "", lines=False), style=style)

@@ -1,0 +1,119 @@
+"""What is allowed among rules but probably not meant: rules that never decide, and names nobody has.
+
+As in `checks`, each finding is (path, text). It reads the rules that were built, so it can be asked only of a
+configuration that builds. Where other users may come than those of the directory, names are not doubted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate import policy
+from tidegate.config.checks import RULES, Finding, entries, unknown
+from tidegate.config.choices import Policies, Record, Subscribe
+from tidegate.config.problems import suggestion
+
+if TYPE_CHECKING:
+    from tidegate.config.model import Config
+
+_PLACES: Final = {"user": "directory.users", "role": "directory", "group": "directory"}
+_NOBODY_YET: Final = frozenset(("scope", "link", "monitor"))
+
+
+def warnings(config: Config) -> Iterator[Finding]:
+    """Everything about rules that works but is probably not meant."""
+    yield from _without_ids(config)
+    yield from _useless(config)
+    yield from _never(config)
+    if not config.authentication.methods:  # they may bring users, roles and groups of their own
+        yield from _unknown_owners(config)
+        yield from _unknown_subjects(config)
+    for section in ("policies", "views"):
+        for path, term in _subjects(config, section):
+            if term.sort in _NOBODY_YET:
+                yield path, f"speaks of `{term}`, and no {term.sort} acts in this version yet; nobody is meant"
+
+
+def _without_ids(config: Config) -> Iterator[Finding]:
+    """One finding for each section: a file that has no ids at all shall not drown what else there is."""
+    for section in RULES:
+        nameless = [index for index, entry in enumerate(entries(config, section)) if entry.id is None]
+        if nameless:
+            more = f", like {len(nameless) - 1} more of them" if len(nameless) > 1 else ""
+            name = f"{section}[{nameless[0]}]"
+            yield (
+                (section, nameless[0]),
+                f"has no `id`{more}, and is called `{name}` until its position changes; add an `id`",
+            )
+
+
+def _useless(config: Config) -> Iterator[Finding]:
+    said = config.model_fields_set
+    if config.policies == ():
+        yield (
+            ("policies",),
+            "is empty: the default is to deny, so nothing will pass; add one, or write `policies: open`",
+        )
+    if config.policies is Policies.OPEN:
+        if "combining" in said:
+            yield ("combining",), "has no effect with `policies: open`; list policies, or remove it"
+        if config.subscribe is Subscribe.HOLD:
+            yield ("subscribe",), "has no effect with `policies: open`; list policies, or remove it"
+    if "held" in config.limits.model_fields_set and config.subscribe is not Subscribe.HOLD:
+        yield ("limits", "held"), "has no effect without `subscribe: hold`; add that, or remove it"
+    if "view_default" in said and not config.views:
+        yield ("view_default",), "has no effect without `views`; add some, or remove it"
+    if "traffic" in said and config.record is not Record.TRAFFIC:
+        yield ("traffic",), "has no effect without `record: traffic`; add that, or remove it"
+    if config.trust is not None:
+        if not any(listener.url.tls for listener in config.listeners):
+            yield ("trust",), "has no effect: no listener uses TLS; add one with mqtts:// or wss://"
+        elif not config.trust.accept:
+            yield ("trust", "accept"), "is empty, so no client is trusted; list those that are"
+
+
+def _never(config: Config) -> Iterator[Finding]:
+    policies = config.built.rules.policies
+    if policies is None:
+        return
+    found = policies.never_decides()
+    # the first policy is the node's own
+    for index, each in enumerate(policies.policies[1:]):
+        if each.id in found:
+            yield ("policies", index), f"never decides: {found[each.id]}; change it, or remove it"
+
+
+def _unknown_owners(config: Config) -> Iterator[Finding]:
+    users = tuple(config.directory.users)
+    for index, preference in enumerate(config.preferences):
+        if preference.user not in config.directory.users:
+            yield ("preferences", index, "user"), unknown("user", preference.user, users, "directory.users")
+
+
+def _unknown_subjects(config: Config) -> Iterator[Finding]:
+    directory = config.built.directory
+    known = directory.terms()
+    names: dict[str, tuple[str, ...]] = {
+        sort: tuple(sorted(term.name for term in known if term.sort == sort)) for sort in _PLACES
+    }
+    for section in ("policies", "views"):
+        for path, term in _subjects(config, section):
+            if term.sort not in _PLACES or term in known or term.domain not in ("", directory.domain):
+                continue
+            meant = suggestion(term.name, names[term.sort])
+            remedy = f"did you mean `{meant}`?" if meant else f"add it under `{_PLACES[term.sort]}`, or remove it"
+            yield path, f"names the unknown {term.sort} `{term.name}`; {remedy}"
+
+
+def _subjects(config: Config, section: str) -> Iterator[tuple[tuple[str | int, ...], policy.Term]]:
+    """Every subject that rules of a section speak of, and where."""
+    key = "for" if section == "views" else "subject"
+    read: dict[str, policy.Term] = {}
+    for index, entry in enumerate(entries(config, section)):
+        written: Any = entry.subject
+        several = isinstance(written, tuple)
+        for at, text in enumerate(written if several else (written,)):
+            if text not in read:
+                [read[text]] = policy.Selector.parse(text).within(config.node.domain).terms
+            yield (section, index, key, at) if several else (section, index, key), read[text]

@@ -1,0 +1,242 @@
+"""From a checked configuration to what the node decides by: rules of the gate, directory, trust list.
+
+The same configuration always builds equal rules with an equal digest. Texts that were understood while the file
+was checked are not parsed again. The only files read here are the certificates that `trust` names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from zoneinfo import ZoneInfo
+
+from tidegate import policy
+from tidegate.config.choices import Policies, Subscribe, ViewDefault
+from tidegate.config.deciding import names_file
+from tidegate.config.problems import ConfigErrors, path_text
+from tidegate.config.vocabulary import Vocabulary, sentence
+from tidegate.errors import ConfigError
+from tidegate.gate.rules import Rules
+
+if TYPE_CHECKING:
+    from tidegate.config import deciding, people
+    from tidegate.config.model import Config
+
+BUILT_IN: Final = "builtin:"
+"""How ids of the node's own rules begin."""
+
+STATISTICS: Final = policy.Policy.parse(id=f"{BUILT_IN}sys", subject="service:sys", topic="$SYS/#", action="write")
+"""Without it a node with policies could not publish its statistics; who reads them is the administrator's."""
+
+_DECIDES: Final = frozenset(
+    {"policies", "combining", "preferences", "levels", "views", "view_default", "classify", "environment"}
+    | {"functions", "subscribe", "directory"}
+)
+_PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+_MAX_PEM: Final = 1 << 20
+
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """What a configuration means."""
+
+    rules: Rules
+    directory: policy.Directory
+    trust: policy.Trust | None
+    """None: no list, so nobody is closed, degraded or `trusted`."""
+    policy_version: str
+    """The first 12 hexadecimal digits of the SHA-256 of everything that decides."""
+
+
+def build(config: Config, vocabulary: Vocabulary | None = None, *, file: str = "") -> Built:
+    """What a configuration means. Raises `ConfigErrors` with everything that cannot be built."""
+    return _Builder(config, vocabulary, file).built()
+
+
+def rule_id(section: str, index: int, written: str | None) -> str:
+    """The id of an entry: its own, or one from its position."""
+    return written if written is not None else f"{section}[{index}]"
+
+
+class _Builder:
+    def __init__(self, config: Config, vocabulary: Vocabulary | None, file: str) -> None:
+        self.config = config
+        self.file = file
+        self.problems: list[ConfigError] = []
+        self.domain = config.node.domain
+        self.words = vocabulary or Vocabulary()
+        if vocabulary is None:
+            for index, reference in enumerate(config.functions):
+                self.place(("functions", index), partial(self.words.learn, reference))
+
+    def place(self, path: tuple[str | int, ...], make: Callable[[], Made]) -> Made | None:
+        """What `make` makes, or nothing and a problem with the place of the entry."""
+        try:
+            return make()
+        except ConfigError as error:
+            text = f"{path_text(path)} is wrong: {sentence(error)}"
+            self.problems.append(ConfigError(text, file=self.file, line=self.config.line(*path)))
+            return None
+
+    def each(self, section: str, entries: Iterable[Any], make: Callable[[int, Any], Made]) -> list[Made]:
+        made = [self.place((section, index), partial(make, index, entry)) for index, entry in enumerate(entries)]
+        return [each for each in made if each is not None]
+
+    def built(self) -> Built:
+        config, domain = self.config, self.domain
+        policies = self.make_policies()
+        preferences = self.each("preferences", config.preferences, self.make_preference)
+        views = self.each("views", config.views, self.make_view)
+        classes = self.each("classify", config.classify, self.make_category)
+        levels = self.place(("levels",), self.make_levels)
+        directory = self.place(("directory",), self.make_directory)
+        accepted = list(self.make_accepted())
+        trust = self.place(("trust",), lambda: self.make_trust(accepted))
+        environment = policy.Environment(config.environment, zone=ZoneInfo(config.node.timezone))
+        if self.problems or levels is None or directory is None:
+            raise ConfigErrors(self.problems)
+        digest = _digest(config, accepted)
+        rules = Rules(
+            version=f"1-{digest}",
+            domain=domain,
+            policies=policies,
+            preferences=policy.Preferences(preferences, domain=domain),
+            levels=levels,
+            tells=config.levels is not None,
+            views=policy.Views(
+                views,
+                otherwise=policy.ALL if config.view_default is ViewDefault.ALL else policy.NOTHING,
+                domain=domain,
+            ),
+            classification=policy.Classification(classes),
+            environment=environment,
+            environments=MappingProxyType(
+                {
+                    str(listener.url): environment.extended(listener.environment)
+                    for listener in config.listeners
+                    if listener.environment
+                }
+            ),
+            holds=config.subscribe is Subscribe.HOLD,
+            functions=MappingProxyType(self.words.functions),
+        )
+        return Built(rules=rules, directory=directory, trust=trust, policy_version=digest)
+
+    def make_policies(self) -> policy.Policies | None:
+        written = self.config.policies
+        if isinstance(written, Policies):
+            return None
+        made = self.each("policies", written or (), self.make_policy)
+        return policy.Policies((STATISTICS, *made), self.config.combining, domain=self.domain)
+
+    def make_policy(self, index: int, entry: deciding.Policy) -> policy.Policy:
+        action = entry.action
+        return policy.Policy(
+            id=rule_id("policies", index, entry.id),
+            subject=self.words.selector(entry.subject),
+            topic=self.words.template(entry.topic),
+            action=frozenset(action if isinstance(action, tuple) else (action,)),
+            effect=entry.effect,
+            when=None if entry.when is None else self.words.predicate(entry.when),
+        )
+
+    def make_preference(self, index: int, entry: deciding.Preference) -> policy.Preference:
+        return policy.Preference(
+            id=rule_id("preferences", index, entry.id),
+            user=entry.user,
+            topic=self.words.filter(entry.topic),
+            when=None if entry.when is None else self.words.predicate(entry.when),
+            keep=self.words.view(entry.keep),
+            text=entry.when,
+        )
+
+    def make_view(self, index: int, entry: deciding.View) -> policy.Row:
+        return policy.Row(
+            id=rule_id("views", index, entry.id),
+            topic=self.words.filter(entry.topic),
+            subject=self.words.selector(entry.subject),
+            view=self.words.view(entry.keep),
+        )
+
+    def make_category(self, _: int, entry: deciding.Class) -> policy.Class:
+        return policy.Class(topic=self.words.filter(entry.topic), category=entry.category)
+
+    def make_levels(self) -> policy.Levels:
+        said = self.config.levels
+        if said is None:
+            return policy.Levels()
+        return policy.Levels(said.order, said.define, implied=said.implied, functions=self.words.functions)
+
+    def make_directory(self) -> policy.Directory:
+        said = self.config.directory
+        return policy.Directory(
+            users={name: _entry(user) for name, user in said.users.items()},
+            clients={name: _entry(client, user=client.user) for name, client in said.clients.items()},
+            roles={name: role.attributes for name, role in said.roles.items()},
+            groups={name: group.attributes for name, group in said.groups.items()},
+            domain=self.domain,
+        )
+
+    def make_accepted(self) -> Iterator[str]:
+        """The trust list, with certificates where it names files."""
+        said = self.config.trust
+        for index, entry in enumerate(said.accept if said is not None else ()):
+            if said is not None and names_file(said.by, entry):
+                yield from self.place(("trust", "accept", index), partial(_certificates, entry)) or ()
+            else:
+                yield entry
+
+    def make_trust(self, accepted: list[str]) -> policy.Trust | None:
+        said = self.config.trust
+        return None if said is None else policy.Trust(said.by, accepted, said.otherwise)
+
+
+def _entry(said: people.User | people.Client, user: str | None = None) -> policy.Entry:
+    attributes = MappingProxyType(dict(said.attributes))
+    return policy.Entry(user=user, roles=said.roles, groups=said.groups, attributes=attributes)
+
+
+def _certificates(file: str) -> list[str]:
+    """The certificates in a file, each of which must be readable."""
+    try:
+        with Path(file).open("rb") as stream:
+            content = stream.read(_MAX_PEM + 1)
+    except OSError as broken:
+        text = f"it names `{file}`, which cannot be read ({broken.strerror}): check its name and permissions"
+        raise ConfigError(text) from None
+    found = _PEM.findall(content.decode("ascii", errors="replace")) if len(content) <= _MAX_PEM else []
+    if not found:
+        raise ConfigError(f"it names `{file}`, which holds no certificate: write one in PEM into it")
+    try:
+        policy.Trust(policy.By.CERTIFICATE, found)
+    except ConfigError:
+        raise ConfigError(f"it names `{file}`, whose certificate cannot be read: write it again in PEM") from None
+    return found
+
+
+def _digest(config: Config, accepted: list[str]) -> str:
+    """Of everything that decides, and of nothing else: a new password is no new policy."""
+    content: dict[str, Any] = config.model_dump(
+        mode="json",
+        by_alias=True,
+        include=set(_DECIDES),
+        exclude={"directory": {"users": {"__all__": {"password"}}}},
+    )
+    content |= {
+        "domain": config.node.domain,
+        "timezone": config.node.timezone,
+        "environments": {str(each.url): each.environment for each in config.listeners if each.environment},
+    }
+    if config.trust is not None:
+        content["trust"] = {**config.trust.model_dump(mode="json"), "accept": accepted}
+    written = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(written.encode()).hexdigest()[:12]

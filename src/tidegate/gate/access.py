@@ -1,0 +1,91 @@
+"""Steps 1 and 8: may the subject write this topic, and may it read it (semantics, *Access policies*)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+from tidegate.gate.sight import CLOCK_PATHS, Sight, later
+from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, Step
+from tidegate.policy import Action, Actor, Open, Permit, Policies, Refuse, facets
+from tidegate.session import Link, Message
+
+
+class Access:
+    """The administrator's policies for one action."""
+
+    def __init__(self, action: Action, policies: Policies, sight: Sight) -> None:
+        self.step = Step.WRITE if action is Action.WRITE else Step.READ
+        self.action = action
+        self.policies = policies
+        self.sight = sight
+        self._reads = policies.reads(action)
+        self._allows: dict[str, Allow] = {}
+        self._denies: dict[str, Deny] = {}
+
+    def evaluate(self, known: Known) -> Answer:
+        sight = self.sight
+        actor: Actor
+        if known.target is None:
+            actor = known.context.subject
+            p: dict[str, Any] = {}  # there is no publish context yet: reading one is an error
+        else:
+            actor = known.target.subject
+            p = sight.publication(known.context, known.topic)
+        s = sight.subject(actor, known.away)
+        env = {"s": s, "o": sight.coming(known.topic), "e": sight.around(actor, known.away), "p": p}
+        answer = self.policies.decide(self.action, actor, known.topic, env)
+        if isinstance(answer, Open):
+            if known.away:
+                return ALLOW if later(answer.reads, answer.volatile) else self._left(answer, s, actor)
+            return self._now(known, answer, env, actor) or self._left(answer, s, actor)
+        return self._said(answer)
+
+    def _now(self, known: Known, answer: Open, env: dict[str, Any], actor: Actor) -> Allow | Deny | None:
+        """The answer of this moment, if it will stand for a while."""
+        environment = self.sight.environment(actor)
+        until = environment.valid_until(answer.reads, known.now)
+        if answer.volatile or not answer.reads <= CLOCK_PATHS or until is None or until <= known.now:
+            return None
+        known.stands_until(until)
+        return self._said(answer.residual({**env, "e": environment.at(known.now)}))
+
+    def _left(self, answer: Open, s: dict[str, Any], actor: Actor) -> Residual:
+        sight, residual, said = self.sight, answer.residual, self._said
+        environment = sight.environment(actor)
+        reads_p = any(path.partition(".")[0] == "p" for path in answer.reads)
+
+        def decide(message: Message) -> Allow | Deny:
+            env: dict[str, Any] = {"s": s, "o": sight.facts(message), "e": sight.now(environment)}
+            if reads_p:
+                env["p"] = sight.published(message)
+            return said(residual(env))
+
+        return Residual(decide)
+
+    def _said(self, answer: Permit | Refuse) -> Allow | Deny:
+        if isinstance(answer, Permit):
+            allow = self._allows.get(answer.rule)
+            if allow is None:
+                allow = self._allows[answer.rule] = Allow(rule=answer.rule)
+            return allow
+        if answer.error:
+            return Deny(step=self.step, rule=answer.rule, error=answer.error)
+        deny = self._denies.get(answer.rule)
+        if deny is None:
+            deny = self._denies[answer.rule] = Deny(step=self.step, rule=answer.rule)
+        return deny
+
+    def kin(self, source: Link) -> Hashable:
+        sight = self.sight
+        if self.action is Action.WRITE:
+            environment = sight.environment(source.subject)
+            return self.policies.kin(source.subject, Action.WRITE), facets("e", environment.known, self._reads)
+        return sight.kin(source, self._reads)
+
+    def grant(self, filter: str, target: Link) -> Allow | Deny:
+        if self.action is Action.WRITE:
+            return self._said(Permit(""))
+        actor = target.subject
+        env = {"s": self.sight.subject(actor), "e": self.sight.environment(actor).known}
+        return self._said(self.policies.overlaps(Action.READ, actor, filter, env))

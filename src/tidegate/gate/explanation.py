@@ -1,0 +1,118 @@
+"""What an explanation says: the verdict, and every step that led to it, with what the step looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+from typing import Any, Final
+
+from tidegate.gate.verdict import Deny, Step
+from tidegate.policy import ALL, View
+from tidegate.session import Context, Link, Message, Subject
+from tidegate.wire import NONE, Properties
+
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+class Verdict(Enum):
+    """What a step said."""
+
+    ALLOW = "allow"
+    DENY = "deny"
+    SILENT = "nothing to say"
+    UNASKED = "not asked"
+    """An earlier step has denied."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Considered:
+    """A rule that a step looked at, and how it turned out."""
+
+    rule: str
+    says: str
+    """`allow`, `deny`, or what it keeps and for whom."""
+    condition: str = ""
+    """Its text; empty if it has none."""
+    outcome: str = "true"
+    """`true`, `false`, `error`, or `open`: that depends on messages to come."""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One step, or a part of one."""
+
+    step: Step
+    part: str = ""
+    verdict: Verdict
+    rule: str = ""
+    error: str = ""
+    considered: tuple[Considered, ...] = ()
+    knew: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    """The attributes that its rules read, by path."""
+    absent: tuple[str, ...] = ()
+    """Those of them that are not there."""
+    view: View = ALL
+    """What it leaves of the content."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """`read, preferences`."""
+        return f"{self.step.value}, {self.part}" if self.part else self.step.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """The verdict, and how it came about."""
+
+    action: str
+    topic: str
+    subject: Subject
+    publisher: Subject | None = None
+    at: float
+    """Seconds since 1970."""
+    version: str
+    """Of the rules."""
+    lines: tuple[Line, ...]
+    allowed: bool
+    decided: Line | None
+    """The first that denied; of what is allowed the one whose rule allowed it, if a rule had to."""
+    rules: frozenset[str] = frozenset()
+    """Every rule that can be said to have decided it."""
+    told: Deny | None = None
+    """What a running node writes into its audit."""
+    clocked: bool = False
+    """Whether some rule that was looked at reads the clock."""
+    message: Message | None = None
+    """As it was published."""
+    context: Context | None = None
+    shown: Message | None = None
+    """What of it the reader gets."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def rule(self) -> str:
+        return self.decided.rule if self.decided is not None else ""
+
+    @property
+    def headline(self) -> str:
+        """`DENY by up1 (read, preferences)`."""
+        word = "ALLOW" if self.allowed else "DENY"
+        if self.decided is None:
+            return word
+        return f"{word} by {self.decided.rule} ({self.decided.place})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """A message that somebody publishes over a link."""
+
+    link: Link
+    topic: str
+    payload: bytes = b""
+    qos: int = 0
+    retain: bool = False
+    properties: Properties = NONE

@@ -1,0 +1,68 @@
+"""Step 8, its second half: the person whose data it is agrees (semantics, *Preferences*)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from tidegate.gate.sight import CONNECTION, Sight, later
+from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, Step
+from tidegate.policy import Granted, Pending, Preferences, Refuse
+from tidegate.session import Link, Message
+
+
+class Owners:
+    """The preferences of the owners of what is published: who may receive it, and which parts of it."""
+
+    step = Step.READ
+
+    def __init__(self, preferences: Preferences, sight: Sight) -> None:
+        self.preferences = preferences
+        self.sight = sight
+        self._reads = preferences.reads
+
+    def evaluate(self, known: Known) -> Answer:
+        owner = known.context.subject
+        applicable = self.preferences.receiving(owner.user, owner.domain, known.topic)
+        if not applicable.preferences:
+            return ALLOW
+        assert known.target is not None
+        sight = self.sight
+        receiver = known.target.subject
+        environment = sight.environment(receiver)
+        env = {
+            "o": sight.coming(known.topic),
+            "e": sight.around(receiver, known.away),
+            "p": sight.publication(known.context, known.topic),
+        }
+        answer = applicable.decide(receiver, env, CONNECTION if known.away else ())
+        if isinstance(answer, Pending):
+            if known.away and later(answer.reads, answer.volatile):
+                return ALLOW
+            residual = answer.residual
+
+            def decide(message: Message) -> Allow | Deny:
+                return self._said(
+                    residual(
+                        {
+                            "o": sight.facts(message),
+                            "e": sight.now(environment),
+                            "p": sight.published(message),
+                        }
+                    )
+                )
+
+            return Residual(decide)
+        return self._said(answer)
+
+    def _said(self, answer: Granted | Refuse) -> Allow | Deny:
+        if isinstance(answer, Refuse):
+            return Deny(step=Step.READ, rule=answer.rule, error=answer.error or "")
+        return Allow(rule=", ".join(answer.rules), view=answer.view, errors=answer.errors)
+
+    def kin(self, source: Link) -> Hashable:
+        subject = source.subject
+        owner = self.preferences.kin(subject.user, subject.domain)
+        return None if owner is None else (owner, self.sight.kin(source, self._reads))
+
+    def grant(self, filter: str, target: Link) -> Allow | Deny:
+        return ALLOW

@@ -1,0 +1,45 @@
+"""Everything the gate decides by, as one immutable version. A change of policy is another one of these.
+
+The configuration builds it; the gate never asks where it came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from tidegate.policy import Classification, Environment, Levels, Policies, Preferences, Views
+from tidegate.policy.predicate import Function
+
+_NONE: Mapping[str, Environment] = MappingProxyType({})
+_NO_FUNCTIONS: Mapping[str, Function] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What the administrator and the owners say, and what words mean here."""
+
+    version: str = "1-000000000000"
+    """formats.md: a number that increases, and the first 12 hexadecimal digits of the SHA-256 of the content."""
+    domain: str = ""
+    """Whose people are named without a domain."""
+    policies: Policies | None = None
+    """None is `policies: open`: access policies restrict nothing. Without any policy nothing is allowed."""
+    preferences: Preferences = field(default_factory=lambda: Preferences(()))
+    levels: Levels = field(default_factory=Levels)
+    tells: bool = False
+    """Whether MQTT 5 subscribers are told the floor of what they receive."""
+    views: Views = field(default_factory=lambda: Views(()))
+    classification: Classification = field(default_factory=Classification)
+    environment: Environment = field(default_factory=Environment)
+    environments: Mapping[str, Environment] = field(default_factory=lambda: _NONE)
+    """Of the listeners that have their own, by name."""
+    holds: bool = False
+    """`subscribe: hold`: what nobody may read yet is granted and waits."""
+    functions: Mapping[str, Function] = field(default_factory=lambda: _NO_FUNCTIONS)
+    """What administrators added to the language of conditions."""
+
+    def surroundings(self, listener: str) -> Environment:
+        """The environment of whoever is connected there."""
+        return self.environments.get(listener, self.environment)

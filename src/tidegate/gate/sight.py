@@ -1,0 +1,234 @@
+"""What conditions see: the roots `s`, `o`, `e` and `p`, of a message that is here and of one that is yet to come.
+
+For a message to come, what is not known is UNKNOWN, so that a condition which does not depend on it is decided once.
+For a message that is here, nothing is computed that no condition reads: a payload is parsed when first asked for, and
+once for all who ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+import orjson
+
+from tidegate.gate.rules import Rules
+from tidegate.policy import Actor, Environment, Moment, attributes_of, facets
+from tidegate.policy.environment import CLOCK
+from tidegate.policy.predicate import UNKNOWN
+from tidegate.policy.views import MAX_CONTENT
+from tidegate.session import Context, Link, Message
+
+CONTEXTS: Final = 10_000  # decoded ones that are kept
+SCORES: Final = "scores"
+FLOOR: Final = "floor"
+"""The user property that tells subscribers the floor; the node adds it as the last one."""
+CONNECTION: Final = ("level", "address", "listener", "tls")  # of `s`: not known while nobody is connected
+
+_OF_THE_MESSAGE: Final = ("topic", "time", "qos", "size", "e")  # of `p`
+
+CLOCK_PATHS: Final = frozenset(f"e.{name}" for name in CLOCK)
+
+
+def later(reads: Iterable[str], volatile: bool) -> bool:
+    """Whether a condition cannot be asked before somebody is connected: it is decided when the message is sent."""
+    return volatile or any(path.partition(".")[0] in ("s", "e") for path in reads)
+
+
+class Clock(Protocol):
+    """The time of this turn."""
+
+    @property
+    def wall(self) -> float: ...
+
+
+class Facts(dict[str, Any]):
+    """The root `o` of one message."""
+
+    __slots__ = ("message", "sight")
+
+    def __init__(self, sight: Sight, message: Message) -> None:
+        super().__init__()
+        self.sight = sight
+        self.message = message
+        category = sight.rules.classification.category(message.topic)
+        if category is not None:
+            self["category"] = category
+
+    def __missing__(self, name: str) -> object:
+        value = self[name] = self._found(name)
+        return value
+
+    def _found(self, name: str) -> object:
+        message = self.message
+        match name:
+            case "topic":
+                return message.topic
+            case "levels":
+                return tuple(message.topic.split("/"))
+            case "qos":
+                return message.qos
+            case "retain":
+                return message.retain
+            case "size":
+                return len(message.payload)
+            case "payload" if len(message.payload) <= MAX_CONTENT:
+                try:
+                    return orjson.loads(message.payload)
+                except orjson.JSONDecodeError:
+                    raise KeyError(name) from None
+            case "properties":
+                pairs = message.properties.user_properties
+                if self.sight.rules.tells and pairs and pairs[-1][0] == FLOOR:
+                    pairs = pairs[:-1]  # that is the node's own
+                return _by_name(pairs)
+            case "scores" if self.sight.context(message).subject.kind == "service":
+                # only the node's own services score: a device cannot vouch for itself
+                try:
+                    found = orjson.loads(dict(message.properties.user_properties)[SCORES])
+                except (KeyError, orjson.JSONDecodeError):
+                    raise KeyError(name) from None
+                if isinstance(found, dict):
+                    return found
+                raise KeyError(name)
+            case _:
+                raise KeyError(name)
+
+
+def _by_name(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """User properties by name; one that is given several times is the list of its values."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name not in found:
+            found[name] = value
+        elif isinstance(found[name], list):
+            found[name].append(value)
+        else:
+            found[name] = [found[name], value]
+    return found
+
+
+class Sight:
+    """The eyes of one version of the rules."""
+
+    def __init__(self, rules: Rules, clock: Clock) -> None:
+        self.rules = rules
+        self.clock = clock
+        self._contexts: dict[bytes, tuple[Context, dict[str, Any]]] = {}
+        self._moments: dict[Environment, Moment] = {}
+        self._added = {name for one in (rules.environment, *rules.environments.values()) for name in one.added}
+
+    # -- before the message comes --------------------------------------------------------------------------------
+
+    def subject(self, actor: Actor, away: bool = False) -> dict[str, Any]:
+        """The root `s`."""
+        found = attributes_of(actor, self.rules.domain)
+        if away:
+            found |= dict.fromkeys(CONNECTION, UNKNOWN)
+        return found
+
+    def coming(self, topic: str) -> dict[str, Any]:
+        """The root `o` of a message to come."""
+        category = self.rules.classification.category(topic)
+        found: dict[str, Any] = {
+            "topic": topic,
+            "levels": tuple(topic.split("/")),
+            **dict.fromkeys(("qos", "retain", "size", "payload", "properties", "scores"), UNKNOWN),
+        }
+        if category is not None:
+            found["category"] = category
+        return found
+
+    def publisher(self, actor: Actor) -> dict[str, Any]:
+        """What the root `p` says of who publishes, whatever the message."""
+        found = attributes_of(actor, self.rules.domain)
+        for name in _OF_THE_MESSAGE:
+            found.pop(name, None)  # no attribute of the publisher stands in for one of the message
+        found["floor"] = self.rules.levels.floor(actor.level)
+        return found
+
+    def publication(self, context: Context, topic: str) -> dict[str, Any]:
+        """The root `p` of a message to come."""
+        return {
+            **self.publisher(context.subject),
+            "topic": topic,
+            "e": {**context.surroundings, **dict.fromkeys(CLOCK, UNKNOWN)},
+            **dict.fromkeys(("time", "qos", "size"), UNKNOWN),
+        }
+
+    def environment(self, actor: Actor) -> Environment:
+        return self.rules.surroundings(actor.listener)
+
+    def around(self, actor: Actor, away: bool = False) -> dict[str, Any]:
+        """The root `e` of a moment to come; who is away may come back over another listener."""
+        if away and self.rules.environments:
+            return dict.fromkeys((*CLOCK, *self._added), UNKNOWN)
+        return self.environment(actor).known
+
+    def kin(self, source: Link, reads: frozenset[str]) -> Hashable:
+        """Publishers with equal values cannot be told apart by conditions that read these of `p`."""
+        p = {**self.publisher(source.subject), "e": self.environment(source.subject).added}
+        return facets("p", p, reads)
+
+    # -- when it is here -----------------------------------------------------------------------------------------
+
+    def facts(self, message: Message) -> Facts:
+        """The root `o`."""
+        facts = message.facts
+        if facts is None or facts.sight is not self:
+            facts = message.facts = Facts(self, message)
+        return facts  # type: ignore[no-any-return]
+
+    def context(self, message: Message) -> Context:
+        return self._decoded(message.context)[0]
+
+    def _decoded(self, data: bytes) -> tuple[Context, dict[str, Any]]:
+        found = self._contexts.get(data)
+        if found is None:
+            if len(self._contexts) >= CONTEXTS:
+                self._contexts.clear()
+            context = Context.decode(data)
+            found = self._contexts[data] = (context, self.publisher(context.subject))
+        return found
+
+    def published(self, message: Message) -> Mapping[str, Any]:
+        """The root `p`."""
+        context, base = self._decoded(message.context)
+        return Published(self, base, message, context)
+
+    def now(self, environment: Environment) -> Moment:
+        """The root `e` at this moment."""
+        moment = self._moments.get(environment)
+        at = self.clock.wall
+        if moment is None or moment.at != at:
+            moment = self._moments[environment] = environment.at(at)
+        return moment
+
+
+class Published(dict[str, Any]):
+    """The root `p` of one message."""
+
+    __slots__ = ("context", "message", "sight")
+
+    def __init__(self, sight: Sight, base: dict[str, Any], message: Message, context: Context) -> None:
+        super().__init__(base)
+        self.sight = sight
+        self.message = message
+        self.context = context
+
+    def __missing__(self, name: str) -> object:
+        message = self.message
+        match name:
+            case "topic":
+                return message.topic
+            case "time":
+                return datetime.fromtimestamp(message.published, self.sight.rules.environment.zone)
+            case "qos":
+                return message.qos
+            case "size":
+                return len(message.payload)
+            case "e":
+                return Moment(self.context.surroundings, message.published, self.sight.rules.environment.zone)
+            case _:
+                raise KeyError(name)

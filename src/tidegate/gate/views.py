@@ -1,0 +1,47 @@
+"""Step 9: what of the content a subject may see (semantics, *Views*).
+
+The administrator's table and the publisher's intersect here; what the owner's preferences keep was answered with
+step 8. The gate intersects all of them and shows what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from functools import lru_cache
+
+from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Step
+from tidegate.policy import Table, Views
+from tidegate.session import Link
+
+PUBLISHER = "publisher's view"
+_table = lru_cache(1024)(Table.parse)
+
+
+class Visible:
+    """The administrator's table and the publisher's."""
+
+    step = Step.VIEW
+
+    def __init__(self, views: Views) -> None:
+        self.views = views
+
+    def evaluate(self, known: Known) -> Answer:
+        target = known.target
+        assert target is not None
+        seen = self.views.seen(target.subject, known.topic)
+        if seen.view.shows_nothing:
+            return Deny(step=Step.VIEW, rule=", ".join(seen.rules))
+        said = known.context.view
+        if said is None:
+            return ALLOW if seen.view.shows_all else Allow(rule=", ".join(seen.rules), view=seen.view)
+        table = _table(said)
+        view = table.seen(target.subject, known.context.subject.domain)
+        if view.shows_nothing:
+            return Deny(step=Step.VIEW, rule=PUBLISHER, error=table.error or "")
+        return Allow(rule=", ".join((*seen.rules, PUBLISHER)), view=seen.view & view)
+
+    def kin(self, source: Link) -> Hashable:
+        return source.subject.domain
+
+    def grant(self, filter: str, target: Link) -> Allow | Deny:
+        return ALLOW

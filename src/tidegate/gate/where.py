@@ -1,0 +1,65 @@
+"""Step 10: the subscription's own condition, on what the view leaves (semantics, *The path*).
+
+It sees the message and the environment, nothing of who published it: a subscriber must not be able to probe what it
+is not shown. A condition that fails is not met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Final
+
+from tidegate.gate.sight import Sight, later
+from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, Step
+from tidegate.policy.predicate import Predicate, PredicateFailed
+from tidegate.session import Link, Message
+
+NAMES: Final = frozenset("oe")
+WHERE: Final = "where"
+UNMET: Final = Deny(step=Step.WHERE, rule=WHERE)
+
+
+class Wanted:
+    """What a subscriber does not want to hear of is no denial, and nobody is told."""
+
+    step = Step.WHERE
+
+    def __init__(self, sight: Sight) -> None:
+        self.sight = sight
+
+    def evaluate(self, known: Known) -> Answer:
+        if known.terms.where is None:
+            return ALLOW
+        if known.where is None:
+            return Deny(step=Step.WHERE, rule=WHERE, error="it is not understood any more")
+        assert known.target is not None
+        sight = self.sight
+        environment = sight.environment(known.target.subject)
+        receiver = known.target.subject
+        left = known.where.partial({"o": sight.coming(known.topic), "e": sight.around(receiver, known.away)})
+        if isinstance(left, PredicateFailed):
+            return _failed(left)
+        if not isinstance(left, Predicate):
+            return ALLOW if left else UNMET
+        condition = left
+        if known.away and later(condition.reads, condition.volatile):
+            return ALLOW
+
+        def decide(message: Message) -> Allow | Deny:
+            try:
+                met = condition({"o": sight.facts(message), "e": sight.now(environment)})
+            except PredicateFailed as failed:
+                return _failed(failed)
+            return ALLOW if met else UNMET
+
+        return Residual(decide)
+
+    def kin(self, source: Link) -> Hashable:
+        return None
+
+    def grant(self, filter: str, target: Link) -> Allow | Deny:
+        return ALLOW
+
+
+def _failed(failed: PredicateFailed) -> Deny:
+    return Deny(step=Step.WHERE, rule=WHERE, error=failed.reason)

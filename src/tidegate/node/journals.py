@@ -1,0 +1,98 @@
+"""The journals of a node: opened and closed off the loop, with what the configuration says of keeping them.
+
+Without `node.data` there are none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import structlog
+
+from tidegate.config import Config, Durability
+from tidegate.errors import ConfigError, StoreError
+from tidegate.store.journal import AUDIT, TRAFFIC, Retention, Stream, Writer
+
+SEGMENTS = 16  # of so many parts one goes at once when a journal is full, or too old
+LARGEST = 64 << 20  # bytes of a segment
+LONGEST = 3600.0  # seconds that a segment takes
+WITHIN = 1.0  # seconds until rows are written: nobody waits for them
+
+log = structlog.get_logger("tidegate.node")
+
+
+class Journals:
+    """By stream. `call` runs a function on the loop, from any thread."""
+
+    def __init__(self, call: Callable[[Callable[[], None]], object]) -> None:
+        self._call = call
+        self._open: dict[str, tuple[Writer, Retention]] = {}
+
+    def __getitem__(self, stream: Stream) -> Writer:
+        return self._open[stream.name][0]
+
+    async def open(self, config: Config, stream: Stream, rolled: Callable[[int], None] | None = None) -> Writer | None:
+        """The journal, opened unless it is; None without a data folder. StoreError if it cannot be opened."""
+        if stream.name in self._open:
+            return self[stream]
+        if config.node.data is None:
+            if stream is TRAFFIC:
+                raise ConfigError("`record: traffic` needs a folder to write to: set `node.data`")
+            return None
+        retention = _retention(config, stream)
+        journal = Writer(
+            config.node.data,
+            stream,
+            call=self._call,
+            sync=config.durability is Durability.SYNC,
+            interval=WITHIN,
+            segment_size=min(LARGEST, (retention.size or LARGEST) // SEGMENTS),
+            segment_age=min(LONGEST, (retention.age or LONGEST) / SEGMENTS),
+            retention=retention,
+            rolled=rolled,
+        )
+        await asyncio.get_running_loop().run_in_executor(None, journal.open)
+        self._open[stream.name] = (journal, retention)
+        journal.start()
+        return journal
+
+    def check(self, config: Config) -> None:
+        """ConfigError if what is open was to be kept otherwise."""
+        for stream in (AUDIT, TRAFFIC):
+            if stream.name in self._open and self._open[stream.name][1] != _retention(config, stream):
+                text = f"`{stream.name}.keep` and `{stream.name}.size` cannot change while the node runs; restart it"
+                raise ConfigError(text)
+
+    async def close(self, stream: Stream) -> None:
+        if stream.name in self._open:
+            journal, _ = self._open.pop(stream.name)
+            await asyncio.get_running_loop().run_in_executor(None, partial(_close, journal))
+
+    def close_all(self) -> None:
+        """Writes everything; blocks."""
+        while self._open:
+            _close(self._open.popitem()[1][0])
+
+    def state(self) -> dict[str, Any]:
+        journals = [journal for journal, _ in self._open.values()]
+        return {
+            "dropped": sum(journal.dropped + journal.spoilt for journal in journals),
+            "waiting": sum(journal.backlog for journal in journals),
+            "bytes": sum(journal.size for journal in journals),
+            "trouble": "; ".join(journal.trouble for journal in journals if journal.trouble) or None,
+        }
+
+
+def _retention(config: Config, stream: Stream) -> Retention:
+    said = config.audit if stream is AUDIT else config.traffic
+    return Retention(age=said.keep, size=said.size)
+
+
+def _close(journal: Writer) -> None:
+    try:
+        journal.close()
+    except StoreError as error:
+        log.error("the end of a journal was not written", reason=str(error))

@@ -1,0 +1,126 @@
+"""The context of a message: what later decisions need to know of who published it, and how.
+
+It travels with the message through queues, retained messages and the store as versioned bytes, made once per
+publisher, so that a decision at the moment of sending can speak of `p` when the publisher is long gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import cbor2
+
+from tidegate.policy import Demand
+from tidegate.session.link import Subject
+
+VERSION = b"\x01"
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_UNKNOWN = Subject(kind="client", client="", user=None, scope="", node="")
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What one message asks for itself: a level of every link it crosses, and who may see what of it."""
+
+    demand: Demand | None = None
+    view: str | None = None
+    """The publisher's table of visibility, as it came."""
+
+
+NO_WISH = Wish()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """Who published, what was demanded for the message, who may see it, and the surroundings then."""
+
+    subject: Subject
+    demand: Demand | None = None
+    """What counted when it was published; None if nothing was demanded."""
+    view: str | None = None
+    surroundings: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+
+    def encode(self) -> bytes:
+        subject = self.subject
+        known: dict[str, Any] = {
+            "kind": subject.kind,
+            "client": subject.client,
+            "user": subject.user,
+            "domain": subject.domain,
+            "scope": subject.scope,
+            "node": subject.node,
+            "level": subject.level,
+            "address": subject.address,
+            "listener": subject.listener,
+        }
+        for name in ("roles", "groups"):
+            if value := getattr(subject, name):
+                known[name] = value
+        for name in ("tls", "attributes"):
+            if value := getattr(subject, name):
+                known[name] = dict(value)
+        if self.demand is not None:
+            known["demand"] = self.demand.level
+        if self.view is not None:
+            known["view"] = self.view
+        if self.surroundings:
+            known["e"] = dict(self.surroundings)
+        return VERSION + cbor2.dumps(known)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Context:
+        """From bytes; those of nobody in particular, or of a version not known here, are of an unknown client."""
+        if data[:1] != VERSION:
+            return cls(subject=_UNKNOWN)
+        known = cbor2.loads(data[1:])
+        subject = Subject(
+            kind=known.get("kind", "client"),
+            client=known.get("client", ""),
+            user=known.get("user"),
+            scope=known.get("scope", ""),
+            node=known.get("node", ""),
+            domain=known.get("domain", ""),
+            level=known.get("level", "plain"),
+            address=known.get("address", ""),
+            listener=known.get("listener", ""),
+            roles=tuple(known.get("roles", ())),
+            groups=tuple(known.get("groups", ())),
+            tls=known.get("tls", _NOTHING),
+            attributes=known.get("attributes", _NOTHING),
+        )
+        demand = Demand(known["demand"]) if "demand" in known else None
+        return cls(subject=subject, demand=demand, view=known.get("view"), surroundings=known.get("e", _NOTHING))
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a subscription asks for beside MQTT's options: a floor of what it receives, and a condition on it."""
+
+    demand: Demand | None = None
+    where: str | None = None
+
+    @property
+    def asks(self) -> bool:
+        return self.demand is not None or self.where is not None
+
+    def encode(self) -> bytes:
+        """For the store; nothing asked is no bytes."""
+        known: dict[str, Any] = {}
+        if self.demand is not None:
+            known["demand"] = self.demand.level
+        if self.where is not None:
+            known["where"] = self.where
+        return VERSION + cbor2.dumps(known) if known else b""
+
+    @classmethod
+    def decode(cls, data: bytes) -> Terms:
+        if not data:
+            return NO_TERMS
+        known = cbor2.loads(data[1:])
+        return cls(Demand(known["demand"]) if "demand" in known else None, known.get("where"))
+
+
+NO_TERMS = Terms()
