@@ -6,12 +6,15 @@ import asyncio
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -42,6 +45,10 @@ class Watched:
     def running(self) -> Iterator[None]:
         with running([TIDEGATE, "run", "-c", str(self.file)], self.port, self.log):
             yield
+
+    def stop(self) -> None:
+        said = [TIDEGATE, "stop", "-c", str(self.file)]
+        subprocess.run(said, env=ENVIRONMENT, capture_output=True, timeout=60, check=True)
 
     def publish(self, topic: str, *more: str) -> None:
         mary = ("-u", "mary", "-P", "lamb", "-i", "m")
@@ -104,12 +111,13 @@ def test_what_people_see(tidegate: Tidegate, watched: Watched) -> None:
         assert row[column:].startswith("a/shut/1 ")
         assert "b/" + "long/" * 60 in shown.stdout  # nobody's terminal: nothing is cut
         utc = lines(tidegate("audit", *c, "--json", "--rule", "shut"))[0]["at"]
-        assert row.split()[1][3:] == utc[14:19] + utc[19:22].replace(".", ":")[:0] + utc[16:16] + utc[19:19] or True
+        local = datetime.fromisoformat(utc).astimezone(ZoneInfo("Europe/Rome"))
+        assert row.startswith(f"{local:%Y-%m-%d %H:%M:%S}  deny ")
 
         summed = tidegate("audit", *c, "--summary", "--kind", "deny")
         table = [line.split() for line in summed.stdout.splitlines() if line.strip()]
         assert table[0] == ["rule", "kind", "stage", "count", "users", "last", "seen", "detail"]
-        assert table[2][-6:-2] == ["write", "2", "mary", table[2][-3]] or "2" in table[2]
+        assert " deny  write      2  mary " in summed.stdout
         assert table[3][:5] == ["shut", "deny", "write", "1", "mary"]
         added = lines(tidegate("audit", *c, "--summary", "--json"))
         by_rule = {(each["kind"], each["rule"]): each for each in added}
@@ -130,7 +138,7 @@ def test_a_terminal_is_not_wider_than_it_is(watched: Watched) -> None:
         )
         assert done.wait(60) == 0
         os.close(theirs)
-        shown = os.read(ours, 65536).decode()
+        shown = re.sub(r"\x1b\[[0-9;]*m", "", os.read(ours, 65536).decode())
         os.close(ours)
         assert "b/long" in shown
         assert "…" in shown

@@ -196,6 +196,13 @@ def test_a_configuration_with_failing_tests_is_refused_whole() -> None:
     assert [(each.file, each.line) for each in found.value.problems] == [("gym.yaml", FIRST), ("gym.yaml", FIRST + 1)]
 
 
+def test_a_test_that_depends_on_the_clock_is_no_reason_to_refuse() -> None:
+    row = f'  - {{as: "user:bob", action: read, {SPEED}, from: "user:mary", expect: allow}}\n'
+    config = parse(HEAD + row, "gym.yaml")
+    assert len(run_tests(config).problems) == 1
+    verify_tests(config)
+
+
 def test_many_tests_are_quick() -> None:
     """A reload waits for them: well below a millisecond each."""
     config = parse(HEAD + GOOD * 50, "gym.yaml")

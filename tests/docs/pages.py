@@ -10,6 +10,7 @@ Every fenced block of `sh`, `yaml`, `python` and `js` says in its info string wh
 | `sh listen` | starts a command that goes on, such as `tidegate sub -v`; awaited until it has subscribed |
 | `sh shown` | is not run; only commands that `SHOWN` lists |
 | `yaml check [FILE]` | `tidegate check` accepts it without a warning; kept as FILE for later blocks |
+| `yaml plain [FILE]` | the same, but for warnings of passwords that are written in plain, so that they can be read |
 | `yaml warned [FILE]` | the same, with warnings |
 | `yaml part` | accepted once the keys that every file needs are added |
 | `yaml refuse` | `tidegate check` refuses it |
@@ -19,8 +20,9 @@ Every fenced block of `sh`, `yaml`, `python` and `js` says in its info string wh
 | `js run` | runs to its end, with exit code 0 |
 | `text run`, `text listen`, `text node` | every line was printed by the last such block, in this order |
 
-In what was printed, `…` stands for anything and a time of day for any other. Fences of any other language, and `text`
-without a second word, are only shown. The blocks of a page run in order, in one empty folder.
+The `tests` of a configuration are run too. In what was printed, `…` stands for anything, and a time of day, also with
+a date before it, for any other. Fences of any other language, and `text` without a second word, are only shown. The
+blocks of a page run in order, in one empty folder.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ SHOWN: Final = ("make ", "source .venv/bin/activate", "sudo ", "pip install ")
 QUOTING: Final = {"docs/design/hot-path.md": 1}
 MARKERS: Final = {
     "sh": {"run", "fails", "node", "listen", "shown"},
-    "yaml": {"check", "warned", "part", "refuse"},
+    "yaml": {"check", "plain", "warned", "part", "refuse"},
     "python": {"run", "module", "shown"},
     "js": {"run"},
     "text": {"", "run", "listen", "node"},

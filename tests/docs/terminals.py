@@ -31,6 +31,8 @@ PORTS: Final = ("1883", "1884", "8883", "8083", "8084")
 QUICK_START: Final = "examples/quickstart"
 
 _PORT: Final = re.compile(rf"(?<=[:=\s])({'|'.join(PORTS)})\b")
+_DATE: Final = re.compile(r"\b\d{4}\\-\d\d\\-\d\d\\ (?=\d\d:\d\d:\d\d\b)")  # of a pattern, so it is escaped
+_TIME: Final = re.compile(r"\b\d\d:\d\d:\d\d\b")
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _TIDEGATE: Final = """\
 #!/bin/bash
@@ -254,7 +256,8 @@ def first_missing(shown: str, printed: str) -> str | None:
         if not wanted:
             continue
         pattern = re.escape(wanted).replace("…", ".*")
-        pattern = re.sub(r"\b\d\d:\d\d:\d\d\b", r"\\d\\d:\\d\\d:\\d\\d", pattern)
+        pattern = _DATE.sub(r"\\d{4}-\\d\\d-\\d\\d\\ ", pattern)
+        pattern = _TIME.sub(r"\\d\\d:\\d\\d:\\d\\d", pattern)
         if not any(re.fullmatch(pattern, candidate) for candidate in lines):
             return line
     return None

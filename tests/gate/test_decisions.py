@@ -129,7 +129,7 @@ class Engine:
 oracle_key = tuple[str | None, str]
 
 
-# -- the model -----------------------------------------------------------------------------------------------------------
+# -- the model -----------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -176,7 +176,7 @@ class Delivery:
     retain: bool
 
     def is_(self, packet: wire.Publish) -> bool:
-        content: Any = packet.payload if self.whole else json.loads(packet.payload)
+        content: Any = packet.payload if self.whole else oracle.read_json(packet.payload)
         floors = [value for name, value in packet.properties.user_properties if name == "floor"]
         others = tuple(pair for pair in packet.properties.user_properties if pair[0] != "floor")
         return (
@@ -369,7 +369,7 @@ def _concerns(filter: str, waiting: Waiting) -> bool:
     return group is None and matches(inner, waiting.message.topic)
 
 
-# -- both -----------------------------------------------------------------------------------------------------------------
+# -- both ----------------------------------------------------------------------------------------------
 
 
 class Play:

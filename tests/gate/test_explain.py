@@ -460,6 +460,7 @@ def test_the_node_may_name_another_rule() -> None:
     found = read(rules, BOB, payload=b'{"speed":3}')
     assert found.headline == "DENY by default (read, policies)"
     assert found.told == Deny(step=Step.VIEW, rule="default")
+    assert found.notes == ("a running node names `default` (view): it denies before the message comes",)
     rules = made([{**ANYTHING, "id": "w", "action": "write"}, rule], preferences=[{**UP1, "when": "false"}])
     found = read(rules, BOB, payload=b'{"speed":3}')
     assert found.headline == "DENY by default (read, policies)"
@@ -483,7 +484,11 @@ def test_a_volatile_function_may_answer_differently() -> None:
 
 @pytest.mark.parametrize(
     ("when", "clocked"),
-    [("e.hour > 3", True), ("age(p.time) < duration('1h')", True), ("p.e.hour == 3", True), ("s.user == 'x'", False)],
+    [
+        *(("e.hour > 3", True), ("age(p.time) < duration('1h')", True), ("p.e.hour == 3", True)),
+        *(("e.now.getHours() > 3", True), ("s.user == 'x'", False), ("p.enrolled == 3", False)),
+        ("p.e.location == 'milan'", False),
+    ],
 )
 def test_whether_the_clock_matters(when: str, clocked: bool) -> None:
     rules = made([{**ANYTHING, "id": "w", "action": "write"}, {**ANYTHING, "action": "read", "when": when}])
@@ -694,3 +699,21 @@ def _sound(found: Explanation) -> None:
         assert Verdict.UNASKED not in said[:at]
     if found.allowed:
         assert Verdict.UNASKED not in said
+    for line in found.lines:
+        true = [each for each in line.considered if each.outcome == "true"]
+        failed = [each.rule for each in line.considered if each.outcome == "error"]
+        match line.part, line.verdict:
+            case "policies", Verdict.ALLOW:
+                assert not failed
+                assert ("allow", line.rule) in [(each.says, each.rule) for each in true]
+            case "policies", Verdict.DENY if line.error:
+                assert line.rule in failed
+            case "policies", Verdict.DENY:
+                assert not failed
+                assert line.rule in ["default", *(each.rule for each in true if each.says == "deny")]
+            case "preferences", Verdict.ALLOW:
+                assert {each.rule for each in true} >= set(line.rule.split(", "))
+            case "preferences", Verdict.DENY:
+                assert not true
+            case _:
+                pass

@@ -737,7 +737,7 @@ def test_policies_see_the_message_before_the_view() -> None:
 
 SEEN: Counter[str] = Counter()
 QUICKLY = settings(
-    max_examples=400,
+    max_examples=1200,
     derandomize=True,
     database=None,
     deadline=None,

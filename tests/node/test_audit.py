@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pure import World
@@ -362,6 +362,7 @@ STEPS = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(steps=st.lists(STEPS, max_size=100), rate=st.sampled_from([0.2, 2.0, 1000.0]), most=st.integers(1, 10))
 def test_the_counts_of_all_rows_are_the_denials_that_happened(steps: list[Any], rate: float, most: int) -> None:
     site = Turns()

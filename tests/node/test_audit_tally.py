@@ -6,11 +6,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.node.records import AuditRow
-from tidegate.node.tally import BURST, LEFT_OUT, SLICE, Tally
+from tidegate.node.records import LEFT_OUT, AuditRow
+from tidegate.node.tally import BURST, SLICE, Tally
 from tidegate.store.journal import AUDIT
 
 
@@ -172,6 +172,7 @@ EVENTS = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(
     events=st.lists(EVENTS, max_size=200),
     most=st.integers(1, 12),

@@ -297,3 +297,11 @@ def test_where_levels_are_implied_the_publisher_matters() -> None:
     config = parse(FILE.replace("levels: {", "levels: {implied: true, "), "f")
     with pytest.raises(ConfigError, match="levels are implied"):
         ask(config, "user:bob", "read", "a/b")
+
+
+def test_the_first_listener_may_want_certificates() -> None:
+    listener = '{url: "mqtts://0.0.0.0:8883", cert: a.pem, client_ca: ca.pem, client_cert: required}'
+    text = FILE.replace('  - {url: "mqtt://127.0.0.1:1883", anonymous: true}', f"  - {listener}")
+    found = ask(parse(text, "f"), "user:mary").subject
+    assert (found.level, found.listener) == ("mtls", "mqtts://0.0.0.0:8883")
+    assert found.tls["version"] == "TLSv1.3"

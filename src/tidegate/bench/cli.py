@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 import sys
+from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress
 
+    from tidegate.bench.gate.findings import Findings
     from tidegate.bench.report import Report
     from tidegate.bench.rounds import Plan
     from tidegate.bench.works import Work
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Measure this machine's Tidegate against its peers.")
 RESULTS = Path("bench/results")
 ENOUGH_ROUNDS = 5
+NO_PLOT = "No plot: matplotlib is not installed (pip install 'tidegate\\[bench]')."
 WIDE = 150  # columns of the table where no terminal says how many there are
 
 
@@ -69,31 +74,20 @@ def broker(
 
     [dim]tidegate bench broker --work qos0-100 --quick[/dim]
     """
-    from rich.console import Console
-
-    from tidegate.bench.rounds import Plan, two_cores
     from tidegate.bench.servers import BenchError, Peer
     from tidegate.bench.works import chosen
 
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as Ctrl-C does: unwind, and stop the servers
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=WIDE)
+    console = _console()
     try:
         works = chosen([profile] if profile else work or [])
         if show:
             _list(works, console)
             return
-        server_core, load_core = two_cores()
-        plan = Plan(
+        plan = dataclasses.replace(
+            _plan(rounds, duration, quick=quick),
             reference=Peer(reference.value),
             subject=Peer(subject.value),
-            rounds=1 if quick else rounds,
-            duration=min(duration, 1.0) if quick else duration,
-            warmup=0.3 if quick else 0.7,
             version=5 if protocol is Protocol.V5 else 4,
-            server_core=server_core,
-            load_core=load_core,
         )
         if profile:
             _profile(works, plan, out, console)
@@ -102,10 +96,149 @@ def broker(
         stem = _stem(work or [], plan)
         _publish(report, out, stem, console, json_output=json_output)
     except BenchError as error:
-        Console(stderr=True).print(f"[red]bench:[/] {error}", highlight=False, soft_wrap=True)
-        raise typer.Exit(1) from None
+        _fail(error)
     if report.failures or (check and report.missed):
         raise typer.Exit(1)
+
+
+@app.command()
+def gate(
+    work: Annotated[
+        list[str] | None,
+        typer.Option("--work", "-w", metavar="NAME", help="Only this work, or those that begin so; can be repeated."),
+    ] = None,
+    show: Annotated[bool, typer.Option("--list", help="List the works and their goals.")] = False,
+    rounds: Annotated[int, typer.Option(help="Rounds per work; the median counts.", min=1)] = ENOUGH_ROUNDS,
+    duration: Annotated[float, typer.Option(help="Seconds measured per round.", min=0.2)] = 3.0,
+    quick: Annotated[bool, typer.Option("--quick", help="One short round, to see that it works.")] = False,
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where results go.")] = RESULTS,
+    profile: Annotated[
+        str | None,
+        typer.Option("--profile", metavar="NAME", help="Profile the node during this work instead of comparing."),
+    ] = None,
+    json_output: Annotated[bool, typer.Option("--json", help="Print every figure as JSON.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit with 1 if a goal is missed.")] = False,
+) -> None:
+    """Gate: what policies, preferences, levels and views cost, and what a change of policy does to traffic.
+
+    Needs two cores and Debian's mosquitto. Results (markdown, CSV, PNG, machine) go to bench/results/.
+
+    [dim]tidegate bench gate --work steps --quick[/dim]
+    """
+    from tidegate.bench.gate import works
+    from tidegate.bench.servers import BenchError
+
+    console = _console()
+    try:
+        if show:
+            _list_gate(works.titles(), console)
+            return
+        plan = _plan(rounds, duration, quick=quick)
+        if profile:
+            contest, one = works.contender(profile)
+            _profile([contest.work(one)], dataclasses.replace(plan, version=contest.version), out, console, "gate-")
+            return
+        chosen = works.chosen(work or [])
+        with _progress(console, works.count(chosen, plan)) as progress:
+            found = works.measure(chosen, plan, quick=quick, before=_told(progress))
+        parts = ["gate", *(work or []), *(["quick"] if plan.rounds < ENOUGH_ROUNDS else [])]
+        _publish_gate(found, out, "-".join(parts), console, json_output=json_output)
+    except BenchError as error:
+        _fail(error)
+    if found.failures or (check and found.missed):
+        raise typer.Exit(1)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as Ctrl-C does: unwind, and stop the servers
+    console = Console()
+    return console if console.is_terminal else Console(width=WIDE)
+
+
+def _fail(error: Exception) -> NoReturn:
+    from rich.console import Console
+
+    Console(stderr=True).print(f"[red]bench:[/] {error}", highlight=False, soft_wrap=True)
+    raise typer.Exit(1) from None
+
+
+def _plan(rounds: int, duration: float, *, quick: bool) -> Plan:
+    from tidegate.bench.rounds import Plan, raise_file_limit, two_cores
+
+    raise_file_limit()
+    server_core, load_core = two_cores()
+    return Plan(
+        rounds=1 if quick else rounds,
+        duration=min(duration, 1.0) if quick else duration,
+        warmup=0.3 if quick else 0.7,
+        server_core=server_core,
+        load_core=load_core,
+    )
+
+
+def _progress(console: Console, total: int) -> Progress:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    # Two redraws a second: the bar shares the load generator's core.
+    progress = Progress(
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+        console=console,
+        refresh_per_second=2,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    progress.add_task("", total=total)
+    return progress
+
+
+def _told(progress: Progress) -> Callable[[str], None]:
+    """Shows what comes next."""
+    (task,) = progress.task_ids
+    started = 0
+
+    def before(words: str) -> None:
+        nonlocal started
+        progress.update(task, completed=started, description=words)
+        started += 1
+
+    return before
+
+
+def _list_gate(titles: dict[str, tuple[str, str]], console: Console) -> None:
+    from rich.table import Table
+
+    made = Table("name", "work", "goal")
+    for name, (title, goal) in titles.items():
+        made.add_row(name, title, goal or "-")
+    console.print(made)
+
+
+def _publish_gate(found: Findings, out: Path, stem: str, console: Console, *, json_output: bool) -> None:
+    import json
+
+    from tidegate.bench.gate import files, plot, report
+    from tidegate.bench.report import QUIET
+
+    written = files.write(found, out, stem)
+    try:
+        written += plot.draw(found, out, stem)
+    except ImportError:
+        console.print(NO_PLOT)
+    if json_output:
+        typer.echo(json.dumps(files.summary(found), indent=2))
+        return
+    for table in report.tables(found):
+        console.print(table)
+    for note in (*report.header(found), *found.failures):
+        console.print(note, highlight=False, markup=False)
+    if found.disturbance > QUIET:
+        console.print(f"The machine was not quiet: neighbours used up to {found.disturbance:.2f} cores.")
+    console.print("Written: " + ", ".join(str(file) for file in written), highlight=False, soft_wrap=True)
 
 
 def _list(works: list[Work], console: Console) -> None:
@@ -118,8 +251,6 @@ def _list(works: list[Work], console: Console) -> None:
 
 
 def _measure(works: list[Work], plan: Plan, console: Console) -> Report:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
     from tidegate.bench import figures
     from tidegate.bench.machine import describe
     from tidegate.bench.report import Report
@@ -127,25 +258,11 @@ def _measure(works: list[Work], plan: Plan, console: Console) -> Report:
     from tidegate.bench.servers import Peer
 
     machine = describe()
-    # Two redraws a second: the bar shares the load generator's core.
-    with Progress(
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.description}"),
-        console=console,
-        refresh_per_second=2,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as progress:
-        task = progress.add_task("", total=len(works) * plan.rounds * 2)
-        started = 0
+    with _progress(console, len(works) * plan.rounds * 2) as progress:
+        told = _told(progress)
 
         def before(work: Work, number: int, peer: Peer) -> None:
-            nonlocal started
-            words = f"{work.key}, round {number + 1} of {plan.rounds}: {peer.value}"
-            progress.update(task, completed=started, description=words)
-            started += 1
+            told(f"{work.key}, round {number + 1} of {plan.rounds}: {peer.value}")
 
         runner = Bench(plan, before=before, files=raise_file_limit())
         series = runner.run(works)
@@ -163,7 +280,7 @@ def _publish(report: Report, out: Path, stem: str, console: Console, *, json_out
     try:
         files.append(plot.draw(report, out / f"{stem}.png"))
     except ImportError:
-        console.print("No plot: matplotlib is not installed (pip install 'tidegate\\[bench]').")
+        console.print(NO_PLOT)
     if json_output:
         typer.echo(json.dumps(reports.summary(report), indent=2))
         return
@@ -189,12 +306,12 @@ def _stem(wanted: list[str], plan: Plan) -> str:
     return "-".join(parts)
 
 
-def _profile(works: list[Work], plan: Plan, out: Path, console: Console) -> None:
+def _profile(works: list[Work], plan: Plan, out: Path, console: Console, prefix: str = "") -> None:
     from tidegate.bench.profiling import profile
 
     out.mkdir(parents=True, exist_ok=True)
     for one in works:
-        file = out / f"profile-{one.key.replace('/', '-')}.txt"
+        file = out / f"{prefix}profile-{one.key.replace('/', '-')}.txt"
         file.write_text(profile(one, plan))
         console.print(f"Written: {file}", highlight=False, soft_wrap=True)
 

@@ -20,12 +20,13 @@ from tidegate.bench.aside import CHURNERS, Churn, Holders
 from tidegate.bench.inbox import Acknowledged, Assured, Counted, Inbox
 from tidegate.bench.job import MEASURING, Job, LoadError, Outcome, Shape
 from tidegate.bench.meter import Meter
-from tidegate.bench.pace import histogram, pace, percentile, write_trace
+from tidegate.bench.pace import BACKLOG, histogram, pace, percentile, write_trace
 from tidegate.bench.pump import Aside, pump
 
 FAILED = 3
 FIRST_CONNECTIONS = 100
 SETTLE = 0.5
+BEHIND = 5  # seconds that a server may fall behind while it is traced
 SEEN = 5  # messages of each publisher that come before measuring
 
 
@@ -95,8 +96,9 @@ def _paced(job: Job, plan: crowd.Schedule, listen: list[int], meter: Meter) -> O
     if job.trace:
         meter.on_begin = partial(print, MEASURING, flush=True)
         signal.signal(signal.SIGUSR1, lambda *_: meter.stop())
-    seen = pace(plan, listen, rate=job.rate, meter=meter)
+    seen = pace(plan, listen, rate=job.rate, meter=meter, backlog=BEHIND * job.rate if job.trace else BACKLOG)
     if job.trace:
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # it has ended anyway
         write_trace(seen, job.trace)
     if seen.overrun:
         return Outcome(overrun=True, lost=seen.lost)

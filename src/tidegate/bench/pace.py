@@ -3,7 +3,7 @@
 The loop spins on its own core instead of sleeping, so that sending is punctual and receiving is seen at once;
 its share of work is therefore the share of turns that had any. The time of sending travels in the payload
 and is taken just before send(); how much later than planned that was is reported beside (`late`).
-A server that falls `BACKLOG` messages behind cannot keep the rate, and the run ends there.
+A server that falls `backlog` messages behind cannot keep the rate, and the run ends there.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Paced:
     working: float
 
 
-def pace(plan: Schedule, listen: Sequence[int], *, rate: int, meter: Meter) -> Paced:
+def pace(plan: Schedule, listen: Sequence[int], *, rate: int, meter: Meter, backlog: int = BACKLOG) -> Paced:
     clock = time.perf_counter
     stamp = time.perf_counter_ns
     epoll = select.epoll()
@@ -93,7 +93,7 @@ def pace(plan: Schedule, listen: Sequence[int], *, rate: int, meter: Meter) -> P
                 if measuring:
                     delays.append(int(moment - start - sent * gap))
                 sent += 1
-            if overrun or sent - received > BACKLOG:
+            if overrun or sent - received > backlog:
                 overrun = True
                 break
         elif received >= sent or now > drain_until:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from rich import box
 from rich.table import Table
 
 from tidegate.bench.figures import Growth, Reached, Row, Side, Spread
-from tidegate.bench.job import PAYLOAD, Outcome, Shape
+from tidegate.bench.job import PAYLOAD, Job, Outcome, Shape
 from tidegate.bench.rounds import Plan, Series
 from tidegate.bench.works import BASE, Figure, Goal
 
@@ -67,7 +67,8 @@ def header(report: Report) -> list[str]:
     ]
 
 
-def _cell(figure: Figure, side: Side) -> str:
+def cell(figure: Figure, side: Side) -> str:
+    """What one server showed."""
     if not side.rounds:
         return "failed"
     if side.overrun:
@@ -83,7 +84,8 @@ def _cell(figure: Figure, side: Side) -> str:
             return f"{side.kib.median:.2f} KiB" if side.kib else "no growth seen"
 
 
-def _ratio(spread: Spread | None) -> str:
+def ratio_text(spread: Spread | None) -> str:
+    """A ratio, or that there is none."""
     return spread.show() if spread is not None else "-"
 
 
@@ -92,10 +94,10 @@ def _lines(report: Report, *, titles: bool) -> Iterator[tuple[str, ...]]:
         yield (
             f"{row.work.title} (`{row.work.name}`)" if titles else row.work.name,
             row.work.window,
-            _cell(row.work.figure, row.reference),
-            _cell(row.work.figure, row.subject),
-            _ratio(row.throughput),
-            _ratio(row.cost),
+            cell(row.work.figure, row.reference),
+            cell(row.work.figure, row.subject),
+            ratio_text(row.throughput),
+            ratio_text(row.cost),
             str(row.work.goal) if isinstance(row.work.goal, Goal) else "-",
             row.reached.value or "-",
         )
@@ -119,16 +121,16 @@ def table(report: Report) -> Table:
 def markdown(report: Report) -> str:
     reference, subject = report.names
     parts = [f"# Broker: {subject} against {reference}", "", *header(report), ""]
-    parts += _markdown_table(_columns(report), _lines(report, titles=True))
+    parts += markdown_table(_columns(report), _lines(report, titles=True))
     parts += ["", "For latency and memory the column `CPU ratio` holds the ratio of those.", ""]
     parts += ["## Who was busy", "", *_busy(report), ""]
     if latency := list(_latency(report)):
         parts += ["## Latency in open loops (milliseconds)", ""]
-        parts += _markdown_table(("work", "server", "p50", "p99", "p99.9"), latency)
+        parts += markdown_table(("work", "server", "p50", "p99", "p99.9"), latency)
         parts.append("")
     if report.growth:
         parts += [f"## Cost per message as a multiple of that of `{BASE}`", ""]
-        parts += _markdown_table(
+        parts += markdown_table(
             ("work", reference, subject, "grows no faster"),
             (
                 (one.work.title, f"{one.reference:.2f}", f"{one.subject:.2f}", "yes" if one.no_faster else "no")
@@ -145,6 +147,16 @@ def markdown(report: Report) -> str:
 
 
 def _busy(report: Report) -> list[str]:
+    sides = (
+        (row.work.key, name, row.work.job, side)
+        for row in report.rows
+        for name, side in zip(report.names, (row.reference, row.subject), strict=True)
+    )
+    return who_was_busy(sides, report.disturbance)
+
+
+def who_was_busy(sides: Iterable[tuple[str, str, Job, Side]], disturbance: float) -> list[str]:
+    """For each work and server, whether the figures are the server's own."""
     words = [
         "Share of one core that the server and the load generator used, the generator's CPU per message "
         "(a million divided by it is its ceiling), cores used by neighbours, and messages lost.",
@@ -154,28 +166,26 @@ def _busy(report: Report) -> list[str]:
         "window, that is, both wait for each other. In open loops the rate is given and the generator spins; its "
         "share is that of turns with work.",
     ]
-    if report.disturbance > QUIET:
+    if disturbance > QUIET:
         words.append(
-            f"**The machine was not quiet**: neighbours used up to {report.disturbance:.2f} cores. Throughput and "
+            f"**The machine was not quiet**: neighbours used up to {disturbance:.2f} cores. Throughput and "
             "latency mean little then, and a server that waits for its core finds more messages when it gets it, "
             "which flatters servers that work in batches."
         )
-
-    def lines() -> Iterator[tuple[str, ...]]:
-        for row in report.rows:
-            for name, side in zip(report.names, (row.reference, row.subject), strict=True):
-                if side.rounds and side.rate is not None:
-                    yield (
-                        row.work.key,
-                        name,
-                        *(f"{one.median:.0%}" if one else "-" for one in (side.busy, side.load_busy)),
-                        f"{side.load_micros.median:.2f} µs" if side.load_micros else "-",
-                        f"{side.foreign.median:.2f}" if side.foreign else "0.00",
-                        f"{side.outstanding.median:.0f}" if side.outstanding else "-",
-                        _held_back(row, side),
-                        str(side.lost),
-                    )
-
+    lines = [
+        (
+            key,
+            name,
+            *(f"{one.median:.0%}" if one else "-" for one in (side.busy, side.load_busy)),
+            f"{side.load_micros.median:.2f} µs" if side.load_micros else "-",
+            f"{side.foreign.median:.2f}" if side.foreign else "0.00",
+            f"{side.outstanding.median:.0f}" if side.outstanding else "-",
+            held_back(job, side),
+            str(side.lost),
+        )
+        for key, name, job, side in sides
+        if side.rounds and side.rate is not None
+    ]
     columns = (
         "work",
         "server",
@@ -187,16 +197,17 @@ def _busy(report: Report) -> list[str]:
         "held back by",
         "lost",
     )
-    return [*words, "", *_markdown_table(columns, lines())]
+    return [*words, "", *markdown_table(columns, lines)]
 
 
-def _held_back(row: Row, side: Side) -> str:
-    if row.work.job.shape is not Shape.WINDOW:
+def held_back(job: Job, side: Side) -> str:
+    """Who was the bottleneck, in one word."""
+    if job.shape is not Shape.WINDOW:
         return "rate"
     busy, load, foreign, outstanding = (
         one.median if one else 0.0 for one in (side.busy, side.load_busy, side.foreign, side.outstanding)
     )
-    if load >= BUSY and outstanding < FULL * row.work.job.window:
+    if load >= BUSY and outstanding < FULL * job.window:
         return "generator"
     if busy >= BUSY:
         return "server"
@@ -211,7 +222,7 @@ def _latency(report: Report) -> Iterator[tuple[str, ...]]:
                 yield row.work.key, name, *shown
 
 
-def _markdown_table(columns: Sequence[str], lines: Iterator[tuple[str, ...]] | Sequence[tuple[str, ...]]) -> list[str]:
+def markdown_table(columns: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
     out = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     out += ["| " + " | ".join(line) + " |" for line in lines]
     return out
@@ -246,8 +257,8 @@ def write(report: Report, folder: Path, stem: str) -> list[Path]:
         "machine": folder / f"{stem}-machine.json",
     }
     files["table"].write_text(markdown(report))
-    _write_csv(files["summary"], summary(report))
-    _write_csv(files["rounds"], list(_every_round(report)))
+    write_csv(files["summary"], summary(report))
+    write_csv(files["rounds"], list(_every_round(report)))
     files["machine"].write_text(json.dumps(report.machine, indent=2) + "\n")
     return list(files.values())
 
@@ -257,10 +268,11 @@ def _every_round(report: Report) -> Iterator[dict[str, object]]:
         for number, pair in enumerate(zip(series.reference, series.subject, strict=True), 1):
             for name, outcome in zip(report.names, pair, strict=True):
                 if outcome is not None:
-                    yield {"work": series.work.key, "round": number, "server": name, **_numbers(outcome)}
+                    yield {"work": series.work.key, "round": number, "server": name, **numbers(outcome)}
 
 
-def _numbers(outcome: Outcome) -> dict[str, object]:
+def numbers(outcome: Outcome) -> dict[str, object]:
+    """One measurement, for the table of all of them."""
     return {
         "messages": outcome.messages,
         "seconds": round(outcome.seconds, 4),
@@ -285,7 +297,8 @@ def _numbers(outcome: Outcome) -> dict[str, object]:
     }
 
 
-def _write_csv(file: Path, lines: Sequence[dict[str, object]]) -> None:
+def write_csv(file: Path, lines: Sequence[dict[str, object]]) -> None:
+    """The columns are those of the first line; without lines the file is empty."""
     with file.open("w", newline="") as sink:
         if lines:
             writer = csv.DictWriter(sink, fieldnames=list(lines[0]), lineterminator="\n")

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -21,30 +21,31 @@ from tidegate.cli.operate import ConfigFile, Json, Port, Socket
 if TYPE_CHECKING:
     from datetime import tzinfo
 
-    from rich.table import Table
     from rich.text import Text
 
     from tidegate.config import Config
     from tidegate.node.records import AuditRow, Query, Sum
 
-_REMEMBERED = 10_000  # rows that a node without a journal has
-_WIDE = 100_000
-_NAMED = 3  # users in a line of the summary
-_COLUMNS = {
+_REMEMBERED: Final = 10_000  # rows that a node without a journal has
+_NAMED: Final = 3  # users in a line of the summary
+_GAP: Final = "  "
+_NO_WIDTHS: Final[Mapping[str, int]] = {}
+_COLUMNS: Final = {
     "time": 19,
     "kind": 10,
     "count": 5,
     "client": 12,
     "user": 8,
     "action": 9,
-    "topic": 20,
-    "stage": 6,
-    "rule": 10,
-    "detail": 10,
+    "topic": 30,
+    "stage": 5,
+    "rule": 12,
+    "detail": 0,
 }
 """The columns, and how wide they are at least where lines come one by one."""
-_WHOLE = ("time",)  # never cut
-_STYLES = {"deny": "red", "error": "yellow", "allowed": "green", "change": "magenta"}
+_CUT: Final = (("topic", 24), ("detail", 16), ("rule", 16), ("users", 12), ("client", 12), ("user", 8), ("detail", 1))
+"""What is cut first, and to what."""
+_STYLES: Final = {"deny": "red", "error": "yellow", "allowed": "green", "change": "magenta"}
 
 
 def audit(
@@ -223,33 +224,15 @@ def _follow(control: Path, query: Query, limit: int, zone: tzinfo, json: bool) -
         return
 
 
-def _print(table: Table) -> None:
-    """On a terminal cut to its width; whoever reads it from a pipe gets all of it."""
-    out = terminal.out()
-    out.print(table, width=None if out.is_terminal else _WIDE)
-
-
 def _patience() -> AbstractContextManager[object]:
     err = terminal.err()
     return err.status("reading the journal…") if err.is_terminal else nullcontext()
 
 
-def table(rows: Iterable[AuditRow], zone: tzinfo, *, header: bool = True, follows: bool = False) -> Table:
+def table(rows: Iterable[AuditRow], zone: tzinfo, *, header: bool = True, follows: bool = False) -> Iterator[Text]:
     """A line for each row. What `follows` goes on with the columns of lines before it."""
-    from rich import box
-    from rich.table import Table
-
-    made = Table(box=box.SIMPLE_HEAD if header else None, show_header=header, pad_edge=False, header_style="bold")
-    for title, least in _COLUMNS.items():
-        made.add_column(
-            title,
-            no_wrap=True,
-            overflow="ellipsis",
-            justify="right" if title == "count" else "left",
-            min_width=least if follows or title in _WHOLE else None,
-        )
-    for row in rows:
-        made.add_row(
+    cells = [
+        [
             _when(row.at, zone),
             _text(row.kind, _STYLES.get(row.kind, "")),
             _text(f"{row.count:,}"),
@@ -260,31 +243,68 @@ def table(rows: Iterable[AuditRow], zone: tzinfo, *, header: bool = True, follow
             _text(row.stage),
             _text(row.rule, "bold"),
             _text(row.detail, "dim"),
-        )
-    return made
+        ]
+        for row in rows
+    ]
+    return _aligned(_COLUMNS, cells, header=header, least=_COLUMNS if follows else {})
 
 
-def sums(found: Iterable[Sum], zone: tzinfo) -> Table:
+def sums(found: Iterable[Sum], zone: tzinfo) -> Iterator[Text]:
     """A line for each rule."""
-    from rich import box
-    from rich.table import Table
-
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for title in ("rule", "kind", "stage", "count", "users", "last seen", "detail"):
-        made.add_column(title, no_wrap=True, overflow="ellipsis", justify="right" if title == "count" else "left")
+    cells = []
     for each in found:
         names = sorted(each.people)
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        made.add_row(
-            _text(each.rule, "bold"),
-            _text(each.kind, _STYLES.get(each.kind, "")),
-            _text(each.stage),
-            _text(f"{each.count:,}"),
-            _text(", ".join(names[:_NAMED]) + more, "cyan"),
-            _when(each.last, zone),
-            _text(each.detail, "dim"),
+        cells.append(
+            [
+                _text(each.rule, "bold"),
+                _text(each.kind, _STYLES.get(each.kind, "")),
+                _text(each.stage),
+                _text(f"{each.count:,}"),
+                _text(", ".join(names[:_NAMED]) + more, "cyan"),
+                _when(each.last, zone),
+                _text(each.detail, "dim"),
+            ]
         )
-    return made
+    return _aligned(("rule", "kind", "stage", "count", "users", "last seen", "detail"), cells)
+
+
+def _aligned(
+    titles: Iterable[str], rows: list[list[Text]], *, header: bool = True, least: Mapping[str, int] = _NO_WIDTHS
+) -> Iterator[Text]:
+    """Columns as wide as they must be; on a terminal the long ones are cut so that a line fits.
+
+    Whoever reads it from a pipe gets all of it.
+    """
+    from rich.text import Text
+
+    titles = list(titles)
+    widths = [
+        max(least.get(title, 0), len(title) if header else 0, *(row[number].cell_len for row in rows))
+        for number, title in enumerate(titles)
+    ]
+    out = terminal.out()
+    if out.is_terminal:
+        for title, shortest in _CUT:
+            if title in titles:
+                number = titles.index(title)
+                over = sum(widths) + len(_GAP) * (len(widths) - 1) - out.width
+                widths[number] = min(widths[number], max(shortest, widths[number] - over))
+    if header:
+        rows = [[Text(title, style="bold") for title in titles], [Text("─" * width) for width in widths], *rows]
+    for row in rows:
+        for number, cell in enumerate(row):
+            if titles[number] == "count":
+                cell.align("right", widths[number])
+            cell.truncate(widths[number], overflow="ellipsis", pad=True)
+        line = Text(_GAP).join(row)
+        line.rstrip()
+        yield line
+
+
+def _print(lines: Iterable[Text]) -> None:
+    for line in lines:
+        terminal.out().print(line)
 
 
 def _when(at: float, zone: tzinfo) -> Text:

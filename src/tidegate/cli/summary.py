@@ -58,7 +58,7 @@ def _said(config: Config) -> str:
         case number:
             more = {"preferences": len(config.preferences), "views": len(config.views)}
             told = "".join(f", {count:,} {name}" for name, count in more.items() if count)
-            return f"{number:,}{told}; {config.combining}"
+            return f"{number:,}{told}; {config.combining.value}"
 
 
 def table(config: Config, file: Path) -> RenderableType:

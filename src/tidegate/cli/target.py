@@ -292,8 +292,7 @@ Require = Annotated[
     str | None,
     typer.Option(
         "--require",
-        help="Security level to demand of every connection on the way (user property `require`). "
-        "Tidegate itself does not enforce levels yet.",
+        help="Security level to demand of every connection on the way; `none` relaxes (user property `require`).",
         metavar="LEVEL",
     ),
 ]

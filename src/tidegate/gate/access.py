@@ -43,12 +43,12 @@ class Access:
 
     def _now(self, known: Known, answer: Open, env: dict[str, Any], actor: Actor) -> Allow | Deny | None:
         """The answer of this moment, if it will stand for a while."""
-        environment = self.sight.environment(actor)
-        until = environment.valid_until(answer.reads, known.now)
-        if answer.volatile or not answer.reads <= CLOCK_PATHS or until is None or until <= known.now:
+        if answer.volatile or not answer.reads <= CLOCK_PATHS:
             return None
-        known.stands_until(until)
-        return self._said(answer.residual({**env, "e": environment.at(known.now)}))
+        env = {**env, "e": self.sight.environment(actor).at(known.now)}
+        if not known.stands_until(answer.until(env)):
+            return None
+        return self._said(answer.residual(env))
 
     def _left(self, answer: Open, s: dict[str, Any], actor: Actor) -> Residual:
         sight, residual, said = self.sight, answer.residual, self._said

@@ -37,6 +37,7 @@ from tidegate.wire import NONE, V5
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 _NOWHERE: Final = Origin("0" * 16, 0)
+_CLOCKS: Final = CLOCK_PATHS | {"e", "p", "p.e", "p.time"}
 _LAST: Final = frozenset((Step.WHERE, Step.MONITOR_OUT))  # asked of what the view leaves
 _PARTS: Final[Mapping[type, str]] = {Reserved: "reserved", Access: "policies", Owners: "preferences"}
 _LEFT_OUT: Final[Mapping[type, str]] = {Access: "`policies: open`", Owners: "there are no preferences"}
@@ -177,10 +178,10 @@ class Explainer:
                 details.policies(stage.policies.considered_for(Action.READ, actor, plain, known), known)
             walk.note(kind, stage.grant(plain, target), details)
         answer = self._gate.grant(plain, target)
-        denied = isinstance(answer, Deny)
-        concluded = walk.concluded(walk.lines, answer if isinstance(answer, Deny) else None)
+        told = answer if isinstance(answer, Deny) else None
+        concluded = walk.concluded(walk.lines, told)
         concluded["clocked"] = False  # what changes while the subscription lasts is not asked
-        if denied and self.rules.holds:
+        if told is not None and self.rules.holds:
             concluded["notes"] += ("it is granted but held: nothing is delivered until a rule allows it",)
         return Explanation(
             action="subscribe",
@@ -294,7 +295,7 @@ class _Walk:
         if (first is None) != (told is None):
             notes = ("asked twice, it answered differently: a condition calls a volatile function",)
             first = None if told is None else Line(step=told.step, verdict=Verdict.DENY, rule=told.rule)
-        elif first is not None and told is not None and told.rule != first.rule:
+        elif first is not None and told is not None and (told.step, told.rule) != (first.step, first.rule):
             notes = (f"a running node names `{told.rule}` ({told.step.value}): it denies before the message comes",)
         decided = first
         named = [each.rule for each in (first, told) if each is not None]
@@ -381,16 +382,13 @@ class _Details:
 
     def rule(self, rule: str, says: str, when: Predicate | None, how: Outcome, env: Mapping[str, Any]) -> None:
         self.spoke = True
-        error = how.reason if isinstance(how, PredicateFailed) else ""
-        self.considered.append(
-            Considered(
-                rule=rule,
-                says=says,
-                condition="" if when is None else when.text,
-                outcome="error" if error else "open" if isinstance(how, Predicate) else str(how).lower(),
-                error=error,
-            )
-        )
+        came, error = str(how).lower(), ""
+        if isinstance(how, PredicateFailed):
+            came, error = "error", how.reason
+        elif isinstance(how, Predicate):
+            came = "open"
+        condition = "" if when is None else when.text
+        self.considered.append(Considered(rule=rule, says=says, condition=condition, outcome=came, error=error))
         if when is not None:
             self.clocked = self.clocked or when.volatile or any(map(_of_clock, when.reads))
             self._read(when.reads, env)
@@ -409,7 +407,8 @@ class _Details:
 
 
 def _of_clock(path: str) -> bool:
-    return path in CLOCK_PATHS or path in ("e", "p", "p.time") or path.startswith(("p.time.", "p.e", "e.now."))
+    """Whether an attribute is the clock's, now or when the message was published, or holds one that is."""
+    return path in _CLOCKS or path.removeprefix("p.") in CLOCK_PATHS
 
 
 def _keeps(view: View) -> str:

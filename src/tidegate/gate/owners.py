@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import Any
 
-from tidegate.gate.sight import CONNECTION, Sight, later
+from tidegate.gate.sight import CLOCK_PATHS, CONNECTION, Sight, later
 from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, Step
 from tidegate.policy import Granted, Pending, Preferences, Refuse
 from tidegate.session import Link, Message
@@ -29,7 +30,7 @@ class Owners:
         sight = self.sight
         receiver = known.target.subject
         environment = sight.environment(receiver)
-        env = {
+        env: dict[str, Any] = {
             "o": sight.coming(known.topic),
             "e": sight.around(receiver, known.away),
             "p": sight.publication(known.context, known.topic),
@@ -39,6 +40,10 @@ class Owners:
             if known.away and later(answer.reads, answer.volatile):
                 return ALLOW
             residual = answer.residual
+            if not answer.volatile and answer.reads <= CLOCK_PATHS:
+                env["e"] = environment.at(known.now)
+                if known.stands_until(answer.until(env)):
+                    return self._said(residual(env))
 
             def decide(message: Message) -> Allow | Deny:
                 return self._said(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
 from typing import Protocol
 
@@ -100,9 +101,15 @@ class Known:
         self.where = where  # their condition
         self.until = FOREVER
 
-    def stands_until(self, moment: float) -> None:
-        """The answer changes then, though nothing else does."""
-        self.until = min(self.until, moment)
+    def stands_until(self, moment: datetime | None) -> bool:
+        """The answer changes then, though nothing else does; False if that is now."""
+        if moment is None:
+            return True
+        until = moment.timestamp()
+        if until <= self.now:
+            return False
+        self.until = min(self.until, until)
+        return True
 
 
 class Stage(Protocol):

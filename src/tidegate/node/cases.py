@@ -42,6 +42,8 @@ class Tested:
     passed: int
     problems: tuple[ConfigError, ...]
     """One for each that failed."""
+    lasting: tuple[ConfigError, ...]
+    """Those of them that would fail at any time of the day."""
     warnings: tuple[tuple[int, str], ...]
     """(line, text) of what passes now but need not tomorrow."""
 
@@ -49,9 +51,10 @@ class Tested:
 def run_tests(config: Config, *, file: str = "") -> Tested:
     """Runs the tests that stand in a configuration."""
     if not config.tests:
-        return Tested(passed=0, problems=(), warnings=())
+        return Tested(passed=0, problems=(), lasting=(), warnings=())
     trial = Trial(config)
     problems: list[ConfigError] = []
+    lasting: list[ConfigError] = []
     warnings: list[tuple[int, str]] = []
     for index, case in enumerate(config.tests):
         line = config.line("tests", index)
@@ -60,20 +63,28 @@ def run_tests(config: Config, *, file: str = "") -> Tested:
             found = trial.explain(question)
         except ConfigError as error:
             problems.append(ConfigError(f"`tests[{index}]` cannot be run: {error}", file=file, line=line))
+            lasting.append(problems[-1])
             continue
         wrong = _difference(case, found, config)
+        timed = case.at is None and found.clocked
         if wrong:
             why = f"`tests[{index}]` failed: {wrong}; see why: {command(question, file)}"
             problems.append(ConfigError(why, file=file, line=line))
-        elif case.at is None and found.clocked:
+            if not timed:
+                lasting.append(problems[-1])
+        elif timed:
             warnings.append((line, f"`tests[{index}]` depends on the clock; say when with `at`"))
     passed = len(config.tests) - len(problems)
-    return Tested(passed=passed, problems=tuple(problems), warnings=tuple(warnings))
+    return Tested(passed=passed, problems=tuple(problems), lasting=tuple(lasting), warnings=tuple(warnings))
 
 
 def verify_tests(config: Config, *, file: str = "") -> None:
-    """Raises `ConfigErrors` with every test of the configuration that fails."""
-    problems = run_tests(config, file=file).problems
+    """Raises `ConfigErrors` with every test of the configuration that fails, for a node that is to use it.
+
+    A test that depends on the clock and does not say when is no reason to refuse: the same file would be good in the
+    morning and broken at night, just when somebody's access has to be revoked. `tidegate check` tells of it.
+    """
+    problems = run_tests(config, file=file).lasting
     if problems:
         raise ConfigErrors(problems)
 

@@ -18,7 +18,8 @@ from tidegate.store.journal import AUDIT, TRAFFIC, Retention, Stream, Writer
 
 SEGMENTS = 16  # of so many parts one goes at once when a journal is full, or too old
 LARGEST = 64 << 20  # bytes of a segment
-LONGEST = 3600.0  # seconds that a segment takes
+LONGEST = 86400.0  # seconds that a segment takes
+STATED = 3600.0  # the same where each begins with the state, so that a replay need not read far
 WITHIN = 1.0  # seconds until rows are written: nobody waits for them
 
 log = structlog.get_logger("tidegate.node")
@@ -50,7 +51,7 @@ class Journals:
             sync=config.durability is Durability.SYNC,
             interval=WITHIN,
             segment_size=min(LARGEST, (retention.size or LARGEST) // SEGMENTS),
-            segment_age=min(LONGEST, (retention.age or LONGEST) / SEGMENTS),
+            segment_age=min(STATED if rolled else LONGEST, (retention.age or LONGEST) / SEGMENTS),
             retention=retention,
             rolled=rolled,
         )

@@ -12,6 +12,8 @@ from tidegate.store.journal.rows import Kind
 from tidegate.store.journal.selection import Selection
 from tidegate.topics import matches, share, valid_filter
 
+LEFT_OUT = "left out"
+"""The detail of a row that stands for those there was no room for."""
 _KINDS = frozenset(kind.value for kind in Kind)
 
 
@@ -154,6 +156,6 @@ def summary(rows: Iterable[AuditRow]) -> list[Sum]:
             total.people.add(who)
         if row.at >= total.last:
             total.last = row.at
-            if row.link is not None:  # not of what was left out
+            if row.detail != LEFT_OUT:
                 total.detail = row.detail
     return sorted(found.values(), key=lambda total: (-total.count, total.kind, total.rule or "", total.stage or ""))

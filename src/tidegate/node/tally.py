@@ -16,14 +16,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 
-from tidegate.node.records import AuditRow
+from tidegate.node.records import LEFT_OUT, AuditRow
 from tidegate.session.rate import Bucket
 
 KEYS = 20_000
 BYTES = 16 << 20  # of texts that the keys hold on to; clients choose how long topics and names are
 BURST = 5.0  # seconds of the rate that may come at once
 SLICE = 250  # rows written before somebody else's turn: well below a millisecond
-LEFT_OUT = "left out"
 
 
 class Entry:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import Enum
 from typing import Any, assert_never
 
@@ -338,7 +339,13 @@ def _settled(hits: tuple[Hit, ...], combining: Combining) -> Answer:
         _Residual(hits, combining),
         frozenset().union(*(when.reads for when in left)),
         any(when.volatile for when in left),
+        lambda env: earliest(when.until(env) for when in left),
     )
+
+
+def earliest(moments: Iterable[datetime | None]) -> datetime | None:
+    """The first of several moments at which an answer may change; None if none of them does."""
+    return min((moment for moment in moments if moment is not None), default=None)
 
 
 def _certain_refusal(hits: tuple[Hit, ...], combining: Combining) -> Refuse | None:

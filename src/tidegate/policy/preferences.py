@@ -13,13 +13,14 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from tidegate import topics
 from tidegate.errors import ConfigError, MalformedPacket
-from tidegate.policy.access import outcome
+from tidegate.policy.access import earliest, outcome
 from tidegate.policy.actor import Actor, attributes_of
 from tidegate.policy.predicate import UNKNOWN, Env, Function, Predicate, PredicateError, PredicateFailed, compile
 from tidegate.policy.template import plain_filter
@@ -89,6 +90,8 @@ class Pending:
     residual: _Residual
     reads: frozenset[str]
     volatile: bool
+    until: Callable[[Env], datetime | None]
+    """As of `Open`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +126,12 @@ class Applicable:
             settled = [(each, False if isinstance(left, Predicate) else left) for each, left in hits]
             return _Residual(self.preferences, tuple(settled))({})
         reads: frozenset[str] = frozenset().union(*(left.reads for left in asked))
-        return Pending(_Residual(self.preferences, tuple(hits)), reads, any(left.volatile for left in asked))
+        return Pending(
+            _Residual(self.preferences, tuple(hits)),
+            reads,
+            any(left.volatile for left in asked),
+            lambda env: earliest(left.until(env) for left in asked),
+        )
 
     def seeing(self, receiver: Actor, env: Env, unknown: Iterable[str] = ()) -> dict[str, Any]:
         """What the conditions see: the receiver is known in full, so nothing that is left reads the node's own `s`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 
 from tidegate.policy.predicate import Env
 
@@ -35,6 +36,8 @@ class Open:
     """The attributes that the answer still depends on."""
     volatile: bool
     """Whether the answer is good only for the moment, whatever it reads."""
+    until: Callable[[Env], datetime | None]
+    """Until when the answer in an environment stays the same if only the clock moves on; None for ever."""
 
 
 Answer = Permit | Refuse | Open

@@ -59,6 +59,7 @@ from tidegate.wire import (
 )
 
 TOUCH = 100_000  # cached topics looked at per turn because of changed subscriptions, unless one filter costs more
+FLUSH_PLANS = 16  # plans made before what they let through is written, without waiting for the end of the turn
 REVIEW = 100  # sessions looked at per turn after a change of the rules
 WHERE_BYTES = 2048  # of a subscriber's own condition
 
@@ -96,6 +97,7 @@ class Scope:
         self._touched = 0  # cached topics looked at in this turn
         self._touched_at = -1.0
         self._sweeping = False
+        self._made = 0  # plans since the last flush because of them
         self._handshake = Handshake(self, authenticator)
 
     # -- coming (session.Host) ---------------------------------------------------------------------------------
@@ -122,6 +124,11 @@ class Scope:
 
     def _compiled(self, lane: Lane, name: bytes) -> Plan:
         plan = self.gate.plan(lane, name)
+        self._made += 1
+        if self._made >= FLUSH_PLANS:
+            # after a change of the rules a turn may make a thousand; what has been decided need not wait for them
+            self._made = 0
+            self.site.flush()
         if plan.denied or any(way.failed for ways in plan.conditional for way in ways):
             self.audit.compiled(lane, plan)
         return plan

@@ -112,19 +112,26 @@ def test_work_is_bounded(text: str, reason: str) -> None:
     assert reason in bounded(text, env)
 
 
-def test_a_single_pass_over_the_largest_list_is_within_bounds() -> None:
-    assert compile("s.l.all(x, x >= 0 && x < 10000)")({"s": {"l": HUGE}}) is True
+def test_a_pass_over_a_long_list_is_within_bounds_and_over_the_longest_with_a_larger_budget() -> None:
+    text = "s.l.all(x, x >= 0 && x < 10000)"
+    assert compile(text)({"s": {"l": HUGE[:500]}}) is True
+    assert "too much work" in bounded(text, {"s": {"l": HUGE}})
+    assert compile(text, budget=200_000)({"s": {"l": HUGE}}) is True
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+$", "(a*)*b", "(?:a?){30}a{30}$", "^(([a-z])+.)+[A-Z]([a-z])+$"])
 def test_evil_patterns_are_linear(pattern: str) -> None:
     begin = time.perf_counter()
-    assert compile(f"s.t.matches('{pattern}')")({"s": {"t": "a" * 20_000 + "!"}}) is False
-    assert compile("s.t.matches(s.p)")({"s": {"t": "a" * 20_000 + "!", "p": pattern}}) is False
+    assert compile(f"s.t.matches('{pattern}')")({"s": {"t": "a" * 1_000 + "!"}}) is False
+    assert compile("s.t.matches(s.p)")({"s": {"t": "a" * 400 + "!", "p": pattern}}) is False
+    larger = compile(f"s.t.matches('{pattern}')", budget=200_000)
+    assert larger({"s": {"t": "a" * 20_000 + "!"}}) is False
     assert time.perf_counter() - begin < QUICK
 
 
-@pytest.mark.parametrize("pattern", ["a" * 1025, "((a{1000}){1000}){1000}", "(", "a{1001}", "\ud800", "\\C"])
+@pytest.mark.parametrize(
+    "pattern", ["a" * 1025, "((a{1000}){1000}){1000}", "(", "a{1001}", "\ud800", "\\C", "\\pL" * 9, "\\pL{99}"]
+)
 def test_patterns_too_large_or_wrong_fail(pattern: str) -> None:
     begin = time.perf_counter()
     try:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from store.journal.trial import NOON, Trial, audit, audits, details, segments
 from tidegate.errors import StoreError
 from tidegate.store.journal import AUDIT, INGEST, Kind, Reader, Selection
+from tidegate.store.journal import reader as module
 from tidegate.store.journal.frame import encode
 from tidegate.store.journal.segment import index_of
 
@@ -229,6 +230,46 @@ def test_an_end_that_is_cut_off_and_written_anew(tmp_path: Path) -> None:
     assert [int(row["detail"]) for row in reader.rows()] == list(range(20, 30)), "on from where it was"
     trial.close()
     reader.close()
+
+
+def test_garbage_that_is_overwritten(tmp_path: Path) -> None:
+    """A torn end that was looked at, then cut off and written anew, no longer than it was."""
+    trial = Trial(tmp_path)
+    trial.write(audit(0))
+    trial.close()
+    (path,) = segments(tmp_path)
+    with path.open("ab") as file:
+        file.write(b"\xff\xff\xff\xff\x40" + bytes(50_000))
+    reader = Reader(tmp_path, AUDIT)
+    assert len(list(reader.rows())) == 1
+    trial = Trial(tmp_path)
+    trial.write(audit(1))
+    assert [row["detail"] for row in reader.rows()] == ["1"]
+    trial.close()
+    reader.close()
+
+
+def test_a_segment_is_left_only_when_it_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last batch and its follower come at the very moment in which a reader has found nothing more."""
+    trial = Trial(tmp_path, segment_size=4_000)
+    trial.write(audit(0))
+    reader = Reader(tmp_path, AUDIT)
+    assert len(reader.poll()) == 1
+    real = module.first_offsets
+    numbers = iter(range(1, 7))
+
+    def late(folder: Path) -> list[int]:
+        number = next(numbers, None)
+        if number is not None:
+            trial.write(audit(number))
+        return real(folder)
+
+    monkeypatch.setattr(module, "first_offsets", late)
+    assert [int(row["detail"]) for row in reader.rows()] == [1, 2, 3, 4, 5, 6]
+    assert reader.missed == 0
+    assert len(segments(tmp_path)) > 2
+    reader.close()
+    trial.close()
 
 
 def test_reading_while_writing(tmp_path: Path) -> None:

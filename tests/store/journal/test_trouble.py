@@ -174,6 +174,7 @@ def test_somebody_deletes_the_files(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "journal")
     trial.write(*audits(range(5, 8)))
     assert trial.writer.trouble is None
+    assert trial.writer.size == sum(path.stat().st_size for path in trial.folder.iterdir())
     trial.close()
     assert [path.stem for path in segments(tmp_path)] == [f"{5:020d}"]
     assert details(tmp_path) == [5, 6, 7]

@@ -8,7 +8,7 @@ them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tidegate.bench import figures, rounds
@@ -232,7 +232,3 @@ def _many() -> Contest:
         title="everything, with few policies and with many, 100 publishers, QoS 0",
         contenders=(having(100), having(MANY, THE_SAME)),
     )
-
-
-def chosen(wanted: Iterable[str], known: tuple[Contest, ...]) -> list[Contest]:
-    return [one for one in known if one.name in wanted]

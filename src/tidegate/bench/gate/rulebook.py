@@ -130,13 +130,11 @@ def unrestricted(publishers: int) -> str:
 
 def views() -> list[str]:
     """The administrator's table for two groups."""
-    return [
-        "views:",
-        *(
-            f'  - {{id: {group}, topic: "bench/#", for: "group:{group}", keep: [{", ".join(f"/{name}" for name in names)}]}}'
-            for group, names in VIEWS.items()
-        ),
-    ]
+    lines = ["views:"]
+    for group, names in VIEWS.items():
+        keep = ", ".join(f"/{name}" for name in names)
+        lines.append(f'  - {{id: {group}, topic: "bench/#", for: "group:{group}", keep: [{keep}]}}')
+    return lines
 
 
 def preferences(publishers: int, when: str, keep: Sequence[str] = ()) -> list[str]:

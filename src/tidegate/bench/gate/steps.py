@@ -87,8 +87,8 @@ def _spent(call: Callable[[], object], count: int) -> int:
 def measure(pace: Pace, before: Callable[[str], None]) -> list[Cost]:
     """Everything, in the order of the tables."""
     found: list[Cost] = []
-    for part in (_asked, _left, _paths, _stored, _compiled, _changed):
-        before(f"steps: {part.__name__.strip('_')}")
+    for name, part in PARTS.items():
+        before(f"steps: {name}")
         found += part(pace)
     return found
 
@@ -242,9 +242,7 @@ def _stored(pace: Pace) -> Iterator[Cost]:
     scene = Scene(rulebook.everything(PUBLISHERS))
     gate, session = scene.world.gate, scene.reader.peer.session
     message = scene.message()
-    yield Cost(
-        group="stored", name="decided before", nanos=timed(partial(gate.decide, message, session), pace.seconds)
-    )
+    yield Cost(group="stored", name="decided before", nanos=timed(partial(gate.decide, message, session), pace.seconds))
 
     others = [scene.world.end(f"p{number:05d}") for number in range(2, PUBLISHERS)]
     waiting = [scene.world.message(end, TOPIC, message.payload) for end in others]
@@ -320,3 +318,13 @@ def _everybody(world: World, writers: list[End], data: list[bytes]) -> None:
         world.site.open()
         end.peer.receive(frame)
     world.site.close()
+
+
+PARTS: dict[str, Callable[[Pace], Iterator[Cost]]] = {
+    "when a plan is compiled": _asked,
+    "what is left for each message": _left,
+    "the whole way": _paths,
+    "stored messages": _stored,
+    "compiling": _compiled,
+    "other rules": _changed,
+}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from tidegate.policy.predicate import times
-from tidegate.policy.predicate.failure import CelError, PredicateError
+from tidegate.policy.predicate.failure import CelError, PredicateError, PredicateFailed
 from tidegate.policy.predicate.syntax import (
     Attr,
     Broken,
@@ -119,7 +119,7 @@ def _literals(node: Call) -> None:
             given = _literal(node.arguments[-1])
             if given is not None:
                 node.function.literal(given)
-    except CelError as error:
+    except (CelError, PredicateFailed) as error:
         raise PredicateError(str(error), *node.arguments[-1].at) from None
 
 

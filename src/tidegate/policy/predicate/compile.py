@@ -7,31 +7,41 @@ predicates of which most are never asked.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import cached_property
 from typing import Any, Final
 
 from tidegate.policy.predicate.check import reads, static, volatile
-from tidegate.policy.predicate.exact import closure, evaluate
+from tidegate.policy.predicate.clock import until
+from tidegate.policy.predicate.exact import evaluate, paid
 from tidegate.policy.predicate.failure import CelError, PredicateError, PredicateFailed
 from tidegate.policy.predicate.fast import fast
-from tidegate.policy.predicate.parse import parse
+from tidegate.policy.predicate.parse import MAX_SOURCE, parse
 from tidegate.policy.predicate.partial import fold
 from tidegate.policy.predicate.signature import Function
 from tidegate.policy.predicate.syntax import Broken, Const, Node
 from tidegate.policy.predicate.types import Env, Kind
+from tidegate.policy.predicate.work import BUDGET, LOADING, Work
 
 NAMES: Final = frozenset(("s", "o", "e", "p"))
 """The roots of semantics: subject, object, environment, publish context."""
 
 
+LONG_TEXT: Final = 2048
+"""Characters of a text from which on its evaluators are made at once: that takes longer than an evaluation may."""
+
+
 class Predicate:
     """A condition over attributes. Call it with an environment: it answers, or raises PredicateFailed."""
 
-    def __init__(self, node: Node, text: str) -> None:
+    def __init__(self, node: Node, text: str, budget: int = BUDGET) -> None:
         self._node = node
+        self._budget = budget
         self._run: Callable[[Any], object] = self._first
         self.text = text
         """The text it came from; of a partially evaluated predicate, still the whole text."""
+        if len(text) > LONG_TEXT:
+            self._make()
 
     def __call__(self, env: Env) -> bool:
         # hot: one generated function; everything below only after an error
@@ -66,7 +76,7 @@ class Predicate:
         mend is returned, not raised.
         """
         try:
-            node = fold(self._node, known)
+            node = fold(self._node, known, Work(self._budget))
         except PredicateFailed as failed:
             return failed
         except Exception as error:  # noqa: BLE001  as in a call: whatever happens is a failure of the predicate
@@ -79,32 +89,65 @@ class Predicate:
             case Broken():
                 return PredicateFailed(node.reason)
             case _:
-                return Predicate(node, self.text)
+                return Predicate(node, self.text, self._budget)
+
+    def until(self, env: Env) -> datetime | None:
+        """Until when the answer in this environment stays the same if only the clock moves on.
+
+        The answer, or the failure, is the same at every instant from `e.now` up to, and not including, the one that
+        is returned. That is in UTC and to the microsecond, as timestamps are. None means that the clock does not
+        matter; `e.now` itself that the answer is good for this instant only, as of every predicate that is volatile
+        because of a function or of `age`.
+
+        What is not in `env` or is `UNKNOWN` there may have any value, as long as it keeps it. `e.now` is needed,
+        with the zone of the clock, if the predicate reads the clock; PredicateFailed if it is missing.
+        """
+        try:
+            return until(self._node, env, Work(self._budget))
+        except PredicateFailed:
+            raise
+        except Exception as error:
+            raise PredicateFailed(f"{type(error).__name__}: {error}") from error
+
+    def _make(self) -> None:
+        made = fast(self._node, self._budget)
+        if made is None:
+            self._exact  # noqa: B018  made here
+        self._run = made or self._exactly
 
     def _first(self, env: Env) -> object:
-        self._run = fast(self._node) or self._exactly
+        self._make()
         return self._run(env)
 
     @cached_property
     def _exact(self) -> Callable[[Any], object]:
-        return closure(self._node)
+        return paid(self._node)
 
     def _exactly(self, env: Env) -> object:
         try:
-            return evaluate(self._exact, env)
+            return evaluate(self._exact, env, Work(self._budget))
         except CelError as error:
             raise PredicateFailed(str(error)) from error
 
 
 def compile(  # named as re.compile is
-    text: str, *, functions: Mapping[str, Function] | None = None, names: frozenset[str] = NAMES
+    text: str,
+    *,
+    functions: Mapping[str, Function] | None = None,
+    names: frozenset[str] = NAMES,
+    budget: int = BUDGET,
+    limit: int = MAX_SOURCE,
 ) -> Predicate:
-    """The predicate of a text; PredicateError with line and column if it is none."""
-    node = parse(text, functions or {}, names)
+    """The predicate of a text; PredicateError with line and column if it is none.
+
+    `budget` is what one evaluation may cost, in operations of about 0.1 µs; `limit` how long the text may be, in
+    bytes. Give both smaller for texts of strangers.
+    """
+    node = parse(text, functions or {}, names, limit)
     result = static(node)
     if result not in (Kind.ANY, Kind.BOOL):
         raise PredicateError(f"the result is {result.value}, not bool", *node.at)
-    return Predicate(fold(node, {}), text)
+    return Predicate(_loaded(node, budget), text, budget)
 
 
 def evaluate_text(
@@ -114,6 +157,11 @@ def evaluate_text(
     node = parse(text, functions or {}, names)
     static(node)
     try:
-        return evaluate(closure(node), env)
+        return evaluate(paid(_loaded(node, BUDGET)), env)
     except CelError as error:
         raise PredicateFailed(str(error)) from error
+
+
+def _loaded(node: Node, budget: int) -> Node:
+    """Constants folded; what they are to be prepared for is as small as the text."""
+    return fold(node, {}, Work(budget), Work(LOADING))

@@ -1,16 +1,17 @@
 """The exact evaluator: a syntax tree as Python closures, with errors absorbed as CEL absorbs them.
 
-It is the definition of what a predicate means. `fast` is the same for evaluations without an error and hands over
-to this one as soon as there is one; `partial` uses it to fold what is known.
+It is the definition of what a predicate means, bounds included: it pays for each stretch of the tree when it is
+reached, and what is absorbed is paid for too. `fast` is the same for evaluations without an error and within its own,
+coarser bounds, and hands over to this one otherwise; `partial` uses it to fold what is known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime, timedelta
-from typing import Any, Final, assert_never
+from typing import Any, assert_never
 
-from tidegate.policy.predicate import values
+from tidegate.policy.predicate import equality, values
+from tidegate.policy.predicate.cost import round_of, stretch
 from tidegate.policy.predicate.failure import CelError, PredicateFailed
 from tidegate.policy.predicate.syntax import (
     Attr,
@@ -27,35 +28,9 @@ from tidegate.policy.predicate.syntax import (
     Node,
     Select,
     Var,
-    children,
 )
-from tidegate.policy.predicate.types import Kind, Uint, kind
-
-BUDGET: Final = 200_000
-"""Work that the macros of one evaluation may do, counted in operations of their bodies."""
-
-_FLAT: Final = frozenset((int, float, bool, type(None), Uint, datetime, timedelta))
-
-
-class Work:
-    """What is left of the budget."""
-
-    __slots__ = ("left",)
-
-    def __init__(self) -> None:
-        self.left = BUDGET
-
-    def spend(self, amount: int) -> None:
-        self.left -= amount
-        if self.left < 0:
-            raise PredicateFailed("too much work in macros")
-
-    def charged(self, run: Callable[..., object], *arguments: object) -> object:
-        """A call inside a macro, which pays for the size of what it looks at."""
-        for argument in arguments:
-            if type(argument) not in _FLAT and (type(argument) is not str or len(argument) >= 32):
-                self.spend(values.weight(argument))  # what is flat is paid for by the round itself
-        return run(*arguments)
+from tidegate.policy.predicate.types import Kind, kind
+from tidegate.policy.predicate.work import ERROR, Work
 
 
 class Frame:
@@ -63,17 +38,28 @@ class Frame:
 
     __slots__ = ("env", "variables", "work")
 
-    def __init__(self, env: Mapping[str, Any]) -> None:
+    def __init__(self, env: Mapping[str, Any], work: Work) -> None:
         self.env = env
         self.variables: dict[int, object] = {}
-        self.work = Work()
+        self.work = work
 
 
 Run = Callable[[Frame], object]
 
 
-def closure(node: Node, inside: bool = False) -> Run:
-    """The node as a closure; `inside` a macro, calls are charged for."""
+def paid(node: Node) -> Run:
+    """The node as a closure that pays for its stretch."""
+    run, price = closure(node), stretch(node)
+
+    def pay(frame: Frame) -> object:
+        frame.work.spend(price)
+        return run(frame)
+
+    return pay
+
+
+def closure(node: Node) -> Run:
+    """The node as a closure; whoever calls it has paid for its stretch."""
     match node:
         case Const():
             value = node.value
@@ -86,27 +72,26 @@ def closure(node: Node, inside: bool = False) -> Run:
         case Attr():
             return _attribute(node)
         case Select():
-            operand, field = closure(node.operand, inside), node.field
+            operand, field = closure(node.operand), node.field
             return lambda frame: values.select(operand(frame), field)
         case Has():
-            operand, field = closure(node.operand, inside), node.field
+            operand, field = closure(node.operand), node.field
             return lambda frame: values.has(operand(frame), field)
         case Call():
-            return _call(node, inside)
+            return _call(node)
         case Items():
-            items = [closure(item, inside) for item in node.items]
+            items = [closure(item) for item in node.items]
             return lambda frame: [item(frame) for item in items]
         case Entries():
-            pairs = [(closure(key, inside), closure(value, inside)) for key, value in node.entries]
-            return lambda frame: values.mapping((key(frame), value(frame)) for key, value in pairs)
+            pairs = [(closure(key), closure(value)) for key, value in node.entries]
+            return lambda frame: equality.mapping(frame.work, ((key(frame), value(frame)) for key, value in pairs))
         case Logic():
-            return _logic(node, inside)
+            return _logic(node)
         case Cond():
-            test, then = closure(node.test, inside), closure(node.then, inside)
-            otherwise = closure(node.otherwise, inside)
+            test, then, otherwise = closure(node.test), paid(node.then), paid(node.otherwise)
             return lambda frame: then(frame) if values.boolean(test(frame)) else otherwise(frame)
         case Macro():
-            return _macro(node, inside)
+            return _macro(node)
         case _:
             assert_never(node)
 
@@ -120,6 +105,7 @@ def _broken(reason: str) -> Run:
 
 def _attribute(node: Attr) -> Run:
     root, path, name = node.root, node.path, node.name
+    select = values.select
 
     def run(frame: Frame) -> object:
         try:
@@ -128,7 +114,7 @@ def _attribute(node: Attr) -> Run:
             raise CelError(f"unknown attribute {root}") from error
         try:
             for field in path:
-                value = values.select(value, field)
+                value = select(value, field)
         except CelError as error:
             raise CelError(f"unknown attribute {name}: {error}") from error
         return value
@@ -136,28 +122,35 @@ def _attribute(node: Attr) -> Run:
     return run
 
 
-def _call(node: Call, inside: bool) -> Run:
-    arguments = [closure(argument, inside) for argument in node.arguments]
-    function = node.function.run
-    if inside:
-        return lambda frame: frame.work.charged(function, *[argument(frame) for argument in arguments])
+def _call(node: Call) -> Run:
+    function, metered = node.function.run, node.function.metered
+    arguments = [closure(argument) for argument in node.arguments]
+    if node.ready is not None:
+        function, arguments = node.ready, arguments[:1]
     if len(arguments) == 2:
         left, right = arguments
+        if metered:
+            return lambda frame: function(frame.work, left(frame), right(frame))
         return lambda frame: function(left(frame), right(frame))
+    if metered:
+        return lambda frame: function(frame.work, *[argument(frame) for argument in arguments])
     return lambda frame: function(*[argument(frame) for argument in arguments])
 
 
-def _logic(node: Logic, inside: bool) -> Run:
+def _logic(node: Logic) -> Run:
     deciding = node.deciding
-    operands = [closure(operand, inside) for operand in node.operands]
+    operands = [(1 + stretch(operand), closure(operand)) for operand in node.operands]
 
     def run(frame: Frame) -> bool:
         failed: CelError | None = None
-        for operand in operands:
+        work = frame.work
+        for price, operand in operands:
+            work.spend(price)
             try:
                 if values.boolean(operand(frame)) is deciding:
                     return deciding
             except CelError as error:
+                work.spend(ERROR)
                 failed = error
         if failed is not None:
             raise failed
@@ -166,38 +159,27 @@ def _logic(node: Logic, inside: bool) -> Run:
     return run
 
 
-def size(node: Node) -> int:
-    """Nodes of a macro's body, without the bodies of macros inside it: those pay for themselves."""
-    if isinstance(node, Macro):
-        return 1 + size(node.over)
-    return 1 + sum(map(size, children(node)))
-
-
 def elements(value: Any, lists: bool, work: Work, cost: int) -> Iterable[object]:
-    """What a macro runs over: elements of a list, keys of a map."""
+    """What a macro runs over: elements of a list, keys of a map. Each round is paid for when it begins."""
     found = kind(value)
     if found is not Kind.LIST and (lists or found is not Kind.MAP):
         raise CelError(f"a macro over {found.value}")
     if len(value) > values.MAX_LIST:
         raise PredicateFailed(f"a macro over more than {values.MAX_LIST} elements")
-    work.spend(1 + len(value))
     return _paying(value, work, cost)
 
 
 def _paying(found: Iterable[object], work: Work, cost: int) -> Iterable[object]:
     for item in found:
-        work.spend(cost)
+        work.left -= cost
+        if work.left < 0:
+            work.exhausted()
         yield item
 
 
-def cost_of(node: Macro) -> int:
-    """The work of one round."""
-    return size(node.body) + (size(node.test) if node.test is not None else 0)
-
-
-def _macro(node: Macro, inside: bool) -> Run:
-    over, body, slot, cost = closure(node.over, inside), closure(node.body, True), node.variable.slot, cost_of(node)
-    test = closure(node.test, True) if node.test is not None else None
+def _macro(node: Macro) -> Run:
+    over, body, slot, cost = closure(node.over), closure(node.body), node.variable.slot, round_of(node)
+    test = closure(node.test) if node.test is not None else None
     which = node.which
 
     def quantified(frame: Frame) -> bool:
@@ -209,6 +191,7 @@ def _macro(node: Macro, inside: bool) -> Run:
                 if values.boolean(body(frame)) is deciding:
                     return deciding
             except CelError as error:
+                frame.work.spend(ERROR)
                 failed = error
         if failed is not None:
             raise failed
@@ -250,10 +233,10 @@ def _macro(node: Macro, inside: bool) -> Run:
             assert_never(which)
 
 
-def evaluate(run: Run, env: Mapping[str, Any]) -> object:
+def evaluate(run: Run, env: Mapping[str, Any], work: Work | None = None) -> object:
     """The value of a closure; CelError or PredicateFailed, and nothing else."""
     try:
-        return run(Frame(env))
+        return run(Frame(env, work or Work()))
     except (CelError, PredicateFailed):
         raise
     except Exception as error:  # a nested value deeper than Python's stack, memory, a broken Mapping

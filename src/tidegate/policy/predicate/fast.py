@@ -1,7 +1,10 @@
 """The fast evaluator: Python source generated from a syntax tree.
 
-The source answers as `exact` does whenever no error occurs on the way, and raises something when one does; the
-caller then asks `exact`. So `&&` is Python's `and`, and an attribute is `env[c0][c1]`.
+The source answers as `exact` does whenever no error occurs on the way and no large value is met, and raises something
+when one is; the caller then asks `exact`. So `&&` is Python's `and`, and an attribute is `env[c0][c1]`.
+
+Without macros nothing is counted: what the tree costs at most is known, and the rest of the budget is shared out
+among its calls beforehand. With macros the rounds and calls are counted.
 
 Nothing of the predicate's text is in the source: names, fields, constants and functions are passed by reference as
 c0, c1, ... and variables are numbered. Predicates of one shape have the same source, which is compiled once.
@@ -15,11 +18,12 @@ import types
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from itertools import islice
 from typing import Any, Final, assert_never
 
-from tidegate.policy.predicate import exact, values
+from tidegate.policy.predicate import equality, exact, values
+from tidegate.policy.predicate.cost import most, most_of_round
 from tidegate.policy.predicate.failure import CelError
-from tidegate.policy.predicate.functions import matcher_of
 from tidegate.policy.predicate.syntax import (
     Attr,
     Broken,
@@ -39,19 +43,27 @@ from tidegate.policy.predicate.syntax import (
     walk,
 )
 from tidegate.policy.predicate.types import Kind
+from tidegate.policy.predicate.work import BUDGET, Spare, Trial
 
 DEEPEST: Final = 20
 """Nesting up to which source is generated: Python's own parser has a limit. Deeper predicates use `exact`."""
+WIDEST: Final = 128
+"""Nodes up to which source is generated: it takes up to 8 µs a node, in the first evaluation."""
 
 
-def fast(node: Node) -> Callable[[Any], object] | None:
-    """The node as one Python function of the environment; None if it is nested too deep for that."""
-    if _depth(node) > DEEPEST:
+def fast(node: Node, budget: int = BUDGET) -> Callable[[Any], object] | None:
+    """The node as one Python function of the environment; None if it is too large for that."""
+    parts = list(islice(walk(node), WIDEST + 1))
+    if len(parts) > WIDEST or _depth(node) > DEEPEST:
         return None
-    writer = _Writer(node)
+    left = budget - most(node)
+    if left < 0:
+        return None
+    writer = _Writer(parts, left)
     body = writer.write(node)
     roots = "".join(f"  {local} = env[{constant}]\n" for constant, local in writer.roots.values())
-    work = f"  work = {writer.constant(exact.Work)}()\n" if writer.macros else ""
+    # half of it: what comes to nothing is begun again by `exact`
+    work = f"  work = {writer.constant(Trial)}({writer.constant(left // 2)})\n" if writer.macros else ""
     names = ", ".join(f"c{number}" for number in range(len(writer.constants)))
     source = f"def make({names}):\n def run(env):\n{roots}{work}  return {body}\n return run\n"
     return types.FunctionType(_code(source), {"__builtins__": {}})(*writer.constants)  # type: ignore[no-any-return]
@@ -87,13 +99,14 @@ def boolean(node: Node) -> bool:
 class _Writer:
     """Writes Python expressions and keeps what they refer to."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, parts: list[Node], left: int) -> None:
         self.constants: list[object] = []
         self.known: dict[int, str] = {}
-        self.inside = 0
-        self.macros = any(isinstance(part, Macro) for part in walk(node))
+        self.macros = any(isinstance(part, Macro) for part in parts)
         self.roots: dict[str, tuple[str, str]] = {}
-        used = Counter(part.root for part in walk(node) if isinstance(part, Attr))
+        used = Counter(part.root for part in parts if isinstance(part, Attr))
+        calls = sum(isinstance(part, Entries) or (isinstance(part, Call) and part.function.metered) for part in parts)
+        self.spare = Spare(left // (2 * calls)) if calls else None  # some calls pay twice
         for number, (root, count) in enumerate(sorted(used.items())):
             if count > 1:
                 self.roots[root] = (self.constant(root), f"r{number}")
@@ -127,7 +140,7 @@ class _Writer:
                 return f"[{', '.join(map(self.write, node.items))}]"
             case Entries():
                 pairs = ", ".join(f"({self.write(key)}, {self.write(value)})" for key, value in node.entries)
-                return f"{self.constant(values.mapping)}([{pairs}])"
+                return f"{self.constant(equality.mapping)}({self.meter()}, [{pairs}])"
             case Logic():
                 joined = (" or " if node.deciding else " and ").join(map(self.test, node.operands))
                 return f"({joined})"
@@ -150,20 +163,18 @@ class _Writer:
             short = self.equality(node.arguments, name[1:3])
             if short is not None:
                 return short
-        if name == "_in_":
-            where = node.arguments[1]
+        if name == "_in_" and isinstance(node.arguments[1], Const):
             # a str equals nothing but a str, in Python as in CEL, so a list of them needs no care
-            found = where.value if isinstance(where, Const) and type(where.value) is list else [None]
-            if all(type(x) is str for x in found) and (not self.inside or len(found) <= 16):
+            found = node.arguments[1].value
+            if type(found) is list and len(found) <= equality.FEW and all(type(x) is str for x in found):
                 return f"({self.write(node.arguments[0])} in {self.constant(found)})"
-        if name == "matches" and isinstance(node.arguments[1], Const) and not self.inside:
-            matcher = matcher_of(node.arguments[1].value)
-            if matcher is not None:
-                return f"{self.constant(matcher)}({self.write(node.arguments[0])})"
-        arguments = ", ".join(map(self.write, node.arguments))
-        if self.inside:
-            return f"work.charged({self.constant(node.function.run)}, {arguments})"
-        return f"{self.constant(node.function.run)}({arguments})"
+        meter = [self.meter()] if node.function.metered else []
+        if node.ready is not None:
+            return f"{self.constant(node.ready)}({', '.join([*meter, self.write(node.arguments[0])])})"
+        return f"{self.constant(node.function.run)}({', '.join([*meter, *map(self.write, node.arguments)])})"
+
+    def meter(self) -> str:
+        return "work" if self.macros else self.constant(self.spare)
 
     def equality(self, arguments: tuple[Node, ...], operator: str) -> str | None:
         """Comparison with a constant for which Python's `==` agrees with CEL's."""
@@ -183,13 +194,11 @@ class _Writer:
 
     def macro(self, node: Macro) -> str:
         over = self.write(node.over)
-        self.inside += 1
         variable = f"v{node.variable.slot}"
         logical = node.which is not Macros.MAP
         body = f"lambda {variable}: {self.test(node.body) if logical else self.write(node.body)}"
         test = "" if node.test is None else f", lambda {variable}: {self.test(node.test)}"
-        self.inside -= 1
-        cost = self.constant(exact.cost_of(node))
+        cost = self.constant(most_of_round(node))
         return f"{self.constant(_RUN[node.which])}({over}, work, {cost}, {body}{test})"
 
 
@@ -200,24 +209,24 @@ def _fail() -> object:
 Body = Callable[[object], object]
 
 
-def _all(over: object, work: exact.Work, cost: int, body: Body) -> bool:
+def _all(over: object, work: Trial, cost: int, body: Body) -> bool:
     # not all(map(...)): a StopIteration out of a body would end it as if every element had passed
     return all(body(item) for item in exact.elements(over, False, work, cost))
 
 
-def _exists(over: object, work: exact.Work, cost: int, body: Body) -> bool:
+def _exists(over: object, work: Trial, cost: int, body: Body) -> bool:
     return any(body(item) for item in exact.elements(over, False, work, cost))
 
 
-def _exists_one(over: object, work: exact.Work, cost: int, body: Body) -> bool:
+def _exists_one(over: object, work: Trial, cost: int, body: Body) -> bool:
     return sum(1 for item in exact.elements(over, False, work, cost) if body(item)) == 1
 
 
-def _filter(over: object, work: exact.Work, cost: int, body: Body) -> list[object]:
+def _filter(over: object, work: Trial, cost: int, body: Body) -> list[object]:
     return [item for item in exact.elements(over, True, work, cost) if body(item)]
 
 
-def _map(over: object, work: exact.Work, cost: int, body: Body, test: Body | None = None) -> list[object]:
+def _map(over: object, work: Trial, cost: int, body: Body, test: Body | None = None) -> list[object]:
     found: Iterable[object] = exact.elements(over, True, work, cost)
     return [body(item) for item in found if test is None or test(item)]
 

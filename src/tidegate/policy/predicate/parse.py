@@ -88,10 +88,11 @@ def _parser() -> Lark:
     return Lark(GRAMMAR, parser="lalr", lexer="contextual", transformer=_Build(), maybe_placeholders=True)
 
 
-def parse(text: str, functions: Mapping[str, Function], names: frozenset[str]) -> Node:
-    """The syntax tree of a text."""
-    if len(text) > MAX_SOURCE or len(text.encode(errors="surrogatepass")) > MAX_SOURCE:
-        raise PredicateError(f"longer than {MAX_SOURCE} bytes")
+def parse(text: str, functions: Mapping[str, Function], names: frozenset[str], limit: int = MAX_SOURCE) -> Node:
+    """The syntax tree of a text of at most `limit` bytes."""
+    limit = min(limit, MAX_SOURCE)
+    if len(text) > limit or len(text.encode(errors="surrogatepass")) > limit:
+        raise PredicateError(f"longer than {limit} bytes")
     try:
         tree: Any = _parser().parse(text)
     except UnexpectedCharacters as error:

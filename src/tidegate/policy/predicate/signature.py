@@ -19,6 +19,7 @@ from typing import Final
 from tidegate.errors import ConfigError
 from tidegate.policy.predicate.failure import CelError, PredicateFailed
 from tidegate.policy.predicate.types import INT_MAX, INT_MIN, KINDS, Kind, kind
+from tidegate.policy.predicate.work import Meter, Work
 
 Overload = tuple[tuple[Kind, ...], Kind]
 
@@ -44,9 +45,27 @@ class Function:
     """Written by an administrator: may raise anything and return anything."""
     literal: Callable[..., object] | None = None
     """Called when the predicate is loaded with the last argument if that is a literal; an error refuses the text."""
+    cost: int = 20
+    """Operations of a call with small arguments."""
+    metered: bool = False
+    """Whether `run` takes a meter first and pays for what depends on the size of its arguments."""
+    prepare: Callable[..., Callable[..., object]] | None = None
+    """Given a meter and all arguments but the first, if those are constants, makes a function of the first.
+
+    That function is metered as `run` is.
+    """
 
     def __call__(self, *arguments: object) -> object:
-        return self.run(*arguments)
+        return self.run(Work(), *arguments) if self.metered else self.run(*arguments)
+
+    def prepared(self, work: Meter, constants: tuple[object, ...]) -> Callable[..., object] | None:
+        """The function of the first argument when the others are known; None if there is none."""
+        if self.prepare is None:
+            return None
+        try:
+            return self.prepare(work, *constants)
+        except (CelError, PredicateFailed):
+            return None  # the call itself will say so, or has more to spend
 
     @property
     def arities(self) -> frozenset[int]:

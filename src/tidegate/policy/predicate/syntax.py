@@ -7,7 +7,7 @@ Operators are calls of functions named as in the CEL specification (`_+_`, `!_`,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import assert_never
@@ -79,6 +79,8 @@ class Call:
 
     function: Function
     arguments: tuple[Node, ...]
+    ready: Callable[..., object] | None = None
+    """The function prepared for these constants; it takes the first argument only."""
     at: Place = (1, 1)
 
 

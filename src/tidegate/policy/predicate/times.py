@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 from tidegate.policy.predicate.failure import CelError
 from tidegate.policy.predicate.types import Kind, kind
 from tidegate.policy.predicate.values import instant, refuse, short, span
+from tidegate.policy.predicate.work import Meter
 
 _RFC3339: Final = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9}))?"
@@ -36,6 +37,15 @@ _NANOSECONDS: Final = {
 _OFFSET: Final = re.compile(r"([+-]?)([0-9]{2}):([0-9]{2})")
 _WINDOW: Final = re.compile(r"([0-9]{2}):([0-9]{2}) ?- ?([0-9]{2}):([0-9]{2})")
 _CLOCK: Final = re.compile(r"([0-9]{2}):([0-9]{2})(?::[0-9]{2})?")
+MAX_ZONE: Final = 64
+"""Characters that the name of a time zone may have."""
+MAX_WINDOW: Final = 16
+"""Characters that a window of the day may have."""
+
+_LOADED: Final = 1300
+"""Operations to read a time zone from the system's database."""
+_READ: Final = 40
+"""Operations to read a window of the day."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -95,10 +105,12 @@ def read_duration(text: str) -> timedelta:
     return span(-result if found[1] == "-" else result)
 
 
-def duration(value: Any) -> timedelta:
+def duration(work: Meter, value: Any) -> timedelta:
     """`duration(x)`: of a text or of a duration."""
     match kind(value):
         case Kind.STRING:
+            if len(value) > 8:
+                work.spend(3 * min(len(value), 128))
             return read_duration(value)
         case Kind.DURATION:
             return value  # type: ignore[no-any-return]
@@ -127,9 +139,15 @@ def seconds(when: datetime) -> int:
     return (instant(when) - _EPOCH) // timedelta(seconds=1)
 
 
-@lru_cache(256)
 def zone(name: str) -> tzinfo:
     """A time zone by name or by offset. Zones come from the system's database, which is constant data."""
+    if len(name) > MAX_ZONE:
+        raise CelError(f"no time zone: {short(name)}")
+    return _zone(name)
+
+
+@lru_cache(256)
+def _zone(name: str) -> tzinfo:
     found = _OFFSET.fullmatch(name)
     if found is not None:
         if int(found[2]) > 23 or int(found[3]) > 59:
@@ -144,32 +162,59 @@ def zone(name: str) -> tzinfo:
         raise CelError(f"no time zone: {short(name)}") from error
 
 
-def _in_zone(when: datetime, name: str | None) -> datetime:
-    if name is None:
-        return instant(when)
+def _dynamic(work: Meter, where: Any) -> tzinfo:
+    """A zone whose name comes with the message: it may have to be read first."""
+    if not isinstance(where, str):
+        refuse("a time zone", where)
+    work.spend(_LOADED)
+    return zone(where)
+
+
+def _in_zone(when: datetime, where: tzinfo) -> datetime:
     try:
-        return instant(when).astimezone(zone(name))
+        return instant(when).astimezone(where)
     except OverflowError as error:
         raise CelError("timestamp out of range") from error
 
 
-def accessor(
-    name: str, of_time: Callable[[datetime], int], of_span: Callable[[int], int] | None
-) -> Callable[..., object]:
-    """`t.getHours()`, `t.getHours("Europe/Rome")`, and of durations where CEL has it (from microseconds)."""
+OfTime = Callable[[datetime], int]
+OfSpan = Callable[[int], int]
 
-    def get(value: Any, where: Any = None) -> int:
+
+def _reader(name: str, of_time: OfTime, of_span: OfSpan | None) -> Callable[[Any, tzinfo | None], int]:
+    def read(value: Any, where: tzinfo | None) -> int:
         if isinstance(value, timedelta) and of_span is not None and where is None:
             micro = value // timedelta(microseconds=1)
             return of_span(micro) if micro >= 0 else -of_span(-micro)
-        if kind(value) is not Kind.TIMESTAMP or not (where is None or isinstance(where, str)):
-            refuse(name, value, *(() if where is None else (where,)))
-        return of_time(_in_zone(value, where))
+        if kind(value) is not Kind.TIMESTAMP:
+            refuse(name, value)
+        return of_time(_in_zone(value, where or UTC))
+
+    return read
+
+
+def accessor(name: str, of_time: OfTime, of_span: OfSpan | None) -> Callable[..., object]:
+    """`t.getHours()`, `t.getHours("Europe/Rome")`, and of durations where CEL has it (from microseconds)."""
+    read = _reader(name, of_time, of_span)
+
+    def get(work: Meter, value: Any, where: Any = None) -> int:
+        return read(value, None if where is None else _dynamic(work, where))
 
     return get
 
 
-ACCESSORS: Final[dict[str, tuple[Callable[[datetime], int], Callable[[int], int] | None]]] = {
+def prepare_accessor(name: str, of_time: OfTime, of_span: OfSpan | None) -> Callable[..., Callable[..., object]]:
+    """The same with a zone that is known."""
+    read = _reader(name, of_time, of_span)
+
+    def prepare(work: Meter, *constants: Any) -> Callable[..., object]:
+        where = _dynamic(work, constants[0]) if constants else None
+        return lambda work, value: read(value, where)
+
+    return prepare
+
+
+ACCESSORS: Final[dict[str, tuple[OfTime, OfSpan | None]]] = {
     "getFullYear": (lambda t: t.year, None),
     "getMonth": (lambda t: t.month - 1, None),
     "getDate": (lambda t: t.day, None),
@@ -183,9 +228,17 @@ ACCESSORS: Final[dict[str, tuple[Callable[[datetime], int], Callable[[int], int]
 }
 
 
-@lru_cache(1024)
-def window(text: str) -> tuple[int, int]:
+def window(text: Any) -> tuple[int, int]:
     """Begin and end of `22:00-06:00` in minutes of the day."""
+    if not isinstance(text, str):
+        refuse("within", text)
+    if len(text) > MAX_WINDOW:
+        raise CelError(f"no window of the day: {short(text)}")
+    return _window(text)
+
+
+@lru_cache(1024)
+def _window(text: str) -> tuple[int, int]:
     found = _WINDOW.fullmatch(text)
     if found is None:
         raise CelError(f"no window of the day: {short(text)}")
@@ -204,30 +257,47 @@ def _minutes(hours: str, minutes: str, text: str) -> int:
 
 def windows(value: Any) -> list[tuple[int, int]]:
     """One window or a list of them."""
-    match kind(value):
-        case Kind.STRING:
-            return [window(value)]
-        case Kind.LIST:
-            return [window(item) if isinstance(item, str) else refuse("within", item) for item in value]
-        case _:
-            refuse("within", value)
+    return [window(item) for item in value] if kind(value) is Kind.LIST else [window(value)]
 
 
-def within(when: Any, value: Any, where: Any = None) -> bool:
-    """`within(t, "22:00-06:00")`: begin included, end not; it may cross midnight."""
-    open_at = windows(value)
+def minute_of(when: Any, where: tzinfo | None) -> int:
+    """The minute of the day of a timestamp, in its own zone or in another, or of a text such as `22:00`."""
     match kind(when):
+        case Kind.TIMESTAMP:
+            local = when if where is None else _in_zone(when, where)
+            return local.hour * 60 + local.minute
         case Kind.STRING if where is None:
             found = _CLOCK.fullmatch(when)
             if found is None:
                 raise CelError(f"no time of the day: {short(when)}")
-            now = _minutes(found[1], found[2], when)
-        case Kind.TIMESTAMP if where is None or isinstance(where, str):
-            local = when if where is None else _in_zone(when, where)
-            now = local.hour * 60 + local.minute
+            return _minutes(found[1], found[2], when)
         case _:
-            refuse("within", when, value)
-    return any(begin <= now < end if begin < end else now >= begin or now < end for begin, end in open_at)
+            refuse("within", when)
+
+
+def opens(minute: int, open_at: list[tuple[int, int]]) -> bool:
+    """Whether a minute of the day is within some window."""
+    return any(begin <= minute < end if begin < end else minute >= begin or minute < end for begin, end in open_at)
+
+
+def within(work: Meter, when: Any, value: Any, where: Any = None) -> bool:
+    """`within(t, "22:00-06:00")`: begin included, end not; it may cross midnight."""
+    if type(value) is not str and kind(value) is Kind.LIST:
+        work.spend(_READ * len(value))
+    open_at = windows(value)
+    return opens(minute_of(when, None if where is None else _dynamic(work, where)), open_at)
+
+
+def prepare_within(work: Meter, value: Any, where: Any = None) -> Callable[..., object]:
+    """The same with windows and a zone that are known: one look into a table of the day."""
+    if kind(value) is Kind.LIST:
+        work.spend(_READ * len(value))
+    there = None if where is None else _dynamic(work, where)
+    table = [False] * 1440
+    for begin, end in windows(value):
+        for first, last in ((begin, end),) if begin < end else ((begin, 1440), (0, end)):
+            table[first:last] = [True] * (last - first)
+    return lambda work, when: table[minute_of(when, there)]
 
 
 def age(now: Any, then: Any) -> timedelta:

@@ -92,34 +92,43 @@ KINDS: Final[dict[type, Kind]] = {
 }
 
 
+_SEEN: Final[dict[type, Kind]] = dict(KINDS)
+"""The kinds of types met so far: all but the kind of a datetime depends on the type alone."""
+
+
 def kind(value: object) -> Kind:
     """The CEL type of a value."""
-    found = KINDS.get(type(value))
+    found = _SEEN.get(type(value))
     if found is not None:
         return found
-    match value:
-        case datetime():
-            return Kind.OPAQUE if value.tzinfo is None else Kind.TIMESTAMP
-        case Enum() if not isinstance(value, (int, str)):
-            pass
-        case bool() | Uint():
-            return Kind.BOOL if isinstance(value, bool) else Kind.UINT
-        case int():
-            return Kind.INT
-        case float():
-            return Kind.DOUBLE
-        case str():
-            return Kind.STRING
-        case list() | tuple():
-            return Kind.LIST
-        case Mapping():
-            return Kind.MAP
-        case bytes():
-            return Kind.BYTES
-        case timedelta():
-            return Kind.DURATION
-        case _ if hasattr(type(value), "__getitem__") and not isinstance(value, (bytearray, memoryview)):
-            return Kind.GROUP
-        case _:
-            pass
+    if isinstance(value, datetime):
+        return Kind.OPAQUE if value.tzinfo is None else Kind.TIMESTAMP
+    found = _kind(type(value))
+    if len(_SEEN) < 1024:  # types made at run time must not pile up
+        _SEEN[type(value)] = found
+    return found
+
+
+def _kind(of: type) -> Kind:
+    if issubclass(of, Enum) and not issubclass(of, (int, str)):
+        return Kind.OPAQUE
+    for python, cel in _DERIVED:
+        if issubclass(of, python):
+            return cel
+    if hasattr(of, "__getitem__") and not issubclass(of, (bytearray, memoryview)):
+        return Kind.GROUP
     return Kind.OPAQUE
+
+
+_DERIVED: Final[tuple[tuple[type, Kind], ...]] = (
+    (bool, Kind.BOOL),
+    (Uint, Kind.UINT),
+    (int, Kind.INT),
+    (float, Kind.DOUBLE),
+    (str, Kind.STRING),
+    (list, Kind.LIST),
+    (tuple, Kind.LIST),
+    (Mapping, Kind.MAP),
+    (bytes, Kind.BYTES),
+    (timedelta, Kind.DURATION),
+)

@@ -1,24 +1,30 @@
-"""The operators of CEL on values: equality, order, arithmetic, membership, indexing.
+"""The operators of CEL on values: order, arithmetic, fields. What rests on equality is in `equality`.
 
 Not Python's: integers have 64 bits and overflow is an error, division truncates, `true` is no number, kinds do not
 mix in arithmetic, numbers of all kinds compare with each other, and NaN equals nothing, itself included.
-Every function raises `CelError` for arguments that no overload takes.
+Every function raises `CelError` for arguments that no overload takes. Those whose work depends on the size of their
+arguments take a meter first and pay before they do it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NoReturn
 
 from tidegate.policy.predicate.failure import CelError, PredicateFailed
-from tidegate.policy.predicate.types import INT_MAX, INT_MIN, KINDS, NUMBERS, UINT_MAX, Kind, Uint, kind
+from tidegate.policy.predicate.types import INT_MAX, INT_MIN, NUMBERS, UINT_MAX, Kind, Uint, kind
+from tidegate.policy.predicate.work import LONG, Meter
 
 MAX_TEXT: Final = 1 << 20
 """Characters or bytes that a computed string may have."""
 MAX_LIST: Final = 10_000
 """Elements that a list may have to be computed or to be run over."""
+
+_SLOW: Final = 8
+"""Operations for finding the overload of kinds that are rarely added or put in order."""
+ZONED: Final = 16
+"""Operations for bringing timestamps into a zone."""
 
 DURATION_MAX: Final = timedelta(seconds=315_576_000_000)
 
@@ -40,11 +46,26 @@ def negated(value: object) -> bool:
     return not boolean(value)
 
 
-def text(value: str) -> str:
-    """A computed string, within bounds."""
-    if len(value) > MAX_TEXT:
-        raise PredicateFailed(f"a string of more than {MAX_TEXT} characters")
-    return value
+def copied(work: Meter, length: int) -> None:
+    """Pay for a computed string or bytes of this length, which must be within bounds."""
+    if length > LONG:
+        if length > MAX_TEXT:
+            raise PredicateFailed(f"a string of more than {MAX_TEXT} characters")
+        work.spend(length // LONG)
+
+
+def short(value: object) -> str:
+    """A value in a message: never long, and never much work."""
+    match value:
+        case str() | bytes():
+            shown = repr(value[:60])
+        case int() if value.bit_length() > 64:
+            return "a number of more than 64 bits"
+        case None | bool() | int() | float():
+            shown = repr(value)
+        case _:
+            return kind(value).value
+    return shown if len(shown) <= 60 else shown[:57] + "..."
 
 
 def instant(value: datetime) -> datetime:
@@ -52,98 +73,54 @@ def instant(value: datetime) -> datetime:
     return value if value.tzinfo is UTC else value.astimezone(UTC)
 
 
-class Fuel:
-    """Comparisons that one operator may still make: lists that share parts can be exponentially large to look at."""
-
-    __slots__ = ("left",)
-
-    def __init__(self) -> None:
-        self.left = 20 * MAX_LIST
-
-    def burn(self, amount: int) -> None:
-        self.left -= amount
-        if self.left < 0:
-            raise PredicateFailed("values too large to compare")
-
-
-def equal(a: Any, b: Any, fuel: Fuel | None = None) -> bool:
-    """`a == b`."""
-    if type(a) is str and type(b) is str:
-        return a == b
-    left, right = kind(a), kind(b)
-    if left is not right:
-        return left in NUMBERS and right in NUMBERS and bool(a == b)
-    match left:
-        case Kind.LIST:
-            if len(a) != len(b):
-                return False
-            fuel = fuel or Fuel()
-            fuel.burn(1 + len(a))
-            return all(equal(x, y, fuel) for x, y in zip(a, b, strict=True))
-        case Kind.MAP:
-            if len(a) != len(b):
-                return False
-            fuel = fuel or Fuel()
-            fuel.burn(1 + len(a))
-            return all(holds(b, key) and equal(value, fetch(b, key), fuel) for key, value in a.items())
-        case Kind.TIMESTAMP:
-            return instant(a) == instant(b)
-        case Kind.GROUP | Kind.OPAQUE:
-            refuse("_==_", a, b)
-        case _:
-            return bool(a == b)
-
-
-def unequal(a: object, b: object) -> bool:
-    """`a != b`."""
-    return not equal(a, b)
-
-
+_SIZED: Final = frozenset((Kind.STRING, Kind.BYTES))
 _ORDERED: Final = NUMBERS | {Kind.STRING, Kind.BYTES, Kind.BOOL, Kind.DURATION}
 
 
-def _comparable(operator: str, a: Any, b: Any) -> tuple[Any, Any]:
+def _comparable(work: Meter, operator: str, a: Any, b: Any) -> tuple[Any, Any]:
     left, right = kind(a), kind(b)
     if left is right:
+        if left is Kind.TIMESTAMP:
+            work.spend(_SLOW + ZONED)
+            return instant(a), instant(b)
+        work.spend(_SLOW + (min(len(a), len(b)) // LONG if left in _SIZED else 0))
         if left in _ORDERED:
             return a, b
-        if left is Kind.TIMESTAMP:
-            return instant(a), instant(b)
     elif left in NUMBERS and right in NUMBERS:
         return a, b
     return refuse(operator, a, b)
 
 
 # hot: two types looked at, no call
-_PLAIN: Final = frozenset({(int, int), (float, float), (int, float), (float, int), (str, str)})
+_PLAIN: Final = frozenset({(int, int), (float, float), (int, float), (float, int), (timedelta, timedelta)})
 
 
-def less(a: Any, b: Any) -> bool:
+def less(work: Meter, a: Any, b: Any) -> bool:
     """`a < b`."""
     if (type(a), type(b)) not in _PLAIN:
-        a, b = _comparable("_<_", a, b)
-    return bool(a < b)
+        a, b = _comparable(work, "_<_", a, b)
+    return a < b  # type: ignore[no-any-return]
 
 
-def at_most(a: Any, b: Any) -> bool:
+def at_most(work: Meter, a: Any, b: Any) -> bool:
     """`a <= b`."""
     if (type(a), type(b)) not in _PLAIN:
-        a, b = _comparable("_<=_", a, b)
-    return bool(a <= b)
+        a, b = _comparable(work, "_<=_", a, b)
+    return a <= b  # type: ignore[no-any-return]
 
 
-def greater(a: Any, b: Any) -> bool:
+def greater(work: Meter, a: Any, b: Any) -> bool:
     """`a > b`."""
     if (type(a), type(b)) not in _PLAIN:
-        a, b = _comparable("_>_", a, b)
-    return bool(a > b)
+        a, b = _comparable(work, "_>_", a, b)
+    return a > b  # type: ignore[no-any-return]
 
 
-def at_least(a: Any, b: Any) -> bool:
+def at_least(work: Meter, a: Any, b: Any) -> bool:
     """`a >= b`."""
     if (type(a), type(b)) not in _PLAIN:
-        a, b = _comparable("_>=_", a, b)
-    return bool(a >= b)
+        a, b = _comparable(work, "_>=_", a, b)
+    return a >= b  # type: ignore[no-any-return]
 
 
 def signed(value: int) -> int:
@@ -175,10 +152,14 @@ def moved(when: datetime, by: timedelta) -> datetime:
         raise CelError("timestamp out of range") from error
 
 
-def add(a: Any, b: Any) -> object:
+def add(work: Meter, a: Any, b: Any) -> object:
     """`a + b`."""
     if type(a) is int and type(b) is int:
         return signed(a + b)
+    if type(a) is str and type(b) is str:
+        copied(work, len(a) + len(b))
+        return a + b
+    work.spend(_SLOW)
     match kind(a), kind(b):
         case Kind.INT, Kind.INT:
             return signed(int(a) + int(b))
@@ -187,18 +168,21 @@ def add(a: Any, b: Any) -> object:
         case Kind.DOUBLE, Kind.DOUBLE:
             return a + b
         case Kind.STRING, Kind.STRING:
-            return text(str.__add__(a, b)) if len(a) + len(b) <= MAX_TEXT else text("x" * (MAX_TEXT + 1))
+            copied(work, len(a) + len(b))
+            return str.__add__(a, b)
         case Kind.BYTES, Kind.BYTES:
-            if len(a) + len(b) > MAX_TEXT:
-                raise PredicateFailed(f"bytes longer than {MAX_TEXT}")
+            copied(work, len(a) + len(b))
             return a + b
         case Kind.LIST, Kind.LIST:
             if len(a) + len(b) > MAX_LIST:
                 raise PredicateFailed(f"a list of more than {MAX_LIST} elements")
+            work.spend((len(a) + len(b)) // 8)
             return [*a, *b]
         case Kind.TIMESTAMP, Kind.DURATION:
+            work.spend(2 * ZONED)
             return moved(a, b)
         case Kind.DURATION, Kind.TIMESTAMP:
+            work.spend(2 * ZONED)
             return moved(b, a)
         case Kind.DURATION, Kind.DURATION:
             return span(a + b)
@@ -206,10 +190,11 @@ def add(a: Any, b: Any) -> object:
             refuse("_+_", a, b)
 
 
-def subtract(a: Any, b: Any) -> object:
+def subtract(work: Meter, a: Any, b: Any) -> object:
     """`a - b`."""
     if type(a) is int and type(b) is int:
         return signed(a - b)
+    work.spend(_SLOW)
     match kind(a), kind(b):
         case Kind.INT, Kind.INT:
             return signed(int(a) - int(b))
@@ -218,8 +203,10 @@ def subtract(a: Any, b: Any) -> object:
         case Kind.DOUBLE, Kind.DOUBLE:
             return a - b
         case Kind.TIMESTAMP, Kind.TIMESTAMP:
+            work.spend(ZONED)
             return span(instant(a) - instant(b))
         case Kind.TIMESTAMP, Kind.DURATION:
+            work.spend(2 * ZONED)
             return moved(a, -b)
         case Kind.DURATION, Kind.DURATION:
             return span(a - b)
@@ -227,13 +214,20 @@ def subtract(a: Any, b: Any) -> object:
             refuse("_-_", a, b)
 
 
+def _narrow(value: int) -> int:
+    """A factor: what came from outside with more bits than CEL has would take long to multiply or divide."""
+    if INT_MIN <= value <= UINT_MAX:
+        return int(value)
+    raise CelError("integer overflow")
+
+
 def multiply(a: Any, b: Any) -> object:
     """`a * b`."""
     match kind(a), kind(b):
         case Kind.INT, Kind.INT:
-            return signed(int(a) * int(b))
+            return signed(_narrow(a) * _narrow(b))
         case Kind.UINT, Kind.UINT:
-            return unsigned(int(a) * int(b))
+            return unsigned(_narrow(a) * _narrow(b))
         case Kind.DOUBLE, Kind.DOUBLE:
             return a * b
         case _:
@@ -251,9 +245,9 @@ def divide(a: Any, b: Any) -> object:
     """`a / b`."""
     match kind(a), kind(b):
         case Kind.INT, Kind.INT:
-            return signed(_quotient(int(a), int(b)))
+            return signed(_quotient(_narrow(a), _narrow(b)))
         case Kind.UINT, Kind.UINT:
-            return unsigned(_quotient(int(a), int(b)))
+            return unsigned(_quotient(_narrow(a), _narrow(b)))
         case Kind.DOUBLE, Kind.DOUBLE:
             if b != 0:
                 return a / b
@@ -269,9 +263,9 @@ def remainder(a: Any, b: Any) -> object:
     match kind(a), kind(b):
         case Kind.INT, Kind.INT:
             # the least int by minus one has no quotient, so CEL gives it no remainder either
-            return int(a) - signed(_quotient(int(a), int(b))) * int(b)
+            return int(a) - signed(_quotient(_narrow(a), _narrow(b))) * int(b)
         case Kind.UINT, Kind.UINT:
-            return unsigned(int(a) - _quotient(int(a), int(b)) * int(b))
+            return unsigned(int(a) - _quotient(_narrow(a), _narrow(b)) * int(b))
         case _:
             refuse("_%_", a, b)
 
@@ -287,63 +281,12 @@ def negative(a: Any) -> object:
             refuse("-_", a)
 
 
-def _key(found: Mapping[Any, Any], key: Any) -> tuple[bool, Any]:
-    """Whether a map has the key, and the key as the map spells it. Python thinks that True is 1; CEL does not."""
-    match kind(key):
-        case Kind.STRING:
-            return key in found, key
-        case Kind.BOOL:
-            return any(has is key for has in found), key
-        case Kind.INT | Kind.UINT | Kind.DOUBLE:
-            if key not in found:
-                return False, key
-            return key not in (0, 1) or any(has == key and not isinstance(has, bool) for has in found), key
-        case _:
-            return False, key
-
-
-def holds(found: Mapping[Any, Any], key: object) -> bool:
-    """Whether a map has the key."""
-    return _key(found, key)[0]
-
-
-def fetch(found: Mapping[Any, Any], key: object) -> object:
-    """The value of a key."""
-    there, key = _key(found, key)
-    if not there:
-        raise CelError(f"no such key: {short(key)}")
-    return found[key]
-
-
-def short(value: object) -> str:
-    """A value in a message, never long."""
-    shown = repr(value)
-    return shown if len(shown) <= 60 else shown[:57] + "..."
-
-
-def index(a: Any, b: Any) -> object:
-    """`a[b]`."""
-    match kind(a):
-        case Kind.MAP:
-            if kind(b) not in (Kind.INT, Kind.UINT, Kind.DOUBLE, Kind.BOOL, Kind.STRING):
-                refuse("_[_]", a, b)
-            return select(a, b) if type(b) is str else fetch(a, b)
-        case Kind.GROUP if isinstance(b, str):
-            return select(a, b)
-        case Kind.LIST if kind(b) in NUMBERS:
-            if isinstance(b, float):
-                if not b.is_integer():
-                    raise CelError("a list index with a fraction")
-                b = int(b)
-            if not 0 <= b < len(a):
-                raise CelError(f"index {short(b)} out of range")
-            return a[b]
-        case _:
-            refuse("_[_]", a, b)
-
-
 def select(value: Any, field: str) -> object:
     """`value.field`."""
+    if type(value) is dict:
+        if field in value:
+            return value[field]
+        raise CelError(f"no such field: {field}")
     if kind(value) not in (Kind.MAP, Kind.GROUP):
         raise CelError(f"{kind(value).value} has no fields, so no {field}")
     try:
@@ -369,102 +312,3 @@ def has(value: Any, field: str) -> bool:
     except Exception as error:
         raise CelError(f"{field}: {type(error).__name__}: {error}") from error
     return True
-
-
-def member(a: object, b: Any) -> bool:
-    """`a in b`."""
-    if type(b) is list or type(b) is tuple:
-        if type(a) is str:
-            return a in b
-        fuel = Fuel()
-        return any(equal(a, item, fuel) for item in b)
-    match kind(b):
-        case Kind.LIST:
-            fuel = Fuel()
-            return any(equal(a, item, fuel) for item in b)
-        case Kind.MAP:
-            if kind(a) not in (Kind.INT, Kind.UINT, Kind.DOUBLE, Kind.BOOL, Kind.STRING):
-                refuse("_in_", a, b)
-            return holds(b, a)
-        case Kind.GROUP if isinstance(a, str):
-            return has(b, a)
-        case _:
-            refuse("_in_", a, b)
-
-
-def mapping(entries: Iterable[tuple[object, object]]) -> dict[object, object]:
-    """A map literal. Keys that are equal, as `0` and `0u` are, are an error."""
-    made: dict[Any, object] = {}
-    for key, value in entries:
-        if kind(key) not in (Kind.INT, Kind.UINT, Kind.BOOL, Kind.STRING):
-            raise CelError(f"{kind(key).value} cannot be the key of a map")
-        if key in made:
-            raise CelError(f"the key {short(key)} twice")
-        made[key] = value
-    return made
-
-
-class Distinct:
-    """Values to test membership in: by hash for scalars, one by one for lists and maps."""
-
-    __slots__ = ("_compound", "_fuel", "_scalars")
-
-    def __init__(self, values: Sequence[object] = ()) -> None:
-        self._scalars: set[object] = set()
-        self._compound: list[object] = []
-        self._fuel = Fuel()
-        for value in values:
-            self.add(value)
-
-    def add(self, value: object) -> bool:
-        """Put a value in; whether it was new."""
-        if value in self:
-            return False
-        key = _scalar(value)
-        if key is None:
-            self._compound.append(value)
-        else:
-            self._scalars.add(key)
-        return True
-
-    def __contains__(self, value: object) -> bool:
-        key = _scalar(value)
-        if key is not None:
-            return key in self._scalars
-        self._fuel.burn(len(self._compound))
-        return any(equal(value, other, self._fuel) for other in self._compound)
-
-
-def _scalar(value: Any) -> object:
-    """What equal scalars share and unequal ones do not; None for what has to be compared."""
-    match kind(value):
-        case Kind.LIST | Kind.MAP | Kind.GROUP | Kind.OPAQUE:
-            return None
-        case Kind.BOOL | Kind.NULL:
-            return (Kind.BOOL, value)
-        case Kind.DOUBLE if math.isnan(value):
-            return (Kind.DOUBLE, object())  # equal to nothing
-        case Kind.INT | Kind.UINT | Kind.DOUBLE:
-            return (Kind.INT, value)
-        case Kind.TIMESTAMP:
-            return (Kind.TIMESTAMP, instant(value))
-        case other:
-            return (other, value)
-
-
-def weight(value: Any) -> int:
-    """Roughly the work of looking at all of a value; what macros are charged for each operation on it."""
-    total, todo = 0, [value]
-    while todo and total <= 20 * MAX_LIST:
-        value = todo.pop()
-        total += 1
-        match KINDS.get(type(value)):
-            case Kind.STRING | Kind.BYTES:
-                total += len(value) // 32
-            case Kind.LIST:
-                todo.extend(value)
-            case Kind.MAP:
-                todo.extend(value.values())
-            case _:
-                pass
-    return total
