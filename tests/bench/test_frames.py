@@ -22,6 +22,21 @@ def test_variable_byte_integer(value: int, expected: str) -> None:
         (frames.connect("ab", version=4, clean=False), "100e00044d5154540400000000026162"),
         (frames.connect("ab", version=5, clean=True), "100f00044d515454050200000000026162"),
         (frames.connect("ab", version=5, clean=False), "101400044d5154540500000005110000 0e1000026162"),
+        (frames.connect("ab", version=4, clean=True, login="me"), "101600044d51545404c20000000261620002 6d6500026d65"),
+        (
+            frames.connect("a", version=5, clean=True, pairs=[("s", "1")]),
+            "101500044d515454050200000726000173000131000161",
+        ),
+        (
+            frames.connect("a", version=5, clean=False, pairs=[("s", "1")]),
+            "101a00044d5154540500 00000c110000 0e10 26000173000131 000161",
+        ),
+        (frames.subscribe(1, ["a"], qos=0, version=5, pairs=[("s", "1")]), "820e0001 0726000173000131 00016100"),
+        (
+            frames.publish("a", b"x", qos=0, packet_id=0, version=5, pairs=[("s", "1")]),
+            "300c000161 0726000173000131 78",
+        ),
+        (frames.publish("a", b"x", qos=0, packet_id=0, version=4, pairs=[("s", "1")]), "300400016178"),
         (frames.subscribe(1, ["a/b"], qos=1, version=4), "820800010003612f6201"),
         (frames.subscribe(258, ["a", "b"], qos=2, version=5), "820b0102000001610200016202"),
         (frames.unsubscribe(1, ["a"], version=4), "a2050001000161"),

@@ -7,12 +7,13 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from processes import missing
-from tidegate.bench import rounds, servers
-from tidegate.bench.job import Job, Outcome, Shape
+from tidegate.bench import pace, rounds, servers
+from tidegate.bench.job import MEASURING, Job, Outcome, Shape
 from tidegate.bench.rounds import Plan
 from tidegate.bench.servers import BenchError, Peer, Server, Setting, running
 
@@ -73,6 +74,54 @@ def test_open_loop(server: Server) -> None:
     assert outcome.lost == 0
     assert 0 < outcome.p50 <= outcome.p99 <= outcome.p999 <= outcome.slowest
     assert sum(count for _, count in outcome.histogram) > 20
+
+
+def test_two_subscribers_to_a_topic(server: Server) -> None:
+    outcome = measured(server, dataclasses.replace(SMALL, subscribers=6, copies=2))
+    assert outcome.messages > 100
+    assert outcome.lost == 0
+
+
+@pytest.mark.parametrize(
+    ("job", "words"),
+    [
+        (dataclasses.replace(SMALL, barred=1), "somebody who may read nothing received 30"),
+        (dataclasses.replace(SMALL, shape=Shape.RATE, rate=500, barred=1), "somebody who may read nothing received 30"),
+        (dataclasses.replace(SMALL, shown=("a part of it",)), "a subscriber received"),
+        (dataclasses.replace(SMALL, shown=("one", "another")), "must have one length"),
+        (dataclasses.replace(SMALL, content="too short"), "the payload has 9 bytes instead of 175"),
+    ],
+)
+def test_a_gate_that_lets_too_much_pass_is_found_out(server: Server, job: Job, words: str) -> None:
+    with pytest.raises(BenchError, match=words):
+        measured(server, job)
+
+
+def test_a_traced_run_says_when_it_measures_and_ends_when_told(server: Server, tmp_path: Path) -> None:
+    job = dataclasses.replace(
+        SMALL,
+        shape=Shape.RATE,
+        rate=1000,
+        trace=str(tmp_path / "trace"),
+        port=server.port,
+        server=server.process.pid,
+        warmup=0.05,
+        duration=60.0,
+    )
+    with rounds.start_generator(PLAN.load_core) as generator:
+        assert generator.stdin is not None
+        assert generator.stdout is not None
+        generator.stdin.write(job.to_json())
+        generator.stdin.close()
+        generator.stdin = None
+        assert generator.stdout.readline() == f"{MEASURING}\n"
+        generator.send_signal(signal.SIGUSR1)
+        out, err = generator.communicate(timeout=30)
+    outcome = rounds.answer(server, generator, out, err)
+    assert outcome.seconds < 30
+    assert outcome.lost == 0
+    moments, latencies, _pauses = pace.read_trace(job.trace)
+    assert len(moments) == len(latencies)
 
 
 def test_idle_connections(server: Server) -> None:

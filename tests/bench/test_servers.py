@@ -12,6 +12,7 @@ import pytest
 from tidegate.bench import servers
 from tidegate.bench.servers import BenchError, Peer, Setting, free_port, pinned, running
 from tidegate.config import load
+from tidegate.node.control import ask
 
 CORE = min(os.sched_getaffinity(0))
 
@@ -66,6 +67,36 @@ def test_tidegate_accepts_its_configuration(tmp_path: Path, durable: bool) -> No
     config = load(file)
     assert (config.node.data is not None) is durable
     assert config.limits.inflight == 65535
+
+
+def test_rules_take_the_place_of_open_policies(tmp_path: Path) -> None:
+    file = tmp_path / "tidegate.yaml"
+    rules = 'directory: {users: {p: {password: "plain:p"}}}\npolicies: []'
+    file.write_text(servers.tidegate_configuration(Setting(rules=rules), 21883))
+    config = load(file)
+    assert config.policies == ()
+    assert not config.listeners[0].anonymous
+
+
+def test_a_second_listener_with_tls(tmp_path: Path) -> None:
+    folder = servers.certificates(tmp_path / "certificates")
+    setting = Setting(certificates=folder)
+    file = tmp_path / "tidegate.yaml"
+    file.write_text(servers.tidegate_configuration(setting, 21883, 28883))
+    plain, secure = load(file).listeners
+    assert (plain.url.tls, secure.url.tls, secure.url.port) == (False, True, 28883)
+    assert secure.anonymous
+    lines = servers.mosquitto_configuration(setting, 21883, tmp_path, 28883).splitlines()
+    assert lines[-3:] == ["listener 28883 127.0.0.1", f"certfile {folder}/server.pem", f"keyfile {folder}/server.key"]
+    with pytest.raises(BenchError, match="no certificate to measure with"):
+        servers.certificates(folder)  # nothing is overwritten
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_the_control_socket_is_where_it_is_said_to_be(durable: bool) -> None:
+    with running(Peer.TIDEGATE, Setting(durable=durable), core=CORE) as server:
+        assert ask(server.control, "status")["pid"] == server.process.pid
+        assert server.configuration.is_file()
 
 
 def test_mosquitto_is_as_debian_ships_it_but_drops_nothing(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_durable_works_are_durable_on_both_ends() -> None:
 
 
 def test_jobs_and_outcomes_survive_the_process_border() -> None:
-    job = Job(shape=Shape.RATE, rate=5, topics=7, fanout=True)
+    job = Job(shape=Shape.RATE, rate=5, topics=7, fanout=True, shown=("a", "b"))
     assert Job.from_json(job.to_json()) == job
     outcome = Outcome(messages=5, seconds=2.0, server_cpu=0.5, histogram=[(0.1, 3), (1.0, 2)])
     assert Outcome.from_json(outcome.to_json()) == outcome

@@ -200,6 +200,8 @@ class Gate:
                 way = self._way(plan, grant, context, link)
                 if isinstance(way, Passage):
                     ways.append(way)
+                    if way.failed:
+                        plan.failed += ((grant.session, way.failed),)
                 elif why is None or why.step is Step.WHERE:
                     why = way
             if not ways:

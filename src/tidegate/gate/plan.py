@@ -33,7 +33,7 @@ class Passage:
         self.view = view
         self.wants = wants
         self.failed: tuple[tuple[str, str], ...] = ()
-        """Conditions that failed on the last message and counted as false."""
+        """Conditions that failed on the last message, or for every message, and counted as false."""
 
     @property
     def session(self) -> Session:
@@ -48,13 +48,15 @@ class Passage:
     def show(self, message: Message) -> Message | Deny:
         """What passes of this message, or why nothing does."""
         view = self.view
+        self.failed = ()
         for residual in self.residuals:
             answer = residual.decide(message)
             if isinstance(answer, Deny):
                 return answer
             if answer.view is not ALL:
                 view &= answer.view
-            self.failed = answer.errors
+            if answer.errors:
+                self.failed += answer.errors
         shown: Message | None = message
         if view.keep is not None:
             shown = part_of(message, view)
@@ -118,6 +120,7 @@ class Plan:
         "cross",
         "denied",
         "durable",
+        "failed",
         "fast",
         "groups",
         "local",
@@ -142,6 +145,7 @@ class Plan:
         self.conditional: tuple[tuple[Passage, ...], ...] = ()  # those of one session together
         self.groups: tuple[tuple[Group[Session, Grant], Members], ...] = ()
         self.denied: tuple[tuple[Grant, Deny], ...] = ()
+        self.failed: tuple[tuple[Session, tuple[tuple[str, str], ...]], ...] = ()  # conditions, and what went wrong
         self.local = False  # some target does not want its own messages
         self.durable = False
         self.fast: tuple[Session, ...] | None = None

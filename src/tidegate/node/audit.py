@@ -72,7 +72,6 @@ class Auditor:
         self._denials = Tally(self.book.write, node=node, rate=rate)
         self._passed = Tally(self.book.write, node=node)
         self._plans: OrderedDict[Plan, Known] = OrderedDict()  # in use: a source, and the version they were made under
-        self._since: dict[str, int] | None = None  # versions of the gates from which on decisions are recorded
         self._fresh: deque[Plan] = deque()
         self._retired: deque[tuple[Plan, Known | None]] = deque()
         self._jobs: deque[Iterator[None]] = deque()
@@ -169,25 +168,10 @@ class Auditor:
 
     def retired(self, plan: Plan) -> None:
         known = self._plans.pop(plan, None)
-        if plan.passed != plan.told and (plan.denied or known is not None or self._recorded(plan)):
+        if plan.passed != plan.told and (plan.denied or known is not None):
             if not self._retired:
                 self._later(self._settle_retired())
             self._retired.append((plan, known))
-
-    def _recorded(self, plan: Plan) -> bool:
-        """Whether it was made while decisions are recorded, though nobody has announced it."""
-        if self._since is None or not plan.targets:
-            return False
-        return plan.version >= self._since.get(plan.targets[0].session.subject.scope, 0)
-
-    def _adopt(self) -> Iterator[None]:
-        """Plans that deny nothing are not announced: those in use are looked for."""
-        for scope in self.scopes.values() if self.decisions else ():
-            for lane, plan in scope.gate.plans():
-                if plan not in self._plans and plan.targets:
-                    self._plans[plan] = (lane.context.subject, self.version)
-                if self._tired():
-                    yield
 
     def _settle_fresh(self) -> Iterator[None]:
         while self._fresh:
@@ -223,7 +207,7 @@ class Auditor:
                 self._denied_by_plan(grant, plan.topic, why, times, version)
                 if self._tired(COSTLY):
                     yield
-            for grant in plan.targets if self.decisions and (known or self._recorded(plan)) else ():
+            for grant in plan.targets if self.decisions and known else ():
                 self._allowed(source, grant, plan.topic, times, version)
                 if self._tired(COSTLY):
                     yield
@@ -322,8 +306,6 @@ class Auditor:
         """Other rules are in force, or the same after a start or a reload."""
         self.site.open()
         self.version = version
-        if self.decisions and self._since is None:
-            self._since = {name: scope.gate.version for name, scope in self.scopes.items()}
         self.book.write(
             AuditRow(
                 self.site.wall,
@@ -348,7 +330,6 @@ class Auditor:
 
     def _flushed(self) -> Iterator[None]:
         try:
-            yield from self._adopt()
             yield from self._settle_retired()
             yield from self._settle_all()
             for tally in (self._denials, self._passed):
@@ -402,8 +383,6 @@ class Auditor:
         """The configuration counts from now on. Plans are made anew after it, then `changed` is told."""
         self._denials.limit(config.audit.rate)
         self.decisions = config.record is not Record.OFF
-        if not self.decisions:
-            self._since = None
         recording = config.record is Record.TRAFFIC
         if not recording:
             self.traffic = None

@@ -29,6 +29,7 @@ from tidegate.errors import ConfigError, StoreError, TidegateError
 from tidegate.net import Connection, Endpoint, Listener, Tls
 from tidegate.node.audit import FLUSH, Auditor
 from tidegate.node.authentication import Authentication, load_method
+from tidegate.node.cases import verify_tests
 from tidegate.node.control import Control
 from tidegate.node.journals import Journals
 from tidegate.node.logs import configure_logs
@@ -125,6 +126,7 @@ class Node:
 
     async def start(self) -> None:
         config = self.config
+        await self.loop.run_in_executor(None, partial(verify_tests, config, file=str(self.path or "")))
         sessions: list[StoredSession] = []
         retained: list[Message] = []
         notes: dict[str, str] = {}
@@ -265,6 +267,7 @@ class Node:
             "scopes": list(self.scopes),
             "bugs": self._bugs,
             "refusing": self.site.store.refusing,
+            "rules": next(iter(self.scopes.values())).gate.rules.version,
             "audit": self.audit.state(),
             "numbers": self.numbers(),
         }
@@ -297,6 +300,7 @@ class Node:
 
     async def _reload(self, path: Path) -> dict[str, Any]:
         config = await self.loop.run_in_executor(None, load, path)
+        await self.loop.run_in_executor(None, partial(verify_tests, config, file=str(path)))
         for name in _FIXED:
             if _fixed(config, name) != _fixed(self.config, name):
                 raise ConfigError(f"`{name}` cannot change while the node runs; restart it")
@@ -426,6 +430,7 @@ def _limits(config: Config) -> Limits:
         retained_bytes=limits.retained_bytes,
         subscriptions=limits.subscriptions,
         shares=limits.shares,
+        held=limits.held,
         topic_levels=limits.topic_levels,
         max_qos=limits.max_qos,
         retain=limits.retain,

@@ -45,14 +45,27 @@ class Publisher:
     """Publishes them, retained, through the gate as `service:sys`; only what has changed."""
 
     def __init__(self, scope: Scope) -> None:
-        subject = Subject(kind="service", client="sys", user=None, scope=scope.name, node=scope.node)
         self._scope = scope
-        self._link = Link(subject, True, "in")
         self._last: dict[str, str] = {}
 
     def publish(self, values: dict[str, Any]) -> None:
+        link = self._link()
         for name, value in values.items():
             text = f"{value} seconds" if name == "uptime" else str(value)
             if self._last.get(name) != text:
                 self._last[name] = text
-                self._scope.publish(self._link, f"$SYS/broker/{name}", text.encode(), retain=True)
+                self._scope.publish(link, f"$SYS/broker/{name}", text.encode(), retain=True)
+
+    def _link(self) -> Link:
+        """A link inside the node, which has the highest level that there is."""
+        scope, rules = self._scope, self._scope.gate.rules
+        subject = Subject(
+            kind="service",
+            client="sys",
+            user=None,
+            scope=scope.name,
+            node=scope.node,
+            domain=rules.domain,
+            level=rules.levels.highest,
+        )
+        return Link(subject, True, "in")

@@ -42,13 +42,14 @@ class Handshake:
     def connect(self, peer: Peer, packet: Connect) -> None:
         refusal = self._unacceptable(packet)
         if refusal is not None:
-            peer.refuse(refusal.reason, refusal.text)
+            self._refuse(peer, packet, refusal)
             return
         method = packet.properties.authentication_method
         if method is not None:
             exchange = self.authenticator.exchange(peer, packet, method)
             if exchange is None:
-                peer.refuse(Reason.BAD_AUTHENTICATION_METHOD, "unknown authentication method")
+                unknown = Refused(reason=Reason.BAD_AUTHENTICATION_METHOD, text="unknown authentication method")
+                self._refuse(peer, packet, unknown)
                 return
             peer.authentication = Conversation(method, exchange, packet)
             self._step(peer, peer.authentication, packet.properties.authentication_data)

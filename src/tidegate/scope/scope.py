@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tidegate.errors import ProtocolError
-from tidegate.gate import Deny, Gate, Lane, Passage, Plan, Rules, Step, passed, undecided
+from tidegate.gate import Deny, Gate, Lane, Plan, Rules, Step, passed, undecided
 from tidegate.gate.plan import Members
 from tidegate.gate.where import NAMES as WHERE_NAMES
 from tidegate.policy import Demand
@@ -129,9 +129,14 @@ class Scope:
             # after a change of the rules a turn may make a thousand; what has been decided need not wait for them
             self._made = 0
             self.site.flush()
-        if plan.denied or any(way.failed for ways in plan.conditional for way in ways):
-            self.audit.compiled(lane, plan)
+        self.audit.compiled(lane, plan)
+        self._complain(plan)
         return plan
+
+    def _complain(self, plan: Plan) -> None:
+        """Conditions that failed when the plan was made, and counted as false."""
+        for session, errors in plan.failed:
+            self.audit.failed(session.outward, plan.topic, errors)
 
     def heed(self, properties: Properties) -> tuple[Wish, Properties]:
         wish, left = self.gate.heed(properties)
@@ -152,7 +157,11 @@ class Scope:
         if message.context == peer.session.context:
             return peer.lane.plans.get(topic) or self.plan(peer, topic)
         # it asked for something of its own, or came over an earlier connection
-        return self.gate.compile(message.topic, self.gate.sight.context(message), message.link, peer.version)
+        plan = self.gate.compile(message.topic, self.gate.sight.context(message), message.link, peer.version)
+        for grant, why in plan.denied:  # it is for this one message
+            self._report("read", grant.session.outward, message.topic, why)
+        self._complain(plan)
+        return plan
 
     # -- who they are ------------------------------------------------------------------------------------------
 
@@ -409,8 +418,9 @@ class Scope:
                 self._report("read", session.outward, message.topic, found)
                 continue
             grant, shown = found
-            if any(way.failed for way in ways):
-                self._complain(ways, message)
+            for way in ways:
+                if way.failed:
+                    self.audit.failed(session.outward, message.topic, way.failed)
             reached += 1
             if session is source:
                 if grant.no_local:
@@ -420,10 +430,6 @@ class Scope:
         for group, members in plan.groups:
             reached += self._to_one(group, message, members)
         return reached
-
-    def _complain(self, ways: tuple[Passage, ...], message: Message) -> None:
-        for way in ways:
-            self.audit.failed(way.session.outward, message.topic, way.failed)
 
     # -- shared subscriptions ----------------------------------------------------------------------------------
 

@@ -61,7 +61,7 @@ def spent(text: str, subject: dict[str, Any]) -> int:
     return LOADING - work.left
 
 
-@pytest.mark.parametrize(("budget", "limit"), [(BUDGET, 4_096), (2_000, 2_048)])
+@pytest.mark.parametrize(("budget", "limit"), [(BUDGET, 2_048), (2_000, 2_048)])
 def test_an_evaluation_takes_no_more_than_its_budget(budget: int, limit: int) -> None:
     env, failed = environment(), 0
     for text in texts(limit):

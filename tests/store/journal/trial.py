@@ -34,7 +34,7 @@ class Trial:
     """An open writer with its loop."""
 
     def __init__(self, data: Path, stream: Stream = AUDIT, *, start: bool = True, **options: Any) -> None:
-        options = {"interval": 0.0, "linger": 0.0} | options
+        options = {"interval": 1000.0, "linger": 0.0} | options  # nothing is written before somebody asks for it
         self.data = data
         self.stream = stream
         self.loop = Loop()
@@ -48,7 +48,7 @@ class Trial:
         return self.writer.folder
 
     def write(self, *rows: Any) -> None:
-        """One batch, on the disk when this returns (if the writer was idle)."""
+        """One batch, on the disk when this returns."""
         for row in rows:
             assert self.writer.append(row)
         self.commit()

@@ -225,9 +225,13 @@ def forward(nodes: Nodes, case: Case, runs: int, seconds: dict[str, list[float]]
         for name in nodes.servers:
             demanding = name == WITH
             connect, publish = (case.connect, case.publish) if demanding else ((), ())
-            receiver = stack.enter_context(nodes.session(name, "r", tls=case.tls, version=case.version, pairs=connect))
+            receiver = stack.enter_context(
+                nodes.session(name, f"r-{name}", tls=case.tls, version=case.version, pairs=connect)
+            )
             crowd.subscribe(receiver, [TOPIC], qos=0, version=case.version)
-            sender = stack.enter_context(nodes.session(name, "p", tls=case.tls, version=case.version, pairs=connect))
+            sender = stack.enter_context(
+                nodes.session(name, f"p-{name}", tls=case.tls, version=case.version, pairs=connect)
+            )
             frame = frames.publish(TOPIC, crowd.BODY, qos=0, packet_id=0, version=case.version, pairs=publish)
             pairs[name] = (sender, receiver, frame)
         order = list(pairs)

@@ -93,6 +93,13 @@ def markdown(found: Findings) -> str:
 CONTESTS = "Saturated, over sockets"
 
 
+def _signed(micros: Spread | None) -> str:
+    if micros is None:
+        return "-"
+    text = f"{micros.median:+.2f} µs"
+    return text if micros.low == micros.high else f"{text} ({micros.low:+.2f}..{micros.high:+.2f})"
+
+
 def _contests(found: Findings) -> Section:
     lines: list[tuple[str, ...]] = []
     for rounds in found.contests:
@@ -110,7 +117,7 @@ def _contests(found: Findings) -> Section:
                     cell(Figure.FLOW, row.subject),
                     ratio_text(row.throughput),
                     ratio_text(row.cost),
-                    f"{more.median:+.2f} ({more.low:+.2f}..{more.high:+.2f}) µs" if more else "-",
+                    _signed(more),
                     str(one.goal or "-"),
                     row.reached.value or "-",
                 )
@@ -147,7 +154,7 @@ def _ns(cost: Cost | None, nothing: str = "-") -> str:
 
 
 def _us(nanos: Spread) -> str:
-    return nanos.show(1, 1e-3)
+    return nanos.show(1 if nanos.median >= 1e4 else 2, 1e-3)
 
 
 def _steps(found: Findings) -> Section:
@@ -159,8 +166,8 @@ def _steps(found: Findings) -> Section:
             "Nanoseconds. A step is asked once, when the plan of a publisher's topic is compiled; with "
             f"{rulebook.HERE} policies, {(rulebook.HERE - 1) // rulebook.TOPICS} of them about this topic. What it "
             "decides then costs a message nothing. The other columns are for conditions that depend on the message or "
-            "on the moment: on the content, parsed for it; on content that another step has parsed before; on "
-            "`e.now`.",
+            "on the moment: on the content, parsed for it; on content that another step has parsed before; on the "
+            "clock, where the answer stands for no time at all.",
         ],
         columns=(
             "step",
@@ -207,6 +214,7 @@ def _paths(found: Findings) -> Section:
 def _compiled(found: Findings) -> Section:
     titles = {
         "compile": "a plan, with",
+        "message": "a message in the fast lane, with",
         "stored": "a queued or retained message,",
         "change": "other rules in force:",
     }
@@ -218,7 +226,9 @@ def _compiled(found: Findings) -> Section:
             "message of every publisher also finds out who that is now.",
         ],
         columns=("what", "µs"),
-        lines=[(f"{titles[one.group]} {one.name}", _us(one.nanos)) for one in found.costs if one.group in titles],
+        lines=[
+            (f"{title} {one.name}", _us(one.nanos)) for group, title in titles.items() for one in found.costs_of(group)
+        ],
     )
 
 
@@ -259,9 +269,9 @@ def _changes(found: Findings) -> Section:
         words=[
             f"{rate:,} messages a second offered, everything switched on. Milliseconds. A stall is the longest time "
             "without a delivery, less what the generator itself was not running; latency is from sending to receiving. "
-            f"During: from asking for a change until {changes.SETTLING:g} s after it is in force. Goal, by the medians: "
-            f"no stall over {changes.LONGEST_STALL * 1e3:.0f} ms during changes, and no message that takes more than "
-            "that longer than the slowest without changes.",
+            f"During: from asking for a change until {changes.SETTLING:g} s after it is in force. Goal, by medians: no "
+            f"stall over {changes.LONGEST_STALL * 1e3:.0f} ms during changes, and no message that takes more than that "
+            "longer than the slowest without changes.",
         ],
         columns=("load", "when", "longest stall", "p50", "p99", "slowest", "goal reached"),
         lines=lines,

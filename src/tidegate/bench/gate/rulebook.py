@@ -151,7 +151,14 @@ def preferences(publishers: int, when: str, keep: Sequence[str] = ()) -> list[st
 
 MECHANISMS: dict[str, tuple[str, dict[str, str]]] = {
     "hour": ("time of day in whole hours: `e.hour`", {"read": "e.hour >= 0 && e.hour < 24"}),
-    "now": ("time to the moment: `within(e.now, …)`", {"read": "within(e.now, '00:00-24:00')"}),
+    "within": (
+        "times of day: `within(e.now, …)`",
+        {"read": "within(e.now, '06:00-18:00') || within(e.now, '18:00-06:00')"},
+    ),
+    "moment": (
+        "another answer at any moment: `age(…)`",
+        {"read": "age(timestamp('2026-01-01T00:00:00Z')) > duration('1h')"},
+    ),
     "payload-write": ("content, when it is published: `o.payload`", {"write": PAYLOAD_CONDITION}),
     "payload-read": ("content, when it is delivered: `o.payload`", {"read": PAYLOAD_CONDITION}),
 }

@@ -96,8 +96,8 @@ class Predicate:
 
         The answer, or the failure, is the same at every instant from `e.now` up to, and not including, the one that
         is returned. That is in UTC and to the microsecond, as timestamps are. None means that the clock does not
-        matter; `e.now` itself that the answer is good for this instant only, as of every predicate that is volatile
-        because of a function or of `age`.
+        matter; `e.now` itself that the answer is good for this instant only, as one that depends on `age` or on a
+        volatile function.
 
         What is not in `env` or is `UNKNOWN` there may have any value, as long as it keeps it. `e.now` is needed,
         with the zone of the clock, if the predicate reads the clock; PredicateFailed if it is missing.

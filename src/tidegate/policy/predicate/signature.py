@@ -92,7 +92,8 @@ def function(*, volatile: bool = False) -> Callable[[Callable[..., object]], Fun
     """Make a Python function callable from predicates.
 
     Parameters annotated with a type of CEL are checked before each call. Set `volatile` if the result depends on
-    anything but the arguments. It runs on the event loop: it must be quick and must not block.
+    anything but the arguments. It runs on the event loop: it must be quick and must not block, because a call counts
+    as a few operations whatever it does.
     """
 
     def wrap(python: Callable[..., object]) -> Function:

@@ -289,15 +289,20 @@ def within(work: Meter, when: Any, value: Any, where: Any = None) -> bool:
 
 
 def prepare_within(work: Meter, value: Any, where: Any = None) -> Callable[..., object]:
-    """The same with windows and a zone that are known: one look into a table of the day."""
+    """The same with windows and a zone that are known."""
     if kind(value) is Kind.LIST:
         work.spend(_READ * len(value))
-    there = None if where is None else _dynamic(work, where)
-    table = [False] * 1440
-    for begin, end in windows(value):
-        for first, last in ((begin, end),) if begin < end else ((begin, 1440), (0, end)):
-            table[first:last] = [True] * (last - first)
-    return lambda work, when: table[minute_of(when, there)]
+    open_at, there = windows(value), None if where is None else _dynamic(work, where)
+    if len(open_at) != 1:
+        table = bytearray(1440)
+        for begin, end in open_at:
+            for first, last in ((begin, end),) if begin < end else ((begin, 1440), (0, end)):
+                table[first:last] = b"\1" * (last - first)
+        return lambda work, when: table[minute_of(when, there)] == 1
+    [(begin, end)] = open_at
+    if begin < end:
+        return lambda work, when: begin <= minute_of(when, there) < end
+    return lambda work, when: not end <= minute_of(when, there) < begin
 
 
 def age(now: Any, then: Any) -> timedelta:

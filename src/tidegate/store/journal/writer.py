@@ -305,17 +305,23 @@ class Writer:
             self._roll()
             self._clean()
             return
-        if self._inbox and not self._hurried and not self._closing:
-            try:
-                self._bell.get(timeout=self._interval)
-            except Empty:
-                pass  # nobody is in a hurry
+        if self._inbox:
+            self._gather()
         if self._hurried and not self._closing:
             time.sleep(self._linger)
         # Before looking: whoever appends after this rings again.
         self._woken = False
         self._hurried = False
         self._drain(len(self._inbox))
+
+    def _gather(self) -> None:
+        """Waits until the interval is over or somebody is in a hurry. An old ring of the bell is no hurry."""
+        until = time.monotonic() + self._interval
+        while not self._hurried and not self._closing and (left := until - time.monotonic()) > 0:
+            try:
+                self._bell.get(timeout=left)
+            except Empty:
+                return
 
     def _drain(self, pending: int) -> None:
         """Writes so many rows, in batches. Rows that come meanwhile wait for their own turn."""
