@@ -61,7 +61,9 @@ from tidegate.wire import (
 TOUCH = 100_000  # cached topics looked at per turn because of changed subscriptions, unless one filter costs more
 FLUSH_PLANS = 16  # plans made before what they let through is written, without waiting for the end of the turn
 REVIEW = 100  # sessions looked at per turn after a change of the rules
-WHERE_BYTES = 2048  # of a subscriber's own condition
+WHERE_BYTES = 512  # of a subscriber's own condition: parsing it takes some 3 ms at most
+WHERE_BUDGET = 2000  # operations of one evaluation: some 0.3 ms at most
+WHERES = 1000  # conditions that are kept for others who ask for the same
 
 Key = tuple[str, str]  # principal, client id
 NOBODY = Silent()
@@ -97,6 +99,7 @@ class Scope:
         self._touched = 0  # cached topics looked at in this turn
         self._touched_at = -1.0
         self._sweeping = False
+        self._conditions: dict[str, Predicate] = {}  # of subscribers
         self._made = 0  # plans since the last flush because of them
         self._handshake = Handshake(self, authenticator)
 
@@ -203,6 +206,7 @@ class Scope:
     def change(self, rules: Rules) -> None:
         """Other rules. The next message is decided by them; who has to go is told so soon after."""
         self.gate.change(rules)
+        self._conditions.clear()  # functions may have changed
         self.site.generation += 1
         self.site.unfinished.append(self._review(self.site.generation).__next__)
         self._sweep()
@@ -580,9 +584,14 @@ class Scope:
         return (terms if terms.asks else NO_TERMS), None if text is None else self._condition(text)
 
     def _condition(self, text: str) -> Predicate:
-        if len(text) > WHERE_BYTES:
-            raise PredicateError(f"a condition has at most {WHERE_BYTES} characters", 1, 1)
-        return compile(text, functions=self.gate.rules.functions, names=WHERE_NAMES)
+        known = self._conditions.get(text)
+        if known is None:
+            functions = self.gate.rules.functions
+            known = compile(text, functions=functions, names=WHERE_NAMES, budget=WHERE_BUDGET, limit=WHERE_BYTES)
+            if len(self._conditions) >= WHERES:
+                self._conditions.clear()
+            self._conditions[text] = known
+        return known
 
     def _check_available(self, packet: Subscribe) -> None:
         """What CONNACK said is not available is a protocol error (MQTT 5, 3.2.2.3.11 and 3.2.2.3.13)."""

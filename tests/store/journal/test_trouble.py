@@ -145,7 +145,7 @@ def test_closing_gives_up_after_a_while(tmp_path: Path, disk: Disk) -> None:
 
 
 def test_a_disk_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trial = Trial(tmp_path)
+    trial = Trial(tmp_path, interval=0.0)
     hanging, released = threading.Event(), threading.Event()
     fdatasync = os.fdatasync
 

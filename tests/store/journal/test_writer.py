@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -96,6 +97,18 @@ def test_rows_without_anybody_waiting_are_written_within_the_interval(tmp_path: 
     assert batch.num_rows == 100
     assert trial.loop.queue.empty(), "nobody asked"
     reader.close()
+    trial.close()
+
+
+def test_enough_rows_for_a_batch_do_not_wait(tmp_path: Path) -> None:
+    trial = Trial(tmp_path)
+    for n in range(module.ROWS):
+        trial.writer.append(audit(n))
+    deadline = time.monotonic() + 20
+    while trial.writer.backlog:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    assert details(tmp_path) == list(range(module.ROWS))
     trial.close()
 
 
@@ -255,7 +268,7 @@ def test_a_bug_in_the_writer_refuses_rows(tmp_path: Path, monkeypatch: pytest.Mo
     def broken(_: object) -> None:
         raise ZeroDivisionError
 
-    trial = Trial(tmp_path)
+    trial = Trial(tmp_path, interval=0.0)
     monkeypatch.setattr(trial.writer, "_roll", broken)
     trial.writer.append(audit(0))
     trial.writer._thread.join()  # type: ignore[union-attr]

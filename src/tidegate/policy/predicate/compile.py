@@ -20,7 +20,7 @@ from tidegate.policy.predicate.parse import MAX_SOURCE, parse
 from tidegate.policy.predicate.partial import fold
 from tidegate.policy.predicate.signature import Function
 from tidegate.policy.predicate.syntax import Broken, Const, Node
-from tidegate.policy.predicate.types import Env, Kind
+from tidegate.policy.predicate.types import UNKNOWN, Env, Kind
 from tidegate.policy.predicate.work import BUDGET, LOADING, Work
 
 NAMES: Final = frozenset(("s", "o", "e", "p"))
@@ -29,6 +29,10 @@ NAMES: Final = frozenset(("s", "o", "e", "p"))
 
 LONG_TEXT: Final = 2048
 """Characters of a text from which on its evaluators are made at once: that takes longer than an evaluation may."""
+
+
+SHORT_LIST: Final = 16
+_PLAIN: Final = frozenset((str, int, float, bool))
 
 
 class Predicate:
@@ -64,6 +68,10 @@ class Predicate:
         return reads(self._node)
 
     @cached_property
+    def _paths(self) -> tuple[tuple[str, ...], ...]:
+        return tuple(tuple(path.split(".")) for path in self.reads)
+
+    @cached_property
     def volatile(self) -> bool:
         """Whether it calls a volatile function or `age`, so that an answer is good only for the moment."""
         return volatile(self._node)
@@ -75,6 +83,11 @@ class Predicate:
         attribute that is absent from a known root is known to be absent. A failure that no further knowledge can
         mend is returned, not raised.
         """
+        if all(_given(known, path) for path in self._paths) and not self.volatile:
+            try:  # nothing is left to fold: to ask is much quicker
+                return self(known)
+            except PredicateFailed as failed:
+                return failed
         try:
             node = fold(self._node, known, Work(self._budget))
         except PredicateFailed as failed:
@@ -128,6 +141,21 @@ class Predicate:
             return evaluate(self._exact, env, Work(self._budget))
         except CelError as error:
             raise PredicateFailed(str(error)) from error
+
+
+def _given(known: Mapping[str, Any], path: tuple[str, ...]) -> bool:
+    """Whether what stands at a path is known for certain: a plain value or a short list of them, or nothing."""
+    value: Any = known.get(path[0], UNKNOWN)
+    for name in path[1:]:
+        if value is UNKNOWN:
+            return False
+        try:
+            value = value[name]
+        except (KeyError, TypeError, IndexError):
+            return True
+    if type(value) in (list, tuple) and len(value) <= SHORT_LIST:
+        return all(type(each) in _PLAIN for each in value)
+    return type(value) in _PLAIN
 
 
 def compile(  # named as re.compile is

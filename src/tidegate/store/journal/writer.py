@@ -45,6 +45,7 @@ from tidegate.store.opening import create_folder
 
 ROWS: Final = 4096  # in a batch
 BYTES: Final = 8 << 20  # of waiting rows, after which a batch is full
+LOOK: Final = 0.05  # seconds between looks at how many rows have gathered
 TURN: Final = 500  # callbacks run in one turn of the loop
 SILENCE: Final = 10.0  # seconds between complaints about lost rows
 TICK: Final = 30.0  # seconds between looks at what is too old
@@ -177,9 +178,8 @@ class Writer:
         self._waiting.append((self._count, callback, args))
         if self._done >= self._count:
             self._schedule()
-        elif not self._hurried:
-            self._hurried = True
-            self._bell.put(None)
+        else:
+            self._hurry()
 
     def keep_from(self, offset: int | None) -> None:
         """Retention keeps everything from this offset on; None: nobody needs it any more."""
@@ -245,6 +245,7 @@ class Writer:
         if not self._lost:
             self._lost_at = row[0]
             self._limit = _CLOSED  # until there is room again: then all that is lost is lost in one place
+            self._hurry()
         self._lost += 1
         self.dropped += 1
 
@@ -260,6 +261,11 @@ class Writer:
         self._limit = self._in - self._out + 1  # room for it, whatever waits
         self.append(row)
         self._limit = self._backlog
+
+    def _hurry(self) -> None:
+        if not self._hurried:
+            self._hurried = True
+            self._bell.put(None)
 
     def _schedule(self) -> None:
         if not self._settling:
@@ -315,13 +321,19 @@ class Writer:
         self._drain(len(self._inbox))
 
     def _gather(self) -> None:
-        """Waits until the interval is over or somebody is in a hurry. An old ring of the bell is no hurry."""
+        """Waits until the interval is over, there is enough for a batch, or somebody is in a hurry.
+
+        Looks by itself from time to time, so that `append` need not count. An old ring of the bell is no hurry.
+        """
         until = time.monotonic() + self._interval
-        while not self._hurried and not self._closing and (left := until - time.monotonic()) > 0:
-            try:
-                self._bell.get(timeout=left)
-            except Empty:
+        while not self._hurried and not self._closing and len(self._inbox) < ROWS:
+            left = until - time.monotonic()
+            if left <= 0:
                 return
+            try:
+                self._bell.get(timeout=min(left, LOOK))
+            except Empty:
+                continue
 
     def _drain(self, pending: int) -> None:
         """Writes so many rows, in batches. Rows that come meanwhile wait for their own turn."""
