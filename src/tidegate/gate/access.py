@@ -7,8 +7,8 @@ from typing import Any
 
 from tidegate.gate.sight import CLOCK_PATHS, Sight, later
 from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, Step
-from tidegate.policy import Action, Actor, Open, Permit, Policies, Refuse, facets
-from tidegate.session import Link, Message
+from tidegate.policy import Action, Open, Permit, Policies, Refuse, facets, paths_below
+from tidegate.session import Link, Message, Subject
 
 
 class Access:
@@ -19,29 +19,29 @@ class Access:
         self.action = action
         self.policies = policies
         self.sight = sight
-        self._reads = policies.reads(action)
+        reads = policies.reads(action)
+        self._paths = paths_below("e" if action is Action.WRITE else "p", reads)
         self._allows: dict[str, Allow] = {}
         self._denies: dict[str, Deny] = {}
 
     def evaluate(self, known: Known) -> Answer:
         sight = self.sight
-        actor: Actor
         if known.target is None:
             actor = known.context.subject
             p: dict[str, Any] = {}  # there is no publish context yet: reading one is an error
         else:
             actor = known.target.subject
-            p = sight.publication(known.context, known.topic)
+            p = sight.publication(known)
         s = sight.subject(actor, known.away)
-        env = {"s": s, "o": sight.coming(known.topic), "e": sight.around(actor, known.away), "p": p}
-        answer = self.policies.decide(self.action, actor, known.topic, env)
+        env = {"s": s, "o": sight.coming(known), "e": sight.around(actor, known.away), "p": p}
+        answer = self.policies.decide(self.action, actor, known.topic, env, sight.person(actor).terms)
         if isinstance(answer, Open):
             if known.away:
                 return ALLOW if later(answer.reads, answer.volatile) else self._left(answer, s, actor)
             return self._now(known, answer, env, actor) or self._left(answer, s, actor)
         return self._said(answer)
 
-    def _now(self, known: Known, answer: Open, env: dict[str, Any], actor: Actor) -> Allow | Deny | None:
+    def _now(self, known: Known, answer: Open, env: dict[str, Any], actor: Subject) -> Allow | Deny | None:
         """The answer of this moment, if it will stand for a while."""
         if answer.volatile or not answer.reads <= CLOCK_PATHS:
             return None
@@ -50,7 +50,7 @@ class Access:
             return None
         return self._said(answer.residual(env))
 
-    def _left(self, answer: Open, s: dict[str, Any], actor: Actor) -> Residual:
+    def _left(self, answer: Open, s: dict[str, Any], actor: Subject) -> Residual:
         sight, residual, said = self.sight, answer.residual, self._said
         environment = sight.environment(actor)
         reads_p = any(path.partition(".")[0] == "p" for path in answer.reads)
@@ -79,9 +79,11 @@ class Access:
     def kin(self, source: Link) -> Hashable:
         sight = self.sight
         if self.action is Action.WRITE:
-            environment = sight.environment(source.subject)
-            return self.policies.kin(source.subject, Action.WRITE), facets("e", environment.known, self._reads)
-        return sight.kin(source, self._reads)
+            subject = source.subject
+            person = sight.person(subject)
+            own = self.policies.kin(subject, Action.WRITE, terms=person.terms, s=person.s)
+            return own, facets(sight.environment(subject).known, self._paths)
+        return sight.kin(source, self._paths)
 
     def grant(self, filter: str, target: Link) -> Allow | Deny:
         if self.action is Action.WRITE:

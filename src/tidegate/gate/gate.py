@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 
 from tidegate.errors import ProtocolError
 from tidegate.gate.door import stages
-from tidegate.gate.plan import Passage, Plan, combine
+from tidegate.gate.plan import Members, Passage, Plan, combine
 from tidegate.gate.rubbish import Rubbish
 from tidegate.gate.rules import Rules
 from tidegate.gate.sight import FLOOR, Sight
@@ -51,9 +51,10 @@ class Clock(Protocol):
 class Lane:
     """The plans of all sources that are decided alike, speak the same protocol version and ask for the same."""
 
-    __slots__ = ("__weakref__", "context", "link", "outer", "plans", "protocol", "told", "variants", "wish")
+    __slots__ = ("__weakref__", "context", "link", "outer", "plans", "protocol", "told", "variants", "version", "wish")
 
-    def __init__(self, context: Context, link: str, protocol: int, told: Properties) -> None:
+    def __init__(self, context: Context, link: str, protocol: int, told: Properties, version: int) -> None:
+        self.version = version  # of the rules
         self.context = context  # of a representative: stages look only at what `kin` compares
         self.link = link
         self.protocol = protocol
@@ -103,7 +104,7 @@ class Gate:
         key = (protocol, source.type, *(stage.kin(source) for stage in self.ingress + self.egress))
         lane = self._lanes.get(key)
         if lane is None:
-            lane = Lane(self.context(source), source.type, protocol, self.told(source.subject.level))
+            lane = Lane(self.context(source), source.type, protocol, self.told(source.subject.level), self.version)
             self._lanes[key] = lane
         return lane
 
@@ -114,7 +115,7 @@ class Gate:
             variants = lane.variants = {}
         found = variants.get(wish)
         if found is None:
-            found = variants[wish] = Lane(self.context(source, wish), lane.link, lane.protocol, lane.told)
+            found = variants[wish] = Lane(self.context(source, wish), lane.link, lane.protocol, lane.told, self.version)
             found.wish = wish
             found.outer = lane
         return found
@@ -178,15 +179,13 @@ class Gate:
             return plan
         plan.admission = admission.residuals
         levels = topic.split("/")
-        self._targets(plan, self.subscriptions.match(levels), context, link)
+        self._targets(plan, self.subscriptions.match(levels), known)
         if len(self.shares):
-            plan.groups = tuple(
-                (group, self._members(plan, group, context, link)) for group in self.shares.match(levels)
-            )
+            plan.groups = tuple((group, self._members(plan, group, known)) for group in self.shares.match(levels))
         plan.settle(protocol, told, self.watched)
         return plan
 
-    def _targets(self, plan: Plan, found: list[tuple[Session, Grant]], context: Context, link: str) -> None:
+    def _targets(self, plan: Plan, found: list[tuple[Session, Grant]], source: Known) -> None:
         targets: list[Grant] = []
         conditional: list[tuple[Passage, ...]] = []
         denied: list[tuple[Grant, Deny]] = []
@@ -197,7 +196,7 @@ class Gate:
             ways: list[Passage] = []
             why: Deny | None = None
             for grant in grants:
-                way = self._way(plan, grant, context, link)
+                way = self._way(plan, grant, source)
                 if isinstance(way, Passage):
                     ways.append(way)
                     if way.failed:
@@ -214,24 +213,23 @@ class Gate:
                 conditional.append(tuple(ways))
         plan.targets, plan.conditional, plan.denied = tuple(targets), tuple(conditional), tuple(denied)
 
-    def _members(
-        self, plan: Plan, group: Group[Session, Grant], context: Context, link: str
-    ) -> dict[Session, Passage | Deny]:
-        return {session: self._way(plan, grant, context, link) for session, grant in group.members.items()}
+    def _members(self, plan: Plan, group: Group[Session, Grant], source: Known) -> Members:
+        return {session: self._way(plan, grant, source) for session, grant in group.members.items()}
 
-    def _way(self, plan: Plan, grant: Grant, context: Context, link: str) -> Passage | Deny:
+    def _way(self, plan: Plan, grant: Grant, source: Known) -> Passage | Deny:
         session = grant.session
         if not self.fresh(session):
             return WITHDRAWN
         known = Known(
             topic=plan.topic,
-            context=context,
-            link=link,
-            now=self.clock.wall,
+            context=source.context,
+            link=source.link,
+            now=source.now,
             target=session.outward,
             away=session.peer is None,
             terms=grant.terms,
             where=grant.where,
+            scene=source.scene,
         )
         way = self._asked(self.egress, known, grant)
         plan.until = min(plan.until, known.until)

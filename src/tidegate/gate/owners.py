@@ -7,7 +7,7 @@ from typing import Any
 
 from tidegate.gate.sight import CLOCK_PATHS, CONNECTION, Sight, later
 from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, Step
-from tidegate.policy import Granted, Pending, Preferences, Refuse
+from tidegate.policy import Granted, Pending, Preferences, Refuse, paths_below
 from tidegate.session import Link, Message
 
 
@@ -19,7 +19,7 @@ class Owners:
     def __init__(self, preferences: Preferences, sight: Sight) -> None:
         self.preferences = preferences
         self.sight = sight
-        self._reads = preferences.reads
+        self._paths = paths_below("p", preferences.reads)
 
     def evaluate(self, known: Known) -> Answer:
         owner = known.context.subject
@@ -31,9 +31,9 @@ class Owners:
         receiver = known.target.subject
         environment = sight.environment(receiver)
         env: dict[str, Any] = {
-            "o": sight.coming(known.topic),
+            "o": sight.coming(known),
             "e": sight.around(receiver, known.away),
-            "p": sight.publication(known.context, known.topic),
+            "p": sight.publication(known),
         }
         answer = applicable.decide(receiver, env, CONNECTION if known.away else ())
         if isinstance(answer, Pending):
@@ -67,7 +67,7 @@ class Owners:
     def kin(self, source: Link) -> Hashable:
         subject = source.subject
         owner = self.preferences.kin(subject.user, subject.domain)
-        return None if owner is None else (owner, self.sight.kin(source, self._reads))
+        return None if owner is None else (owner, self.sight.kin(source, self._paths))
 
     def grant(self, filter: str, target: Link) -> Allow | Deny:
         return ALLOW

@@ -14,19 +14,24 @@ from typing import Any, Final, Protocol
 import orjson
 
 from tidegate.gate.rules import Rules
-from tidegate.policy import Actor, Environment, Moment, attributes_of, facets
+from tidegate.gate.verdict import Known
+from tidegate.policy import Actor, Environment, Moment, Paths, attributes_of, facets, terms_of
 from tidegate.policy.environment import CLOCK
 from tidegate.policy.predicate import UNKNOWN
 from tidegate.policy.views import MAX_CONTENT
-from tidegate.session import Context, Link, Message
+from tidegate.session import Context, Link, Message, Subject
 
 CONTEXTS: Final = 10_000  # decoded ones that are kept
+PEOPLE: Final = 20_000
 SCORES: Final = "scores"
 FLOOR: Final = "floor"
 """The user property that tells subscribers the floor; the node adds it as the last one."""
 CONNECTION: Final = ("level", "address", "listener", "tls")  # of `s`: not known while nobody is connected
 
-_OF_THE_MESSAGE: Final = ("topic", "time", "qos", "size", "e")  # of `p`
+_OF_THE_MESSAGE: Final = frozenset(("topic", "time", "qos", "size", "e"))  # of `p`
+_COMING: Final = dict.fromkeys(("qos", "retain", "size", "payload", "properties", "scores"), UNKNOWN)
+_PUBLISHED: Final = dict.fromkeys(("time", "qos", "size"), UNKNOWN)
+_CLOCK: Final = dict.fromkeys(CLOCK, UNKNOWN)
 
 CLOCK_PATHS: Final = frozenset(f"e.{name}" for name in CLOCK)
 
@@ -52,9 +57,6 @@ class Facts(dict[str, Any]):
         super().__init__()
         self.sight = sight
         self.message = message
-        category = sight.rules.classification.category(message.topic)
-        if category is not None:
-            self["category"] = category
 
     def __missing__(self, name: str) -> object:
         value = self[name] = self._found(name)
@@ -71,6 +73,11 @@ class Facts(dict[str, Any]):
                 return message.qos
             case "retain":
                 return message.retain
+            case "category":
+                category = self.sight.rules.classification.category(message.topic)
+                if category is None:
+                    raise KeyError(name)
+                return category
             case "size":
                 return len(message.payload)
             case "payload" if len(message.payload) <= MAX_CONTENT:
@@ -109,6 +116,17 @@ def _by_name(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
     return found
 
 
+class Person:
+    """What conditions and selectors see of one subject."""
+
+    __slots__ = ("p", "s", "terms")
+
+    def __init__(self, subject: Subject, domain: str) -> None:
+        self.s = attributes_of(subject, domain)
+        self.terms = terms_of(subject)
+        self.p: dict[str, Any] | None = None  # as a publisher; most only receive
+
+
 class Sight:
     """The eyes of one version of the rules."""
 
@@ -117,45 +135,55 @@ class Sight:
         self.clock = clock
         self._contexts: dict[bytes, tuple[Context, dict[str, Any]]] = {}
         self._moments: dict[Environment, Moment] = {}
+        self._people: dict[Subject, Person] = {}
         self._added = {name for one in (rules.environment, *rules.environments.values()) for name in one.added}
 
     # -- before the message comes --------------------------------------------------------------------------------
 
-    def subject(self, actor: Actor, away: bool = False) -> dict[str, Any]:
+    def person(self, subject: Subject) -> Person:
+        """What conditions and selectors see of somebody."""
+        found = self._people.get(subject)
+        if found is None:
+            if len(self._people) >= PEOPLE:
+                self._people.clear()
+            found = self._people[subject] = Person(subject, self.rules.domain)
+        return found
+
+    def subject(self, subject: Subject, away: bool = False) -> dict[str, Any]:
         """The root `s`."""
-        found = attributes_of(actor, self.rules.domain)
-        if away:
-            found |= dict.fromkeys(CONNECTION, UNKNOWN)
-        return found
+        found = self.person(subject).s
+        return {**found, **dict.fromkeys(CONNECTION, UNKNOWN)} if away else found
 
-    def coming(self, topic: str) -> dict[str, Any]:
+    def coming(self, known: Known) -> dict[str, Any]:
         """The root `o` of a message to come."""
-        category = self.rules.classification.category(topic)
-        found: dict[str, Any] = {
-            "topic": topic,
-            "levels": tuple(topic.split("/")),
-            **dict.fromkeys(("qos", "retain", "size", "payload", "properties", "scores"), UNKNOWN),
-        }
-        if category is not None:
-            found["category"] = category
+        found: dict[str, Any] | None = known.scene.get("o")
+        if found is None:
+            category = self.rules.classification.category(known.topic)
+            found = known.scene["o"] = {"topic": known.topic, "levels": tuple(known.topic.split("/")), **_COMING}
+            if category is not None:
+                found["category"] = category
         return found
 
-    def publisher(self, actor: Actor) -> dict[str, Any]:
+    def publisher(self, subject: Subject) -> dict[str, Any]:
         """What the root `p` says of who publishes, whatever the message."""
-        found = attributes_of(actor, self.rules.domain)
-        for name in _OF_THE_MESSAGE:
-            found.pop(name, None)  # no attribute of the publisher stands in for one of the message
-        found["floor"] = self.rules.levels.floor(actor.level)
-        return found
+        person = self.person(subject)
+        if person.p is None:
+            # no attribute of the publisher stands in for one of the message
+            person.p = {name: value for name, value in person.s.items() if name not in _OF_THE_MESSAGE}
+            person.p["floor"] = self.rules.levels.floor(subject.level)
+        return person.p
 
-    def publication(self, context: Context, topic: str) -> dict[str, Any]:
+    def publication(self, known: Known) -> dict[str, Any]:
         """The root `p` of a message to come."""
-        return {
-            **self.publisher(context.subject),
-            "topic": topic,
-            "e": {**context.surroundings, **dict.fromkeys(CLOCK, UNKNOWN)},
-            **dict.fromkeys(("time", "qos", "size"), UNKNOWN),
-        }
+        found: dict[str, Any] | None = known.scene.get("p")
+        if found is None:
+            found = known.scene["p"] = {
+                **self.publisher(known.context.subject),
+                "topic": known.topic,
+                "e": {**known.context.surroundings, **_CLOCK},
+                **_PUBLISHED,
+            }
+        return found
 
     def environment(self, actor: Actor) -> Environment:
         return self.rules.surroundings(actor.listener)
@@ -166,10 +194,11 @@ class Sight:
             return dict.fromkeys((*CLOCK, *self._added), UNKNOWN)
         return self.environment(actor).known
 
-    def kin(self, source: Link, reads: frozenset[str]) -> Hashable:
+    def kin(self, source: Link, paths: Paths) -> Hashable:
         """Publishers with equal values cannot be told apart by conditions that read these of `p`."""
-        p = {**self.publisher(source.subject), "e": self.environment(source.subject).added}
-        return facets("p", p, reads)
+        if not paths:
+            return None
+        return facets({**self.publisher(source.subject), "e": self.environment(source.subject).added}, paths)
 
     # -- when it is here -----------------------------------------------------------------------------------------
 

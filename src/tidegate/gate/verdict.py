@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from typing import Protocol
+from typing import Any, Protocol
 
 from tidegate.policy import ALL, View
 from tidegate.policy.predicate import Predicate
@@ -77,7 +77,7 @@ class Known:
     A stage that decides by the clock says with `until` how long that stands.
     """
 
-    __slots__ = ("away", "context", "link", "now", "target", "terms", "topic", "until", "where")
+    __slots__ = ("away", "context", "link", "now", "scene", "target", "terms", "topic", "until", "where")
 
     def __init__(
         self,
@@ -90,7 +90,9 @@ class Known:
         away: bool = False,
         terms: Terms = NO_TERMS,
         where: Predicate | None = None,
+        scene: dict[str, Any] | None = None,
     ) -> None:
+        self.scene: dict[str, Any] = {} if scene is None else scene  # roots, shared by all targets of one message
         self.topic = topic
         self.context = context  # who published it, and how
         self.link = link  # type of the source link

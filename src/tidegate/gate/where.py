@@ -36,7 +36,7 @@ class Wanted:
         sight = self.sight
         environment = sight.environment(known.target.subject)
         receiver = known.target.subject
-        left = known.where.partial({"o": sight.coming(known.topic), "e": sight.around(receiver, known.away)})
+        left = known.where.partial({"o": sight.coming(known), "e": sight.around(receiver, known.away)})
         if isinstance(left, PredicateFailed):
             return _failed(left)
         if not isinstance(left, Predicate):

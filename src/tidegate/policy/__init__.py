@@ -6,13 +6,13 @@ Everything here is pure: time, randomness and the outside world come in as attri
 from __future__ import annotations
 
 from tidegate.policy.access import Action, Combining, Effect, Policies, Policy
-from tidegate.policy.actor import BUILT_IN, Actor, attributes_of, facets, shown
+from tidegate.policy.actor import BUILT_IN, Actor, Paths, attributes_of, facets, paths_below, shown
 from tidegate.policy.classify import Class, Classification
 from tidegate.policy.directory import Directory, Entry, Known
 from tidegate.policy.environment import Environment, Moment
 from tidegate.policy.levels import RELAXED, Demand, Facts, Levels
 from tidegate.policy.preferences import Applicable, Granted, Pending, Preference, Preferences
-from tidegate.policy.selector import Selector, Term, terms_of
+from tidegate.policy.selector import Selector, Term, Terms, terms_of
 from tidegate.policy.template import Template, plain_filter
 from tidegate.policy.trust import By, Close, Degraded, Otherwise, Trust, Trusted, judged
 from tidegate.policy.verdict import DEFAULT, Open, Permit, Refuse
@@ -45,6 +45,7 @@ __all__ = [
     "Moment",
     "Open",
     "Otherwise",
+    "Paths",
     "Pending",
     "Permit",
     "Policies",
@@ -58,6 +59,7 @@ __all__ = [
     "Table",
     "Template",
     "Term",
+    "Terms",
     "Trust",
     "Trusted",
     "View",
@@ -66,6 +68,7 @@ __all__ = [
     "facets",
     "intersected",
     "judged",
+    "paths_below",
     "plain_filter",
     "shown",
     "terms_of",

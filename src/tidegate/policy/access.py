@@ -24,10 +24,10 @@ from typing import Any, assert_never
 
 from tidegate import topics
 from tidegate.errors import ConfigError
-from tidegate.policy.actor import Actor, attributes_of, facets
+from tidegate.policy.actor import Actor, Paths, attributes_of, facets, paths_below
 from tidegate.policy.index import FilterIndex
 from tidegate.policy.predicate import Env, Function, Predicate, PredicateFailed, compile
-from tidegate.policy.selector import Selector, Term, terms_of
+from tidegate.policy.selector import Selector, Term, Terms, terms_of
 from tidegate.policy.template import Template
 from tidegate.policy.verdict import DEFAULT, Answer, Open, Permit, Refuse
 
@@ -53,6 +53,7 @@ class Combining(Enum):
 
 
 BOTH = frozenset(Action)
+MAX_KINDS = 10_000  # sorts of actors for which it is remembered what they are told apart by
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,20 +154,22 @@ class Policies:
             action: {term: frozenset(paths) for term, paths in terms.items()} for action, terms in reads.items()
         }
 
+        self._paths: dict[tuple[Action, Terms], Paths] = {}
+
     def __len__(self) -> int:
         return len(self.policies)
 
     # -- deciding ------------------------------------------------------------------------------------------------
 
-    def decide(self, action: Action, actor: Actor, topic: str, known: Env) -> Answer:
+    def decide(self, action: Action, actor: Actor, topic: str, known: Env, terms: Terms | None = None) -> Answer:
         """Whether the actor may read or write the topic, as far as `known` decides it.
 
         `known` is as for `Predicate.partial`: what is absent or UNKNOWN in it is not known yet. Its root `s`, if it
-        has none, is made from the actor.
+        has none, is made from the actor. `terms` are the actor's, from whoever has them already.
         """
         known = self._with_subject(actor, known)
         hits: list[Hit] = []
-        for policy in self._applying(action, actor, topic, known):
+        for policy in self._applying(action, terms_of(actor) if terms is None else terms, topic, known):
             left = _asked(policy.when, known)
             if isinstance(left, PredicateFailed):
                 return Refuse(policy.id, left.reason)
@@ -180,24 +183,30 @@ class Policies:
         `known` shall hold nothing that may change while the subscription lasts, such as the clock.
         """
         known = self._with_subject(actor, known or {})
-        for policy in self._overlapping(action, actor, filter, known):
+        for policy in self._overlapping(action, terms_of(actor), filter, known):
             left = _asked(policy.when, known)
             if left is not False and not isinstance(left, PredicateFailed):
                 return policy.permit
         return Refuse(DEFAULT)
 
-    def _applying(self, action: Action, actor: Actor, topic: str, known: Env) -> Iterator[Policy]:
+    def _applying(self, action: Action, terms: Terms, topic: str, known: Env) -> Iterator[Policy]:
         """The policies that apply, in file order."""
         s: Any = known["s"]
-        for position in self._positions(action, actor, topic, overlapping=False):
+        found: set[int] = set()
+        for tree in self._about(action, terms):
+            found.update(tree.matching(topic))
+        for position in sorted(found):
             policy = self.policies[position]
             if policy.topic.matches(s, topic):
                 yield policy
 
-    def _overlapping(self, action: Action, actor: Actor, filter: str, known: Env) -> Iterator[Policy]:
+    def _overlapping(self, action: Action, terms: Terms, filter: str, known: Env) -> Iterator[Policy]:
         """The policies that allow some topic of a filter if their condition is true, in file order."""
         s: Any = known["s"]
-        for position in self._positions(action, actor, filter, overlapping=True):
+        found: set[int] = set()
+        for tree in self._about(action, terms):
+            found.update(tree.overlapping(filter))
+        for position in sorted(found):
             policy = self.policies[position]
             if policy.allows and policy.topic.overlaps(s, filter):
                 yield policy
@@ -207,25 +216,21 @@ class Policies:
     def considered(self, action: Action, actor: Actor, topic: str, env: Env) -> list[tuple[Policy, Outcome]]:
         """Every policy that `decide` looks at, and how its condition turns out when all of `env` is known."""
         env = self._with_subject(actor, env)
-        return [(policy, outcome(policy.when, env)) for policy in self._applying(action, actor, topic, env)]
+        return [(policy, outcome(policy.when, env)) for policy in self._applying(action, terms_of(actor), topic, env)]
 
     def considered_for(self, action: Action, actor: Actor, filter: str, known: Env) -> list[tuple[Policy, Outcome]]:
         """Every policy that `overlaps` looks at, and what is known of its condition before any message comes."""
         known = self._with_subject(actor, known)
-        return [(policy, _asked(policy.when, known)) for policy in self._overlapping(action, actor, filter, known)]
+        found = self._overlapping(action, terms_of(actor), filter, known)
+        return [(policy, _asked(policy.when, known)) for policy in found]
 
     def _with_subject(self, actor: Actor, known: Env) -> Env:
         return known if "s" in known else {**known, "s": attributes_of(actor, self.domain)}
 
-    def _positions(self, action: Action, actor: Actor, topic: str, *, overlapping: bool) -> list[int]:
-        """Of the policies that may apply, in file order."""
-        found: set[int] = set()
+    def _about(self, action: Action, terms: Terms) -> list[FilterIndex[int]]:
+        """The policies that are about somebody of whom these terms can be said."""
         index = self._index[action]
-        for term in terms_of(actor):
-            tree = index.get(term)
-            if tree is not None:
-                found.update(tree.overlapping(topic) if overlapping else tree.matching(topic))
-        return sorted(found)
+        return [tree for term in terms if (tree := index.get(term)) is not None]
 
     # -- sharing what was decided --------------------------------------------------------------------------------
 
@@ -233,16 +238,31 @@ class Policies:
         """Every attribute of `s`, `o`, `e` and `p` that some policy for this action reads."""
         return frozenset().union(*self._reads[action].values())
 
-    def kin(self, actor: Actor, action: Action | None = None) -> Hashable:
-        """Actors with equal values are decided alike: what policies that are about them can tell them apart by."""
-        terms = terms_of(actor)
-        s = attributes_of(actor, self.domain)
+    def kin(
+        self,
+        actor: Actor,
+        action: Action | None = None,
+        *,
+        terms: Terms | None = None,
+        s: Mapping[str, Any] | None = None,
+    ) -> Hashable:
+        """Actors with equal values are decided alike: what policies that are about them can tell them apart by.
+
+        `terms` and `s` are the actor's, from whoever has them already.
+        """
+        terms = terms_of(actor) if terms is None else terms
+        s = attributes_of(actor, self.domain) if s is None else s
         made: list[Hashable] = []
         for each in Action if action is None else (action,):
             by_term = self._reads[each]
             own = frozenset(term for term in terms if term in by_term)
-            paths = frozenset().union(*(by_term[term] for term in own))
-            made += [own, facets("s", s, paths)]
+            paths = self._paths.get((each, own))
+            if paths is None:
+                if len(self._paths) > MAX_KINDS:
+                    self._paths.clear()
+                reads: frozenset[str] = frozenset().union(*(by_term[term] for term in own))
+                paths = self._paths[each, own] = paths_below("s", reads)
+            made += [own, facets(s, paths)]
         return tuple(made)
 
     # -- warnings ------------------------------------------------------------------------------------------------

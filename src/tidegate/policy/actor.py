@@ -104,9 +104,16 @@ def attributes_of(actor: Actor, here: str) -> dict[str, Any]:
     return found
 
 
-def facets(root: str, attributes: Attributes, reads: Iterable[str]) -> Hashable:
-    """What `reads` finds below `root` (`s`, `p`, ...), so that attributes which it cannot tell apart are equal."""
-    paths = sorted(path for path in reads if path.partition(".")[0] == root)
+Paths = tuple[tuple[str, ...], ...]
+
+
+def paths_below(root: str, reads: Iterable[str]) -> Paths:
+    """The paths below `root` among attributes that are read, in their order."""
+    return tuple(tuple(path.split(".")[1:]) for path in sorted(reads) if path.partition(".")[0] == root)
+
+
+def facets(attributes: Attributes, paths: Paths) -> Hashable:
+    """What stands at these paths, so that attributes which they cannot tell apart are equal."""
     return tuple(frozen(_reached(attributes, path)) for path in paths)
 
 
@@ -114,9 +121,9 @@ class _Absent:
     """Stands for an attribute that is not there, which is a value like any other to tell subjects apart by."""
 
 
-def _reached(attributes: object, path: str) -> object:
+def _reached(attributes: object, path: tuple[str, ...]) -> object:
     value = attributes
-    for name in path.split(".")[1:]:
+    for name in path:
         try:
             value = value[name]  # type: ignore[index]
         except (KeyError, TypeError, IndexError):

@@ -36,9 +36,10 @@ class Term(NamedTuple):
 
 
 ANYONE: Final = Term("*")
+Terms = frozenset[Term]
 
 
-def terms_of(actor: Actor) -> frozenset[Term]:
+def terms_of(actor: Actor) -> Terms:
     """Everything a selector can say of an actor."""
     found = [ANYONE, Term(actor.kind, actor.client)]
     if actor.user is not None:

@@ -60,6 +60,7 @@ from tidegate.wire import (
 
 TOUCH = 100_000  # cached topics looked at per turn because of changed subscriptions, unless one filter costs more
 FLUSH_PLANS = 16  # plans made before what they let through is written, without waiting for the end of the turn
+CONTEXTS = 8  # of messages with wishes, kept for each connection
 REVIEW = 100  # sessions looked at per turn after a change of the rules
 WHERE_BYTES = 512  # of a subscriber's own condition: parsing it takes some 3 ms at most
 WHERE_BUDGET = 2000  # operations of one evaluation: some 0.3 ms at most
@@ -122,7 +123,9 @@ class Scope:
         session = peer.session
         if not self._fresh(session):
             raise ProtocolError("your access has been withdrawn", Reason.NOT_AUTHORIZED)
-        lane = peer.lane = self.gate.lane(session.inward, peer.version)
+        lane = peer.lane
+        if not isinstance(lane, Lane) or lane.version != self.gate.version:
+            lane = peer.lane = self.gate.lane(session.inward, peer.version)
         return lane
 
     def _compiled(self, lane: Lane, name: bytes) -> Plan:
@@ -153,7 +156,15 @@ class Scope:
             raise ProtocolError("too many topic levels", Reason.TOPIC_NAME_INVALID)
         base, link = self._lane(peer), peer.session.inward
         lane = self.gate.asking(base, link, wish)
-        return lane.plans.get(topic) or self._compiled(lane, topic), self.gate.context(link, wish).encode()
+        contexts = peer.contexts
+        if contexts is None or contexts[0] is not link:
+            contexts = peer.contexts = (link, {})
+        context = contexts[1].get(wish)
+        if context is None:
+            if len(contexts[1]) >= CONTEXTS:
+                contexts[1].clear()
+            context = contexts[1][wish] = self.gate.context(link, wish).encode()
+        return lane.plans.get(topic) or self._compiled(lane, topic), context
 
     def plan_of(self, peer: Line, message: Message) -> Route:
         topic = message.topic.encode()

@@ -16,9 +16,12 @@ from tidegate.policy import Demand
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Subject:
-    """Who is at the other end: the attributes in `s`. Built-in ones are fields, the directory's are in `attributes`."""
+    """Who is at the other end: the attributes in `s`. Built-in ones are fields, the directory's are in `attributes`.
+
+    Compared by identity: one is made for each connection, and what is known of it is kept under it.
+    """
 
     kind: str  # client, scope, link, service, monitor
     client: str

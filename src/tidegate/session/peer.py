@@ -173,21 +173,24 @@ class Peer(Intake):
                 publishes += 1
                 after = start + 2 + (data[start] << 8 | data[start + 1])
                 route = plans.get(data[start + 2 : after])
-                if (
-                    route is not None
-                    and (fast := route.fast) is not None
-                    and ((after <= stop) if not v5 else (after < stop and not data[after]))
-                ):
-                    whole = data if not pos and stop == end else data[pos:stop]
-                    dirty = site.dirty
-                    for target in fast:
-                        out = target.out
-                        if not out:
-                            dirty.append(target)
-                        out.append(whole)
-                    if route.cross:
-                        self._cross(route, whole, start - pos, after - pos)
-                    route.passed += 1
+                if route is not None and ((after <= stop) if not v5 else (after < stop and not data[after])):
+                    if (fast := route.fast) is not None:
+                        whole = data if not pos and stop == end else data[pos:stop]
+                        dirty = site.dirty
+                        for target in fast:
+                            out = target.out
+                            if not out:
+                                dirty.append(target)
+                            out.append(whole)
+                        if route.cross:
+                            self._cross(route, whole, start - pos, after - pos)
+                        route.passed += 1
+                    else:
+                        payload = data[after + 1 if v5 else after : stop]
+                        self._take(route, payload, 0, False, 0, NONE, None, b"", data[pos:after], data[after:stop])
+                        if self.phase is not Phase.OPEN:
+                            pos = end  # it was denied, and that ended the connection
+                            break
                     pos = stop
                     continue
             elif length == 2 and (handler := quick.get(first)) is not None:
