@@ -20,6 +20,9 @@ class Anybody:
     def exchange(self, peer: Peer, packet: wire.Connect, method: str) -> Exchange | None:
         return None
 
+    def completed(self, peer: Peer, client: str, identity: Identity) -> Identity | Refused:
+        return identity
+
     def renew(self, session: Session) -> Identity | Refused:
         return Identity(principal=session.principal, user=session.subject.user)
 

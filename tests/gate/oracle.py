@@ -134,7 +134,8 @@ def subject_attributes(config: Config, connection: Connection) -> dict[str, Any]
     added |= _attributes(user)
     entry = (directory.get("clients") or {}).get(connection.client) or {}
     # "An entry `directory.clients.X` applies only to a connection authenticated for X"
-    if connection.user is not None and entry.get("user") == connection.user:
+    known = connection.user is not None and entry.get("user") == connection.user
+    if known:
         added |= _attributes(entry)
     s: dict[str, Any] = {
         "client": connection.client,
@@ -148,8 +149,10 @@ def subject_attributes(config: Config, connection: Connection) -> dict[str, Any]
         "address": connection.address,
         "listener": connection.listener,
     }
+    if entry and not known:
+        del s["client"]  # it is not the client that the directory means: nothing said of that one holds for it
     # "plus what the directory or a verified capability adds. Neither can set a built-in name", absent ones included
-    s |= {name: value for name, value in added.items() if name not in {*s, "user", "role", "tls"}}
+    s |= {name: value for name, value in added.items() if name not in {*s, "user", "role", "tls", "client"}}
     if connection.user is not None:
         s["user"] = connection.user
     if roles:
@@ -247,7 +250,7 @@ def selects(selector: str | Sequence[str], s: Attributes) -> bool:
         case "group":
             return name in s["groups"]
         case "client":
-            return bool(s["client"] == name)
+            return bool(s.get("client") == name)
         case "scope" | "link" | "service" | "monitor":
             return False
     raise ValueError(f"{selector!r} is no subject selector")

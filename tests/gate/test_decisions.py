@@ -60,6 +60,7 @@ class People(pure.Anybody):
             groups=known.groups,
             attributes=known.attributes,
             level=level,
+            impostor=known.impostor,
         )
 
     def authenticate(self, peer: Peer, packet: wire.Connect, answer: Callable[[Identity | Refused], None]) -> None:

@@ -20,7 +20,7 @@ from tidegate.node.audit import LONG, Auditor
 from tidegate.node.journals import Journals
 from tidegate.node.records import AuditRow
 from tidegate.policy import Policies, Policy, Preference, Preferences
-from tidegate.session import Link, Subject
+from tidegate.session import Counters, Link, Subject
 from tidegate.wire import Reason
 
 
@@ -31,6 +31,7 @@ class Turns:
     now: float = 0.0
     wall: float = 1000.0
     unfinished: deque[Callable[[], bool]] = field(default_factory=deque)
+    counters: Counters = field(default_factory=Counters)
 
     def open(self) -> None: ...
 
@@ -326,8 +327,8 @@ def test_allowed_is_counted_by_source_topic_and_receiver() -> None:
     rows = flushed(audit, site)
     allowed = [(row.link, row.client, row.topic, row.count, row.detail) for row in rows if row.kind == "allowed"]
     assert allowed == [
-        ("scope:main->client:b", "b", "a", 6, "from client:sender"),
-        ("scope:main->client:c", "c", "a", 4, "from client:sender"),
+        ("scope:main->client:b", "b", "a", 6, "from client:sender or one alike"),
+        ("scope:main->client:c", "c", "a", 4, "from client:sender or one alike"),
     ]
     assert [(row.client, row.count) for row in rows if row.kind == "deny"] == [("d", 4)]
 

@@ -119,7 +119,7 @@ def test_they_are_as_if_they_had_connected(
     ("text", "note"),
     [
         ("client:visitor", "`client:visitor` is not in the directory: an anonymous client"),
-        ("user:bob/client:tr1", "what the directory says of `client:tr1` does not apply: it is not of `bob`"),
+        ("user:bob/client:tr1", "what the directory says of `client:tr1` does not apply, nor any rule about it: it is not of `bob`"),
     ],
 )
 def test_what_is_said_about_them(config: Config, text: str, note: str) -> None:
@@ -264,7 +264,7 @@ def test_terms_of_a_subscription(config: Config) -> None:
         ("read", "a/b", (("where", "s.user == 'x'"),), "`where` is no condition: 1:1: "),
         ("subscribe", "a/b", (("where", "o.qos =="),), "`where` is no condition: 1:9: "),
         ("read", "a/b", (("where", "true"), ("where", "true")), "a subscription has one `where`"),
-        ("read", "a/b", (("where", "true || " * 300 + "true"),), "`where` has at most 512 characters"),
+        ("read", "a/b", (("where", "true || " * 300 + "true"),), "`where` is no condition: 1:1: longer than 512 bytes"),
     ],
 )
 def test_what_cannot_be_asked(config: Config, action: str, topic: str, terms: Any, error: str) -> None:

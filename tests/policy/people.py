@@ -24,6 +24,7 @@ class Person:
     groups: tuple[str, ...] = ()
     tls: Mapping[str, str] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    impostor: bool = False
 
 
 HOME = "mygymbrand"

@@ -32,7 +32,7 @@ from tidegate.node.records import AuditRow, Query
 from tidegate.node.tally import Tally
 from tidegate.node.traffic import Traffic
 from tidegate.scope import Scope
-from tidegate.session import Grant, Link, Message, Session, Subject
+from tidegate.session import Counters, Grant, Link, Message, Session, Subject
 from tidegate.store.journal import AUDIT, TRAFFIC
 from tidegate.store.journal.rows import Kind
 from tidegate.wire import Reason
@@ -52,6 +52,7 @@ class Turns(Protocol):
 
     now: float
     wall: float
+    counters: Counters
     unfinished: deque[Callable[[], bool]]
 
     def open(self) -> None: ...
@@ -223,6 +224,7 @@ class Auditor:
         return True
 
     def _denied_by_plan(self, grant: Grant, topic: str, why: Deny, times: int, version: str) -> None:
+        self.site.counters.denied += times
         link = grant.session.outward
         key = _key("read", link.subject, topic, why, version)
         if not self._denials.again(key, times):
@@ -235,7 +237,8 @@ class Auditor:
         key = (origin, subject.client, subject.user, subject.scope, topic, version)
         if self._passed.again(key, times):
             return
-        row = self._row(Kind.ALLOWED.value, link, "read", topic, detail=f"from {origin}" if origin else None)
+        told = f"from {origin} or one alike" if origin else None  # plans are shared by sources that are decided alike
+        row = self._row(Kind.ALLOWED.value, link, "read", topic, detail=told)
         row = row._replace(policy_version=version, count=times)
         self._passed.quietly(key, row, weight=len(topic) + len(subject.client) + len(origin))
 

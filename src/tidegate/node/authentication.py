@@ -111,11 +111,27 @@ class Authentication:
             attributes=known.attributes,
             level=self.built.rules.levels.level_of(facts),
             tls=tls,
+            impostor=known.impostor,
         )
 
     def exchange(self, peer: Peer, packet: Connect, method: str) -> Exchange | None:
         factory = self._methods.get(method)
         return None if factory is None else factory(peer, packet)
+
+    def completed(self, peer: Peer, client: str, identity: Identity) -> Identity | Refused:
+        facts = self._facts(peer)
+        if isinstance(facts, Close):
+            return Refused(text=f"not trusted: {facts.reason}")
+        return self._known(identity, client, facts)
+
+    def _known(self, said: Identity, client: str, facts: Facts) -> Identity:
+        """Who a method says it is, over this connection; the directory has the last word of those it knows."""
+        kind, _, name = said.principal.partition(":")
+        user = name if kind == "user" else None
+        found = self._identity(said.principal, user, client, facts)
+        if user in self.users if user is not None else kind in ("certificate", ANONYMOUS):
+            return found
+        return replace(found, user=said.user, roles=said.roles, groups=said.groups, attributes=said.attributes)
 
     def renew(self, session: Session) -> Identity | Refused:
         """Who a session's client is by the directory, the levels and the trust list in force now."""
@@ -126,18 +142,12 @@ class Authentication:
                 return Refused(text="your access has been withdrawn")
         if principal == ANONYMOUS and peer is not None and not getattr(peer.listener, "anonymous", False):
             return Refused(text="this listener wants to know who you are")
-        user = name if kind == "user" else None
+        said = Identity(
+            principal=principal, user=old.user, roles=old.roles, groups=old.groups, attributes=old.attributes
+        )
         if peer is None:
-            found = replace(self._identity(principal, user, session.client, Facts()), level=old.level, tls=old.tls)
-        else:
-            facts = self._facts(peer)
-            if isinstance(facts, Close):
-                return Refused(text=f"not trusted: {facts.reason}")
-            found = self._identity(principal, user, session.client, facts)
-        if user in self.users if user is not None else kind in ("certificate", ANONYMOUS):
-            return found
-        # a method said who it is, and nobody else knows
-        return replace(found, user=old.user, roles=old.roles, groups=old.groups, attributes=old.attributes)
+            return replace(self._known(said, session.client, Facts()), level=old.level, tls=old.tls)
+        return self.completed(peer, session.client, said)
 
     def replace(self, newer: Authentication, generation: int) -> None:
         """Judges by another directory from now on; `generation` is the number of the rules that come with it."""

@@ -23,7 +23,7 @@ from tidegate.gate.where import NAMES, WHERE
 from tidegate.node.assumed import TLS, Assumed, assume, merged, tls_of
 from tidegate.policy import Class, Classification, Environment, Facts
 from tidegate.policy.predicate import Predicate, compile
-from tidegate.scope.scope import WHERE_BYTES
+from tidegate.scope.scope import WHERE_BUDGET, WHERE_BYTES
 from tidegate.session import NO_TERMS, Link, Subject, Terms
 from tidegate.wire import NONE, Properties
 
@@ -118,7 +118,12 @@ class Trial:
             notes = self._known(text, who)
             known = directory.known(user=who.user, client=who.name or None, as_client=who.user is None)
             subject = replace(
-                subject, user=known.user, roles=known.roles, groups=known.groups, attributes=known.attributes
+                subject,
+                user=known.user,
+                roles=known.roles,
+                groups=known.groups,
+                attributes=known.attributes,
+                impostor=known.impostor,
             )
         tls = {**(TLS if listener.url.tls else {}), **tls_of(assumed, root)}
         address = str(assumed.get("address", LOOPBACK))
@@ -143,7 +148,7 @@ class Trial:
         if who.user is None and entry is None and who.name:
             return (f"`client:{who.name}` is not in the directory: an anonymous client",)
         if who.user is not None and entry is not None and entry.user != who.user:
-            return (f"what the directory says of `client:{who.name}` does not apply: it is not of `{who.user}`",)
+            return (f"what the directory says of `client:{who.name}` does not apply, nor any rule about it: it is not of `{who.user}`",)
         return ()
 
     def _listener(self, name: object, root: str) -> Listener:
@@ -170,13 +175,12 @@ class Trial:
         if len(conditions) > 1:
             raise ConfigError("a subscription has one `where`: join the conditions with &&")
         text = conditions[0] if conditions else None
-        if text is not None and len(text) > WHERE_BYTES:
-            raise ConfigError(f"`where` has at most {WHERE_BYTES} characters: shorten it")
         terms = Terms(self.rules.levels.demand(pairs), text)
         if text is None:
             return (terms if terms.asks else NO_TERMS), None
         try:
-            return terms, compile(text, functions=self.rules.functions, names=NAMES)
+            functions = self.rules.functions
+            return terms, compile(text, functions=functions, names=NAMES, budget=WHERE_BUDGET, limit=WHERE_BYTES)
         except ConfigError as error:
             raise ConfigError(f"`where` is no condition: {error}") from error
 

@@ -73,6 +73,10 @@ class Actor(Protocol):
 
     @property
     def attributes(self) -> Mapping[str, Any]: ...
+    @property
+    def impostor(self) -> bool:
+        """Whether it uses the identifier of a client of the directory without having proved to be it."""
+        ...
 
 
 def shown(user: str, domain: str, here: str) -> str:
@@ -85,7 +89,6 @@ def attributes_of(actor: Actor, here: str) -> dict[str, Any]:
     found = {name: value for name, value in actor.attributes.items() if name not in BUILT_IN}
     found |= {
         "kind": actor.kind,
-        "client": actor.client,
         "domain": actor.domain,
         "scope": actor.scope,
         "node": actor.node,
@@ -95,6 +98,8 @@ def attributes_of(actor: Actor, here: str) -> dict[str, Any]:
         "roles": actor.roles,
         "groups": actor.groups,
     }
+    if not actor.impostor:
+        found["client"] = actor.client
     if actor.user is not None:
         found["user"] = shown(actor.user, actor.domain, here)
     if actor.roles:

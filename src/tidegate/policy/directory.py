@@ -42,6 +42,8 @@ class Known:
     roles: tuple[str, ...]
     groups: tuple[str, ...]
     attributes: Mapping[str, Any]
+    impostor: bool = False
+    """It uses the name of a client of the directory, and is not authenticated for it."""
 
 
 def check_attributes(names: Iterable[str], where: str) -> None:
@@ -89,8 +91,10 @@ class Directory:
         A user is authenticated for the clients that the directory gives it.
         """
         entry = None if client is None else self.clients.get(client)
+        impostor = False
         if entry is not None:
             own = as_client if user is None else entry.user == user or (as_client and entry.user is None)
+            impostor = not own
             entry = entry if own else None
         if entry is not None:
             user = entry.user if user is None else user
@@ -105,7 +109,7 @@ class Directory:
             attributes |= self.groups.get(group, _NOTHING)
         for each in said:
             attributes |= each.attributes
-        return Known(user=user, roles=roles, groups=groups, attributes=MappingProxyType(attributes))
+        return Known(user=user, roles=roles, groups=groups, attributes=MappingProxyType(attributes), impostor=impostor)
 
     def terms(self) -> frozenset[Term]:
         """The users, roles and groups that exist, for warnings about rules that speak of others."""

@@ -41,7 +41,9 @@ Terms = frozenset[Term]
 
 def terms_of(actor: Actor) -> Terms:
     """Everything a selector can say of an actor."""
-    found = [ANYONE, Term(actor.kind, actor.client)]
+    found = [ANYONE]
+    if not actor.impostor:
+        found.append(Term(actor.kind, actor.client))
     if actor.user is not None:
         found.append(Term("user", actor.user, actor.domain))
     if actor.kind == "link":

@@ -112,6 +112,9 @@ class Handshake:
             peer.write(encode(Auth(reason=Reason.CONTINUE_AUTHENTICATION, properties=answer), V5))
             return
         conversation.exchange = None
+        if isinstance(found, Accepted):
+            complete = self.authenticator.completed(peer, conversation.packet.client_id, found.identity)
+            found = complete if isinstance(complete, Refused) else replace(found, identity=complete)
         if peer.phase is Phase.OPEN:  # re-authentication
             self._again(peer, conversation, found)
         elif isinstance(found, Refused):

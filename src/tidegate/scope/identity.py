@@ -25,6 +25,7 @@ class Identity:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     level: str = "plain"
     tls: Mapping[str, str] = field(default_factory=dict)  # version and cipher of the connection
+    impostor: bool = False  # it uses the identifier of a client that it has not proved to be
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,10 @@ class Authenticator(Protocol):
 
     def exchange(self, peer: Peer, packet: Connect, method: str) -> Exchange | None:
         """A new exchange of this method; None if it is not known."""
+        ...
+
+    def completed(self, peer: Peer, client: str, identity: Identity) -> Identity | Refused:
+        """What a method said, with what else is known of the connection and of the user; or why it may not stay."""
         ...
 
     def renew(self, session: Session) -> Identity | Refused:

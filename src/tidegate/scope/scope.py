@@ -193,6 +193,7 @@ class Scope:
             roles=identity.roles,
             groups=identity.groups,
             tls=identity.tls,
+            impostor=identity.impostor,
             attributes=identity.attributes,
         )
 

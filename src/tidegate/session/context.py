@@ -62,6 +62,8 @@ class Context:
         for name in ("tls", "attributes"):
             if value := getattr(subject, name):
                 known[name] = dict(value)
+        if subject.impostor:
+            known["impostor"] = True
         if self.demand is not None:
             known["demand"] = self.demand.level
         if self.view is not None:
@@ -89,6 +91,7 @@ class Context:
             roles=tuple(known.get("roles", ())),
             groups=tuple(known.get("groups", ())),
             tls=known.get("tls", _NOTHING),
+            impostor=known.get("impostor", False),
             attributes=known.get("attributes", _NOTHING),
         )
         demand = Demand(known["demand"]) if "demand" in known else None

@@ -35,6 +35,7 @@ class Subject:
     roles: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     tls: Mapping[str, str] = field(default_factory=lambda: _NOTHING)  # version and cipher
+    impostor: bool = False  # it uses the identifier of a client of the directory, and has not proved to be it
     attributes: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
 
     @property

@@ -46,6 +46,9 @@ class Known:
     def exchange(self, peer: Peer, packet: Connect, method: str) -> Exchange | None:
         return None
 
+    def completed(self, peer: Peer, client: str, identity: Identity) -> Identity | Refused:
+        return identity
+
     def renew(self, session: Session) -> Identity | Refused:
         return self._identity(session.subject.user, session.client)
 
