@@ -39,6 +39,7 @@ format: $(VENV) ## format the code and mend what ruff can mend
 
 bench: $(VENV) servers ## measure against Mosquitto; results in bench/results/
 	@$(BIN)/tidegate bench broker
+	@$(BIN)/tidegate bench gate
 
 soak: $(VENV) servers foreign ## the long crash, fuzz and load tests; reports in docs/reliability/
 	$(call say,soak)

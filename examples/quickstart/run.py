@@ -1,7 +1,7 @@
 """The quick start: a node, a few simulated devices, and somebody who watches them.
 
-Run by `make run`. The devices and the watcher are ordinary MQTT clients; one of the devices is confused and
-tries to write where only the node itself may. Ctrl-C stops all of it.
+Run by `make run`. The devices, the coach and the visitor are ordinary MQTT clients. One of the devices is confused and
+tries to speak for another one; the visitor wants everything and does not get the heartbeats. Ctrl-C stops all of it.
 """
 
 from __future__ import annotations
@@ -49,26 +49,38 @@ async def device(name: str, topic: str, unit: str, middle: float, swing: float) 
 
 
 async def confused() -> None:
-    """Writes to the node's own topics now and then, and is told no."""
+    """Speaks for another device now and then, and is told no."""
     async with aiomqtt.Client(
         HOST, PORT, identifier="locker-4", username="mary", password="mary", protocol=ProtocolVersion.V5
     ) as client:
         loop = asyncio.get_running_loop()
 
-        def answered(_client: object, _userdata: object, _mid: int, reason: object, _properties: object) -> None:
+        def answered(_client: object, _userdata: object, _mid: int, reason: object, properties: object) -> None:
             if getattr(reason, "value", 0) >= 0x80:
+                why = getattr(properties, "ReasonString", "")
                 loop.call_soon_threadsafe(
-                    lambda: show("locker-4", "$SYS/broker/uptime", f"[red]denied[/]: {reason} (0x{reason.value:02X})")
+                    lambda: show(
+                        "locker-4", "gym/bike-2/power", f"[red]denied[/]: {reason} (0x{reason.value:02X}) {why}"
+                    )
                 )
 
         client._client.on_publish = answered
         while True:
-            client._client.publish("$SYS/broker/uptime", "forever", qos=1)
+            client._client.publish("gym/bike-2/power", "9999 W", qos=1)
             await asyncio.sleep(7)
 
 
+async def visitor() -> None:
+    """Somebody without a name, who may see the gym but nobody's heart."""
+    async with aiomqtt.Client(HOST, PORT, identifier="visitor", protocol=ProtocolVersion.V5) as client:
+        await client.subscribe("gym/#")
+        async for message in client.messages:
+            payload = message.payload.decode() if isinstance(message.payload, bytes) else str(message.payload)
+            show("visitor got", str(message.topic), f"[dim]{payload}[/]")
+
+
 async def watcher() -> None:
-    """An application that wants everything of the gym, and to miss nothing while it is away."""
+    """A coach who wants everything of the gym, and to miss nothing while she is away."""
     keep = Properties(PacketTypes.CONNECT)
     keep.SessionExpiryInterval = 3600
     async with aiomqtt.Client(
@@ -114,12 +126,12 @@ async def main() -> int:
         console.print(
             "\n  [bold]MQTT[/]       mqtt://127.0.0.1:1883      users: mary/mary, alice/alice"
             "\n  [bold]WebSocket[/]  ws://127.0.0.1:8083/mqtt"
-            "\n  [bold]Control[/]    tidegate status -c examples/quickstart/tidegate.yaml"
+            "\n  [bold]Denials[/]    .venv/bin/tidegate audit -c examples/quickstart/tidegate.yaml"
             "\n  [bold]Try next[/]   .venv/bin/tidegate sub -v -u alice -P alice -t 'gym/+/speed'"
             "\n  Ctrl-C stops everything.\n"
         )
         tasks += [asyncio.create_task(device(name, *what)) for name, what in DEVICES.items()]
-        tasks += [asyncio.create_task(watcher()), asyncio.create_task(confused())]
+        tasks += [asyncio.create_task(one()) for one in (watcher, visitor, confused)]
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     failed = [task for task in tasks[2:] if task.done() and not task.cancelled() and task.exception()]
     for task in tasks[2:]:

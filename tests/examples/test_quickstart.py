@@ -25,6 +25,7 @@ def test_quickstart(tmp_path: Path) -> None:
         try:
             deadline = time.monotonic() + 60
             wanted = ("gym/treadmill-1/speed", "gym/bike-2/power", "gym/strap-3/heartbeats", "denied: Not authorized")
+            wanted += ("visitor got", "denied by default")
             while not all(text in out.read_text() for text in wanted):
                 assert running.poll() is None, out.read_text()
                 assert time.monotonic() < deadline, out.read_text()
@@ -36,6 +37,8 @@ def test_quickstart(tmp_path: Path) -> None:
                 running.kill()
                 running.wait()
     assert '"event": "stopped"' in out.read_text()
+    hearts = [line for line in out.read_text().splitlines() if "gym/strap-3/heartbeats" in line]
+    assert all("alice got" in line for line in hearts)
     shutil.rmtree(tmp_path / "var")
 
 

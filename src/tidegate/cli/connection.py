@@ -67,6 +67,7 @@ class _Client(aiomqtt.Client):
         self.answers: dict[int, tuple[ReasonCode, Properties | None]] = {}
         self.lost: asyncio.Future[Exception] = self._loop.create_future()
         self.connack: Properties | None = None
+        self.suback: Properties | None = None
         self._pubrec = self._client._handle_pubrec
         self._client._handle_pubrec = self._negative_pubrec  # type: ignore[method-assign]
 
@@ -109,6 +110,17 @@ class _Client(aiomqtt.Client):
             )
         super()._on_disconnect(client, userdata, flags, reason_code, properties)
 
+    def _on_subscribe(
+        self,
+        client: PahoClient,
+        userdata: Any,
+        mid: int,
+        reason_codes: list[ReasonCode],
+        properties: Properties | None = None,
+    ) -> None:
+        self.suback = properties
+        super()._on_subscribe(client, userdata, mid, reason_codes, properties)
+
     def _on_publish(
         self, client: PahoClient, userdata: Any, mid: int, reason_code: ReasonCode, properties: Properties
     ) -> None:
@@ -139,13 +151,15 @@ class Connection:
 
     async def subscribe(
         self, filters: Sequence[str], *, options: SubscribeOptions, properties: Properties | None
-    ) -> None:
-        """Subscribe to all filters at once; a refusal of any of them is a refusal."""
+    ) -> list[str]:
+        """Subscribe to all filters at once; a refusal of any of them is a refusal. The filters that are held."""
         wanted: Any = [(each, options if self._target.v5 else options.QoS) for each in filters]
         answers = await self._or_lost(self._client.subscribe(wanted, properties=properties))
         for each, answer in zip(filters, answers, strict=False):
             if isinstance(answer, ReasonCode) and answer.is_failure:
-                raise Refused(f"the subscription to `{each}` was refused", answer)
+                raise Refused(f"the subscription to `{each}` was refused", answer, _said(self._client.suback))
+        told = getattr(self._client.suback, "UserProperty", None) or ()
+        return [value for name, value in told if name == "held"]
 
     async def messages(self) -> AsyncIterator[aiomqtt.Message]:
         """Messages as they arrive, until the connection ends."""

@@ -166,9 +166,11 @@ async def _receive(
     async with connect(target) as connection:
         try:
             async with asyncio.timeout(wait):
-                await connection.subscribe(filters, options=wanted, properties=properties)
+                held = await connection.subscribe(filters, options=wanted, properties=properties)
                 if verbose:
                     terminal.note(f"subscribed to {', '.join(filters)}")
+                if held:
+                    terminal.note(f"held until somebody allows it: {', '.join(held)}")
                 async for message in connection.messages():
                     shown.show(message)
                     if shown.count == count:
