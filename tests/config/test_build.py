@@ -36,6 +36,7 @@ class Somebody:
     groups: tuple[str, ...] = ()
     tls: dict[str, str] = field(default_factory=dict)
     attributes: dict[str, Any] = field(default_factory=dict)
+    impostor: bool = False
 
 
 def built(more: str) -> Built:

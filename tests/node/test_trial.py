@@ -119,7 +119,10 @@ def test_they_are_as_if_they_had_connected(
     ("text", "note"),
     [
         ("client:visitor", "`client:visitor` is not in the directory: an anonymous client"),
-        ("user:bob/client:tr1", "what the directory says of `client:tr1` does not apply, nor any rule about it: it is not of `bob`"),
+        (
+            "user:bob/client:tr1",
+            "what the directory says of `client:tr1` does not apply, nor any rule about it: it is not of `bob`",
+        ),
     ],
 )
 def test_what_is_said_about_them(config: Config, text: str, note: str) -> None:

@@ -371,7 +371,10 @@ def test_a_subscription_outside_the_shift_is_granted() -> None:
     assert gym.overlaps(READ, alice, "#") == Permit("p2")
     assert gym.overlaps(READ, alice, "news/today") == Refuse("default")
     assert gym.overlaps(READ, replace(mary, attributes={"enrolled": []}), "#") == Refuse("default")
-    assert gym.overlaps(READ, replace(mary, attributes={}), "#") == Refuse("default")  # it can only fail
+    failing = gym.overlaps(READ, replace(mary, attributes={}), "#")  # it can only fail, and says so
+    assert isinstance(failing, Refuse)
+    assert failing.rule == "p1"
+    assert failing.error
 
 
 def test_a_placeholder_with_a_wildcard_grants_nothing() -> None:

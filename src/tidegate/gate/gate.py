@@ -37,7 +37,9 @@ DECISIONS = 20_000  # passages of stored messages that are kept for the next of 
 SWEEP = 2000  # things let go of at a time
 WITHDRAWN = Deny(step=Step.READ, rule="withdrawn")
 UNCLEAR = Deny(step=Step.VIEW, rule="nothing is left")
-_INSTRUCTIONS = frozenset(("require", "s", "view"))
+_OURS = frozenset(("require", "s", "view", FLOOR))
+"""User properties that are said to the node, or by it: what a publisher says of the floor is never passed on, for it
+would be believed as soon as the node tells it."""
 
 
 class Clock(Protocol):
@@ -86,6 +88,7 @@ class Gate:
         self.retired = retired  # told of plans that are not used any more
         self.bound = bound
         self.version = 0
+        self.failed: tuple[tuple[str, str], ...] = ()  # of the last `decide`, see `Passage.failed`
         self.watched = False  # every message is written down, so none takes the fast lane
         self.cost = 0
         self.rubbish = Rubbish()
@@ -93,7 +96,7 @@ class Gate:
         self._index: TopicTree[list[Lane]] = TopicTree()
         self._order: deque[tuple[Lane, bytes, Plan]] = deque()
         self._timed: list[tuple[Lane, bytes, Plan]] = []
-        self._decisions: dict[tuple[Link, Grant | None, str, bytes], Passage | Deny] = {}
+        self._decisions: dict[tuple[Link, bool, Grant | None, str, bytes], Passage | Deny] = {}
         self._told: dict[str, Properties] = {}
         self.change(rules)
 
@@ -166,13 +169,22 @@ class Gate:
             self._evict()
         return plan
 
-    def compile(self, topic: str, context: Context, link: str, protocol: int, told: Properties = NONE) -> Plan:
-        """Evaluates every stage with what is known; keeps what is not."""
+    def compile(
+        self,
+        topic: str,
+        context: Context,
+        link: str,
+        protocol: int,
+        told: Properties = NONE,
+        *,
+        admitted: bool = False,
+    ) -> Plan:
+        """Evaluates every stage with what is known; keeps what is not. `admitted`: not those on the way in."""
         plan = Plan(topic, self.version)
         if context.view is not None:
             plan.cost += len(context.view) // 128
         known = Known(topic=topic, context=context, link=link, now=self.clock.wall)
-        admission = self._asked(self.ingress, known)
+        admission = self._asked(() if admitted else self.ingress, known)
         plan.until = known.until
         if isinstance(admission, Deny):
             plan.refusal = admission
@@ -269,7 +281,8 @@ class Gate:
         if grant is not None and not grant.terms.asks:
             grant = None
         target = session.outward
-        key = (target, grant, message.topic, message.context)
+        away = session.peer is None
+        key = (target, away, grant, message.topic, message.context)
         way = self._decisions.get(key)
         if way is None:
             known = Known(
@@ -278,6 +291,7 @@ class Gate:
                 link=message.link,
                 now=self.clock.wall,
                 target=target,
+                away=away,
             )
             if grant is not None:
                 known.terms, known.where = grant.terms, grant.where
@@ -286,7 +300,14 @@ class Gate:
                 if len(self._decisions) >= DECISIONS:
                     self._drop_decisions()
                 self._decisions[key] = way
-        return way if isinstance(way, Deny) else way.show(message)
+        if isinstance(way, Deny):
+            self.failed = ()
+            return way
+        known_before = way.failed  # told once, when it was made: showing a message begins anew
+        found = way.show(message)
+        self.failed = known_before + way.failed
+        way.failed = ()
+        return found
 
     def permits(self, message: Message, session: Session, filters: tuple[str, ...] | None = None) -> Message | Deny:
         """The same for what waited: by any of the subscriptions that it may be sent for.
@@ -327,12 +348,9 @@ class Gate:
     def heed(self, properties: Properties) -> tuple[Wish, tuple[tuple[str, str], ...]]:
         """What user properties of a publish ask for, and those that are left for its receivers."""
         pairs = properties.user_properties
-        tells = self.rules.tells
-        if not any(name in _INSTRUCTIONS or (tells and name == FLOOR) for name, _ in pairs):
+        if not any(name in _OURS for name, _ in pairs):
             return NO_WISH, pairs
-        left = tuple(
-            (name, value) for name, value in pairs if name not in _INSTRUCTIONS and not (tells and name == FLOOR)
-        )
+        left = tuple((name, value) for name, value in pairs if name not in _OURS)
         views = [value for name, value in pairs if name == "view"]
         # several tables are none that can be read: nobody sees anything
         view = None if not views else views[0] if len(views) == 1 else ""

@@ -38,6 +38,7 @@ class Owners:
         answer = applicable.decide(receiver, env, CONNECTION if known.away else ())
         if isinstance(answer, Pending):
             if known.away and later(answer.reads, answer.volatile):
+                known.unclear = True
                 return ALLOW
             residual = answer.residual
             if not answer.volatile and answer.reads <= CLOCK_PATHS:

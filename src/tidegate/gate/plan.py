@@ -84,11 +84,13 @@ def part_of(message: Message, view: View) -> Message | None:
     properties = message.properties
     left = NONE
     if properties is not NONE:
-        # user properties are content, and so is whatever else a publisher may write freely; the floor is ours
+        # user properties are content; what a responder needs to answer is not; the floor is ours
         told = tuple(pair for pair in properties.user_properties[-1:] if pair[0] == FLOOR)
         left = Properties(
             payload_format_indicator=properties.payload_format_indicator,
             content_type=properties.content_type,
+            response_topic=properties.response_topic,
+            correlation_data=properties.correlation_data,
             user_properties=told,
         )
         left = NONE if left == NONE else left

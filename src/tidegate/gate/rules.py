@@ -24,6 +24,8 @@ class Rules:
     """formats.md: a number that increases, and the first 12 hexadecimal digits of the SHA-256 of the content."""
     domain: str = ""
     """Whose people are named without a domain."""
+    formerly: frozenset[str] = frozenset()
+    """What the domain was called before: messages that were stored then are still of its people."""
     policies: Policies | None = None
     """None is `policies: open`: access policies restrict nothing. Without any policy nothing is allowed."""
     preferences: Preferences = field(default_factory=lambda: Preferences(()))

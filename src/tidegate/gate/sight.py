@@ -8,6 +8,7 @@ once for all who ask.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, Protocol
 
@@ -218,6 +219,8 @@ class Sight:
             if len(self._contexts) >= CONTEXTS:
                 self._contexts.clear()
             context = Context.decode(data)
+            if context.subject.domain in self.rules.formerly:
+                context = replace(context, subject=replace(context.subject, domain=self.rules.domain))
             found = self._contexts[data] = (context, self.publisher(context.subject))
         return found
 

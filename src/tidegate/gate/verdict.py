@@ -77,7 +77,7 @@ class Known:
     A stage that decides by the clock says with `until` how long that stands.
     """
 
-    __slots__ = ("away", "context", "link", "now", "scene", "target", "terms", "topic", "until", "where")
+    __slots__ = ("away", "context", "link", "now", "scene", "target", "terms", "topic", "unclear", "until", "where")
 
     def __init__(
         self,
@@ -101,6 +101,7 @@ class Known:
         self.away = away  # nobody is connected there: over what and when it will be sent is not known
         self.terms = terms  # of the subscription
         self.where = where  # their condition
+        self.unclear = False  # what the view will leave is not known before somebody is connected
         self.until = FOREVER
 
     def stands_until(self, moment: datetime | None) -> bool:

@@ -10,11 +10,19 @@ from collections.abc import Hashable
 from functools import lru_cache
 
 from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Step
-from tidegate.policy import Table, Views
+from tidegate.policy import Table, View, Views
+from tidegate.policy.selector import Term, terms_of
+from tidegate.policy.views import united
 from tidegate.session import Link
 
 PUBLISHER = "publisher's view"
-_table = lru_cache(1024)(Table.parse)
+
+
+@lru_cache(1024)
+def _table(said: str, domain: str) -> tuple[dict[Term, View], str]:
+    """A publisher's table, written in its domain, by terms; and why it cannot be read."""
+    table = Table.parse(said)
+    return table.by_term(domain), table.error or ""
 
 
 class Visible:
@@ -34,10 +42,10 @@ class Visible:
         said = known.context.view
         if said is None:
             return ALLOW if seen.view.shows_all else Allow(rule=", ".join(seen.rules), view=seen.view)
-        table = _table(said)
-        view = table.seen(target.subject, known.context.subject.domain)
+        rows, error = _table(said, known.context.subject.domain)
+        view = united(rows[term] for term in terms_of(target.subject) if term in rows)
         if view.shows_nothing:
-            return Deny(step=Step.VIEW, rule=PUBLISHER, error=table.error or "")
+            return Deny(step=Step.VIEW, rule=PUBLISHER, error=error)
         return Allow(rule=", ".join((*seen.rules, PUBLISHER)), view=seen.view & view)
 
     def kin(self, source: Link) -> Hashable:

@@ -42,7 +42,7 @@ class Wanted:
         if not isinstance(left, Predicate):
             return ALLOW if left else UNMET
         condition = left
-        if known.away and later(condition.reads, condition.volatile):
+        if known.away and (known.unclear or later(condition.reads, condition.volatile)):
             return ALLOW
 
         def decide(message: Message) -> Allow | Deny:

@@ -140,6 +140,9 @@ class Authentication:
         if kind == "user" and self._changed.get(name, -1) > session.authenticated:
             if peer is not None or name not in self.users:
                 return Refused(text="your access has been withdrawn")
+        if kind == "user" and name not in self.users and not self._methods:
+            # removed while the node did not run: without a method nobody else could have vouched for it
+            return Refused(text="your access has been withdrawn")
         if principal == ANONYMOUS and peer is not None and not getattr(peer.listener, "anonymous", False):
             return Refused(text="this listener wants to know who you are")
         said = Identity(

@@ -36,7 +36,7 @@ from tidegate.node.logs import configure_logs
 from tidegate.node.passwords import Passwords
 from tidegate.node.statistics import Publisher, numbers
 from tidegate.node.turns import Turns
-from tidegate.node.versions import VERSION, Versions
+from tidegate.node.versions import Versions
 from tidegate.scope import Scope
 from tidegate.session import Full, Limits, Message, Origin, Peer, Site, Store, StoredSession, Volatile
 from tidegate.store import SqliteStore
@@ -155,9 +155,10 @@ class Node:
         if self.store is not None:
             self.store.start()
         self.authentication = Authentication(config, self.passwords)
-        self.versions = Versions(notes.get(VERSION))
+        self.versions = Versions(notes)
         rules = self.versions.next(config.built.rules)
-        store.remember(VERSION, rules.version)
+        for key, value in self.versions.notes().items():
+            store.remember(key, value)
         self.audit = Auditor(site, Journals(self.turns.call), node=config.node.name)
         await self.audit.open(config)
         for name in config.scopes:
@@ -319,7 +320,8 @@ class Node:
         rules = self.versions.next(config.built.rules)
         for scope in self.scopes.values():
             scope.change(rules)
-        self.site.store.remember(VERSION, rules.version)
+        for key, value in self.versions.notes().items():
+            self.site.store.remember(key, value)
         self.audit.changed(rules.version, str(path))
         await self.audit.settle()
         log.info("reloaded", file=str(path), version=rules.version)

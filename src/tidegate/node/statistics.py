@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tidegate import __version__
+from tidegate.policy import Demand
 from tidegate.scope import Scope
 from tidegate.session import Link, Site, Subject
 
@@ -57,7 +58,7 @@ class Publisher:
                 self._scope.publish(link, f"$SYS/broker/{name}", text.encode(), retain=True)
 
     def _link(self) -> Link:
-        """A link inside the node, which has the highest level that there is."""
+        """A link inside the node, which has the highest level that there is and demands nothing of others."""
         scope, rules = self._scope, self._scope.gate.rules
         subject = Subject(
             kind="service",
@@ -68,4 +69,4 @@ class Publisher:
             domain=rules.domain,
             level=rules.levels.highest,
         )
-        return Link(subject, True, "in")
+        return Link(subject, True, "in", Demand())  # what is implied is for clients

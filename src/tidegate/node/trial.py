@@ -148,7 +148,8 @@ class Trial:
         if who.user is None and entry is None and who.name:
             return (f"`client:{who.name}` is not in the directory: an anonymous client",)
         if who.user is not None and entry is not None and entry.user != who.user:
-            return (f"what the directory says of `client:{who.name}` does not apply, nor any rule about it: it is not of `{who.user}`",)
+            theirs = f"what the directory says of `client:{who.name}` does not apply, nor any rule about it"
+            return (f"{theirs}: it is not of `{who.user}`",)
         return ()
 
     def _listener(self, name: object, root: str) -> Listener:

@@ -183,11 +183,14 @@ class Policies:
         `known` shall hold nothing that may change while the subscription lasts, such as the clock.
         """
         known = self._with_subject(actor, known or {})
+        refused = Refuse(DEFAULT)
         for policy in self._overlapping(action, terms_of(actor), filter, known):
             left = _asked(policy.when, known)
-            if left is not False and not isinstance(left, PredicateFailed):
+            if isinstance(left, PredicateFailed):
+                refused = refused if refused.error else Refuse(policy.id, left.reason)
+            elif left is not False:
                 return policy.permit
-        return Refuse(DEFAULT)
+        return refused
 
     def _applying(self, action: Action, terms: Terms, topic: str, known: Env) -> Iterator[Policy]:
         """The policies that apply, in file order."""

@@ -64,6 +64,7 @@ CONTEXTS = 8  # of messages with wishes, kept for each connection
 REVIEW = 100  # sessions looked at per turn after a change of the rules
 WHERE_BYTES = 512  # of a subscriber's own condition: parsing it takes some 3 ms at most
 WHERE_BUDGET = 2000  # operations of one evaluation: some 0.3 ms at most
+WHERE_SUBSCRIPTIONS = 100  # of one session: each is asked for every message that it matches
 WHERES = 1000  # conditions that are kept for others who ask for the same
 
 Key = tuple[str, str]  # principal, client id
@@ -167,11 +168,17 @@ class Scope:
         return lane.plans.get(topic) or self._compiled(lane, topic), context
 
     def plan_of(self, peer: Line, message: Message) -> Route:
-        topic = message.topic.encode()
+        if not self._fresh(peer.session):
+            raise ProtocolError("your access has been withdrawn", Reason.NOT_AUTHORIZED)
         if message.context == peer.session.context:
-            return peer.lane.plans.get(topic) or self.plan(peer, topic)
-        # it asked for something of its own, or came over an earlier connection
-        plan = self.gate.compile(message.topic, self.gate.sight.context(message), message.link, peer.version)
+            topic = message.topic.encode()
+            route = peer.lane.plans.get(topic) or self.plan(peer, topic)
+            if route.refusal is None:
+                return route
+        # It asked for something of its own, came over an earlier connection or under earlier rules. It was admitted
+        # then, and is not asked again on the way in.
+        context = self.gate.sight.context(message)
+        plan = self.gate.compile(message.topic, context, message.link, peer.version, admitted=True)
         for grant, why in plan.denied:  # it is for this one message
             self._report("read", grant.session.outward, message.topic, why)
         self._complain(plan)
@@ -509,6 +516,10 @@ class Scope:
                 self._to_one(group, delivery.message, {})
             self.site.store.done(delivery)  # after it is owed to the other
 
+    def hand_on(self, delivery: Delivery) -> None:
+        """The receiver is chosen among the members that are allowed it, and that is decided when it is sent."""
+        self._hand_round([delivery])
+
     # -- decided when it is sent -------------------------------------------------------------------------------
 
     def _send_retained(self, session: Session, grant: Grant, message: Message) -> None:
@@ -518,6 +529,8 @@ class Scope:
         if isinstance(found, Deny):
             self._report("read", session.outward, message.topic, found)
             return
+        if self.gate.failed:
+            self.audit.failed(session.outward, message.topic, self.gate.failed)
         session.deliver(message, min(message.qos, grant.qos), True, grant.ids, None, found)
 
     def _own(self, session: Session, message: Message) -> bool:
@@ -532,6 +545,8 @@ class Scope:
         if isinstance(found, Deny):
             self._report("read", session.outward, delivery.message.topic, found)
             return None
+        if self.gate.failed:
+            self.audit.failed(session.outward, delivery.message.topic, self.gate.failed)
         return found
 
     # -- subscribing -------------------------------------------------------------------------------------------
@@ -646,18 +661,19 @@ class Scope:
             self._report("subscribe", session.outward, subscription.filter, verdict)
             if not self.gate.rules.holds:
                 return verdict.reason, None, verdict
-            if not (old is not None and old.held) and sum(one.held for one in known.values()) >= limits.held:
+            if not (old is not None and old.held) and session.held >= limits.held:
                 return Reason.QUOTA_EXCEEDED, None, verdict
         if old is None and (
             len(known) >= limits.subscriptions or (group is not None and session.shares >= limits.shares)
         ):
             return Reason.QUOTA_EXCEEDED, None, None
+        if where is not None and (old is None or old.where is None) and session.conditions >= WHERE_SUBSCRIPTIONS:
+            return Reason.QUOTA_EXCEEDED, None, None
         grant = self._add(session, subscription, identifier, terms, where)
-        grant.held = isinstance(verdict, Deny)
+        self._hold(grant, isinstance(verdict, Deny))
         handling = subscription.retain_handling
         grant.replays = group is None and (handling == 0 or (handling == 1 and old is None))
-        if session.row:
-            self.site.store.subscribe(session.row, subscription, identifier, terms.encode())
+        self._note(grant, subscription)
         self.audit.subscribed(session, grant)
         return grant.qos, grant, None
 
@@ -673,6 +689,9 @@ class Scope:
         qos = min(subscription.qos, self.site.limits.max_qos)
         grant = Grant(session, subscription, qos, identifier, terms, where)
         assert session.subscriptions is not None
+        if (old := session.subscriptions.get(subscription.filter)) is not None:
+            self._left(old)
+        session.conditions += where is not None
         session.subscriptions[subscription.filter] = grant
         if group is None:
             self.subscriptions.add(filter, session, grant)
@@ -682,6 +701,23 @@ class Scope:
         self._touch(filter)
         return grant
 
+    def _note(self, grant: Grant, subscription: Subscription) -> None:
+        """Keeps a subscription of a lasting session, as it now is."""
+        if grant.session.row:
+            identifier = grant.ids[0] if grant.ids else None
+            terms = replace(grant.terms, held=grant.held)
+            self.site.store.subscribe(grant.session.row, subscription, identifier, terms.encode())
+
+    def _hold(self, grant: Grant, held: bool) -> None:
+        """Puts a subscription to sleep, or wakes it; how many of a session sleep is counted, not looked for."""
+        grant.session.held += held - grant.held
+        grant.held = held
+
+    def _left(self, grant: Grant) -> None:
+        """It is not subscribed any more, or otherwise."""
+        self._hold(grant, False)
+        grant.session.conditions -= grant.where is not None
+
     def wake(self, session: Session) -> None:
         """Held subscriptions that are allowed now come alive, with their retained messages; others may fall asleep."""
         if not self.gate.rules.holds:
@@ -689,12 +725,15 @@ class Scope:
         alive = []
         for filter, grant in (session.subscriptions or {}).items():
             denied = isinstance(self.gate.grant(share(filter)[1], session.outward), Deny)
+            before = grant.held
             if grant.held and not denied and session.peer is not None:
-                grant.held = False
+                self._hold(grant, False)
                 grant.replays = grant.group is None and grant.retain_handling < 2
                 alive.append(grant)
             elif denied:
-                grant.held = True
+                self._hold(grant, True)
+            if grant.held is not before:
+                self._note(grant, grant.subscription())
         if alive and session.peer is not None:
             self.retained.replay(session, session.peer, [grant for grant in alive if grant.replays])
 
@@ -705,7 +744,7 @@ class Scope:
             if session.subscriptions and filter in session.subscriptions:
                 if self._forget(session, filter):
                     back += session.shared_out(filter)
-                del session.subscriptions[filter]
+                self._left(session.subscriptions.pop(filter))
                 self.audit.unsubscribed(session, filter)
                 if session.row:
                     self.site.store.unsubscribe(session.row, filter)
@@ -790,6 +829,7 @@ class Scope:
             where = None if terms.where is None else self._condition(terms.where)
         except PredicateError:
             where = None  # a function it called is gone: nothing meets it
-        grant = self._add(session, subscription, identifier, terms, where)
+        grant = self._add(session, subscription, identifier, replace(terms, held=False), where)
         verdict = self.gate.grant(share(subscription.filter)[1], session.outward)
-        grant.held = self.gate.rules.holds and isinstance(verdict, Deny)
+        # one that was held and is allowed now comes alive with its client: see `wake`
+        self._hold(grant, self.gate.rules.holds and (terms.held or isinstance(verdict, Deny)))

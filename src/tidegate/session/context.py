@@ -104,6 +104,8 @@ class Terms:
 
     demand: Demand | None = None
     where: str | None = None
+    held: bool = False
+    """Of a stored one: nobody allowed it when it was last looked at, so its retained messages are still owed."""
 
     @property
     def asks(self) -> bool:
@@ -116,6 +118,8 @@ class Terms:
             known["demand"] = self.demand.level
         if self.where is not None:
             known["where"] = self.where
+        if self.held:
+            known["held"] = True
         return VERSION + cbor2.dumps(known) if known else b""
 
     @classmethod
@@ -123,7 +127,8 @@ class Terms:
         if not data:
             return NO_TERMS
         known = cbor2.loads(data[1:])
-        return cls(Demand(known["demand"]) if "demand" in known else None, known.get("where"))
+        demand = Demand(known["demand"]) if "demand" in known else None
+        return cls(demand, known.get("where"), known.get("held", False))
 
 
 NO_TERMS = Terms()

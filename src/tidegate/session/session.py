@@ -42,6 +42,10 @@ class Decider(Protocol):
         """What of it may be sent now; None if nothing."""
         ...
 
+    def hand_on(self, delivery: Delivery) -> None:
+        """It came through a shared subscription, was never sent, and this member may not have it: another may."""
+        ...
+
 
 class Session:
     """The state of one client at one scope."""
@@ -54,6 +58,7 @@ class Session:
         "alias_maximum",
         "authenticated",
         "client",
+        "conditions",
         "context",
         "decider",
         "direct",
@@ -61,6 +66,7 @@ class Session:
         "expiry",
         "flying",
         "generation",
+        "held",
         "incoming",
         "incoming_bytes",
         "inward",
@@ -105,6 +111,8 @@ class Session:
         self.incoming: dict[int, Message | None] | None = None  # QoS 2; None once handed on
         self.incoming_bytes = 0  # of what waits there for PUBREL
         self.shares = 0  # shared subscriptions among them
+        self.held = 0  # those that nobody allows yet
+        self.conditions = 0  # and those with a condition of their own
         self.flying = 0  # bytes of payload on their way
         self._inflight: dict[int, Delivery] | None = None
         self._queue: deque[Delivery] | None = None
@@ -465,11 +473,14 @@ class Session:
         most = self.site.limits.queue_bytes
         while queue and self.window > 0 and self.flying < most and not self.shut:
             delivery = self._take(queue)
-            shown = None if self._stale(delivery) else self.decider.permits(self, delivery)
-            if shown is None:
+            if self._stale(delivery):
                 self._unstore(delivery)
-            else:
+            elif (shown := self.decider.permits(self, delivery)) is not None:
                 self._transmit(delivery, shown)
+            elif delivery.group is not None:
+                self.decider.hand_on(delivery)
+            else:
+                self._unstore(delivery)
 
     def _stale(self, delivery: Delivery) -> bool:
         expires = delivery.message.expires
