@@ -29,7 +29,7 @@ from door.wild import FUNCTIONS
 from processes import on_uvloop
 from tidegate import wire
 from tidegate.gate import views
-from tidegate.scope.scope import WHERE_SUBSCRIPTIONS
+from tidegate.scope.subscribing import WHERE_SUBSCRIPTIONS
 
 PART: Section = {"id": "part", "topic": "t", "for": "user:alice", "keep": ["/a"]}
 WHOLE: Section = {"id": "whole", "topic": "t", "for": ["user:mary", "user:bob"], "keep": "all"}

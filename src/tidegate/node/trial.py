@@ -23,7 +23,7 @@ from tidegate.gate.where import NAMES, WHERE
 from tidegate.node.assumed import TLS, Assumed, assume, merged, tls_of
 from tidegate.policy import Class, Classification, Environment, Facts
 from tidegate.policy.predicate import Predicate, compile
-from tidegate.scope.scope import WHERE_BUDGET, WHERE_BYTES
+from tidegate.scope.subscribing import WHERE_BUDGET, WHERE_BYTES
 from tidegate.session import NO_TERMS, Link, Subject, Terms
 from tidegate.wire import NONE, Properties
 

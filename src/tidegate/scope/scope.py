@@ -12,17 +12,15 @@ from dataclasses import replace
 from tidegate.errors import ProtocolError
 from tidegate.gate import Deny, Gate, Lane, Plan, Rules, Step, passed, undecided
 from tidegate.gate.plan import Members
-from tidegate.gate.where import NAMES as WHERE_NAMES
 from tidegate.policy import Demand
-from tidegate.policy.predicate import Predicate, PredicateError, compile
 from tidegate.routing import Group, Shares, Subscriptions
 from tidegate.scope.audit import Audit, Silent
 from tidegate.scope.handshake import Handshake
 from tidegate.scope.identity import Authenticator, Identity, Refused
 from tidegate.scope.retained import Retained
+from tidegate.scope.subscribing import Subscribing
 from tidegate.session import (
     NEVER,
-    NO_TERMS,
     NO_WISH,
     Context,
     Delivery,
@@ -41,7 +39,6 @@ from tidegate.session import (
     Wish,
     forwarded,
 )
-from tidegate.topics import share
 from tidegate.wire import (
     NONE,
     V5,
@@ -50,22 +47,13 @@ from tidegate.wire import (
     Disconnect,
     Properties,
     Reason,
-    Suback,
     Subscribe,
-    Subscription,
-    Unsuback,
     Unsubscribe,
-    encode,
 )
 
-TOUCH = 100_000  # cached topics looked at per turn because of changed subscriptions, unless one filter costs more
 FLUSH_PLANS = 16  # plans made before what they let through is written, without waiting for the end of the turn
 CONTEXTS = 8  # of messages with wishes, kept for each connection
 REVIEW = 100  # sessions looked at per turn after a change of the rules
-WHERE_BYTES = 512  # of a subscriber's own condition: parsing it takes some 3 ms at most
-WHERE_BUDGET = 2000  # operations of one evaluation: some 0.3 ms at most
-WHERE_SUBSCRIPTIONS = 100  # of one session: each is asked for every message that it matches
-WHERES = 1000  # conditions that are kept for others who ask for the same
 
 Key = tuple[str, str]  # principal, client id
 NOBODY = Silent()
@@ -93,17 +81,15 @@ class Scope:
         self.shares: Shares[Session, Grant] = Shares()
         self.retained = Retained(site, self._send_retained)
         self.gate = Gate(
-            self.subscriptions, self.shares, rules=rules, clock=site, fresh=self._fresh, retired=audit.retired
+            self.subscriptions, self.shares, rules=rules, clock=site, fresh=self.fresh, retired=audit.retired
         )
         site.on_alarm.append(self.gate.tick)
         self.connected = 0
         self._authenticator = authenticator
-        self._touched = 0  # cached topics looked at in this turn
-        self._touched_at = -1.0
         self._sweeping = False
-        self._conditions: dict[str, Predicate] = {}  # of subscribers
         self._made = 0  # plans since the last flush because of them
         self._handshake = Handshake(self, authenticator)
+        self._subscribing = Subscribing(self)
 
     # -- coming (session.Host) ---------------------------------------------------------------------------------
 
@@ -122,7 +108,7 @@ class Scope:
     def _lane(self, peer: Line) -> Lane:
         """The rules may have changed since it connected."""
         session = peer.session
-        if not self._fresh(session):
+        if not self.fresh(session):
             raise ProtocolError("your access has been withdrawn", Reason.NOT_AUTHORIZED)
         lane = peer.lane
         if not isinstance(lane, Lane) or lane.version != self.gate.version:
@@ -168,7 +154,7 @@ class Scope:
         return lane.plans.get(topic) or self._compiled(lane, topic), context
 
     def plan_of(self, peer: Line, message: Message) -> Route:
-        if not self._fresh(peer.session):
+        if not self.fresh(peer.session):
             raise ProtocolError("your access has been withdrawn", Reason.NOT_AUTHORIZED)
         if message.context == peer.session.context:
             topic = message.topic.encode()
@@ -180,7 +166,7 @@ class Scope:
         context = self.gate.sight.context(message)
         plan = self.gate.compile(message.topic, context, message.link, peer.version, admitted=True)
         for grant, why in plan.denied:  # it is for this one message
-            self._report("read", grant.session.outward, message.topic, why)
+            self.report("read", grant.session.outward, message.topic, why)
         self._complain(plan)
         return plan
 
@@ -210,7 +196,7 @@ class Scope:
         session.identify(subject, demand, context.encode())
         session.generation = self.site.generation
 
-    def _fresh(self, session: Session) -> bool:
+    def fresh(self, session: Session) -> bool:
         """Brings a session's subject up to the rules in force; False if its access has been withdrawn."""
         if session.generation == self.site.generation:
             return True
@@ -225,17 +211,17 @@ class Scope:
     def change(self, rules: Rules) -> None:
         """Other rules. The next message is decided by them; who has to go is told so soon after."""
         self.gate.change(rules)
-        self._conditions.clear()  # functions may have changed
+        self._subscribing.changed()
         self.site.generation += 1
         self.site.unfinished.append(self._review(self.site.generation).__next__)
-        self._sweep()
+        self.sweep()
 
     def _review(self, generation: int) -> Iterator[bool]:
         """Looks at all sessions after a change: those without access go, held subscriptions may come alive."""
         for number, session in enumerate(list(self.sessions.values()), 1):
             if generation != self.site.generation:
                 break  # another change has begun another review
-            if not self._fresh(session):
+            if not self.fresh(session):
                 self.drop_will(session)
                 if session.peer is not None:
                     session.peer.close(Reason.NOT_AUTHORIZED, "your access has been withdrawn")
@@ -245,7 +231,7 @@ class Scope:
                 yield True
         yield False
 
-    def _sweep(self) -> None:
+    def sweep(self) -> None:
         if self.gate.rubbish and not self._sweeping:
             self._sweeping = True
             self.site.unfinished.append(self._swept)
@@ -304,19 +290,19 @@ class Scope:
         session.timer = session.will_timer = None
         shared = False
         for filter in session.subscriptions or ():
-            shared = self._forget(session, filter) or shared
+            shared = self._subscribing.forget(session, filter) or shared
         back = session.shared_out() if shared else []
         session.subscriptions = None
         if session.will is not None:
             self._fire(session)
-        self._hand_round(back)
+        self.hand_round(back)
         session.clear()
 
     def _fire(self, session: Session) -> None:
         """The will, decided now like any other publish."""
         will = session.will
         session.will = session.will_timer = None
-        if will is None or not self._fresh(session):
+        if will is None or not self.fresh(session):
             return
         properties = will.properties
         self.publish(
@@ -381,7 +367,7 @@ class Scope:
         )
         refusal = plan.refusal or self._refusal(plan, message)
         if refusal is not None:
-            self._report("write", link, topic, refusal)
+            self.report("write", link, topic, refusal)
             return refusal
         return self.route(plan, message, source)
 
@@ -398,9 +384,9 @@ class Scope:
 
     def denied(self, session: Session, topic: str, refusal: Refusal) -> None:
         assert isinstance(refusal, Deny)
-        self._report("write", session.inward, topic, refusal)
+        self.report("write", session.inward, topic, refusal)
 
-    def _report(self, action: str, link: Link, topic: str, why: Deny) -> None:
+    def report(self, action: str, link: Link, topic: str, why: Deny) -> None:
         if why.step is Step.WHERE and not why.error:
             return  # it does not want it: nobody has denied anything
         self.site.counters.denied += 1
@@ -438,7 +424,7 @@ class Scope:
             found = passed(ways, message)
             session = ways[0].session
             if isinstance(found, Deny):
-                self._report("read", session.outward, message.topic, found)
+                self.report("read", session.outward, message.topic, found)
                 continue
             grant, shown = found
             for way in ways:
@@ -491,7 +477,7 @@ class Scope:
         if chosen is None:
             for session, verdict in shown.items():
                 if isinstance(verdict, Deny):
-                    self._report("read", session.outward, message.topic, verdict)
+                    self.report("read", session.outward, message.topic, verdict)
                     break  # one of them speaks for all
             return False
         session, grant = chosen
@@ -507,7 +493,7 @@ class Scope:
         )
         return True
 
-    def _hand_round(self, back: list[Delivery]) -> None:
+    def hand_round(self, back: list[Delivery]) -> None:
         """What a member that left had not acknowledged goes to another."""
         for delivery in back:
             assert delivery.group is not None
@@ -518,7 +504,7 @@ class Scope:
 
     def hand_on(self, delivery: Delivery) -> None:
         """The receiver is chosen among the members that are allowed it, and that is decided when it is sent."""
-        self._hand_round([delivery])
+        self.hand_round([delivery])
 
     # -- decided when it is sent -------------------------------------------------------------------------------
 
@@ -527,7 +513,7 @@ class Scope:
             return
         found = self.gate.decide(message, session, grant)
         if isinstance(found, Deny):
-            self._report("read", session.outward, message.topic, found)
+            self.report("read", session.outward, message.topic, found)
             return
         if self.gate.failed:
             self.audit.failed(session.outward, message.topic, self.gate.failed)
@@ -543,255 +529,25 @@ class Scope:
         filters = None if group is None else (f"$share/{group[0]}/{group[1]}",)
         found = self.gate.permits(delivery.message, session, filters)
         if isinstance(found, Deny):
-            self._report("read", session.outward, delivery.message.topic, found)
+            self.report("read", session.outward, delivery.message.topic, found)
             return None
         if self.gate.failed:
             self.audit.failed(session.outward, delivery.message.topic, self.gate.failed)
         return found
 
-    # -- subscribing -------------------------------------------------------------------------------------------
+    # -- subscribing (session.Host) ----------------------------------------------------------------------------
 
     def subscribe(self, session: Session, packet: Subscribe) -> None:
-        if session.version == V5:
-            self._check_available(packet)
-        if not self._fresh(session):
-            raise ProtocolError("your access has been withdrawn", Reason.NOT_AUTHORIZED)
-        identifier = packet.properties.subscription_identifiers
-        most = self.site.limits.subscriptions
-        granted: list[Grant] = []
-        try:
-            terms, where = self._terms(packet.properties.user_properties)
-        except PredicateError as error:
-            self.site.counters.denied += 1
-            reasons = [int(Reason.IMPLEMENTATION_SPECIFIC_ERROR)] * len(packet.subscriptions)
-            said = Properties(reason_string=f"where: {error}"[:1000])
-        else:
-            reasons = []
-            held: list[str] = []
-            why: Deny | None = None
-            for subscription in packet.subscriptions[:most]:
-                number = identifier[0] if identifier else None
-                reason, grant, refusal = self._subscribe(session, subscription, number, terms, where)
-                reasons.append(int(reason))
-                why = why or refusal
-                if grant is not None:
-                    if grant.held:
-                        held.append(subscription.filter)
-                    granted.append(grant)
-            # more than a session may have: repeats, whose only effect is the work they make
-            reasons += [int(Reason.QUOTA_EXCEEDED)] * (len(packet.subscriptions) - most)
-            said = Properties(
-                user_properties=tuple(("held", filter) for filter in held),
-                reason_string=f"denied by {why.rule}" if why is not None and self.site.limits.explain else None,
-            )
-        answer = self._suback(session, packet.packet_id, tuple(reasons), said)
-        if session.row:
-            self.site.store.after(self._subscribed, session, session.peer, answer, granted)
-        else:
-            self._subscribed(session, session.peer, answer, granted)
-
-    def _suback(self, session: Session, pid: int, reasons: tuple[int, ...], said: Properties) -> bytes:
-        """[MQTT-3.9.2-1] [MQTT-3.9.2-2] without what makes it too long for the client."""
-        peer = session.peer
-        if session.version == V5 and said != NONE and peer is not None and peer.problem_information:
-            answer = encode(Suback(packet_id=pid, reasons=reasons, properties=said), V5)
-            if not session.maximum or len(answer) <= session.maximum:
-                return answer
-        return encode(Suback(packet_id=pid, reasons=reasons), session.version)
-
-    def _terms(self, pairs: tuple[tuple[str, str], ...]) -> tuple[Terms, Predicate | None]:
-        """What a SUBSCRIBE asks for beside MQTT's options; PredicateError if its condition is none."""
-        if not pairs:
-            return NO_TERMS, None
-        conditions = [value for name, value in pairs if name == "where"]
-        if len(conditions) > 1:
-            raise PredicateError("give one condition, joined with &&", 1, 1)
-        text = conditions[0] if conditions else None
-        terms = Terms(self.gate.rules.levels.demand(pairs), text)
-        return (terms if terms.asks else NO_TERMS), None if text is None else self._condition(text)
-
-    def _condition(self, text: str) -> Predicate:
-        known = self._conditions.get(text)
-        if known is None:
-            functions = self.gate.rules.functions
-            known = compile(text, functions=functions, names=WHERE_NAMES, budget=WHERE_BUDGET, limit=WHERE_BYTES)
-            if len(self._conditions) >= WHERES:
-                self._conditions.clear()
-            self._conditions[text] = known
-        return known
-
-    def _check_available(self, packet: Subscribe) -> None:
-        """What CONNACK said is not available is a protocol error (MQTT 5, 3.2.2.3.11 and 3.2.2.3.13)."""
-        limits = self.site.limits
-        for subscription in packet.subscriptions:
-            group, filter = share(subscription.filter)
-            if group is not None and not limits.shared:
-                raise ProtocolError("no shared subscriptions here", Reason.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED)
-            if not limits.wildcards and ("#" in filter or "+" in filter):
-                raise ProtocolError("no wildcards here", Reason.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED)
-
-    def _subscribed(self, session: Session, peer: Peer | None, answer: bytes, granted: list[Grant]) -> None:
-        if peer is not None and session.peer is peer:
-            session.send(answer)
-            self.retained.replay(session, peer, [grant for grant in granted if grant.replays and not grant.held])
-
-    def _subscribe(
-        self,
-        session: Session,
-        subscription: Subscription,
-        identifier: int | None,
-        terms: Terms,
-        where: Predicate | None,
-    ) -> tuple[int, Grant | None, Deny | None]:
-        """The reason code, the grant if there is one and who denied it otherwise."""
-        limits = self.site.limits
-        group, filter = share(subscription.filter)
-        if group is not None and not limits.shared:
-            return Reason.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED, None, None
-        if not limits.wildcards and ("#" in filter or "+" in filter):
-            return Reason.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED, None, None
-        if filter.count("/") >= limits.topic_levels:
-            return Reason.TOPIC_FILTER_INVALID, None, None
-        verdict = self.gate.grant(filter, session.outward)
-        known = session.subscriptions
-        if known is None:
-            known = session.subscriptions = {}
-        old = known.get(subscription.filter)
-        if isinstance(verdict, Deny):
-            self._report("subscribe", session.outward, subscription.filter, verdict)
-            if not self.gate.rules.holds:
-                return verdict.reason, None, verdict
-            if not (old is not None and old.held) and session.held >= limits.held:
-                return Reason.QUOTA_EXCEEDED, None, verdict
-        if old is None and (
-            len(known) >= limits.subscriptions or (group is not None and session.shares >= limits.shares)
-        ):
-            return Reason.QUOTA_EXCEEDED, None, None
-        if where is not None and (old is None or old.where is None) and session.conditions >= WHERE_SUBSCRIPTIONS:
-            return Reason.QUOTA_EXCEEDED, None, None
-        grant = self._add(session, subscription, identifier, terms, where)
-        self._hold(grant, isinstance(verdict, Deny))
-        handling = subscription.retain_handling
-        grant.replays = group is None and (handling == 0 or (handling == 1 and old is None))
-        self._note(grant, subscription)
-        self.audit.subscribed(session, grant)
-        return grant.qos, grant, None
-
-    def _add(
-        self,
-        session: Session,
-        subscription: Subscription,
-        identifier: int | None,
-        terms: Terms,
-        where: Predicate | None,
-    ) -> Grant:
-        group, filter = share(subscription.filter)
-        qos = min(subscription.qos, self.site.limits.max_qos)
-        grant = Grant(session, subscription, qos, identifier, terms, where)
-        assert session.subscriptions is not None
-        if (old := session.subscriptions.get(subscription.filter)) is not None:
-            self._left(old)
-        session.conditions += where is not None
-        session.subscriptions[subscription.filter] = grant
-        if group is None:
-            self.subscriptions.add(filter, session, grant)
-        else:
-            grant.group = (group, filter)
-            session.shares += self.shares.add(group, filter, session, grant)
-        self._touch(filter)
-        return grant
-
-    def _note(self, grant: Grant, subscription: Subscription) -> None:
-        """Keeps a subscription of a lasting session, as it now is."""
-        if grant.session.row:
-            identifier = grant.ids[0] if grant.ids else None
-            terms = replace(grant.terms, held=grant.held)
-            self.site.store.subscribe(grant.session.row, subscription, identifier, terms.encode())
-
-    def _hold(self, grant: Grant, held: bool) -> None:
-        """Puts a subscription to sleep, or wakes it; how many of a session sleep is counted, not looked for."""
-        grant.session.held += held - grant.held
-        grant.held = held
-
-    def _left(self, grant: Grant) -> None:
-        """It is not subscribed any more, or otherwise."""
-        self._hold(grant, False)
-        grant.session.conditions -= grant.where is not None
-
-    def wake(self, session: Session) -> None:
-        """Held subscriptions that are allowed now come alive, with their retained messages; others may fall asleep."""
-        if not self.gate.rules.holds:
-            return
-        alive = []
-        for filter, grant in (session.subscriptions or {}).items():
-            denied = isinstance(self.gate.grant(share(filter)[1], session.outward), Deny)
-            before = grant.held
-            if grant.held and not denied and session.peer is not None:
-                self._hold(grant, False)
-                grant.replays = grant.group is None and grant.retain_handling < 2
-                alive.append(grant)
-            elif denied:
-                self._hold(grant, True)
-            if grant.held is not before:
-                self._note(grant, grant.subscription())
-        if alive and session.peer is not None:
-            self.retained.replay(session, session.peer, [grant for grant in alive if grant.replays])
+        self._subscribing.subscribe(session, packet)
 
     def unsubscribe(self, session: Session, packet: Unsubscribe) -> None:
-        reasons = []
-        back = []
-        for filter in packet.filters:
-            if session.subscriptions and filter in session.subscriptions:
-                if self._forget(session, filter):
-                    back += session.shared_out(filter)
-                self._left(session.subscriptions.pop(filter))
-                self.audit.unsubscribed(session, filter)
-                if session.row:
-                    self.site.store.unsubscribe(session.row, filter)
-                reasons.append(int(Reason.SUCCESS))
-            else:
-                reasons.append(int(Reason.NO_SUBSCRIPTION_EXISTED))
-        answer = encode(Unsuback(packet_id=packet.packet_id, reasons=tuple(reasons)), session.version)
-        if session.row:
-            self.site.store.after(self._subscribed, session, session.peer, answer, [])
-        else:
-            session.send(answer)
-        self._hand_round(back)
+        self._subscribing.unsubscribe(session, packet)
 
-    def _forget(self, session: Session, filter: str) -> bool:
-        """Takes a subscription out of the routing; whether it was a shared one."""
-        group, inner = share(filter)
-        if group is None:
-            self.subscriptions.remove(inner, session)
-        else:
-            session.shares -= self.shares.remove(group, inner, session)
-        self._touch(inner)
-        return group is not None
+    def wake(self, session: Session) -> None:
+        self._subscribing.wake(session)
 
     def retouch(self, session: Session) -> None:
-        """It speaks another version or has other limits than before: plans that name it are made anew."""
-        for filter in session.subscriptions or ():
-            self._touch(share(filter)[1])
-
-    def _touch(self, filter: str) -> None:
-        """Plans that a changed subscription concerns are made anew.
-
-        A filter with wildcards may have to look at all of them. Many in one turn (one client with thousands of
-        filters, or thousands of clients that come back) forget them all at once instead.
-        """
-        if "+" in filter or "#" in filter:
-            if self._touched_at != self.site.now:
-                self._touched_at = self.site.now
-                self._touched = 0
-            topics = self.gate.topics
-            if self._touched and self._touched + topics > TOUCH:
-                self.gate.forget()
-                self._sweep()
-                self._touched = 0
-                return
-            self._touched += topics
-        self.gate.touch(filter)
-        self._sweep()
+        self._subscribing.retouch(session)
 
     # -- from the store ----------------------------------------------------------------------------------------
 
@@ -814,7 +570,7 @@ class Scope:
         self.sessions[session.principal, session.client] = session
         session.subscriptions = {}
         for subscription, identifier, terms in record.subscriptions.values():
-            self._restore(session, subscription, identifier, Terms.decode(terms))
+            self._subscribing.restore(session, subscription, identifier, Terms.decode(terms))
         away = max(0.0, site.wall - session.ended)
         left = record.expiry - away
         if session.will is not None:
@@ -823,13 +579,3 @@ class Scope:
         self._expire_later(session, max(0.0, left))
         if record.ended is None:
             session.save()  # from now on it is away, also for the start after the next crash
-
-    def _restore(self, session: Session, subscription: Subscription, identifier: int | None, terms: Terms) -> None:
-        try:
-            where = None if terms.where is None else self._condition(terms.where)
-        except PredicateError:
-            where = None  # a function it called is gone: nothing meets it
-        grant = self._add(session, subscription, identifier, replace(terms, held=False), where)
-        verdict = self.gate.grant(share(subscription.filter)[1], session.outward)
-        # one that was held and is allowed now comes alive with its client: see `wake`
-        self._hold(grant, self.gate.rules.holds and (terms.held or isinstance(verdict, Deny)))
