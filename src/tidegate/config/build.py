@@ -39,6 +39,7 @@ _DECIDES: Final = frozenset(
     {"policies", "combining", "preferences", "levels", "views", "view_default", "classify", "environment"}
     | {"functions", "subscribe", "directory"}
 )
+_LONG: Final = ("policies", "preferences", "views", "classify")
 _PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 _MAX_PEM: Final = 1 << 20
 
@@ -224,12 +225,26 @@ def _certificates(file: str) -> list[str]:
 
 
 def _digest(config: Config, accepted: list[str]) -> str:
-    """Of everything that decides, and of nothing else: a new password is no new policy."""
+    """Of everything that decides, and of nothing else: a new password is no new policy.
+
+    Entry by entry: other threads run in between, and there may be tens of thousands.
+    """
+    made = hashlib.sha256()
+
+    def add(*content: Any) -> None:
+        made.update(json.dumps(content, sort_keys=True, separators=(",", ":")).encode() + b"\n")
+
+    for name in _LONG:
+        entries = getattr(config, name)
+        for entry in entries if isinstance(entries, tuple) else ():
+            add(name, entry.model_dump(mode="json", by_alias=True))
+    for name, user in sorted(config.directory.users.items()):
+        add("users", name, user.model_dump(mode="json", exclude={"password"}))
+    for name, client in sorted(config.directory.clients.items()):
+        add("clients", name, client.model_dump(mode="json"))
+    included = set(_DECIDES) - {name for name in _LONG if isinstance(getattr(config, name), tuple)}
     content: dict[str, Any] = config.model_dump(
-        mode="json",
-        by_alias=True,
-        include=set(_DECIDES),
-        exclude={"directory": {"users": {"__all__": {"password"}}}},
+        mode="json", by_alias=True, include=included, exclude={"directory": {"users", "clients"}}
     )
     content |= {
         "domain": config.node.domain,
@@ -238,5 +253,5 @@ def _digest(config: Config, accepted: list[str]) -> str:
     }
     if config.trust is not None:
         content["trust"] = {**config.trust.model_dump(mode="json"), "accept": accepted}
-    written = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(written.encode()).hexdigest()[:12]
+    add(content)
+    return made.hexdigest()[:12]

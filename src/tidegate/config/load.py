@@ -20,6 +20,7 @@ from tidegate.config.checks import RULES, repeated
 from tidegate.config.model import Config
 from tidegate.config.place import place
 from tidegate.config.problems import ConfigErrors, path_text, suggestion
+from tidegate.config.release import spent
 from tidegate.config.section import TAGS
 from tidegate.config.tree import MAX_BYTES, Node, compose
 from tidegate.config.vocabulary import Vocabulary
@@ -85,14 +86,16 @@ def parse(text: str, file: Path | str, *, variables: Mapping[str, str] | None = 
     tree, found = compose(text, name, os.environ if variables is None else variables)
     vocabulary = Vocabulary()
     context = {"folder": Path(file).parent, "vocabulary": vocabulary}
+    data = tree.data()
     try:
-        config = Config.model_validate(tree.data(), context=context)
+        config = Config.model_validate(data, context=context)
     except ValidationError as broken:
         told = [*_problems(broken, tree, name, text), *_repeated(broken, tree, name)]
         raise ConfigErrors([*found, *told] or [_hidden(name)]) from None
     if found:
         raise ConfigErrors(found)
     config.remember(tree, name, vocabulary)
+    spent(data)
     return config
 
 

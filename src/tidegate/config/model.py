@@ -392,6 +392,11 @@ class Config(Section):
             self._built = build(self, self._vocabulary, file=self._file)
         return self._built
 
+    @property
+    def tree(self) -> Tree | None:
+        """What it was read from."""
+        return self._tree
+
     def remember(self, tree: Tree, file: str, vocabulary: Vocabulary) -> None:
         """Keep what it was read from, for the lines of warnings and of what is found out later."""
         self._tree, self._file, self._vocabulary = tree, file, vocabulary

@@ -88,6 +88,7 @@ class Gate:
         self.retired = retired  # told of plans that are not used any more
         self.bound = bound
         self.version = 0
+        self.sight = Sight(rules, clock)
         self.failed: tuple[tuple[str, str], ...] = ()  # of the last `decide`, see `Passage.failed`
         self.watched = False  # every message is written down, so none takes the fast lane
         self.cost = 0
@@ -376,6 +377,7 @@ class Gate:
 
     def change(self, rules: Rules) -> None:
         """New rules: from the next message on nothing is decided by the old ones."""
+        self.rubbish.add(*self.sight.dismantled())
         self.rules = rules
         self.sight = Sight(rules, self.clock)
         self._told = {}

@@ -32,8 +32,7 @@ class Rubbish:
                 self._heap.pop()
                 continue
             value = container.popitem()[1] if isinstance(container, dict) else container.popleft()
-            if isinstance(value, dict):
-                if value:
-                    self._heap.append(value)
+            if isinstance(value, dict) and value:
+                self._heap.append(value)
             taken.append(value)
         return taken

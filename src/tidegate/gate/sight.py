@@ -229,6 +229,10 @@ class Sight:
         context, base = self._decoded(message.context)
         return Published(self, base, message, context)
 
+    def dismantled(self) -> tuple[dict[Any, Any], ...]:
+        """What it remembers, for whoever lets go of it piece by piece; it is not used any more."""
+        return self._people, self._contexts
+
     def now(self, environment: Environment) -> Moment:
         """The root `e` at this moment."""
         moment = self._moments.get(environment)

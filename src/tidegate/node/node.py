@@ -25,6 +25,7 @@ import uvloop
 
 from tidegate.config import Config, load
 from tidegate.config import Listener as ListenerConfig
+from tidegate.config.release import release
 from tidegate.errors import ConfigError, StoreError, TidegateError
 from tidegate.net import Connection, Endpoint, Listener, Tls
 from tidegate.node.audit import FLUSH, Auditor
@@ -77,7 +78,7 @@ async def _main(config: Config, path: Path | None) -> int:
     # what is there now stays; the collector need not look at it again and again, nor stop the loop for it
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
+    gc.set_threshold(5_000, 20, 100)
     await stop.wait()
     await node.close()
     return 0
@@ -300,8 +301,7 @@ class Node:
             return await self._reload(self.path)
 
     async def _reload(self, path: Path) -> dict[str, Any]:
-        config = await self.loop.run_in_executor(None, load, path)
-        await self.loop.run_in_executor(None, partial(verify_tests, config, file=str(path)))
+        config = await self.loop.run_in_executor(None, _read, path)
         for name in _FIXED:
             if _fixed(config, name) != _fixed(self.config, name):
                 raise ConfigError(f"`{name}` cannot change while the node runs; restart it")
@@ -311,7 +311,7 @@ class Node:
                 await self.loop.run_in_executor(None, tls.context)
         await self.audit.prepare(config)
         await self._relisten(config)
-        self.config = config
+        before, self.config = [self.config], config
         self.site.open()
         self.authentication.replace(authentication, self.site.generation + 1)
         self.site.limits = _limits(config)
@@ -325,6 +325,7 @@ class Node:
         self.audit.changed(rules.version, str(path))
         await self.audit.settle()
         log.info("reloaded", file=str(path), version=rules.version)
+        self.loop.run_in_executor(None, release, before)
         return {"reloaded": True, "version": rules.version}
 
     async def _relisten(self, config: Config) -> None:
@@ -407,6 +408,21 @@ def verify(config: Config) -> None:
             tls.context()
     for name, place in config.authentication.methods.items():
         load_method(name, place)
+
+
+def _read(path: Path) -> Config:
+    """The file as it is now, checked and tried. In a thread: nothing here may stop the loop for long.
+
+    What is made stays, and nothing of it needs the collector, which would hold everybody up to look at it.
+    """
+    gc.disable()
+    try:
+        config = load(path)
+        verify_tests(config, file=str(path))
+    finally:
+        gc.freeze()
+        gc.enable()
+    return config
 
 
 def _raise_file_limit() -> None:

@@ -159,6 +159,13 @@ class Policies:
     def __len__(self) -> int:
         return len(self.policies)
 
+    def pieces(self) -> list[object]:
+        """What it is made of, for whoever lets go of it piece by piece; it is not used any more."""
+        found: list[object] = [*self.policies, *self._subjects]
+        for trees in self._index.values():
+            found += trees.values()
+        return found
+
     # -- deciding ------------------------------------------------------------------------------------------------
 
     def decide(self, action: Action, actor: Actor, topic: str, known: Env, terms: Terms | None = None) -> Answer:

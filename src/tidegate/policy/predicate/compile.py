@@ -41,7 +41,8 @@ class Predicate:
     def __init__(self, node: Node, text: str, budget: int = BUDGET) -> None:
         self._node = node
         self._budget = budget
-        self._run: Callable[[Any], object] = self._first
+        self._run: Callable[[Any], object] | None = None  # made when first asked; never one of our own methods: a
+        # predicate that refers to itself would have to wait for the garbage collector
         self.text = text
         """The text it came from; of a partially evaluated predicate, still the whole text."""
         if len(text) > LONG_TEXT:
@@ -50,7 +51,7 @@ class Predicate:
     def __call__(self, env: Env) -> bool:
         # hot: one generated function; everything below only after an error
         try:
-            answer = self._run(env)
+            answer = (self._run or self._make())(env)
         except PredicateFailed:
             raise
         except Exception:  # noqa: BLE001  whatever it was, the exact evaluator meets it again and judges it
@@ -122,15 +123,13 @@ class Predicate:
         except Exception as error:
             raise PredicateFailed(f"{type(error).__name__}: {error}") from error
 
-    def _make(self) -> None:
+    def _make(self) -> Callable[[Any], object]:
         made = fast(self._node, self._budget)
         if made is None:
             self._exact  # noqa: B018  made here
-        self._run = made or self._exactly
-
-    def _first(self, env: Env) -> object:
-        self._make()
-        return self._run(env)
+            return self._exactly
+        self._run = made
+        return made
 
     @cached_property
     def _exact(self) -> Callable[[Any], object]:
