@@ -14,8 +14,10 @@ import resource
 import secrets
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -118,6 +120,7 @@ class Node:
         self.started = loop.time()
         self._publishers: list[Publisher] = []
         self._reloading = asyncio.Lock()
+        self._aside = ThreadPoolExecutor(1, thread_name_prefix="aside", initializer=_give_way)
         self._seen = None if path is None else _stamp(path)  # of the file that `config` was read from
         self._control: Control | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -301,7 +304,7 @@ class Node:
             return await self._reload(self.path)
 
     async def _reload(self, path: Path) -> dict[str, Any]:
-        config = await self.loop.run_in_executor(None, _read, path)
+        config = await self.loop.run_in_executor(self._aside, _read, path)
         for name in _FIXED:
             if _fixed(config, name) != _fixed(self.config, name):
                 raise ConfigError(f"`{name}` cannot change while the node runs; restart it")
@@ -325,7 +328,7 @@ class Node:
         self.audit.changed(rules.version, str(path))
         await self.audit.settle()
         log.info("reloaded", file=str(path), version=rules.version)
-        self.loop.run_in_executor(None, release, before)
+        self.loop.run_in_executor(self._aside, release, before)
         return {"reloaded": True, "version": rules.version}
 
     async def _relisten(self, config: Config) -> None:
@@ -394,6 +397,7 @@ class Node:
         if self.store is not None:
             self.store.close()  # on the loop: nothing else is left to do, and nothing may come in between
         self.passwords.close()
+        self._aside.shutdown(wait=False, cancel_futures=True)
         log.info("stopped", node=self.config.node.name)
 
     def _connections(self) -> Iterator[Connection]:
@@ -408,6 +412,12 @@ def verify(config: Config) -> None:
             tls.context()
     for name, place in config.authentication.methods.items():
         load_method(name, place)
+
+
+def _give_way() -> None:
+    """A thread that reads files leaves the processor to the loop, also while that is in the kernel."""
+    with contextlib.suppress(OSError, AttributeError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 15)
 
 
 def _read(path: Path) -> Config:
