@@ -5,7 +5,7 @@ oracle for every single decision. The engine compiles. Configurations change in 
 clock moves; whatever a client receives must be what the model says.
 
 Where the specification leaves a choice the model allows all of it:
-- which member of a shared subscription receives a message;
+- which member of a shared subscription receives a message, and for which of those who are away it waits;
 - what is owed to a session that is away is kept unless it is denied for good: a message that is denied when it is
   published, whatever connection its receiver comes back with, may be left out even if a later configuration allows it.
 """
@@ -204,6 +204,7 @@ class Model:
         self.retained: dict[str, Owed] = {}
         self.expected: dict[oracle_key, list[tuple[Delivery, bool]]] = {}
         self.shared: list[tuple[list[tuple[oracle_key, Delivery]], bool]] = []
+        self.loose: list[tuple[Owed, str]] = []  # waits for one member of a group, and may be handed to another
 
     def expect(self, key: oracle_key, delivery: Delivery, certain: bool = True) -> None:
         self.expected.setdefault(key, []).append((delivery, certain))
@@ -288,10 +289,22 @@ class Model:
                 there.append((key, self.made(owed, found, message.qos, False, [subscription])))
         if there:
             self.shared.append((there, True))
-        else:
-            for other, subscription in away:
-                if min(message.qos, subscription.qos):
-                    self.wait(other, owed, filter, [subscription], certain=False)
+        elif away:
+            self.loose.append((owed, filter))
+
+    def handed(self, key: oracle_key, packet: wire.Publish) -> bool:
+        """Whether a message is one that waited for another member of a group, and may be received by this one now."""
+        client = self.clients.get(key)
+        for entry in self.loose if client is not None else ():
+            owed, filter = entry
+            subscription = client.subscriptions.get(filter) if client is not None else None
+            if subscription is None or client is None:
+                continue
+            found = self.shown(owed, client, subscription)
+            if found is not None and self.made(owed, found, owed[0].qos, False, [subscription]).is_(packet):
+                self.loose.remove(entry)
+                return True
+        return False
 
     def wait(
         self,
@@ -498,6 +511,8 @@ class Play:
                 assert not certain, f"nobody received {candidates}"
         model.expected.clear()
         model.shared.clear()
+        for key, packets in left.items():
+            left[key] = [packet for packet in packets if not model.handed(key, packet)]
         assert not any(left.values()), f"received, but not allowed: {left}"
         assert not self.engine.world.bugs
 

@@ -383,3 +383,35 @@ def test_lanes_go_with_the_last_who_used_them() -> None:
         end.lose()
     gc.collect()  # a connection that is over is a cycle of objects
     assert len(world.scope.gate._lanes) <= 12
+
+
+@pytest.mark.parametrize("when", ["e.now > timestamp('2026-11-20T00:00:00Z')", "within(e.now, '10:00-11:00')"])
+def test_a_clock_that_is_put_back_decides_anew(when: str) -> None:
+    """Also what would never have changed again, had the clock gone on."""
+    world = World(rules=_clocked(when))
+    world.wall = datetime(2026, 11, 21, 10, 30, tzinfo=ZoneInfo("Europe/Rome")).timestamp()
+    pub, sub = world.peer("pub"), world.peer("sub")
+    sub.subscribe("a")
+    pub.send(wire.Publish(topic="a", payload=b"1", retain=True))
+    assert len(sub.messages()) == 1
+    world.turn(-10 * 86400 + 3600)
+    pub.send(wire.Publish(topic="a", payload=b"2"))
+    assert sub.messages() == []
+    sub.subscribe("a")  # and the retained one
+    assert sub.messages() == []
+
+
+def test_a_flood_of_new_topics_is_worked_off_in_pieces() -> None:
+    """Who sends thousands of new topics at once waits; the others do not."""
+    world = World()
+    pub, other, sub = world.peer("pub"), world.peer("other"), world.peer("sub")
+    sub.subscribe("#")
+    sub.take()
+    pub.feed(b"".join(wire.encode(wire.Publish(topic=f"t/{n}", payload=b"x"), wire.V5) for n in range(1000)))
+    assert pub.paused
+    assert len(world.scope.gate) < 100
+    other.feed(wire.encode(wire.Pingreq(), wire.V5))
+    assert any(isinstance(packet, wire.Pingresp) for packet in other.take())
+    while pub.paused:
+        world.turn(0.001)
+    assert [message.topic for message in sub.messages()] == [f"t/{n}" for n in range(1000)]

@@ -86,13 +86,13 @@ def audit(
     """
     from zoneinfo import ZoneInfo
 
-    from tidegate.config import Config, load
+    from tidegate.config import Config, outline
     from tidegate.errors import TidegateError
     from tidegate.node.records import Query
 
     if follow and summary:
         terminal.usage("--follow has no end to add up at; leave out --follow or --summary")
-    loaded = Config.ephemeral(port) if config is None else load(config)
+    loaded = Config.ephemeral(port) if config is None else outline(config)
     zone = ZoneInfo(loaded.node.timezone)
     try:
         query = Query(
@@ -209,6 +209,7 @@ def _show_summary(rows: Iterable[AuditRow], zone: tzinfo, limit: int, json: bool
 
 
 def _follow(control: Path, query: Query, limit: int, zone: tzinfo, json: bool) -> None:
+    from tidegate.node.control import Gone
     from tidegate.node.records import shown
 
     header = True
@@ -220,6 +221,8 @@ def _follow(control: Path, query: Query, limit: int, zone: tzinfo, json: bool) -
                 _print(table([row], zone, header=header, follows=True))
                 sys.stdout.flush()
                 header = False
+    except Gone:
+        terminal.note("the node has stopped")
     except KeyboardInterrupt:
         return
 

@@ -64,8 +64,8 @@ def _ask(command: str, config: Path | None, socket: Path | None, port: int) -> d
 
 
 def _socket(config: Path | None, socket: Path | None, port: int) -> Path:
-    from tidegate.config import Config, load
+    from tidegate.config import Config, outline
 
     if socket is not None:
         return socket
-    return (Config.ephemeral(port) if config is None else load(config)).control_socket
+    return (Config.ephemeral(port) if config is None else outline(config)).control_socket

@@ -26,7 +26,7 @@ from tidegate.config.choices import (
     ViewDefault,
 )
 from tidegate.config.deciding import Case, Class, Levels, Policy, Preference, Trust, View
-from tidegate.config.load import load, parse
+from tidegate.config.load import load, outline, parse
 from tidegate.config.model import (
     Audit,
     Authentication,
@@ -92,6 +92,7 @@ __all__ = [
     "build",
     "load",
     "markdown",
+    "outline",
     "parse",
     "parse_who",
     "schema",

@@ -14,8 +14,9 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, PydanticCustomError
 
+from tidegate.config.address import parse_address
 from tidegate.config.checks import RULES, repeated
 from tidegate.config.model import Config
 from tidegate.config.place import place
@@ -78,6 +79,26 @@ def load(path: Path | str) -> Config:
     if found:
         raise ConfigErrors(found)
     return config
+
+
+def outline(path: Path | str) -> Config:
+    """The configuration in a file; of one that is broken, what is needed to reach the node that runs with it.
+
+    Whoever has broken the file must still be able to ask the node, and to stop it. Raises `ConfigErrors` if the file
+    does not even say where its node is.
+    """
+    try:
+        return load(path)
+    except ConfigErrors as broken:
+        try:
+            tree, _ = compose(Path(path).read_text(encoding="utf-8-sig"), str(path), os.environ)
+            written = tree.data()
+            port = parse_address(written["listeners"][0]["url"]).port
+            listeners = [{"url": f"mqtt://127.0.0.1:{port}", "anonymous": True}]
+            reduced = {"version": 1, "node": written["node"], "listeners": listeners, "policies": "open"}
+            return Config.model_validate(reduced, context={"folder": Path(path).parent, "vocabulary": Vocabulary()})
+        except (OSError, ValueError, TypeError, LookupError, ConfigErrors, PydanticCustomError):
+            raise broken from None
 
 
 def parse(text: str, file: Path | str, *, variables: Mapping[str, str] | None = None) -> Config:

@@ -24,7 +24,7 @@ from tidegate.gate.plan import Members, Passage, Plan, combine
 from tidegate.gate.rubbish import Rubbish
 from tidegate.gate.rules import Rules
 from tidegate.gate.sight import FLOOR, Sight
-from tidegate.gate.verdict import FOREVER, Allow, Deny, Known, Residual, Stage, Step
+from tidegate.gate.verdict import Allow, Deny, Known, Residual, Stage, Step
 from tidegate.policy import ALL
 from tidegate.routing import Group, Shares, Subscriptions, TopicTree
 from tidegate.session import NO_WISH, Context, Grant, Link, Message, Session, Wish
@@ -162,7 +162,9 @@ class Gate:
             holders.append(lane)
         self._order.append((lane, name, plan))
         self.cost += plan.cost
-        if plan.until != FOREVER:
+        if plan.clocked:
+            if len(self._timed) > 2 * len(self._order) + 1024:
+                self._timed = [one for one in self._timed if one[0].plans.get(one[1]) is one[2]]
             self._timed.append((lane, name, plan))
             self.clock.alarm = min(self.clock.alarm, plan.until)
             self.clock.since = self.clock.wall
@@ -186,7 +188,7 @@ class Gate:
             plan.cost += len(context.view) // 128
         known = Known(topic=topic, context=context, link=link, now=self.clock.wall)
         admission = self._asked(() if admitted else self.ingress, known)
-        plan.until = known.until
+        plan.until, plan.clocked = known.until, known.clocked
         if isinstance(admission, Deny):
             plan.refusal = admission
             return plan
@@ -246,6 +248,7 @@ class Gate:
         )
         way = self._asked(self.egress, known, grant)
         plan.until = min(plan.until, known.until)
+        plan.clocked = plan.clocked or known.clocked
         return way
 
     def _asked(self, stages: tuple[Stage, ...], known: Known, grant: Grant | None = None) -> Passage | Deny:
@@ -297,7 +300,7 @@ class Gate:
             if grant is not None:
                 known.terms, known.where = grant.terms, grant.where
             way = self._asked(self.egress, known, grant)
-            if known.until == FOREVER:
+            if not known.clocked:
                 if len(self._decisions) >= DECISIONS:
                     self._drop_decisions()
                 self._decisions[key] = way
@@ -336,7 +339,7 @@ class Gate:
         known = Known(topic=topic, context=self.context(source), link=source.type, now=self.clock.wall)
         answer = self._asked(self.ingress, known)
         # what the clock denies now it may allow when the will fires
-        return answer if isinstance(answer, Deny) and known.until == FOREVER else None
+        return answer if isinstance(answer, Deny) and not known.clocked else None
 
     def grant(self, filter: str, target: Link) -> Allow | Deny:
         """Whether a SUBSCRIBE with this filter (without its share) is granted."""
@@ -422,6 +425,9 @@ class Gate:
 
     def tick(self) -> None:
         """The clock has come to where some plan does not hold any more, or was put back."""
+        if len(self._timed) > WHOLESALE:
+            self.forget()
+            return
         timed, self._timed = self._timed, []
         for lane, name, plan in timed:
             if lane.plans.get(name) is plan:
@@ -431,8 +437,8 @@ class Gate:
     def sweep(self) -> bool:
         """Lets go of some of what is not needed any more; True if there is more."""
         for one in self.rubbish.take(SWEEP):
-            if isinstance(one, tuple):
-                self.retired(one[2])
+            if isinstance(one, tuple) and isinstance(one[-1], Plan):
+                self.retired(one[-1])
         return bool(self.rubbish)
 
     def plans(self) -> list[tuple[Lane, Plan]]:

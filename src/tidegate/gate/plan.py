@@ -117,6 +117,7 @@ class Plan:
 
     __slots__ = (
         "admission",
+        "clocked",
         "conditional",
         "cost",
         "cross",
@@ -141,6 +142,7 @@ class Plan:
         self.passed = 0
         self.told = 0  # of those, how many have been accounted for
         self.until = FOREVER  # wall clock: it is made anew then
+        self.clocked = False  # or when that is put back
         self.refusal: Deny | None = None
         self.admission: tuple[Residual, ...] = ()
         self.targets: tuple[Grant, ...] = ()

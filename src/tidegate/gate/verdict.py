@@ -77,7 +77,20 @@ class Known:
     A stage that decides by the clock says with `until` how long that stands.
     """
 
-    __slots__ = ("away", "context", "link", "now", "scene", "target", "terms", "topic", "unclear", "until", "where")
+    __slots__ = (
+        "away",
+        "clocked",
+        "context",
+        "link",
+        "now",
+        "scene",
+        "target",
+        "terms",
+        "topic",
+        "unclear",
+        "until",
+        "where",
+    )
 
     def __init__(
         self,
@@ -103,15 +116,18 @@ class Known:
         self.where = where  # their condition
         self.unclear = False  # what the view will leave is not known before somebody is connected
         self.until = FOREVER
+        self.clocked = False  # it was decided by the clock, which may also be put back
 
     def stands_until(self, moment: datetime | None) -> bool:
         """The answer changes then, though nothing else does; False if that is now."""
         if moment is None:
+            self.clocked = True
             return True
         until = moment.timestamp()
         if until <= self.now:
             return False
         self.until = min(self.until, until)
+        self.clocked = True
         return True
 
 

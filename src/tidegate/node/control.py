@@ -355,6 +355,10 @@ def follow(path: Path, command: str, /, timeout: float = 10.0, **arguments: Any)
             raise TidegateError(f"{command} answers once: ask it")
 
 
+class Gone(TidegateError):
+    """The node went away while somebody waited for it."""
+
+
 class _Call:
     """One request and the lines that answer it."""
 
@@ -419,7 +423,7 @@ class _Call:
             except ConnectionError:
                 data = b""
             if not data:
-                raise TidegateError("the node went away before it answered: its log says why")
+                raise Gone("the node went away before it answered: its log says why")
             self._unread += data
         line = bytes(self._unread[:end])
         del self._unread[: end + 1]

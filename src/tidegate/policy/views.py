@@ -29,7 +29,7 @@ from tidegate.policy.selector import Selector, Term, terms_of
 from tidegate.policy.template import plain_filter
 from tidegate.policy.verdict import DEFAULT
 
-MAX_CONTENT: Final = 1 << 20
+MAX_CONTENT: Final = 256 << 10
 """Bytes of content that are taken apart; more is shown whole or not at all."""
 MAX_TABLE: Final = 16 << 10
 """Bytes of a publisher's table."""

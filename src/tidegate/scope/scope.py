@@ -118,6 +118,7 @@ class Scope:
     def _compiled(self, lane: Lane, name: bytes) -> Plan:
         plan = self.gate.plan(lane, name)
         self._made += 1
+        self.site.effort += 1
         if self._made >= FLUSH_PLANS:
             # after a change of the rules a turn may make a thousand; what has been decided need not wait for them
             self._made = 0
@@ -387,8 +388,10 @@ class Scope:
         self.report("write", session.inward, topic, refusal)
 
     def report(self, action: str, link: Link, topic: str, why: Deny) -> None:
-        if why.step is Step.WHERE and not why.error:
-            return  # it does not want it: nobody has denied anything
+        if why.step is Step.WHERE:  # it does not want it: nobody has denied anything
+            if why.error:
+                self.audit.failed(link, topic, ((why.rule, why.error),))
+            return
         self.site.counters.denied += 1
         self.audit.denied(action, link, topic, why)
 

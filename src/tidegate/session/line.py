@@ -32,6 +32,7 @@ class Hold(IntFlag):
     RATE = 2
     WRITING = 4
     STORE = 8
+    WORK = 16  # what it has sent makes too much work for one turn
 
 
 class Shell(Protocol):

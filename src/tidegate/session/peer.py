@@ -47,6 +47,7 @@ from tidegate.wire import (
     level,
 )
 
+EFFORT = 64  # plans made in a turn before those who need more of them have to wait
 FLUSH_BYTES = 64 * 1024  # read in one turn before what they caused is written, without waiting for its end
 SHORT = 2  # a frame cannot be shorter
 QUICK_PUBLISH = (0x32, 0x34)  # QoS 1 or 2, neither DUP nor retained
@@ -238,6 +239,11 @@ class Peer(Intake):
                 pos = end  # nothing is read behind the end
                 break
             plans = self.lane.plans
+            if site.effort > EFFORT and pos < end:
+                # new topics, one after the other: others have their turn before it goes on
+                self.hold_reading(Hold.WORK)
+                site.unfinished.append(self._go_on_working)
+                break
         if publishes:
             site.publishes += publishes
             if self.bucket is not None:
@@ -246,6 +252,16 @@ class Peer(Intake):
         if site.read > FLUSH_BYTES:
             site.flush()
         return pos
+
+    def _go_on_working(self) -> bool:
+        """Reads on where too much work was left; True if others have taken this turn."""
+        if self.site.effort > EFFORT and self.phase is Phase.OPEN:
+            return True
+        self.release_reading(Hold.WORK)
+        if self.rest and self.phase is Phase.OPEN:
+            self.need = 0
+            self.receive(b"")
+        return False
 
     def _announced(self, data: bytes, pos: int) -> int:
         """Where the frame at `pos` will end, as far as its header says; the header is valid or incomplete."""

@@ -89,6 +89,7 @@ class Site:
         "closing",
         "counters",
         "dirty",
+        "effort",
         "generation",
         "limits",
         "now",
@@ -135,12 +136,14 @@ class Site:
         self.since = 0.0  # or if it is put back to before this
         self.on_alarm: list[Callable[[], None]] = []
         self.number = 0  # of the last message
+        self.effort = 0  # plans made in this turn
         self.generation = 0  # of the rules; another number, other decisions
 
     def open(self) -> None:
         """Begins a turn, unless one is open."""
         if not self.opened:
             self.opened = True
+            self.effort = 0
             self.on_open()
             if not self.since <= self.wall < self.alarm:
                 self.since = self.wall
