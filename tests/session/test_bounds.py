@@ -140,6 +140,7 @@ def test_many_retained_messages_come_in_pieces_and_completely() -> None:
     pub = world.peer("pub")
     for number in range(1000):
         pub.feed(wire.encode(wire.Publish(topic=f"t/{number}", payload=b"x", retain=True), wire.V5))
+        world.turn()
     sub = world.peer("sub")
     sub.take()
     sub.feed(wire.encode(wire.Subscribe(packet_id=1, subscriptions=(wire.Subscription(filter="t/#"),)), wire.V5))

@@ -17,7 +17,7 @@ from tidegate.session import Site
 TICK = 0.05  # seconds between looks at the timers
 BUSY = 2048  # bytes read in a turn that make it worth waiting for more
 LONGEST = 0.001  # seconds that a busy turn may wait for more before it writes
-PAUSE = 0.002  # before work that waits for a slow reader is tried again
+PAUSE = 0.001  # before work that waits for a slow reader is tried again
 SLICE = 0.003  # seconds of long work in one turn; the rest has to wait for the next
 
 log = structlog.get_logger("tidegate.node")

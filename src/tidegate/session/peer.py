@@ -47,7 +47,7 @@ from tidegate.wire import (
     level,
 )
 
-EFFORT = 64  # plans made in a turn before those who need more of them have to wait
+EFFORT = 64  # spent on plans in a turn before those who need more of them have to wait: 1 to 2 ms
 FLUSH_BYTES = 64 * 1024  # read in one turn before what they caused is written, without waiting for its end
 SHORT = 2  # a frame cannot be shorter
 QUICK_PUBLISH = (0x32, 0x34)  # QoS 1 or 2, neither DUP nor retained
@@ -233,17 +233,20 @@ class Peer(Intake):
                 publishes += 1
             elif first >> 4 == Type.CONNECT:
                 raise ProtocolError("a second CONNECT")  # [MQTT-3.1.0-2], whatever is in it
+            if site.effort > EFFORT and first >> 4 == Type.PUBLISH:
+                # It may need a plan, and this turn has made enough of them: a flood of new topics, or the first
+                # messages after a change of the rules. What is known already goes on meanwhile.
+                publishes -= 1
+                if not self.held & Hold.WORK:
+                    self.hold_reading(Hold.WORK)
+                    site.unfinished.append(self._go_on_working)
+                break
             self._packet(decode(first, data[start:stop], self.version))
             pos = stop
             if self.phase is not Phase.OPEN:
                 pos = end  # nothing is read behind the end
                 break
             plans = self.lane.plans
-            if site.effort > EFFORT and pos < end:
-                # new topics, one after the other: others have their turn before it goes on
-                self.hold_reading(Hold.WORK)
-                site.unfinished.append(self._go_on_working)
-                break
         if publishes:
             site.publishes += publishes
             if self.bucket is not None:
