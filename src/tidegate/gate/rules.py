@@ -42,6 +42,13 @@ class Rules:
     functions: Mapping[str, Function] = field(default_factory=lambda: _NO_FUNCTIONS)
     """What administrators added to the language of conditions."""
 
+    def prepare(self) -> None:
+        """Whatever would be made when it is first needed; somewhere else than on the loop."""
+        rules = (*(self.policies.policies if self.policies is not None else ()), *self.preferences.preferences)
+        for rule in rules:
+            if rule.when is not None:
+                rule.when.prepare()
+
     def surroundings(self, listener: str) -> Environment:
         """The environment of whoever is connected there."""
         return self.environments.get(listener, self.environment)

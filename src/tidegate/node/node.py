@@ -130,7 +130,8 @@ class Node:
 
     async def start(self) -> None:
         config = self.config
-        await self.loop.run_in_executor(None, partial(verify_tests, config, file=str(self.path or "")))
+        verify_tests(config, file=str(self.path or ""))
+        config.built.rules.prepare()
         sessions: list[StoredSession] = []
         retained: list[Message] = []
         notes: dict[str, str] = {}
@@ -429,6 +430,7 @@ def _read(path: Path) -> Config:
     try:
         config = load(path)
         verify_tests(config, file=str(path))
+        config.built.rules.prepare()
     finally:
         gc.freeze()
         gc.enable()

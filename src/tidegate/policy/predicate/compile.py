@@ -123,6 +123,11 @@ class Predicate:
         except Exception as error:
             raise PredicateFailed(f"{type(error).__name__}: {error}") from error
 
+    def prepare(self) -> None:
+        """Makes what it is asked with now rather than when it is first asked: that takes longer than many answers."""
+        if self._run is None:
+            self._make()
+
     def _make(self) -> Callable[[Any], object]:
         made = fast(self._node, self._budget)
         if made is None:
