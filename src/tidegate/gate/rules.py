@@ -44,10 +44,10 @@ class Rules:
 
     def prepare(self) -> None:
         """Whatever would be made when it is first needed; somewhere else than on the loop."""
-        rules = (*(self.policies.policies if self.policies is not None else ()), *self.preferences.preferences)
-        for rule in rules:
-            if rule.when is not None:
-                rule.when.prepare()
+        policies = self.policies.policies if self.policies is not None else ()
+        for when in (*(rule.when for rule in policies), *(rule.when for rule in self.preferences.preferences)):
+            if when is not None:
+                when.prepare()
 
     def surroundings(self, listener: str) -> Environment:
         """The environment of whoever is connected there."""
