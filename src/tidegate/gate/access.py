@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
-from tidegate.gate.sight import CLOCK_PATHS, Sight, later
+from tidegate.gate.sight import Sight, later
 from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, Step
 from tidegate.policy import Action, Open, Permit, Policies, Refuse, facets, paths_below
 from tidegate.session import Link, Message, Subject
@@ -38,17 +38,9 @@ class Access:
         if isinstance(answer, Open):
             if known.away:
                 return ALLOW if later(answer.reads, answer.volatile) else self._left(answer, s, actor)
-            return self._now(known, answer, env, actor) or self._left(answer, s, actor)
+            now = sight.at_once(known, answer, env, actor)
+            return self._left(answer, s, actor) if now is None else self._said(answer.residual(now))
         return self._said(answer)
-
-    def _now(self, known: Known, answer: Open, env: dict[str, Any], actor: Subject) -> Allow | Deny | None:
-        """The answer of this moment, if it will stand for a while."""
-        if answer.volatile or not answer.reads <= CLOCK_PATHS:
-            return None
-        env = {**env, "e": self.sight.environment(actor).at(known.now)}
-        if not known.stands_until(answer.until(env)):
-            return None
-        return self._said(answer.residual(env))
 
     def _left(self, answer: Open, s: dict[str, Any], actor: Subject) -> Residual:
         sight, residual, said = self.sight, answer.residual, self._said

@@ -145,7 +145,7 @@ class Explainer:
         said = written.told
         shown: Message | None = None
         if written.allowed:
-            way = self._gate._asked(self._gate.egress, known)  # as for a plan, and then the message
+            way = self._gate.asked(self._gate.egress, known)  # as for a plan, and then the message
             found = way if isinstance(way, Deny) else way.show(message)
             said, shown = (found, None) if isinstance(found, Deny) else (None, found)
         lines = (*written.lines, *walk.lines)

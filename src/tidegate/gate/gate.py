@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 
 from tidegate.errors import ProtocolError
 from tidegate.gate.door import stages
-from tidegate.gate.plan import Members, Passage, Plan, combine
+from tidegate.gate.plan import UNSEEN, Members, Passage, Plan, combine, graver
 from tidegate.gate.rubbish import Rubbish
 from tidegate.gate.rules import Rules
 from tidegate.gate.sight import FLOOR, Sight
@@ -36,7 +36,6 @@ PLAN_COST = 400_000  # about 200 MB in the worst case, 100,000 topics with one t
 DECISIONS = 20_000  # passages of stored messages that are kept for the next of the same kind
 SWEEP = 2000  # things let go of at a time
 WITHDRAWN = Deny(step=Step.READ, rule="withdrawn")
-UNCLEAR = Deny(step=Step.VIEW, rule="nothing is left")
 _OURS = frozenset(("require", "s", "view", FLOOR))
 """User properties that are said to the node, or by it: what a publisher says of the floor is never passed on, for it
 would be believed as soon as the node tells it."""
@@ -187,7 +186,7 @@ class Gate:
         if context.view is not None:
             plan.cost += len(context.view) // 128
         known = Known(topic=topic, context=context, link=link, now=self.clock.wall)
-        admission = self._asked(() if admitted else self.ingress, known)
+        admission = self.asked(() if admitted else self.ingress, known)
         plan.until, plan.clocked = known.until, known.clocked
         if isinstance(admission, Deny):
             plan.refusal = admission
@@ -216,8 +215,8 @@ class Gate:
                     ways.append(way)
                     if way.failed:
                         plan.failed += ((grant.session, way.failed),)
-                elif why is None or why.step is Step.WHERE:
-                    why = way
+                else:
+                    why = graver(why, way)
             if not ways:
                 assert why is not None
                 if why.step is not Step.WHERE or why.error:
@@ -246,12 +245,13 @@ class Gate:
             where=grant.where,
             scene=source.scene,
         )
-        way = self._asked(self.egress, known, grant)
+        way = self.asked(self.egress, known, grant)
         plan.until = min(plan.until, known.until)
         plan.clocked = plan.clocked or known.clocked
         return way
 
-    def _asked(self, stages: tuple[Stage, ...], known: Known, grant: Grant | None = None) -> Passage | Deny:
+    def asked(self, stages: tuple[Stage, ...], known: Known, grant: Grant | None = None) -> Passage | Deny:
+        """What is left to ask of a message when these stages have said what they can, or who denies every one."""
         residuals: list[Residual] = []
         wants: list[Residual] = []
         view = ALL
@@ -268,7 +268,7 @@ class Gate:
                         view &= answer.view
                     failed += answer.errors
         if view.shows_nothing:
-            return UNCLEAR
+            return UNSEEN
         made = Passage(grant, tuple(residuals), view, tuple(wants))
         made.failed = failed
         return made
@@ -299,7 +299,7 @@ class Gate:
             )
             if grant is not None:
                 known.terms, known.where = grant.terms, grant.where
-            way = self._asked(self.egress, known, grant)
+            way = self.asked(self.egress, known, grant)
             if not known.clocked:
                 if len(self._decisions) >= DECISIONS:
                     self._drop_decisions()
@@ -330,14 +330,14 @@ class Gate:
             found = self.decide(message, session, grant)
             if isinstance(found, Message):
                 return found
-            why = found if why is None or why.step is Step.WHERE else why
+            why = graver(why, found)
         assert why is not None
         return why
 
     def admits(self, topic: str, source: Link) -> Deny | None:
         """What is static against a publish of this topic; None if nothing is."""
         known = Known(topic=topic, context=self.context(source), link=source.type, now=self.clock.wall)
-        answer = self._asked(self.ingress, known)
+        answer = self.asked(self.ingress, known)
         # what the clock denies now it may allow when the will fires
         return answer if isinstance(answer, Deny) and not known.clocked else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
-from tidegate.gate.sight import CLOCK_PATHS, CONNECTION, Sight, later
+from tidegate.gate.sight import CONNECTION, Sight, later
 from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, Step
 from tidegate.policy import Granted, Pending, Preferences, Refuse, paths_below
 from tidegate.session import Link, Message
@@ -41,10 +41,8 @@ class Owners:
                 known.unclear = True
                 return ALLOW
             residual = answer.residual
-            if not answer.volatile and answer.reads <= CLOCK_PATHS:
-                env["e"] = environment.at(known.now)
-                if known.stands_until(answer.until(env)):
-                    return self._said(residual(env))
+            if (now := sight.at_once(known, answer, env, receiver)) is not None:
+                return self._said(residual(now))
 
             def decide(message: Message) -> Allow | Deny:
                 return self._said(

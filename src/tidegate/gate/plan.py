@@ -225,12 +225,17 @@ def passed(ways: tuple[Passage, ...], message: Message) -> tuple[Grant, Message]
         if isinstance(found, Message):
             grants.append(way.grant)
             shown = found  # the same for all: they are of one subject
-        elif why is None or why.step is Step.WHERE:
-            why = found
+        else:
+            why = graver(why, found)
     if grants:
         return combine(grants), shown
     assert why is not None
     return why
+
+
+def graver(one: Deny | None, other: Deny) -> Deny:
+    """Of two denials, what counts: the first, unless it is only that somebody does not want it."""
+    return other if one is None or one.step is Step.WHERE else one
 
 
 def undecided(residuals: tuple[Residual, ...], message: Message) -> Deny | None:

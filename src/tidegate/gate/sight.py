@@ -16,7 +16,7 @@ import orjson
 
 from tidegate.gate.rules import Rules
 from tidegate.gate.verdict import Known
-from tidegate.policy import Actor, Environment, Moment, Paths, attributes_of, facets, terms_of
+from tidegate.policy import Actor, Environment, Moment, Open, Paths, Pending, attributes_of, facets, terms_of
 from tidegate.policy.environment import CLOCK
 from tidegate.policy.predicate import UNKNOWN
 from tidegate.policy.views import MAX_CONTENT
@@ -194,6 +194,13 @@ class Sight:
         if away and self.rules.environments:
             return dict.fromkeys((*CLOCK, *self._added), UNKNOWN)
         return self.environment(actor).known
+
+    def at_once(self, known: Known, left: Open | Pending, env: dict[str, Any], actor: Actor) -> dict[str, Any] | None:
+        """The roots at this moment, if what is left depends on the clock alone and its answer stands for a while."""
+        if left.volatile or not left.reads <= CLOCK_PATHS:
+            return None
+        env = {**env, "e": self.environment(actor).at(known.now)}
+        return env if known.stands_until(left.until(env)) else None
 
     def kin(self, source: Link, paths: Paths) -> Hashable:
         """Publishers with equal values cannot be told apart by conditions that read these of `p`."""

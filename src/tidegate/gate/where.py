@@ -6,17 +6,24 @@ is not shown. A condition that fails is not met.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Final
 
 from tidegate.gate.sight import Sight, later
 from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, Step
-from tidegate.policy.predicate import Predicate, PredicateFailed
+from tidegate.policy.predicate import Function, Predicate, PredicateFailed, compile
 from tidegate.session import Link, Message
 
 NAMES: Final = frozenset("oe")
 WHERE: Final = "where"
+LIMIT: Final = 512  # bytes: parsing them takes some 3 ms at most
+BUDGET: Final = 2000  # operations of one evaluation: some 0.3 ms at most
 UNMET: Final = Deny(step=Step.WHERE, rule=WHERE)
+
+
+def condition(text: str, functions: Mapping[str, Function]) -> Predicate:
+    """A subscriber's condition; PredicateError if it is none."""
+    return compile(text, functions=functions, names=NAMES, budget=BUDGET, limit=LIMIT)
 
 
 class Wanted:
@@ -34,20 +41,20 @@ class Wanted:
             return Deny(step=Step.WHERE, rule=WHERE, error="it is not understood any more")
         assert known.target is not None
         sight = self.sight
-        environment = sight.environment(known.target.subject)
         receiver = known.target.subject
+        environment = sight.environment(receiver)
         left = known.where.partial({"o": sight.coming(known), "e": sight.around(receiver, known.away)})
         if isinstance(left, PredicateFailed):
             return _failed(left)
         if not isinstance(left, Predicate):
             return ALLOW if left else UNMET
-        condition = left
-        if known.away and (known.unclear or later(condition.reads, condition.volatile)):
+        asked = left
+        if known.away and (known.unclear or later(asked.reads, asked.volatile)):
             return ALLOW
 
         def decide(message: Message) -> Allow | Deny:
             try:
-                met = condition({"o": sight.facts(message), "e": sight.now(environment)})
+                met = asked({"o": sight.facts(message), "e": sight.now(environment)})
             except PredicateFailed as failed:
                 return _failed(failed)
             return ALLOW if met else UNMET

@@ -48,8 +48,8 @@ class Authentication:
 
     def authenticate(self, peer: Peer, packet: Connect, answer: Callable[[Identity | Refused], None]) -> None:
         facts = self._facts(peer)
-        if isinstance(facts, Close):
-            answer(Refused(reason=Reason.NOT_AUTHORIZED, text=f"not trusted: {facts.reason}"))
+        if isinstance(facts, Refused):
+            answer(facts)
             return
         anonymous = bool(getattr(peer.listener, "anonymous", False))
         users = self.users
@@ -63,8 +63,8 @@ class Authentication:
                 if outcome is Outcome.ACCEPTED and (now is None or now.password != stored):
                     outcome = Outcome.REFUSED  # it was withdrawn while the password was verified
                 facts = self._facts(peer)  # the levels or the list may have changed meanwhile, too
-                if isinstance(facts, Close):
-                    answer(Refused(reason=Reason.NOT_AUTHORIZED, text=f"not trusted: {facts.reason}"))
+                if isinstance(facts, Refused):
+                    answer(facts)
                 elif outcome is Outcome.ACCEPTED:
                     answer(self._identity(f"user:{name}", name, packet.client_id, facts))
                 else:
@@ -81,8 +81,8 @@ class Authentication:
         else:
             answer(Refused(reason=Reason.NOT_AUTHORIZED, text="this listener wants to know who you are"))
 
-    def _facts(self, peer: Peer) -> Facts | Close:
-        """What is known of a connection, after the trust list was asked."""
+    def _facts(self, peer: Peer) -> Facts | Refused:
+        """What is known of a connection, after the trust list was asked; refused if that closes it."""
         tls = peer.certificate
         facts = Facts(listener=peer.listener.name, address=peer.address)
         if tls is None:
@@ -94,7 +94,9 @@ class Authentication:
         if trust is None:
             return facts
         outcome = trust.judge(tls["der"])
-        return outcome if isinstance(outcome, Close) else judged(facts, outcome)
+        if isinstance(outcome, Close):
+            return Refused(text=f"not trusted: {outcome.reason}")
+        return judged(facts, outcome)
 
     def _identity(self, principal: str, user: str | None, client: str, facts: Facts) -> Identity:
         # a certificate made out to a client proves that it is that client
@@ -120,8 +122,8 @@ class Authentication:
 
     def completed(self, peer: Peer, client: str, identity: Identity) -> Identity | Refused:
         facts = self._facts(peer)
-        if isinstance(facts, Close):
-            return Refused(text=f"not trusted: {facts.reason}")
+        if isinstance(facts, Refused):
+            return facts
         return self._known(identity, client, facts)
 
     def _known(self, said: Identity, client: str, facts: Facts) -> Identity:

@@ -19,11 +19,10 @@ from tidegate.errors import ConfigError
 from tidegate.gate import Rules
 from tidegate.gate.explain import Explainer
 from tidegate.gate.explanation import Explanation, Publication
-from tidegate.gate.where import NAMES, WHERE
+from tidegate.gate.where import WHERE, condition
 from tidegate.node.assumed import TLS, Assumed, assume, merged, tls_of
 from tidegate.policy import Class, Classification, Environment, Facts
-from tidegate.policy.predicate import Predicate, compile
-from tidegate.scope.subscribing import WHERE_BUDGET, WHERE_BYTES
+from tidegate.policy.predicate import Predicate
 from tidegate.session import NO_TERMS, Link, Subject, Terms
 from tidegate.wire import NONE, Properties
 
@@ -180,8 +179,7 @@ class Trial:
         if text is None:
             return (terms if terms.asks else NO_TERMS), None
         try:
-            functions = self.rules.functions
-            return terms, compile(text, functions=functions, names=NAMES, budget=WHERE_BUDGET, limit=WHERE_BYTES)
+            return terms, condition(text, self.rules.functions)
         except ConfigError as error:
             raise ConfigError(f"`where` is no condition: {error}") from error
 

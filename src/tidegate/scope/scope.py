@@ -38,6 +38,7 @@ from tidegate.session import (
     Terms,
     Wish,
     forwarded,
+    with_told,
 )
 from tidegate.wire import (
     NONE,
@@ -51,7 +52,6 @@ from tidegate.wire import (
     Unsubscribe,
 )
 
-FLUSH_PLANS = 16  # plans made before what they let through is written, without waiting for the end of the turn
 CONTEXTS = 8  # of messages with wishes, kept for each connection
 REVIEW = 20  # sessions looked at per turn after a change of the rules: about a millisecond
 
@@ -87,7 +87,6 @@ class Scope:
         self.connected = 0
         self._authenticator = authenticator
         self._sweeping = False
-        self._made = 0  # plans since the last flush because of them
         self._handshake = Handshake(self, authenticator)
         self._subscribing = Subscribing(self)
 
@@ -100,10 +99,15 @@ class Scope:
         self._handshake.auth(peer, packet)
 
     def plan(self, peer: Line, topic: bytes) -> Route:
+        return self._found(self._lane(peer), topic)
+
+    def _found(self, lane: Lane, topic: bytes) -> Plan:
+        plan = lane.plans.get(topic)
+        if plan is not None:
+            return plan
         if topic.count(b"/") >= self.site.limits.topic_levels:
             raise ProtocolError("too many topic levels", Reason.TOPIC_NAME_INVALID)
-        lane = self._lane(peer)
-        return lane.plans.get(topic) or self._compiled(lane, topic)
+        return self._compiled(lane, topic)
 
     def _lane(self, peer: Line) -> Lane:
         """The rules may have changed since it connected."""
@@ -117,12 +121,7 @@ class Scope:
 
     def _compiled(self, lane: Lane, name: bytes) -> Plan:
         plan = self.gate.plan(lane, name)
-        self._made += 1
         self.site.effort += 1 if self.gate.rules.policies is None else 5  # with policies it takes as much longer
-        if self._made >= FLUSH_PLANS:
-            # after a change of the rules a turn may make a thousand; what has been decided need not wait for them
-            self._made = 0
-            self.site.flush()
         self.audit.compiled(lane, plan)
         self._complain(plan)
         return plan
@@ -140,8 +139,6 @@ class Scope:
         return wish, NONE if properties == NONE else properties
 
     def plan_as(self, peer: Line, topic: bytes, wish: Wish) -> tuple[Route, bytes]:
-        if topic.count(b"/") >= self.site.limits.topic_levels:
-            raise ProtocolError("too many topic levels", Reason.TOPIC_NAME_INVALID)
         base, link = self._lane(peer), peer.session.inward
         lane = self.gate.asking(base, link, wish)
         contexts = peer.contexts
@@ -152,7 +149,7 @@ class Scope:
             if len(contexts[1]) >= CONTEXTS:
                 contexts[1].clear()
             context = contexts[1][wish] = self.gate.context(link, wish).encode()
-        return lane.plans.get(topic) or self._compiled(lane, topic), context
+        return self._found(lane, topic), context
 
     def plan_of(self, peer: Line, message: Message) -> Route:
         if not self.fresh(peer.session):
@@ -349,7 +346,7 @@ class Scope:
             if wish is not NO_WISH:
                 lane = self.gate.asking(lane, link, wish)
         if lane.told is not NONE:
-            properties = replace(properties, user_properties=(*properties.user_properties, *lane.told.user_properties))
+            properties = with_told(properties, lane.told)
         name = topic.encode()
         plan = lane.plans.get(name) or self._compiled(lane, name)
         site.number += 1

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from tidegate.errors import ProtocolError
 from tidegate.gate import Deny
-from tidegate.gate.where import NAMES as WHERE_NAMES
-from tidegate.policy.predicate import Predicate, PredicateError, compile
+from tidegate.gate.where import condition
+from tidegate.policy.predicate import Predicate, PredicateError
 from tidegate.session import NO_TERMS, Grant, Peer, Session, Terms
 from tidegate.topics import share
 from tidegate.wire import (
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from tidegate.scope.scope import Scope
 
 TOUCH = 100_000  # cached topics looked at per turn because of changed subscriptions, unless one filter costs more
-WHERE_BYTES = 512  # of a subscriber's own condition: parsing it takes some 3 ms at most
-WHERE_BUDGET = 2000  # operations of one evaluation: some 0.3 ms at most
 WHERE_SUBSCRIPTIONS = 100  # of one session: each is asked for every message that it matches
 WHERES = 1000  # conditions that are kept for others who ask for the same
 
@@ -114,8 +112,7 @@ class Subscribing:
     def _condition(self, text: str) -> Predicate:
         known = self._conditions.get(text)
         if known is None:
-            functions = self.scope.gate.rules.functions
-            known = compile(text, functions=functions, names=WHERE_NAMES, budget=WHERE_BUDGET, limit=WHERE_BYTES)
+            known = condition(text, self.scope.gate.rules.functions)
             if len(self._conditions) >= WHERES:
                 self._conditions.clear()
             self._conditions[text] = known

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidegate.session.context import NO_TERMS, NO_WISH, Context, Terms, Wish
 from tidegate.session.grant import Grant, Shut
 from tidegate.session.host import Host, Refusal, Route
-from tidegate.session.intake import forwarded
+from tidegate.session.intake import forwarded, with_told
 from tidegate.session.line import Hold, Line, Listening, Phase, Shell
 from tidegate.session.link import Link, Subject
 from tidegate.session.message import Delivery, Message, Origin, State
@@ -52,4 +52,5 @@ __all__ = [
     "Volatile",
     "Wish",
     "forwarded",
+    "with_told",
 ]

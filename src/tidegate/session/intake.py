@@ -138,7 +138,7 @@ class Intake(Line):
                 raise ProtocolError("receive maximum exceeded", Reason.RECEIVE_MAXIMUM_EXCEEDED)
         told = self.lane.told
         if told is not NONE:
-            properties = told if properties is NONE else _with(properties, told)
+            properties = with_told(properties, told)
             if self.version == V5:
                 head = b""  # subscribers are told more than it says
         site.number += 1
@@ -295,7 +295,10 @@ class Intake(Line):
             self.close(Reason.QUOTA_EXCEEDED)
 
 
-def _with(properties: Properties, told: Properties) -> Properties:
+def with_told(properties: Properties, told: Properties) -> Properties:
+    """The properties of a message with what its receivers are told by the node, which stands last."""
+    if properties is NONE:
+        return told
     return replace(properties, user_properties=(*properties.user_properties, *told.user_properties))
 
 
