@@ -1,11 +1,12 @@
 """A process that writes, says what was acknowledged, and is killed.
 
 `load FOLDER ROUND`: publishes until it is killed. Each turn of the loop hands one message to three sessions, and
-some turns strike earlier ones out or take a QoS 2 message through its steps. Every line on stdout is written with
-one system call: `note X` before X is noted, `safe X` from its callback.
+some turns strike earlier ones out or take a QoS 2 publish, with none to three messages, through its steps. Every line
+on stdout is written with one system call: `note X` before X is noted, `safe X` from its callback.
 
-`points FOLDER WHAT`: does one thing (open, migrate, write, close) again and again on copies of the same files, and is
-killed before the first SQL statement of it, before the second, and so on; reports as JSON whether the callback had run.
+`points FOLDER WHAT`: does one thing (open, migrate, expire, write, close) again and again on copies of the same files,
+and is killed before the first SQL statement of it, before the second, and so on; reports as JSON whether the callback
+had run.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ import sys
 from pathlib import Path
 from random import Random
 
-from store import version1
+from store import version2
 from store.trial import Trial, message, stored
 from tidegate.session.message import Delivery, Message
 from tidegate.session.store import StoredSession
 from tidegate.wire import Subscription
 
 SESSIONS = ("one", "two", "three")
+OPENING = ("open", "migrate", "expire")
 
 
 def say(line: str) -> None:
@@ -42,13 +44,23 @@ def load(folder: Path, round: int) -> None:
             sessions[name] = stored(name)
             store.save_session(sessions[name])
     owed: dict[int, list[Delivery]] = {}
-    incoming: list[tuple[int, Message]] = []
+    incoming: list[tuple[int, dict[int, Message]]] = []
     pids = 0
     number = round * 1_000_000
+
+    def made() -> Message:
+        nonlocal number
+        number += 1
+        return message(b"%d " % number + bytes(chance.randrange(3000)))
+
+    def owe(n: int, m: Message, qos: int) -> None:
+        owed[n] = [Delivery(m, qos) for _ in SESSIONS]
+        for name, delivery in zip(SESSIONS, owed[n], strict=True):
+            delivery.seen = n % 2 == 1
+            store.enqueue(sessions[name].row, delivery)
+
     say("ready")
     while True:
-        number += 1
-        m = message(b"%d " % number + bytes(chance.randrange(3000)))
         match chance.randrange(10):
             case 0 | 1 if len(owed) > 5:
                 done = chance.choice(list(owed))
@@ -59,27 +71,30 @@ def load(folder: Path, round: int) -> None:
             case 2 | 3 if pids < 60000:
                 pids += 1
                 pid = pids
-                say(f"note receive {pid} {number}")
-                store.receive(sessions["one"].row, pid, m)
-                incoming.append((pid, m))
-                store.after(say, f"safe receive {pid} {number}")
+                messages = [made() for _ in range(pid % 4)]
+                numbered = {int(m.payload.split()[0]): m for m in messages}
+                words = " ".join(map(str, ["receive", pid, *numbered]))
+                say(f"note {words}")
+                store.receive(sessions["one"].row, pid, tuple(messages))
+                incoming.append((pid, numbered))
+                store.after(say, f"safe {words}")
             case 4 if incoming:
-                pid, received = incoming.pop(0)
-                n = int(received.payload.split()[0])
-                say(f"note handed {pid} {n}")
-                owed[n] = [Delivery(received, 2) for _ in SESSIONS]
-                for name, delivery in zip(SESSIONS, owed[n], strict=True):
-                    store.enqueue(sessions[name].row, delivery)
+                pid, numbered = incoming.pop(0)
+                words = " ".join(map(str, ["handed", pid, *numbered]))
+                say(f"note {words}")
+                for n, received in numbered.items():
+                    owe(n, received, 2)
                 store.release(sessions["one"].row, pid)
-                store.after(say, f"safe handed {pid} {n}")
+                store.after(say, f"safe {words}")
             case _:
+                m = made()
                 say(f"note publish {number}")
-                owed[number] = [Delivery(m, 1) for _ in SESSIONS]
-                for name, delivery in zip(SESSIONS, owed[number], strict=True):
-                    store.enqueue(sessions[name].row, delivery)
+                owe(number, m, 1)
                 store.retain("a/b", m)
                 store.subscribe(sessions["one"].row, Subscription(filter="a/b"), None, b"%d" % number)
                 store.remember("last", str(number))
+                store.keep("last", str(number % 3), b"%d" % number)
+                store.keep("last", str((number + 1) % 3), None)
                 store.after(say, f"safe publish {number}")
         while not trial.loop.queue.empty():
             trial.loop.turn()
@@ -107,7 +122,7 @@ def killed_before(connection: sqlite3.Connection, nth: int) -> None:
 def point(folder: Path, what: str, nth: int) -> None:
     """One attempt; ends by SIGKILL, or with 0 when it came to its end."""
     real = sqlite3.connect
-    if what in ("open", "migrate"):
+    if what in OPENING:
 
         def connect(*args: object, **options: object) -> sqlite3.Connection:
             connection = real(*args, **options)  # type: ignore[call-overload]
@@ -116,7 +131,7 @@ def point(folder: Path, what: str, nth: int) -> None:
 
         sqlite3.connect = connect
     trial = Trial(folder / "t.db", start=False)
-    if what in ("open", "migrate"):
+    if what in OPENING:
         say(f"opened {trial.found.boot}")
         os._exit(0)
     (session,) = trial.found.sessions
@@ -124,6 +139,15 @@ def point(folder: Path, what: str, nth: int) -> None:
         trial.store.done(delivery)
     for n in range(7):
         trial.store.enqueue(session.row, Delivery(message(b"new %d" % n), 1))
+    session.deliveries[3].seen = True
+    trial.store.update(session.deliveries[3])
+    trial.store.release(session.row, 2)
+    trial.store.receive(session.row, 1, (message(b"x"),))  # used again, for fewer
+    trial.store.receive(session.row, 3, (message(b"y"), message(b"z")))
+    trial.store.receive(session.row, 4, ())
+    trial.store.keep("room", "replaced", b"new")
+    trial.store.keep("room", "removed", None)
+    trial.store.keep("room", "added", b"new")
     session.ended = 1.0
     trial.store.save_session(session)
     trial.store.after(say, "safe")
@@ -142,12 +166,26 @@ def points(folder: Path, what: str) -> None:
     if what == "open":
         start.mkdir()
     elif what == "migrate":
-        version1.make(start / "t.db")
+        version2.make(start / "t.db")
+    elif what == "expire":
+        trial = Trial(start / "t.db")
+        session = trial.session()
+        late = -1e9  # long before any boot
+        payloads = (b"a", b"late", b"b", b"late", b"c")
+        mixed = tuple(message(p, expires=late if p == b"late" else None) for p in payloads)
+        trial.store.receive(session.row, 1, mixed)
+        trial.store.receive(session.row, 2, (message(expires=late), message(expires=late)))
+        trial.store.receive(session.row, 3, (message(b"d"), message(b"e")))
+        trial.close()
     else:
         trial = Trial(start / "t.db")
         session = trial.session()
         for n in range(5):
             trial.store.enqueue(session.row, Delivery(message(b"old %d" % n), 1))
+        trial.store.receive(session.row, 1, (message(b"a"), message(b"b"), message(b"c")))
+        trial.store.receive(session.row, 2, ())
+        trial.store.keep("room", "replaced", b"old")
+        trial.store.keep("room", "removed", b"old")
         trial.close()
     results = []
     nth = 0

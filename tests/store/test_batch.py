@@ -102,11 +102,11 @@ def test_a_batch_handed_over_does_not_see_what_comes_after(trial: Trial) -> None
     noted = trial.store._batch
     trial.store._batch = Batch()  # as _hand_over does, without the writer
     trial.store.done(first)
-    second.pid, second.state = 7, State.SENT
+    second.pid, second.state, second.seen = 7, State.SENT, True
     trial.store.update(second)
-    assert [(body, pid, state) for body, _, pid, state in noted.deliveries.values()] == [
-        (1, 7, State.SENT),
-        (2, 0, State.QUEUED),
+    assert [(body, pid, state, seen) for body, _, pid, state, seen in noted.deliveries.values()] == [
+        (1, 7, State.SENT, False),
+        (2, 0, State.QUEUED, False),
     ]
     assert list(noted.bodies) == [1, 2]
 
@@ -197,22 +197,22 @@ def test_incoming(trial: Trial) -> None:
     trial.commit()
     commits = transactions(trial)
     m = message()
-    trial.store.receive(session.row, 3, m)
+    trial.store.receive(session.row, 3, (m,))
     trial.store.release(session.row, 3)
     assert m.rows == 0
     trial.commit()
     assert commits == []
 
-    trial.store.receive(session.row, 3, m)
+    trial.store.receive(session.row, 3, (m,))
     assert look(trial) == {"session": 1, "message": 1, "incoming": 1}
     trial.store.release(session.row, 3)
-    trial.store.receive(session.row, 3, m)  # the packet id is used again
+    trial.store.receive(session.row, 3, (m,))  # the packet id is used again
     trial.commit()
     content = tables(trial.image())
     assert content["incoming"] == [(session.row << 16 | 3, m.row)]
     assert len(content["message"]) == 1
     trial.store.release(session.row, 3)
-    trial.store.receive(session.row, 3, m)
+    trial.store.receive(session.row, 3, (m,))
     trial.store.release(session.row, 3)
     assert look(trial) == {"session": 1}
 
@@ -220,14 +220,14 @@ def test_incoming(trial: Trial) -> None:
 def test_a_packet_id_received_twice_keeps_the_last(trial: Trial) -> None:
     session = trial.session()
     first, second = message(b"1"), message(b"2")
-    trial.store.receive(session.row, 3, first)
+    trial.store.receive(session.row, 3, (first,))
     trial.commit()
-    trial.store.receive(session.row, 3, second)
+    trial.store.receive(session.row, 3, (second,))
     trial.commit()
     content = tables(trial.image())
     assert content["incoming"] == [(session.row << 16 | 3, second.row)]
     assert [row[2] for row in content["message"]] == [b"2"]
-    trial.store.receive(session.row, 3, second)
+    trial.store.receive(session.row, 3, (second,))
     trial.store.release(session.row, 3)
     assert look(trial) == {"session": 1}
 
@@ -241,7 +241,7 @@ def test_a_session_that_comes_and_goes(trial: Trial) -> None:
     trial.store.unsubscribe(session.row, "b")
     m = message()
     trial.store.enqueue(session.row, Delivery(m, 1))
-    trial.store.receive(session.row, 1, m)
+    trial.store.receive(session.row, 1, (m,))
     trial.store.drop_session(session.row)
     assert m.rows == 0
     assert trial.store.backlog == 0

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from store.crashing import SESSIONS
-from store.test_migration import EXPECTED, by_value, version
-from store.trial import Trial
-from store.version1 import BOOT, NODE
+from store.test_migration import EXPECTED, NOTES, OLD, VERSION, by_value, version
+from store.trial import Trial, counts
+from store.version2 import BOOT, NODE
 
 HERE = Path(__file__).parents[1]
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))}
@@ -49,16 +49,21 @@ class Account:
     def __init__(self) -> None:
         self.noted: dict[str, set[int]] = defaultdict(set)
         self.safe: dict[str, set[int]] = defaultdict(set)
-        self.pids: dict[int, int] = {}  # number of an incoming message to its packet id, in the last round
+        # in the last round
+        self.packets: dict[int, list[int]] = {}  # packet id of an incoming publish to what it hands on
+        self.steps: dict[str, set[int]] = defaultdict(set)  # packet ids that came so far
 
     def read(self, lines: list[str]) -> None:
-        self.pids.clear()
+        self.packets.clear()
+        self.steps.clear()
         for line in lines:
-            kind, what, *numbers = line.split()
-            number = int(numbers[-1])
-            (self.noted if kind == "note" else self.safe)[what].add(number)
-            if what == "receive":
-                self.pids[number] = int(numbers[0])
+            kind, what, *words = line.split()
+            numbers = [int(word) for word in words]
+            if what in ("receive", "handed"):
+                pid = numbers.pop(0)
+                self.packets[pid] = numbers
+                self.steps[f"{kind} {what}"].add(pid)
+            (self.noted if kind == "note" else self.safe)[what].update(numbers)
 
     def check(self, trial: Trial) -> None:
         sessions = {s.client: s for s in trial.found.sessions}
@@ -73,19 +78,28 @@ class Account:
         assert must <= found, f"acknowledged and lost: {must - found}"
         assert not found & self.safe["done"], "struck out and back again"
         assert found <= self.noted["publish"] | self.noted["handed"]
-        incoming = sessions["one"].incoming
-        for number, pid in self.pids.items():
+        for session in sessions.values():
+            assert [d.seen for d in session.deliveries] == [number % 2 == 1 for number in there]
+        incoming = {
+            pid: [int(m.payload.split()[0]) for m in messages] for pid, messages in sessions["one"].incoming.items()
+        }
+        assert incoming.keys() <= self.packets.keys()
+        for pid, numbers in self.packets.items():
             if pid in incoming:
-                assert number not in found, "queued, and would be handed on again"
-                assert number not in self.safe["handed"]
-            elif number in self.safe["receive"]:
-                assert number in self.noted["handed"], "acknowledged and lost"
-                assert number in found | self.noted["done"], "handed on, and nobody has it"
+                assert incoming[pid] == numbers, "all of them, in their order"
+                assert not found & set(numbers), "queued, and would be handed on again"
+                assert pid not in self.steps["safe handed"]
+            elif pid in self.steps["safe receive"] or found & set(numbers):
+                assert pid in self.steps["note handed"], "acknowledged and lost"
+                assert set(numbers) <= found | self.noted["done"], "handed on, and nobody has it"
         if self.safe["publish"]:
             (retained,) = trial.found.retained
             last = int(retained.payload.split()[0])
             assert last >= max(self.safe["publish"])
             assert trial.found.notes == {"last": str(last)}, "one turn, one commit"
+            records = trial.found.records["last"]
+            assert records[str(last % 3)] == b"%d" % last
+            assert str((last + 1) % 3) not in records, "taken back in the same turn"
             assert [terms for _, _, terms in sessions["one"].subscriptions.values()] == [b"%d" % last]
 
 
@@ -95,14 +109,33 @@ def test_killed_under_load(tmp_path: Path) -> None:
     print("seed", seed)
     chance = Random(seed)
     account = Account()
+    packets: set[int] = set()
     for round in range(1, 6):
         account.read(killed(tmp_path / "d", round, chance.uniform(0.0, 0.5)))
         trial = Trial(tmp_path / "d" / "t.db")
         account.check(trial)
+        packets |= {len(account.packets[pid]) for pid in account.steps["safe receive"]}
         for pid in list(trial.found.sessions[0].incoming):
             trial.store.release(trial.found.sessions[0].row, pid)
         trial.close()
     assert len(account.safe["publish"]) > 50
+    assert packets == {0, 1, 2, 3}
+
+
+BEFORE = (
+    [f"old {n}" for n in range(5)],
+    [],
+    {1: [b"a", b"b", b"c"], 2: []},
+    {"room": {"removed": b"old", "replaced": b"old"}},
+    None,
+)
+AFTER = (
+    ["old 3", "old 4", *(f"new {n}" for n in range(7))],
+    ["old 3"],
+    {1: [b"x"], 3: [b"y", b"z"], 4: []},
+    {"room": {"added": b"new", "replaced": b"new"}},
+    1.0,
+)
 
 
 def killed_at_points(folder: Path, what: str) -> list[dict[str, Any]]:
@@ -126,10 +159,28 @@ def test_killed_before_each_statement_of_a_migration(tmp_path: Path) -> None:
         trial = Trial(path)
         assert by_value(trial.found.sessions) == EXPECTED
         assert len(trial.found.retained) == 2
-        assert (trial.found.node, trial.found.boot) == (NODE, BOOT + found)
+        assert (trial.found.node, trial.found.boot) == (NODE, BOOT + 1 + found - OLD)
+        assert (trial.found.notes, trial.found.records) == (NOTES, {})
         trial.close()
         outcomes.add((found, opened))
-    assert outcomes == {(1, False), (2, False), (2, True)}
+    assert outcomes == {(OLD, False), (VERSION, False), (VERSION, True)}
+
+
+def test_killed_before_each_statement_while_what_has_expired_goes(tmp_path: Path) -> None:
+    """Whatever is left of a packet id, a release takes all of it."""
+    shortened = set()
+    for result in killed_at_points(tmp_path, "expire"):
+        path = tmp_path / str(result["nth"]) / "t.db"
+        shortened.add(counts(path)["incoming"])
+        trial = Trial(path)
+        (session,) = trial.found.sessions
+        incoming = {pid: [m.payload for m in messages] for pid, messages in session.incoming.items()}
+        assert incoming == {1: [b"a", b"b", b"c"], 2: [], 3: [b"d", b"e"]}
+        for pid in incoming:
+            trial.store.release(session.row, pid)
+        trial.close()
+        assert counts(path) == {"session": 1}
+    assert shortened == {9, 6}, "before, and after"
 
 
 @pytest.mark.parametrize("what", ["open", "write", "close"])
@@ -144,9 +195,17 @@ def test_killed_before_each_statement(tmp_path: Path, what: str) -> None:
         else:
             (session,) = trial.found.sessions
             payloads = [d.message.payload.decode() for d in session.deliveries]
-            before = payloads == [f"old {n}" for n in range(5)] and session.ended is None
-            after = payloads == ["old 3", "old 4", *(f"new {n}" for n in range(7))] and session.ended == 1.0
-            assert before or after, payloads
+            incoming = {pid: [m.payload for m in messages] for pid, messages in session.incoming.items()}
+            found = (
+                payloads,
+                [d.message.payload.decode() for d in session.deliveries if d.seen],
+                incoming,
+                trial.found.records,
+                session.ended,
+            )
+            before = found == BEFORE
+            after = found == AFTER
+            assert before or after, found
             assert after or "safe" not in result["said"]
             outcomes.add((after, "safe" in result["said"]))
         trial.close()

@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
-from store import version1
+from store import version2
 from store.test_opening import refused
-from store.trial import NEVER, Trial, Turns, glance, look
+from store.trial import NEVER, Trial, Turns, glance, look, message, waiting
 from tidegate.session.message import Delivery, Message, Origin, State
 from tidegate.session.store import StoredSession
 from tidegate.store import SqliteStore, schema
 from tidegate.wire import Properties, Subscription, Will
 
+VERSION = schema.VERSION
+OLD = VERSION - 1
 ORIGIN = Origin("0123456789abcdef", 7)
 SHARED = Message(
     "t/ö",
@@ -43,11 +45,13 @@ WILL = Will(
 )
 FULL = Subscription(filter="$share/g/a/+", qos=2, retain_as_published=True, retain_handling=2)
 LOCAL = Subscription(filter="x/#", qos=1, no_local=True)
+FIRST = Delivery(SHARED, 2, True, (1, 268_435_455), ("g", "a/+"))
+TERMS = b"\x01\x00terms"
+NOTES = {"policy": "17-3fa9c1d2e4b5"}
 
 
-def released() -> Delivery:
-    delivery = Delivery(SHARED, 2, True, (1, 268_435_455), ("g", "a/+"))
-    delivery.pid, delivery.state = 65535, State.RELEASED
+def begun(delivery: Delivery, pid: int, state: State) -> Delivery:
+    delivery.pid, delivery.state = pid, state
     return delivery
 
 
@@ -63,7 +67,7 @@ def by_value(sessions: list[StoredSession]) -> dict[str, Any]:
             "context": s.context,
             "subscriptions": s.subscriptions,
             "deliveries": [glance(d) for d in s.deliveries],
-            "incoming": {pid: look(m) for pid, m in s.incoming.items()},
+            "incoming": waiting(s.incoming),
         }
         for s in sessions
     }
@@ -79,8 +83,8 @@ EXPECTED = by_value(
             expiry=77,
             will=WILL,
             context=b"\x01ctx",
-            subscriptions={"$share/g/a/+": (FULL, 268_435_455, b""), "x/#": (LOCAL, None, b"")},
-            deliveries=[released(), Delivery(EMPTY, 1)],
+            subscriptions={"$share/g/a/+": (FULL, 268_435_455, TERMS), "x/#": (LOCAL, None, b"")},
+            deliveries=[begun(FIRST, 65535, State.RELEASED), Delivery(EMPTY, 1)],
         ),
         StoredSession(
             row=2,
@@ -90,8 +94,8 @@ EXPECTED = by_value(
             expiry=NEVER,
             ended=1_699_999_999.25,
             subscriptions={"x/ö": (Subscription(filter="x/ö"), 7, b"")},
-            deliveries=[Delivery(SHARED, 1)],
-            incoming={9: NINE, 65535: None},
+            deliveries=[begun(Delivery(SHARED, 1), 1, State.SENT)],
+            incoming={9: (NINE,), 65535: ()},
         ),
     ]
 )
@@ -102,26 +106,27 @@ def version(path: Path) -> int:
     connection = sqlite3.connect(path)
     try:
         number = int(connection.execute("PRAGMA user_version").fetchone()[0])
-        session = {row[1] for row in connection.execute("PRAGMA table_info(session)")}
-        subscription = {row[1] for row in connection.execute("PRAGMA table_info(subscription)")}
+        delivery = {row[1] for row in connection.execute("PRAGMA table_info(delivery)")}
+        record = connection.execute("PRAGMA table_info(record)").fetchall()
     finally:
         connection.close()
-    assert ("will_due" in session) == (number == 1)
-    assert ("terms" in subscription) == (number == 2)
+    assert ("seen" in delivery) == (number == VERSION)
+    assert bool(record) == (number == VERSION)
     return number
 
 
 @pytest.mark.parametrize("crashed", [False, True])
 def test_everything_is_found_again(tmp_path: Path, crashed: bool) -> None:
-    path = version1.make(tmp_path / "d" / "t.db", crashed=crashed)
-    assert version(path) == 1
+    path = version2.make(tmp_path / "d" / "t.db", crashed=crashed)
+    assert version(path) == OLD
     if crashed:
-        path = version1.make(path, crashed=True)  # looking at it has emptied the log
+        path = version2.make(path, crashed=True)  # looking at it has emptied the log
     store = SqliteStore(path, call=Turns().call)
     found = store.open(now_wall=1_700_000_030.0, now_mono=7.0)
     store.close()
-    assert version(path) == 2
-    assert (found.node, found.boot, found.notes) == (version1.NODE, version1.BOOT + 1, {})
+    assert version(path) == VERSION
+    assert (found.node, found.boot, found.notes) == (version2.NODE, version2.BOOT + 1, NOTES)
+    assert found.records == {}
     assert by_value(found.sessions) == EXPECTED
     assert {m.topic: look(m) for m in found.retained} == {m.topic: look(m) for m in (SHARED, OTHER)}
     one, two = found.sessions
@@ -140,17 +145,17 @@ def test_the_tables_are_those_of_a_new_store(tmp_path: Path) -> None:
         connection.close()
         return {kind[0]: (kind, columns[kind[0]]) for kind in kinds}
 
-    old = version1.make(tmp_path / "old" / "t.db")
+    old = version2.make(tmp_path / "old" / "t.db")
     new = tmp_path / "new" / "t.db"
     for path in (old, new):
         Trial(path).close()
-    assert "subscription" in tables(new)
+    assert tables(new).keys() > {"session", "subscription", "delivery", "incoming", "record"}
     assert tables(old) == tables(new)
 
 
 def test_life_goes_on(tmp_path: Path) -> None:
     """What was brought up to date is changed, struck out and added to; the next start changes nothing."""
-    trial = Trial(version1.make(tmp_path / "d" / "t.db"))
+    trial = Trial(version2.make(tmp_path / "d" / "t.db"))
     store = trial.store
     one, two = trial.found.sessions
     store.subscribe(one.row, LOCAL, None, b"\x01terms")
@@ -158,32 +163,51 @@ def test_life_goes_on(tmp_path: Path) -> None:
     store.unsubscribe(two.row, "x/ö")
     store.done(one.deliveries[0])
     store.release(two.row, 65535)
+    more = (message(b"8", qos=2), message(b"8 and a half", qos=2))
+    store.receive(two.row, 8, more)
+    store.receive(two.row, 10, ())
+    two.deliveries[0].seen = True
+    store.update(two.deliveries[0])
     one.will = None
     store.save_session(one)
-    store.remember("policy", "17")
-    for boot in (version1.BOOT + 2, version1.BOOT + 3):
+    store.remember("policy", "18")
+    store.keep("monitor", "a", b"state")
+    for boot in (version2.BOOT + 2, version2.BOOT + 3):
         trial = trial.again()
-        assert (trial.found.node, trial.found.boot, trial.found.notes) == (version1.NODE, boot, {"policy": "17"})
+        assert (trial.found.node, trial.found.boot, trial.found.notes) == (version2.NODE, boot, {"policy": "18"})
+        assert trial.found.records == {"monitor": {"a": b"state"}}
         one, two = trial.found.sessions
         assert one.subscriptions == {
-            "$share/g/a/+": (FULL, 268_435_455, b""),
+            "$share/g/a/+": (FULL, 268_435_455, TERMS),
             "x/#": (LOCAL, None, b"\x01terms"),
             "new": (Subscription(filter="new"), 3, b"\x02"),
         }
         assert one.will is None
         assert two.subscriptions == {}
-        assert [d.message.payload for d in one.deliveries] == [b""]
-        assert {pid: look(m) for pid, m in two.incoming.items()} == {9: look(NINE)}
+        assert [(d.message.payload, d.seen) for d in one.deliveries] == [(b"", False)]
+        assert [(d.message.payload, d.seen) for d in two.deliveries] == [(b"\x00shared", True)]
+        assert waiting(two.incoming) == waiting({8: more, 9: (NINE,), 10: ()})
         assert len(trial.found.retained) == 2
     trial.close()
 
 
 def test_a_step_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = version1.make(tmp_path / "d" / "t.db")
+    path = version2.make(tmp_path / "d" / "t.db")
     with monkeypatch.context() as patch:
-        patch.setitem(schema.MIGRATIONS, 1, (*schema.MIGRATIONS[1], "SYNTAX ERROR"))
+        patch.setitem(schema.MIGRATIONS, OLD, (*schema.MIGRATIONS[OLD], "SYNTAX ERROR"))
         assert "syntax error" in refused(path)
-    assert version(path) == 1
+    assert version(path) == OLD
     trial = Trial(path)
     assert by_value(trial.found.sessions) == EXPECTED
     trial.close()
+
+
+def test_the_version_before_that_is_refused(tmp_path: Path) -> None:
+    path = version2.make(tmp_path / "d" / "t.db")
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"PRAGMA user_version = {OLD - 1}")
+    connection.close()
+    words = refused(path)
+    assert "much older Tidegate" in words
+    assert f"store version {OLD - 1}, this one reads {VERSION} and {OLD}" in words
+    assert schema.MIGRATIONS.keys() == {OLD}, "no step that nobody can take"

@@ -17,14 +17,18 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from store.trial import Trial, glance, look, message, stored, tables, wait
+from store.trial import Trial, glance, look, message, stored, tables, wait, waiting
 from tidegate.session.message import Delivery, Message, State
 from tidegate.session.store import StoredSession
+from tidegate.store.batch import PID, POSITION
 from tidegate.wire import Subscription
 
 PIDS = st.integers(1, 3)
 FILTERS = st.sampled_from(["a", "b/+", "$share/g/#"])
 TOPICS = st.sampled_from(["t/1", "t/2", "t/3"])
+ROOMS = st.sampled_from(["monitor", "rules"])
+KEYS = st.sampled_from(["", "a", "a\nb"])
+LATE = -1e9  # long before any boot
 
 
 @dataclass
@@ -44,6 +48,22 @@ class Everything:
     sessions: dict[str, Session] = field(default_factory=dict)
     retained: dict[str, Any] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
+    records: dict[str, dict[str, bytes]] = field(default_factory=dict)
+
+    def opened(self) -> Everything:
+        """What of it is found: not what has expired, but for deliveries that were begun."""
+        found = deepcopy(self)
+        for session in found.sessions.values():
+            session.queue = [d for d in session.queue if not expired(d[0]) or d[6] is not State.QUEUED]
+            session.incoming = {
+                pid: [m for m in messages if not expired(m)] for pid, messages in session.incoming.items()
+            }
+        return found
+
+
+def expired(looked: Any) -> bool:
+    payload: bytes = looked[1]
+    return payload == b"late"
 
 
 class Machine(RuleBasedStateMachine):
@@ -55,9 +75,10 @@ class Machine(RuleBasedStateMachine):
         self.trial = Trial(self.folder / "0" / "t.db", durability="async")
         self.known: dict[str, StoredSession] = {}
         self.queues: dict[str, list[Delivery]] = {}
-        self.incoming: dict[str, dict[int, Message | None]] = {}
+        self.incoming: dict[str, dict[int, tuple[Message, ...]]] = {}
         self.retained: dict[str, Message] = {}
         self.notes: dict[str, str] = {}
+        self.records: dict[tuple[str, str], bytes] = {}
         self.safe = Everything()
         self.clients = 0
 
@@ -74,12 +95,16 @@ class Machine(RuleBasedStateMachine):
                     expiry=session.expiry,
                     subscriptions=deepcopy(session.subscriptions),
                     queue=[glance(d) for d in self.queues[name]],
-                    incoming={pid: look(m) for pid, m in self.incoming[name].items()},
+                    incoming=waiting(self.incoming[name]),
                 )
                 for name, session in self.known.items()
             },
             retained={topic: look(m) for topic, m in self.retained.items()},
             notes=dict(self.notes),
+            records={
+                room: {key: value for (owner, key), value in self.records.items() if owner == room}
+                for room in {owner for owner, _ in self.records}
+            },
         )
 
     def pick(self, index: int) -> str | None:
@@ -161,12 +186,18 @@ class Machine(RuleBasedStateMachine):
             self.publish(self.retained[topic], to)
 
     @precondition(lambda self: any(self.queues.values()))
-    @rule(which=st.integers(0, 9), place=st.integers(0, 9), pid=PIDS, state=st.sampled_from(State))
-    def update(self, which: int, place: int, pid: int, state: State) -> None:
+    @rule(
+        which=st.integers(0, 9),
+        place=st.integers(0, 9),
+        pid=PIDS,
+        state=st.sampled_from(State),
+        seen=st.booleans(),
+    )
+    def update(self, which: int, place: int, pid: int, state: State, seen: bool) -> None:
         queue = self.queues[self.pick(which)]
         if queue:
             delivery = queue[place % len(queue)]
-            delivery.pid, delivery.state = pid, state
+            delivery.pid, delivery.state, delivery.seen = pid, state, seen
             self.trial.store.update(delivery)
 
     @precondition(lambda self: any(self.queues.values()))
@@ -188,20 +219,32 @@ class Machine(RuleBasedStateMachine):
     # incoming QoS 2
 
     @precondition(lambda self: self.known)
-    @rule(which=st.integers(0, 9), pid=PIDS)
-    def receive(self, which: int, pid: int) -> None:
+    @rule(which=st.integers(0, 9), pid=PIDS, number=st.integers(0, 3), late=st.integers(0, 15))
+    def receive(self, which: int, pid: int, number: int, late: int) -> None:
+        """`late` says which of them have expired: that is found out when the store is opened again."""
         name = self.pick(which)
-        m = message(qos=2)
-        self.incoming[name][pid] = m
-        self.trial.store.receive(self.known[name].row, pid, m)
+        messages = tuple(
+            message(b"late", qos=2, expires=LATE) if late >> n & 1 else message(qos=2) for n in range(number)
+        )
+        self.incoming[name][pid] = messages
+        self.trial.store.receive(self.known[name].row, pid, messages)
+
+    @precondition(lambda self: any(self.incoming.values()))
+    @rule(which=st.integers(0, 9), pid=PIDS, other=PIDS)
+    def receive_again(self, which: int, pid: int, other: int) -> None:
+        """Messages that are there already, under this packet id or another."""
+        name = self.pick(which)
+        messages = (*self.incoming[name].get(other, ()), *self.incoming[name].get(pid, ()))[-4:]
+        self.incoming[name][pid] = messages
+        self.trial.store.receive(self.known[name].row, pid, messages)
 
     @precondition(lambda self: any(self.incoming.values()))
     @rule(which=st.integers(0, 9), pid=PIDS, to=st.lists(st.integers(0, 9), max_size=3))
     def hand_on(self, which: int, pid: int, to: list[int]) -> None:
         name = self.pick(which)
-        m = self.incoming[name].pop(pid, None)
-        if m is not None:
-            self.publish(m, to)
+        if pid in self.incoming[name]:
+            for m in self.incoming[name].pop(pid):
+                self.publish(m, to)
             self.trial.store.release(self.known[name].row, pid)
 
     @precondition(lambda self: any(self.incoming.values()))
@@ -217,6 +260,18 @@ class Machine(RuleBasedStateMachine):
     def remember(self, key: str, value: str) -> None:
         self.notes[key] = value
         self.trial.store.remember(key, value)
+
+    # what rooms keep
+
+    @rule(room=ROOMS, key=KEYS, value=st.binary(max_size=3))
+    def keep(self, room: str, key: str, value: bytes) -> None:
+        self.records[room, key] = value
+        self.trial.store.keep(room, key, value)
+
+    @rule(room=ROOMS, key=KEYS)
+    def take_back(self, room: str, key: str) -> None:
+        self.records.pop((room, key), None)
+        self.trial.store.keep(room, key, None)
 
     # time passes
 
@@ -264,9 +319,17 @@ class Machine(RuleBasedStateMachine):
         self.incoming = {s.client: s.incoming for s in found.sessions}
         self.retained = {m.topic: m for m in found.retained}
         self.notes = dict(found.notes)
-        assert self.now() == self.safe
+        self.records = {(room, key): value for room, kept in found.records.items() for key, value in kept.items()}
+        assert self.now() == self.safe.opened()
+        self.safe = self.now()
         content = tables(self.trial.image("content"))
         bodies = {row[2] for row in content["delivery"]}
+        assert [row[0] for row in content["incoming"]] == sorted(
+            position << POSITION | self.known[name].row << PID | pid
+            for name, entries in self.incoming.items()
+            for pid, messages in entries.items()
+            for position in range(len(messages) or 1)
+        )
         bodies |= {row[1] for row in content["incoming"]} - {None}
         bodies |= {row[1] for row in content["retained"]}
         assert bodies == {row[0] for row in content["message"]}, "every body is referred to, and there"
@@ -278,7 +341,7 @@ class Machine(RuleBasedStateMachine):
         expected: dict[Message, int] = {}
         for m in (
             *(d.message for queue in self.queues.values() for d in queue),
-            *(m for entries in self.incoming.values() for m in entries.values() if m is not None),
+            *(m for entries in self.incoming.values() for messages in entries.values() for m in messages),
             *self.retained.values(),
         ):
             expected[m] = expected.get(m, 0) + 1

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from store.trial import NEVER, ORIGIN, Trial, counts, glance, look, message, stored
+from store.trial import NEVER, ORIGIN, Trial, counts, glance, look, message, stored, tables, waiting
 from tidegate.session.message import Delivery, Message, State
 from tidegate.store.rows import Messages, message_row, read_session, read_subscription, session_row, subscription_row
 from tidegate.wire import NONE, Properties, Subscription, Will
@@ -69,10 +69,12 @@ def test_everything(tmp_path: Path, reopen) -> None:
     store.enqueue(one.row, first)
     store.enqueue(one.row, second)
     store.enqueue(two.row, third)
-    first.pid, first.state = 65535, State.RELEASED
+    first.pid, first.state, first.seen = 65535, State.RELEASED, True
     store.update(first)
-    store.receive(two.row, 9, message(b"nine", qos=2))
-    store.receive(two.row, 65535, message(b"ten", qos=2))
+    nine = (message(b"nine", qos=2), message(b"and a half", "c", qos=0))
+    store.receive(two.row, 8, ())
+    store.receive(two.row, 9, nine)
+    store.receive(two.row, 65535, (message(b"ten", qos=2),))
     store.release(two.row, 65535)
     store.retain("t/ö", shared)
     other = message(b"r", 'quo"te\\/\x01/\U0001f40d')
@@ -80,6 +82,8 @@ def test_everything(tmp_path: Path, reopen) -> None:
     store.remember("policy", "16")
     store.remember("policy", "17-3fa9c1d2e4b5")
     store.remember("ö", "")
+    store.keep("monitor", "a\nb", b"\x00\xff")
+    store.keep("rules", "a\nb", b"")
 
     expected = {
         "one": [glance(first), glance(second)],
@@ -96,11 +100,10 @@ def test_everything(tmp_path: Path, reopen) -> None:
         "x/#": (Subscription(filter="x/#", qos=1, no_local=True), None, b""),
     }
     assert found["two"].subscriptions == {}
-    nine = found["two"].incoming[9]
-    assert nine is not None
-    assert nine.payload == b"nine"
-    assert 65535 not in found["two"].incoming
+    assert waiting(found["two"].incoming) == {8: [], 9: [look(m) for m in nine]}
+    assert found["one"].incoming == {}
     assert again.found.notes == {"policy": "17-3fa9c1d2e4b5", "ö": ""}
+    assert again.found.records == {"monitor": {"a\nb": b"\x00\xff"}, "rules": {"a\nb": b""}}
     assert {m.topic: look(m) for m in again.found.retained} == {m.topic: look(m) for m in (shared, other)}
     # one body, however many refer to it
     body = found["one"].deliveries[0].message
@@ -130,7 +133,8 @@ def test_a_second_life(tmp_path: Path, reopen) -> None:
     shared = message(b"shared")
     for m in (message(b"1"), shared, message(b"3")):
         trial.store.enqueue(session.row, Delivery(m, 1))
-    trial.store.receive(session.row, 1, message(b"in"))
+    trial.store.receive(session.row, 1, (message(b"in"), message(b"and"), message(b"out")))
+    trial.store.receive(session.row, 2, ())
     trial.store.retain(shared.topic, shared)
     trial = trial.again()
     store = trial.store
@@ -142,6 +146,7 @@ def test_a_second_life(tmp_path: Path, reopen) -> None:
     store.update(three)
     store.enqueue(session.row, Delivery(trial.found.retained[0], 1, True))
     store.release(session.row, 1)
+    store.release(session.row, 2)
     session.ended = 5.0
     store.save_session(session)
     again = reopen(trial)
@@ -181,17 +186,41 @@ def test_what_has_expired_goes_but_not_what_was_begun(tmp_path: Path) -> None:
         delivery.pid = int(state)
         store.enqueue(session.row, delivery)
     store.enqueue(session.row, Delivery(message(b"forever"), 1))
-    store.receive(session.row, 8, message(expires=late))
+    store.receive(session.row, 8, (message(expires=late),))
     gone = message(b"x", "gone", expires=late)
     store.retain("gone", gone)
     again = trial.again()
     (found,) = again.found.sessions
     payloads = [d.message.payload for d in found.deliveries]
     assert payloads == [b"SENT", b"RELEASED", b"forever"], "a client may hold the packet id of what was sent"
-    assert found.incoming == {8: None}, "the id still tells a duplicate"
+    assert found.incoming == {8: ()}, "the id still tells a duplicate"
     assert again.found.retained == []
     again.close()
     assert counts(again.path) == {"session": 1, "delivery": 3, "message": 3, "incoming": 1}
+
+
+def test_seen(tmp_path: Path, reopen) -> None:
+    """Noted with a delivery or afterwards, in the same batch or in a later one."""
+    trial = Trial(tmp_path / "d" / "t.db")
+    session = trial.session()
+    deliveries = [Delivery(message(b"%d" % n), 1) for n in range(4)]
+    deliveries[1].seen = True
+    for delivery in deliveries:
+        trial.store.enqueue(session.row, delivery)
+    deliveries[2].seen = True
+    trial.store.update(deliveries[2])
+    trial.commit()
+    deliveries[3].seen = True
+    trial.store.update(deliveries[3])
+    again = reopen(trial)
+    found = again.found.sessions[0].deliveries
+    assert [(d.message.payload, d.seen) for d in found] == [(b"0", False), (b"1", True), (b"2", True), (b"3", True)]
+    assert [type(d.seen) for d in found] == [bool] * 4
+    found[0].seen, found[1].seen = True, False
+    again.store.update(found[0])
+    again.store.update(found[1])
+    again.commit()
+    assert [row[-1] for row in tables(again.image("last"))["delivery"]] == [1, 0, 1, 1]
 
 
 def test_dropping_a_session_takes_all_of_it(tmp_path: Path, reopen) -> None:
@@ -202,15 +231,20 @@ def test_dropping_a_session_takes_all_of_it(tmp_path: Path, reopen) -> None:
         trial.store.enqueue(session.row, Delivery(shared, 1))
         trial.store.enqueue(session.row, Delivery(message(session.client.encode()), 1))
         trial.store.subscribe(session.row, Subscription(filter="f"), 3)
-        trial.store.receive(session.row, 5, message(session.client.encode()))
+        trial.store.receive(session.row, 5, (message(session.client.encode()), shared))
+        trial.store.receive(session.row, 6, ())
     trial.commit()
     trial.store.drop_session(drop.row)
     again = reopen(trial)
     (found,) = again.found.sessions
     assert found.client == "keep"
     assert [d.message.payload for d in found.deliveries] == [b"both", b"keep"]
+    assert {pid: [m.payload for m in messages] for pid, messages in found.incoming.items()} == {
+        5: [b"keep", b"both"],
+        6: [],
+    }
     again.close()
-    assert counts(again.path) == {"session": 1, "subscription": 1, "delivery": 2, "message": 3, "incoming": 1}
+    assert counts(again.path) == {"session": 1, "subscription": 1, "delivery": 2, "message": 3, "incoming": 3}
 
 
 def test_a_session_dropped_and_made_again_in_one_batch(tmp_path: Path) -> None:

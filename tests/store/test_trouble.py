@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from store.trial import Trial, counts, message, notes, wait
+from store.trial import Trial, counts, message, notes, tables, wait
 from tidegate.errors import StoreError
 from tidegate.session.message import Delivery
 from tidegate.store import sqlite as store_sqlite
@@ -100,7 +100,7 @@ def test_full_when_it_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     Trial(tmp_path / "t.db").close()
 
 
-BATCH_STATEMENTS = 18  # of the batch in the next test; the last one is the COMMIT
+BATCH_STATEMENTS = 22  # of the batch in the next test; the last one is the COMMIT
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -111,8 +111,9 @@ def test_an_error_at_any_statement(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     session, other = trial.session("one"), trial.session("two")
     deliveries = fill(trial, session.row, 9, 10)
     fill(trial, other.row, 2, 10)
-    trial.store.receive(session.row, 1, message())
+    trial.store.receive(session.row, 1, (message(), message()))
     trial.store.retain("a", message(topic="a"))
+    trial.store.keep("monitor", "a", b"a")
     trial.commit()
 
     class Faulty:
@@ -149,18 +150,29 @@ def test_an_error_at_any_statement(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     trial.store.update(deliveries[2])
     fill(trial, session.row, 6, 10)
     trial.store.release(session.row, 1)
-    trial.store.receive(session.row, 2, message())
+    trial.store.receive(session.row, 2, (message(), message()))
     trial.store.retain("a", None)
     trial.store.retain("b", message(topic="b"))
     trial.store.drop_session(other.row)
     trial.store.save_session(session)
     trial.store.remember("policy", "17")
+    trial.store.keep("monitor", "a", None)
+    trial.store.keep("monitor", "b", b"b")
     with capture_logs() as logs:
         trial.commit()
     assert (faulty.last == "COMMIT") == (nth == BATCH_STATEMENTS)
     assert faulty.calls == nth + BATCH_STATEMENTS, "broken off, then written whole"
     assert [entry["log_level"] for entry in logs] == ["error", "info"]
-    assert counts(trial.image()) == {"session": 1, "message": 15, "delivery": 13, "incoming": 1, "retained": 1}
+    content = tables(trial.image())
+    assert {name: len(rows) for name, rows in content.items() if rows} == {
+        "session": 1,
+        "message": 16,
+        "delivery": 13,
+        "incoming": 2,
+        "retained": 1,
+        "record": 1,
+    }
+    assert content["record"] == [("monitor", "b", b"b")]
     assert notes(trial.image())["policy"] == "17"
     trial.close()
 

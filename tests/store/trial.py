@@ -111,8 +111,8 @@ def tables(path: Path) -> dict[str, list[tuple[Any, ...]]]:
     """Everything in a database that nobody has open, but the meta table."""
     connection = sqlite3.connect(path)
     try:
-        names = ("session", "subscription", "message", "delivery", "incoming", "retained")
-        return {name: connection.execute(f"SELECT * FROM {name} ORDER BY 1").fetchall() for name in names}
+        names = ("session", "subscription", "message", "delivery", "incoming", "retained", "record")
+        return {name: connection.execute(f"SELECT * FROM {name} ORDER BY 1, 2").fetchall() for name in names}
     finally:
         connection.close()
 
@@ -130,16 +130,19 @@ def counts(path: Path) -> dict[str, int]:
     return {name: len(rows) for name, rows in tables(path).items() if rows}
 
 
-def look(m: Message | None) -> Any:
+def look(m: Message) -> Any:
     """A message by value, but for its expiry, which goes through two clocks."""
-    if m is None:
-        return None
     return (m.topic, m.payload, m.qos, m.retain, m.published, m.id, m.context, m.link, m.properties)
 
 
 def glance(d: Delivery) -> Any:
     """A delivery by value."""
-    return (look(d.message), d.qos, d.retain, d.ids, d.group, d.pid, d.state)
+    return (look(d.message), d.qos, d.retain, d.ids, d.group, d.pid, d.state, d.seen)
+
+
+def waiting(incoming: dict[int, tuple[Message, ...]]) -> dict[int, list[Any]]:
+    """What each packet id hands on, by value."""
+    return {pid: [look(m) for m in messages] for pid, messages in incoming.items()}
 
 
 def wait(happened: Callable[[], Any], what: str) -> None:

@@ -14,6 +14,9 @@ from typing import Any, Protocol
 
 from tidegate.wire import NONE, Properties
 
+OUTPUT_BITS = 12  # of an output's number: an output of an output has both, one above the other
+OUTPUTS = (1 << OUTPUT_BITS) - 1
+
 
 class Origin:
     """Where ids come from: one node and one boot of it."""
@@ -42,6 +45,7 @@ class Message:
         "frames",
         "head",
         "link",
+        "noted",
         "number",
         "origin",
         "output",
@@ -89,6 +93,7 @@ class Message:
         self.head = self.tail = b""
         self.frames: dict[tuple[int, tuple[int, ...]], tuple[bytes, bytes]] | None = None  # see frames.py
         self.facts: Any = None  # what conditions read of it, made by the gate when first asked
+        self.noted = False  # something beside its deliveries was noted for it: acknowledged after the commit
         self.views: dict[Any, Message | None] | None = None  # what is left of it by view; None: nothing
         self.row = 0  # the store's key of the body, 0 while it is not stored
         self.waiter: Waiter | None = None  # told when nobody is owed it any more
@@ -98,7 +103,28 @@ class Message:
     def id(self) -> str:
         """formats.md: node-boot-counter, and .k for a monitor's k-th output. Made only when asked for."""
         text = f"{self.origin.node}-{self.origin.boot:x}-{self.number:x}"
-        return f"{text}.{self.output}" if self.output else text
+        output, tail = self.output, ""
+        while output:
+            tail = f".{output & OUTPUTS}{tail}"
+            output >>= OUTPUT_BITS
+        return text + tail
+
+    def derived(self, index: int, topic: str, payload: bytes, qos: int, retain: bool, context: bytes) -> Message:
+        """What a monitor made of it: its output `index`, counted from 1, which may go through another monitor."""
+        return Message(
+            topic,
+            payload,
+            qos,
+            retain,
+            self.published,
+            self.origin,
+            self.number,
+            context,
+            self.link,
+            self.properties,
+            self.expires,
+            self.output << OUTPUT_BITS | index,
+        )
 
     @property
     def size(self) -> int:
@@ -123,7 +149,7 @@ class State(IntEnum):
 class Delivery:
     """One message owed to one session."""
 
-    __slots__ = ("group", "ids", "message", "pid", "qos", "retain", "row", "state")
+    __slots__ = ("group", "ids", "message", "pid", "qos", "retain", "row", "seen", "state")
 
     def __init__(
         self,
@@ -140,4 +166,5 @@ class Delivery:
         self.group = group  # (share name, filter) when it came through a shared subscription
         self.pid = 0
         self.state = State.QUEUED
+        self.seen = False  # the monitors of its link have let it pass
         self.row = 0  # the store's key, 0 while it is not stored

@@ -30,7 +30,7 @@ class StoredSession:
     context: bytes = b""
     subscriptions: dict[str, StoredSubscription] = field(default_factory=dict)  # by filter
     deliveries: list[Delivery] = field(default_factory=list)  # in order; filled by load only
-    incoming: dict[int, Message | None] = field(default_factory=dict)  # QoS 2, by packet id; None: it has expired
+    incoming: dict[int, tuple[Message, ...]] = field(default_factory=dict)  # QoS 2, by packet id: what PUBREL hands on
 
 
 class Store(Protocol):
@@ -66,11 +66,18 @@ class Store(Protocol):
     def enqueue(self, session: int, delivery: Delivery) -> None: ...
     def update(self, delivery: Delivery) -> None: ...
     def done(self, delivery: Delivery) -> None: ...
-    def receive(self, session: int, pid: int, message: Message) -> None: ...
+    def receive(self, session: int, pid: int, messages: tuple[Message, ...]) -> None:
+        """An incoming QoS 2 publish and what is handed on for it, which may be nothing."""
+        ...
+
     def release(self, session: int, pid: int) -> None: ...
     def retain(self, topic: str, message: Message | None) -> None: ...
     def remember(self, key: str, value: str) -> None:
         """A short text that is found under `key` at the next start, in place of the last one."""
+        ...
+
+    def keep(self, room: str, key: str, value: bytes | None) -> None:
+        """What a room keeps under a key of its own, in place of the last value; None: nothing any more."""
         ...
 
     def after(self, callback: Callable[..., None], *args: Any) -> None: ...
@@ -110,7 +117,7 @@ class Volatile:
     def done(self, delivery: Delivery) -> None:
         pass
 
-    def receive(self, session: int, pid: int, message: Message) -> None:
+    def receive(self, session: int, pid: int, messages: tuple[Message, ...]) -> None:
         pass
 
     def release(self, session: int, pid: int) -> None:
@@ -120,6 +127,9 @@ class Volatile:
         pass
 
     def remember(self, key: str, value: str) -> None:
+        pass
+
+    def keep(self, room: str, key: str, value: bytes | None) -> None:
         pass
 
     def after(self, callback: Callable[..., None], *args: Any) -> None:

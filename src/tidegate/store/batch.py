@@ -11,7 +11,8 @@ takes to let go of them. It has no threads, files or clock; `SqliteStore` adds t
 Invariants
 - Every op leaves the batch so that the tables with the batch applied equal the state the caller knows.
 - What a batch holds does not change any more after it was handed over: the fields of deliveries that change (packet
-  id, state) and the body's key are copied when they are noted. The writer reads only those and what never changes.
+  id, state, seen) and the body's key are copied when they are noted. The writer reads only those and what never
+  changes.
 - `message.rows` is the number of deliveries, incoming and retained entries, stored or noted, that refer to the
   body; when it falls to 0 the body goes and `message.row` is 0 again. Keys are never used twice in one boot.
 """
@@ -30,10 +31,11 @@ from tidegate.wire import Subscription
 SHIFT: Final = 32  # a delivery's key in memory: its number, and in the low bits its session
 SESSION: Final = (1 << SHIFT) - 1
 PID: Final = 16  # an incoming entry's key: the session, and in the low bits the packet id
+POSITION: Final = 48  # and above them which of the messages that are handed on for it
 SLICE: Final = 1000  # deliveries of a dropped session struck out in one go: well below a millisecond
 
 Callback: TypeAlias = tuple[Callable[..., None], tuple[Any, ...]]
-Noted: TypeAlias = tuple[int, Delivery, int, State]  # the body's key, the delivery, its packet id and state
+Noted: TypeAlias = tuple[int, Delivery, int, State, bool]  # the body's key, the delivery, its packet id, state, seen
 
 
 class Batch:
@@ -49,6 +51,7 @@ class Batch:
         "dropped",
         "gone",
         "incoming",
+        "records",
         "released",
         "remembered",
         "retained",
@@ -70,11 +73,12 @@ class Batch:
         self.deliveries: dict[int, Noted] = {}  # new in this batch
         self.changed: dict[int, Noted] = {}  # of earlier batches
         self.gone: list[int] = []  # of earlier batches
-        self.incoming: dict[int, int] = {}  # new in this batch: key to body
+        self.incoming: dict[int, int | None] = {}  # new in this batch: key to body
         self.released: set[int] = set()  # of earlier batches
         self.retained: dict[str, int] = {}  # topic to body
         self.cleared: set[str] = set()  # topics that an earlier batch has an entry for
         self.remembered: dict[str, str] = {}
+        self.records: dict[tuple[str, str], bytes | None] = {}  # by room and key; None: it goes
         self.size = 0  # bytes of payload in `bodies`
         self.callbacks: list[Callback] = []
 
@@ -96,6 +100,7 @@ class Batch:
             or self.subscriptions
             or self.unsubscribed
             or self.remembered
+            or self.records
         )
 
 
@@ -111,7 +116,7 @@ class Notes:
         self._last_body = 0
         self._last_delivery = 0
         self._held: dict[int, set[Delivery]] = {}  # what each session is owed: dropping it lets go of the bodies
-        self._incoming: dict[int, dict[int, Message | None]] = {}
+        self._incoming: dict[int, dict[int, tuple[Message, ...]]] = {}
         self._retained: dict[str, Message] = {}
         self._sweeping: list[Delivery] = []  # owed to sessions that are gone
 
@@ -224,7 +229,7 @@ class Notes:
         self._last_delivery = number = self._last_delivery + 1
         delivery.row = row = number << SHIFT | session
         held.add(delivery)
-        batch.deliveries[row] = (body, delivery, delivery.pid, delivery.state)
+        batch.deliveries[row] = (body, delivery, delivery.pid, delivery.state, delivery.seen)
         if delivery.qos == 2 or not delivery.state:  # it is sent, or its publisher acknowledged, after the commit
             if not self._urgent:
                 self._hurry()
@@ -237,7 +242,7 @@ class Notes:
             return  # not stored
         batch = self._batch
         noted = batch.deliveries if row in batch.deliveries else batch.changed
-        noted[row] = (delivery.message.row, delivery, delivery.pid, delivery.state)
+        noted[row] = (delivery.message.row, delivery, delivery.pid, delivery.state, delivery.seen)
         if not self._urgent:
             self._hurry()
 
@@ -295,15 +300,16 @@ class Notes:
 
     # incoming QoS 2
 
-    def receive(self, session: int, pid: int, message: Message) -> None:
+    def receive(self, session: int, pid: int, messages: tuple[Message, ...]) -> None:
         batch = self._batch
-        key = session << PID | pid
         entries = self._incoming.setdefault(session, {})
-        body = self._refer(message)  # before the old one goes: it may be the same
+        # before the old ones go: they may be the same
+        bodies: list[int | None] = [self._refer(message) for message in messages]
         if pid in entries:
             self._end(session, pid)
-        entries[pid] = message
-        batch.incoming[key] = body
+        entries[pid] = messages
+        for key, body in zip(_keys(session, pid, messages), bodies or [None], strict=True):
+            batch.incoming[key] = body
         if not self._urgent:
             self._hurry()
 
@@ -316,11 +322,13 @@ class Notes:
 
     def _end(self, session: int, pid: int) -> None:
         batch = self._batch
-        key = session << PID | pid
-        if batch.incoming.pop(key, None) is None:
-            batch.released.add(key)
-        message = self._incoming[session].pop(pid)
-        if message is not None:  # else it had expired when the store was opened
+        messages = self._incoming[session].pop(pid)
+        for key in _keys(session, pid, messages):
+            if key in batch.incoming:
+                del batch.incoming[key]
+            else:
+                batch.released.add(key)
+        for message in messages:
             self._release(message)
 
     # retained messages
@@ -351,6 +359,13 @@ class Notes:
         if not self._urgent:
             self._hurry()
 
+    # whatever else a room keeps
+
+    def keep(self, room: str, key: str, value: bytes | None) -> None:
+        self._batch.records[room, key] = value
+        if not self._urgent:
+            self._hurry()
+
     # what was found when the store was opened
 
     def _adopt(self, sessions: Iterable[StoredSession], retained: Iterable[Message]) -> None:
@@ -360,3 +375,8 @@ class Notes:
                 self._incoming[session.row] = dict(session.incoming)
         for message in retained:
             self._retained[message.topic] = message
+
+
+def _keys(session: int, pid: int, messages: tuple[Message, ...]) -> list[int]:
+    """Where the entries of one packet id are; if nothing is handed on for it, it still has one."""
+    return [position << POSITION | session << PID | pid for position in range(max(1, len(messages)))]

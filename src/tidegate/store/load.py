@@ -5,8 +5,8 @@ were dropped just before a crash, and bodies that nothing refers to any more.
 
 What has expired: [MQTT-3.3.2-5] lets a message go whose delivery has not begun. A delivery that was sent, or
 released, is kept with its body: the client may hold its packet id, and to give that id to another QoS 2 message
-would make the client take the other one for a duplicate. An incoming QoS 2 message that has expired keeps its
-packet id, without the body, for the same reason.
+would make the client take the other one for a duplicate. An incoming QoS 2 message that has expired leaves
+its packet id in use, for the same reason, with what else is handed on for it.
 
 A reference to a body that is not there is damage: StoreError, never a shorter queue.
 """
@@ -20,10 +20,10 @@ from typing import Any
 from tidegate.errors import StoreError
 from tidegate.session.message import Message, State
 from tidegate.session.store import StoredSession
-from tidegate.store.batch import PID, SHIFT
+from tidegate.store.batch import PID, POSITION, SHIFT
 from tidegate.store.rows import Messages, read_delivery, read_session, read_subscription
 from tidegate.store.schema import OWN
-from tidegate.store.write import delete
+from tidegate.store.write import delete, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +33,7 @@ class Loaded:
     sessions: list[StoredSession]
     retained: list[Message]
     notes: dict[str, str]
+    records: dict[str, dict[str, bytes]]
     last_session: int
     last_body: int
     last_delivery: int
@@ -88,23 +89,34 @@ class _Reading:
         delete(self.connection, "delivery", "id", gone)
 
     def incoming(self) -> None:
-        orphans = []
-        emptied = []
+        gone = []
+        keys: dict[int, list[int]] = {}  # of the rows of each packet id
+        shortened = set()
+        # in the order of their positions, which stand highest in the key
         for key, body in self.connection.execute("SELECT id, message FROM incoming ORDER BY id"):
-            session = self.sessions.get(key >> PID)
+            entry = key & (1 << POSITION) - 1
+            session, pid = self.sessions.get(entry >> PID), entry & (1 << PID) - 1
             if session is None:
-                orphans.append(key)
+                gone.append(key)
                 continue
-            message = None if body is None else self.body(body, "incoming", key)
-            if message is not None and self.expired(message):
-                emptied.append(key)
-                message = None
-            if message is not None:
+            keys.setdefault(entry, []).append(key)
+            messages = session.incoming.setdefault(pid, ())
+            if body is None:
+                continue
+            message = self.body(body, "incoming", key)
+            if self.expired(message):
+                shortened.add(entry)
+            else:
                 message.rows += 1
-            session.incoming[key & (1 << PID) - 1] = message
-        delete(self.connection, "incoming", "id", orphans)
-        for key in emptied:
-            self.connection.execute("UPDATE incoming SET message = NULL WHERE id = ?", (key,))
+                session.incoming[pid] = (*messages, message)
+        left: list[tuple[int, int | None]] = []  # of those, under the keys that they would have been given
+        for entry in shortened:
+            gone += keys[entry]
+            messages = self.sessions[entry >> PID].incoming[entry & (1 << PID) - 1]
+            bodies: list[int | None] = [message.row for message in messages]
+            left += [(position << POSITION | entry, body) for position, body in enumerate(bodies or [None])]
+        delete(self.connection, "incoming", "id", gone)
+        replace(self.connection, "incoming", 2, left, tuple)
 
     def retained(self) -> list[Message]:
         kept = []
@@ -118,6 +130,12 @@ class _Reading:
             kept.append(message)
         delete(self.connection, "retained", "topic", gone)
         return kept
+
+    def records(self) -> dict[str, dict[str, bytes]]:
+        found: dict[str, dict[str, bytes]] = {}
+        for room, key, value in self.connection.execute("SELECT room, key, value FROM record ORDER BY room, key"):
+            found.setdefault(room, {})[key] = value
+        return found
 
     def notes(self) -> dict[str, str]:
         rows = self.connection.execute("SELECT key, value FROM meta ORDER BY key")
@@ -136,6 +154,7 @@ def load(connection: sqlite3.Connection, *, now_wall: float, now_mono: float) ->
         sessions=list(reading.sessions.values()),
         retained=retained,
         notes=reading.notes(),
+        records=reading.records(),
         last_session=max(reading.sessions, default=0),
         last_body=max(reading.bodies, default=0),
         last_delivery=reading.last_delivery,

@@ -168,7 +168,9 @@ class Messages:
         return message
 
 
-def delivery_row(row: int, session: int, body: int, delivery: Delivery, pid: int, state: State) -> tuple[Any, ...]:
+def delivery_row(
+    row: int, session: int, body: int, delivery: Delivery, pid: int, state: State, seen: bool
+) -> tuple[Any, ...]:
     ids = delivery.ids
     group = delivery.group
     return (
@@ -181,11 +183,12 @@ def delivery_row(row: int, session: int, body: int, delivery: Delivery, pid: int
         int(state),
         ",".join(map(str, ids)) if ids else None,
         None if group is None else f"{group[0]}/{group[1]}",
+        1 if seen else 0,
     )
 
 
 def read_delivery(row: tuple[Any, ...], message: Message) -> Delivery:
-    id, _, _, qos, retain, pid, state, ids, share = row
+    id, _, _, qos, retain, pid, state, ids, share, seen = row
     with reading("delivery", id):
         group: tuple[str, str] | None = None
         if share is not None:
@@ -195,4 +198,5 @@ def read_delivery(row: tuple[Any, ...], message: Message) -> Delivery:
         delivery = Delivery(message, qos, bool(retain), identifiers, group)
         delivery.pid = pid
         delivery.state = State(state)
+        delivery.seen = bool(seen)
     return delivery

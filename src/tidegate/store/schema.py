@@ -19,7 +19,7 @@ from typing import Final
 from tidegate.errors import StoreError
 
 APPLICATION: Final = 0x54476174  # "TGat"
-VERSION: Final = 2
+VERSION: Final = 3
 
 TABLES: Final = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID",
@@ -73,24 +73,37 @@ TABLES: Final = (
         pid INTEGER NOT NULL,
         state INTEGER NOT NULL,
         ids TEXT, -- subscription identifiers, separated by commas
-        share TEXT -- name/filter of the shared subscription; a share name holds no slash
+        share TEXT, -- name/filter of the shared subscription; a share name holds no slash
+        seen INTEGER NOT NULL DEFAULT 0 -- it has passed the monitors of its link
     ) STRICT""",
     """CREATE TABLE incoming (
-        id INTEGER PRIMARY KEY, -- session * 65536 + packet id
-        message INTEGER -- NULL: it has expired, its packet id is still in use
+        id INTEGER PRIMARY KEY, -- (position << 48) + session * 65536 + packet id
+        message INTEGER -- NULL: nothing is handed on for it, its packet id is still in use
     ) STRICT""",
     """CREATE TABLE retained (
         topic TEXT PRIMARY KEY,
         message INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID""",
+    # whatever a room keeps under keys of its own: monitors' states, publishers' rules, revocations
+    """CREATE TABLE record (
+        room TEXT NOT NULL,
+        key TEXT NOT NULL,
+        value BLOB NOT NULL, -- opaque
+        PRIMARY KEY (room, key)
     ) STRICT, WITHOUT ROWID""",
 )
 
 OWN: Final = frozenset({"node", "boot"})  # keys of meta that are the store's; the others are notes
 
 MIGRATIONS: Final[Mapping[int, Sequence[str]]] = {  # version n: the statements that lead to n + 1
-    1: (
-        "ALTER TABLE session DROP COLUMN will_due",
-        "ALTER TABLE subscription ADD COLUMN terms BLOB NOT NULL DEFAULT x''",
+    2: (
+        "ALTER TABLE delivery ADD COLUMN seen INTEGER NOT NULL DEFAULT 0",
+        """CREATE TABLE record (
+            room TEXT NOT NULL,
+            key TEXT NOT NULL,
+            value BLOB NOT NULL,
+            PRIMARY KEY (room, key)
+        ) STRICT, WITHOUT ROWID""",
     ),
 }
 

@@ -59,6 +59,7 @@ class Snapshot:
     sessions: list[StoredSession]
     retained: list[Message]
     notes: dict[str, str]  # the last word given to `remember`, by key
+    records: dict[str, dict[str, bytes]]  # what was given to `keep`, by room and key
 
 
 class _Last:
@@ -139,6 +140,7 @@ class SqliteStore(Notes):
             sessions=found.sessions,
             retained=found.retained,
             notes=found.notes,
+            records=found.records,
         )
 
     def start(self) -> None:

@@ -65,13 +65,17 @@ def change(connection: sqlite3.Connection, batch: Batch, offset: float) -> None:
         replace(
             connection,
             "delivery",
-            9,
+            10,
             noted.items(),
             lambda item: delivery_row(item[0] >> SHIFT, item[0] & SESSION, *item[1]),
         )
     replace(connection, "incoming", 2, batch.incoming.items(), tuple)
     replace(connection, "retained", 2, batch.retained.items(), tuple)
     replace(connection, "meta", 2, batch.remembered.items(), tuple)
+    for room, key in [where for where, value in batch.records.items() if value is None]:
+        connection.execute("DELETE FROM record WHERE room = ? AND key = ?", (room, key))
+    kept = [(room, key, value) for (room, key), value in batch.records.items() if value is not None]
+    replace(connection, "record", 3, kept, tuple)
 
 
 def replace(

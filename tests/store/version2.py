@@ -1,4 +1,4 @@
-"""A database of version 1, with the statements that made it then and rows that were written then.
+"""A database of version 2, with the statements that made it then and rows that were written then.
 
 Nothing here may follow a change of the store: it is what lies on disks. There is something in every table, and both
 kinds of every column that may be NULL.
@@ -10,7 +10,7 @@ import shutil
 import sqlite3
 from pathlib import Path
 
-NODE = "24be3a54e06828c3"
+NODE = "79aee75ac431b692"
 BOOT = 3
 
 TABLES = """
@@ -27,7 +27,6 @@ CREATE TABLE session (
         will_qos INTEGER,
         will_retain INTEGER,
         will_properties BLOB,
-        will_due REAL,
         context BLOB NOT NULL
     ) STRICT;
 CREATE TABLE subscription (
@@ -38,6 +37,7 @@ CREATE TABLE subscription (
         retain_as_published INTEGER NOT NULL,
         retain_handling INTEGER NOT NULL,
         identifier INTEGER,
+        terms BLOB NOT NULL DEFAULT x'', -- opaque
         PRIMARY KEY (session, filter)
     ) STRICT, WITHOUT ROWID;
 CREATE TABLE message (
@@ -69,25 +69,26 @@ CREATE TABLE delivery (
     ) STRICT;
 CREATE TABLE incoming (
         id INTEGER PRIMARY KEY, -- session * 65536 + packet id
-        message INTEGER -- NULL once handed on
+        message INTEGER -- NULL: it has expired, its packet id is still in use
     ) STRICT;
 CREATE TABLE retained (
         topic TEXT PRIMARY KEY,
         message INTEGER NOT NULL
     ) STRICT, WITHOUT ROWID;
 PRAGMA application_id = 1413964148;
-PRAGMA user_version = 1;
+PRAGMA user_version = 2;
 """
 
 ROWS = """
 INSERT INTO meta VALUES('boot','3');
-INSERT INTO meta VALUES('node','24be3a54e06828c3');
+INSERT INTO meta VALUES('node','79aee75ac431b692');
+INSERT INTO meta VALUES('policy','17-3fa9c1d2e4b5');
 INSERT INTO session VALUES(1,'u','one',5,77,NULL,'last/words',X'00FF',2,1,
-    X'1203000A746578742F706C61696E1800000005',1700000123.5,X'01637478');
-INSERT INTO session VALUES(2,'v','two',4,4294967295,1699999999.25,NULL,NULL,NULL,NULL,NULL,NULL,X'');
-INSERT INTO subscription VALUES(1,'$share/g/a/+',2,0,1,2,268435455);
-INSERT INTO subscription VALUES(1,'x/#',1,1,0,0,NULL);
-INSERT INTO subscription VALUES(2,'x/ö',0,0,0,0,7);
+    X'1203000A746578742F706C61696E1800000005',X'01637478');
+INSERT INTO session VALUES(2,'v','two',4,4294967295,1699999999.25,NULL,NULL,NULL,NULL,NULL,X'');
+INSERT INTO subscription VALUES(1,'$share/g/a/+',2,0,1,2,268435455,X'01007465726D73');
+INSERT INTO subscription VALUES(1,'x/#',1,1,0,0,NULL,X'');
+INSERT INTO subscription VALUES(2,'x/ö',0,0,0,0,7,X'');
 INSERT INTO message VALUES(1,'t/ö',X'00736861726564',2,1,1699999990.5,'0123456789abcdef',7,1099511627776,3,X'0263',
     'out',X'11080006616E73776572260001610002C3A4',4000000000.0);
 INSERT INTO message VALUES(2,'a/b',X'',1,0,5.5,'0123456789abcdef',7,2,0,X'0163','in',X'00',NULL);
@@ -95,7 +96,7 @@ INSERT INTO message VALUES(3,'a/b',X'6E696E65',2,0,5.5,'0123456789abcdef',7,4,0,
 INSERT INTO message VALUES(5,'it''s "r"',X'72',0,1,5.5,'0123456789abcdef',7,6,0,X'','in',X'00',NULL);
 INSERT INTO delivery VALUES(1,1,1,2,1,65535,2,'1,268435455','g/a/+');
 INSERT INTO delivery VALUES(2,1,2,1,0,0,0,NULL,NULL);
-INSERT INTO delivery VALUES(3,2,1,1,0,0,0,NULL,NULL);
+INSERT INTO delivery VALUES(3,2,1,1,0,1,1,NULL,NULL);
 INSERT INTO incoming VALUES(131081,3);
 INSERT INTO incoming VALUES(196607,NULL);
 INSERT INTO retained VALUES('it''s "r"',5);
