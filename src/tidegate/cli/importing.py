@@ -1,0 +1,136 @@
+"""`tidegate import`: access rules of other brokers, written as policies.
+
+The policies go to standard output or to a file, what has no equivalent to standard error. Exit code 1 if nothing
+could be read, or with `--strict` if anything was left out.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from tidegate.cli import terminal
+from tidegate.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tidegate.importing import Imported
+
+MAX_BYTES: Final = 16 << 20
+
+app = typer.Typer(
+    help="Write the access rules of another broker as policies.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+File = Annotated[Path, typer.Argument(help="File to read.", show_default=False, metavar="FILE")]
+Output = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", help="File to write; it must not exist. Default: standard output.", metavar="FILE"),
+]
+Json = Annotated[bool, typer.Option("--json", help="Write JSON.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if anything has no equivalent.")]
+
+
+@app.command("mosquitto-acl")
+def mosquitto_acl(file: File, output: Output = None, json: Json = False, strict: Strict = False) -> None:
+    """Read the `acl_file` of Mosquitto.
+
+    [dim]tidegate import mosquitto-acl /etc/mosquitto/acl[/dim]
+    """
+    from tidegate.importing.mosquitto_acl import read
+
+    _take_over(read, file, output, json=json, strict=strict)
+
+
+@app.command("mosquitto-dynsec")
+def mosquitto_dynsec(file: File, output: Output = None, json: Json = False, strict: Strict = False) -> None:
+    """Read the file of Mosquitto's dynamic security plugin.
+
+    [dim]tidegate import mosquitto-dynsec /var/lib/mosquitto/dynamic-security.json[/dim]
+    """
+    from tidegate.importing.mosquitto_dynsec import read
+
+    _take_over(read, file, output, json=json, strict=strict)
+
+
+@app.command("emqx-acl")
+def emqx_acl(file: File, output: Output = None, json: Json = False, strict: Strict = False) -> None:
+    """Read the `acl.conf` of EMQX.
+
+    [dim]tidegate import emqx-acl /etc/emqx/acl.conf[/dim]
+    """
+    from tidegate.importing.emqx import read
+
+    _take_over(read, file, output, json=json, strict=strict)
+
+
+@app.command("xacml")
+def xacml(file: File, output: Output = None, json: Json = False, strict: Strict = False) -> None:
+    """Read an XACML 2.0 policy or policy set.
+
+    [dim]tidegate import xacml policy.xml[/dim]
+    """
+    from tidegate.importing.xacml import read
+
+    _take_over(read, file, output, json=json, strict=strict)
+
+
+def _take_over(
+    read: Callable[[str, str], Imported], file: Path, output: Path | None, *, json: bool, strict: bool
+) -> None:
+    from tidegate.importing.outcome import aligned, written
+
+    imported = read(_content(file), str(file))
+    text = written(imported, str(file))
+    if imported.nothing:
+        _list(aligned(imported.left))
+        raise ConfigError("holds nothing that can be taken over; is it the right file?", file=str(file))
+    if output is not None:
+        _write(output, text)
+    if json:
+        terminal.print_json(imported.data())
+    elif output is None:
+        sys.stdout.write(text)
+    _list(aligned(imported.left))
+    if strict and imported.left:
+        raise typer.Exit(terminal.NO)
+
+
+def _content(file: Path) -> str:
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(MAX_BYTES + 1)
+    except OSError as broken:
+        text = f"cannot be read ({broken.strerror}); check its name and permissions"
+        raise ConfigError(text, file=str(file)) from None
+    if len(content) > MAX_BYTES:
+        raise ConfigError(f"larger than {MAX_BYTES >> 20} MiB; split it", file=str(file))
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as broken:
+        line = content.count(b"\n", 0, broken.start) + 1
+        raise ConfigError("not UTF-8 text; save the file as UTF-8", file=str(file), line=line) from None
+
+
+def _write(output: Path, text: str) -> None:
+    try:
+        with output.open("x", encoding="utf-8") as stream:
+            stream.write(text)
+    except OSError as broken:
+        text = f"cannot be written ({broken.strerror}); choose another name"
+        raise ConfigError(text, file=str(output)) from None
+
+
+def _list(lines: list[str]) -> None:
+    if not lines:
+        return
+    terminal.note(f"without an equivalent ({len(lines)}):")
+    for line in lines:
+        terminal.err().print(terminal.harmless(line), markup=False)

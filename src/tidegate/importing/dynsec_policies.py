@@ -1,0 +1,410 @@
+"""The rules of Mosquitto's dynamic security, as one ordered list of policies.
+
+The plugin has an order of roles for each client, policies have one for everybody (`combining: first-applicable`). So
+the roles are put into an order that agrees with as many clients as possible, and each role is written once. A client
+that has them in another order, and clients without a user name, get their rules written out for them.
+
+A message may be read if `publishClientReceive` allows its topic AND the client could have subscribed to it. The first
+rule that fits decides each of the two; in one list that is: for each receiving rule that allows, the subscribing rules
+within its topics, and then the end of these topics.
+
+Invariants
+- A topic may be read here only if there is a filter, be it the topic itself, that the plugin lets the client subscribe
+  to, and receiving the topic is allowed.
+- Rules on single filters (`subscribeLiteral` with wildcards) that deny protect no topic there: it can be had by
+  another filter. They are left out, but the same filter is not allowed by a rule behind them.
+
+Subscribing `#` and `+` include topics that begin with `$` in this plugin, where receiving and publishing do not. So
+they are written once more for `$SYS` and for every first level with `$` that the file names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
+from typing import Any, Final
+
+from tidegate import topics
+from tidegate.errors import ConfigError
+from tidegate.importing import dollar, spelling
+from tidegate.importing.mosquitto_acl import ANONYMOUS
+from tidegate.importing.outcome import Left, Taken
+
+MAX_POLICIES: Final = 200_000
+
+SEND: Final = "publishClientSend"
+RECEIVE: Final = "publishClientReceive"
+SUBSCRIBE_LITERAL: Final = "subscribeLiteral"
+SUBSCRIBE_PATTERN: Final = "subscribePattern"
+
+_PLACEHOLDER: Final = re.compile("%[cu]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acl:
+    """One rule of a role."""
+
+    kind: str
+    topic: str
+    priority: int
+    allow: bool
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.topic} {'allow' if self.allow else 'deny'}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Role:
+    """A role and its rules, by priority. `shown` is its name in policies."""
+
+    name: str
+    shown: str
+    acls: tuple[Acl, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Person:
+    """A client of the plugin, with all its roles in the order in which they are asked."""
+
+    name: str
+    roles: tuple[str, ...]
+    groups: tuple[str, ...]
+    client: str | None
+    line: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Defaults:
+    """What holds where no rule fits."""
+
+    send: bool
+    receive: bool
+    subscribe: bool
+    line: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rule:
+    """A rule as policies need it: what it matches as topics."""
+
+    role: Role
+    acl: Acl
+    filters: tuple[str, ...]
+    unless: tuple[Role, ...] = ()
+    """Roles before it that deny the same literal filter."""
+
+    @property
+    def origin(self) -> str:
+        return f"line {self.acl.line}: role {self.role.name}: {self.acl}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Holder:
+    """Whom a list of rules is for. Without a subject: for whoever has the role of each rule."""
+
+    subject: str | None = None
+    when: str | None = None
+
+    def of(self, role: Role) -> str:
+        return self.subject or f"role:{role.shown}"
+
+    def has(self, role: Role) -> list[str]:
+        """The condition that somebody has the role, besides the one that a policy is for."""
+        return [] if self.subject else [f"{spelling.quoted(role.shown)} in s.roles"]
+
+    def whenever(self, conditions: Iterable[str]) -> str | None:
+        return " && ".join([*([self.when] if self.when else []), *conditions]) or None
+
+
+@dataclass(slots=True)
+class _Lists:
+    """The rules of some roles, in their order."""
+
+    send: list[_Rule] = field(default_factory=list)
+    receive: list[_Rule] = field(default_factory=list)
+    subscribe: list[_Rule] = field(default_factory=list)
+
+
+class Writer:
+    """Makes the policies, and notes what has no equivalent."""
+
+    def __init__(self, roles: dict[str, Role], defaults: Defaults, source: str) -> None:
+        self.left: list[Left] = []
+        self._roles = roles
+        self._defaults = defaults
+        self._source = source
+        self._ids = spelling.Ids("dynsec")
+        self._count = 0
+        self._apart: set[str] = set()
+        acls = [acl for role in roles.values() for acl in role.acls]
+        found = {level for acl in acls if (level := dollar.root(acl.topic)) is not None}
+        self._roots = frozenset(
+            level for level in {dollar.SYS, *found} if topics.valid_topic(level) and _possible(level, dollar.READ)
+        )
+        self._usable = {
+            role.name: tuple((acl, topic) for acl in role.acls if (topic := self._topic(role, acl)) is not None)
+            for role in roles.values()
+        }
+        self._list_stricter(acls)
+
+    # -- who -----------------------------------------------------------------------------------------------------
+
+    def entry(self, person: Person) -> dict[str, Any]:
+        """The person's entry of `directory.users`, once the policies are made."""
+        roles = [] if person.name in self._apart else [self._roles[name].shown for name in person.roles]
+        return {name: value for name, value in (("roles", roles), ("groups", list(person.groups))) if value}
+
+    def policies(self, people: Iterable[Person], anonymous: Sequence[str]) -> Iterator[Taken]:
+        """All of them, in order. `anonymous` are the roles of clients without a user name."""
+        people = list(people)
+        order = self._order(people)
+        for person in people:
+            yield from self._bound_to_client(person)
+        for person in people:
+            if person.name in self._apart:
+                yield from self._list(person.roles, _Holder(subject=f"user:{person.name}"))
+        if anonymous:
+            yield from self._list(anonymous, _Holder(subject="*", when=ANONYMOUS))
+        yield from self._list(order, _Holder())
+        yield from self._by_default()
+
+    def _order(self, people: list[Person]) -> list[str]:
+        """One order of all roles; people who have theirs in another are set apart."""
+        wanted: dict[tuple[str, ...], list[str]] = {}
+        for person in people:
+            wanted.setdefault(person.roles, []).append(person.name)
+        before: dict[str, set[str]] = {}
+        order: list[str] = []
+        for roles, names in sorted(wanted.items(), key=lambda one: -len(one[1])):
+            more = {role: set(above) for role, above in before.items()}
+            for role in roles:
+                more.setdefault(role, set())
+            for above, role in pairwise(roles):
+                more[role].add(above)
+            try:
+                order = list(TopologicalSorter(more).static_order())
+            except CycleError:
+                self._apart.update(names)
+            else:
+                before = more
+        return list(dict.fromkeys((*order, *self._roles)))  # behind them those that nobody has
+
+    def _bound_to_client(self, person: Person) -> Iterator[Taken]:
+        if person.client is None:
+            return
+        text = f"client {person.name} only as clientid {person.client}"
+        for topic in dollar.everything(self._roots):
+            yield self._made(
+                line=person.line,
+                subject=f"user:{person.name}",
+                topic=topic,
+                action=dollar.BOTH,
+                allow=False,
+                when=f"!has(s.client) || s.client != {spelling.quoted(person.client)}",
+                origin=f"line {person.line}: {text}",
+            )
+        self._leave(person.line, text, "with another one it may connect here, and is denied everything")
+
+    # -- what ----------------------------------------------------------------------------------------------------
+
+    def _topic(self, role: Role, acl: Acl) -> str | None:
+        """The filter of a rule as policies have it; None if it is left out."""
+        name = f"role {role.name}: {acl}"
+        topic = acl.topic
+        if dollar.first(topic).startswith("$share"):
+            self._leave(acl.line, name, "a shared subscription is judged by its filter here")
+            return None
+        if not topics.valid_filter(topic):
+            self._leave(acl.line, name, "no topic filter; it never matches")
+            return None
+        if not _possible(topic, dollar.WRITE if acl.kind == SEND else dollar.READ):
+            if acl.allow:
+                self._leave(acl.line, name, dollar.possible(topic, dollar.BOTH)[1])
+            return None
+        if _PLACEHOLDER.search(topic):
+            if acl.allow:
+                self._leave(
+                    acl.line, name, "Mosquitto 2.0 takes `%c` and `%u` as they are; write `{s.client}`, `{s.user}`"
+                )
+                return None
+            topic = "/".join("+" if _PLACEHOLDER.search(level) else level for level in topic.split("/"))
+            self._leave(acl.line, name, f"denies `{topic}`: every name, not only the client's own")
+        return topic
+
+    def _lists(self, names: Iterable[str], holder: _Holder) -> _Lists:
+        made = _Lists()
+        closed: dict[str, list[Role]] = {}
+        for role in (self._roles[name] for name in names):
+            literal = [one for one in self._usable[role.name] if one[0].kind == SUBSCRIBE_LITERAL]
+            refused = {topic for acl, topic in literal if not acl.allow}
+            for acl, topic in literal:
+                wild = _wild(acl)
+                if acl.allow and topic in refused:
+                    continue  # both in one role; the plugin takes either
+                if not acl.allow and wild:
+                    continue  # see the invariants above
+                unless = closed.get(topic, []) if wild else []
+                if not (unless and holder.subject):
+                    made.subscribe.append(_Rule(role=role, acl=acl, filters=(topic,), unless=tuple(unless)))
+            for topic in refused:
+                closed.setdefault(topic, []).append(role)
+            for acl, topic in self._usable[role.name]:
+                match acl.kind:
+                    case "publishClientSend":
+                        made.send.append(_Rule(role=role, acl=acl, filters=(topic,)))
+                    case "publishClientReceive":
+                        made.receive.append(_Rule(role=role, acl=acl, filters=(topic,)))
+                    case "subscribePattern":
+                        made.subscribe.append(_Rule(role=role, acl=acl, filters=self._with_dollar(topic)))
+                    case _:
+                        pass
+        return made
+
+    def _with_dollar(self, filter: str) -> tuple[str, ...]:
+        """A subscribing pattern, as filters that do not match a leading `$` by a wildcard."""
+        if filter == dollar.ANYTHING:
+            return dollar.everything(self._roots)
+        if filter[:1] == "+":
+            return (filter, *(level + filter[1:] for level in sorted(self._roots)))
+        return (filter,)
+
+    def _list(self, names: Iterable[str], holder: _Holder) -> Iterator[Taken]:
+        lists = self._lists(names, holder)
+        for rule in lists.send:
+            yield self._policy(rule, holder, rule.filters[0], dollar.WRITE)
+        for rule in lists.receive:
+            [filter] = rule.filters
+            if not rule.acl.allow:
+                yield self._policy(rule, holder, filter, dollar.READ)
+            else:
+                yield from self._within(rule, filter, lists.subscribe, holder)
+        if self._defaults.receive:
+            for rule in lists.subscribe:
+                for filter in rule.filters:
+                    yield self._policy(rule, holder, filter, dollar.READ)
+
+    def _within(self, received: _Rule, filter: str, subscribe: list[_Rule], holder: _Holder) -> Iterator[Taken]:
+        """The subscribing rules for topics that may be received; then what is left of these topics."""
+        for rule in subscribe:
+            others = [] if rule.role is received.role else holder.has(received.role)
+            for each in rule.filters:
+                if not topics.overlaps(filter, each):
+                    continue
+                if topics.covers(each, filter):
+                    yield self._policy(rule, holder, filter, dollar.READ, others, received)
+                    if not (others or rule.unless):
+                        return
+                    continue
+                inside = [] if topics.covers(filter, each) else [f"matchesFilter(o.topic, {spelling.quoted(filter)})"]
+                yield self._policy(rule, holder, each, dollar.READ, [*others, *inside], received)
+        yield self._made(
+            line=received.acl.line,
+            subject=holder.of(received.role),
+            topic=filter,
+            action=(dollar.READ,),
+            allow=self._defaults.subscribe,
+            when=holder.whenever(()),
+            origin=f"{received.origin}; subscribe by default {'allow' if self._defaults.subscribe else 'deny'}",
+        )
+
+    def _by_default(self) -> Iterator[Taken]:
+        if self._defaults.send:
+            named = [f"`{level}`" for level in sorted(self._roots) if _possible(level, dollar.WRITE)]
+            why = f"no wildcard matches them here; denied{', but for ' if named else ''}{', '.join(named)}"
+            self._leave(self._defaults.line, f"{SEND} by default, on topics that begin with `$`", why)
+        reads = self._defaults.receive and self._defaults.subscribe
+        action = (*([dollar.READ] if reads else []), *([dollar.WRITE] if self._defaults.send else []))
+        if action:
+            for topic in dollar.everything(self._roots):
+                possible = dollar.possible(topic, action)[0]
+                if possible:
+                    yield self._made(
+                        line=self._defaults.line,
+                        subject="*",
+                        topic=topic,
+                        action=possible,
+                        allow=True,
+                        when=None,
+                        origin=f"line {self._defaults.line}: defaultACLAccess",
+                    )
+
+    # -- how -----------------------------------------------------------------------------------------------------
+
+    def _policy(
+        self,
+        rule: _Rule,
+        holder: _Holder,
+        topic: str,
+        action: str,
+        conditions: Iterable[str] = (),
+        received: _Rule | None = None,
+    ) -> Taken:
+        unless = [f"!({spelling.quoted(role.shown)} in s.roles)" for role in rule.unless]
+        return self._made(
+            line=rule.acl.line,
+            subject=holder.of(rule.role),
+            topic=topic,
+            action=(action,),
+            allow=rule.acl.allow,
+            when=holder.whenever([*conditions, *unless]),
+            origin=rule.origin if received is None else f"{rule.origin}; {received.origin}",
+        )
+
+    def _made(
+        self,
+        *,
+        line: int,
+        subject: str,
+        topic: str,
+        action: tuple[str, ...],
+        allow: bool,
+        when: str | None,
+        origin: str,
+    ) -> Taken:
+        self._count += 1
+        if self._count > MAX_POLICIES:
+            raise ConfigError(f"makes more than {MAX_POLICIES:,} policies; use fewer rules", file=self._source)
+        return Taken(
+            id=self._ids.next(line),
+            subject=subject,
+            topic=spelling.topic(topic),
+            action=action,
+            effect="allow" if allow else "deny",
+            when=when,
+            origin=origin,
+        )
+
+    def _list_stricter(self, acls: list[Acl]) -> None:
+        """Lists the rules against subscribing that bind more here than there."""
+        allowed = [acl.topic for acl in acls if acl.allow and acl.kind in (SUBSCRIBE_LITERAL, SUBSCRIBE_PATTERN)]
+        if self._defaults.subscribe:
+            allowed.append(dollar.ANYTHING)
+        for role in self._roles.values():
+            for acl, topic in self._usable[role.name]:
+                if acl.allow or acl.kind not in (SUBSCRIBE_LITERAL, SUBSCRIBE_PATTERN):
+                    continue
+                name = f"role {role.name}: {acl}"
+                if acl.kind == SUBSCRIBE_LITERAL and _wild(acl):
+                    self._leave(
+                        acl.line, name, "left out: it refuses this one filter, and others reach the same topics"
+                    )
+                elif any(topics.overlaps(topic, one) and not topics.covers(topic, one) for one in allowed):
+                    self._leave(
+                        acl.line, name, "denies these topics also where a wider subscription would deliver them"
+                    )
+
+    def _leave(self, line: int, what: str, why: str) -> None:
+        self.left.append(Left(place=f"{self._source}:{line}", what=what, why=why))
+
+
+def _possible(filter: str, action: str) -> bool:
+    return bool(dollar.possible(filter, (action,))[0])
+
+
+def _wild(acl: Acl) -> bool:
+    """Whether its filter is more than one topic."""
+    return acl.topic.endswith("#") or "+" in acl.topic.split("/")

@@ -1,0 +1,299 @@
+"""What a foreign rule asks, as a formula that becomes the subject, the topic and the condition of policies.
+
+A formula speaks of one request. Its leaves are tests, the action, and `UNSAID`: what no policy can say.
+
+Invariants
+- `settled` is asked in one of two directions. Downwards it holds at most where the formula holds, upwards at least
+  there; without `UNSAID` both are the formula itself. Permissions are settled downwards and refusals upwards, so that
+  what is written never allows more than what was read.
+- A condition cannot fail for want of an attribute: a test asks first whether it is there.
+- The weight of a formula is what evaluating it costs at most, about, in the operations of `policy.predicate`.
+
+It does not know where a formula comes from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final
+
+from tidegate.errors import ConfigError
+from tidegate.importing import spelling
+from tidegate.importing.spelling import quoted, unspeakable
+from tidegate.policy import Template
+from tidegate.policy.predicate import BUDGET, PredicateError, compile
+
+MAX_WEIGHT: Final = BUDGET // 2
+"""Of a formula that becomes a condition: the rest of the budget is for long topics."""
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    value: bool
+
+    @property
+    def weight(self) -> int:
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Unsaid:
+    """Holds or not, and no policy can say when."""
+
+    @property
+    def weight(self) -> int:
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """The action is one of these; of `read` and `write`."""
+
+    actions: frozenset[str]
+
+    @property
+    def weight(self) -> int:
+        return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Test:
+    """One condition; `selector` and `filter` say the same as a policy's subject or topic, where that is possible."""
+
+    text: str
+    selector: str | None = None
+    filter: str | None = None
+    weight: int = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    part: Formula
+    weight: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "weight", self.part.weight + 4)
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    parts: tuple[Formula, ...]
+    weight: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "weight", sum(part.weight + 1 for part in self.parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Some:
+    parts: tuple[Formula, ...]
+    weight: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "weight", sum(part.weight + 1 for part in self.parts))
+
+
+Formula = Const | Unsaid | Doing | Test | Not | All | Some
+
+ALWAYS: Final = Const(True)
+NEVER: Final = Const(False)
+UNSAID: Final = Unsaid()
+
+
+# -- putting together ------------------------------------------------------------------------------------------------
+
+
+def both(*parts: Formula) -> Formula:
+    """All of them hold."""
+    kept = _joined(parts, All, NEVER, ALWAYS)
+    return kept if isinstance(kept, Const) else kept[0] if len(kept) == 1 else All(kept)
+
+
+def either(*parts: Formula) -> Formula:
+    """Some of them holds."""
+    kept = _joined(parts, Some, ALWAYS, NEVER)
+    return kept if isinstance(kept, Const) else kept[0] if len(kept) == 1 else Some(kept)
+
+
+def _joined(
+    parts: tuple[Formula, ...], sort: type[All] | type[Some], strong: Const, weak: Const
+) -> tuple[Formula, ...] | Const:
+    kept: dict[Formula, None] = {}
+    for part in parts:
+        for one in part.parts if isinstance(part, All | Some) and isinstance(part, sort) else (part,):
+            if one == strong:
+                return strong
+            if one != weak:
+                kept[one] = None
+    return tuple(kept) or weak
+
+
+def opposite(part: Formula) -> Formula:
+    match part:
+        case Const():
+            return Const(not part.value)
+        case Not():
+            return part.part
+        case _:
+            return Not(part)
+
+
+def without(formula: Formula, other: Formula) -> Formula:
+    """What is left of a formula to be asked where another one holds."""
+    # one UNSAID is not another, so nothing that may hold it is left out
+    known = {part for part in (other.parts if isinstance(other, All) else (other,)) if isinstance(part, Test | Doing)}
+    match formula:
+        case Test() | Doing() if formula in known:
+            return ALWAYS
+        case All():
+            return both(*(part for part in formula.parts if part not in known))
+        case Some():
+            return either(*(without(part, other) for part in formula.parts))
+        case _:
+            return formula
+
+
+# -- tests -----------------------------------------------------------------------------------------------------------
+
+
+def user_is(name: str) -> Test:
+    if "@" in name:  # as `policy.shown` shows such a name
+        return Test(text=f"has(s.user) && s.user == {quoted(name + '@')} + s.domain")
+    return Test(text=f"has(s.user) && s.user == {quoted(name)}", selector=_selector("user", name))
+
+
+def client_is(name: str) -> Test:
+    return Test(text=f"has(s.client) && s.client == {quoted(name)}", selector=_selector("client", name))
+
+
+def role_is(name: str) -> Test:
+    return Test(text=f"{quoted(name)} in s.roles", selector=_selector("role", name))
+
+
+def group_is(name: str) -> Test:
+    return Test(text=f"{quoted(name)} in s.groups", selector=_selector("group", name))
+
+
+def _selector(sort: str, name: str) -> str | None:
+    return f"{sort}:{name}" if unspeakable(sort, name) is None else None
+
+
+def topic_fits(filter: str) -> Test | None:
+    """The topic matches a filter, which is plain text; None if it is no filter of a policy."""
+    template = spelling.topic(filter)
+    try:
+        Template.parse(template)
+    except ConfigError:
+        return None
+    return Test(text=f"matchesFilter(o.topic, {quoted(filter)})", filter=template)
+
+
+def text_fits(path: str, pattern: str, *, within: str | None = None) -> Test | None:
+    """A text has a match of an RE2 pattern; None if it is no such pattern.
+
+    `within` is the attribute that has to be there first.
+    """
+    literal = quoted(pattern)
+    try:
+        compile(f"o.topic.matches({literal})")
+    except PredicateError:
+        return None
+    guard = f"has({within}) && " if within else ""
+    return Test(text=f"{guard}{path}.matches({literal})", weight=120)
+
+
+# -- taking apart ----------------------------------------------------------------------------------------------------
+
+
+def settled(formula: Formula, action: str, *, upward: bool) -> Formula:
+    """The formula for one action, without `UNSAID`."""
+    match formula:
+        case Const() | Test():
+            return formula
+        case Unsaid():
+            return Const(upward)
+        case Doing():
+            return Const(action in formula.actions)
+        case Not():
+            return opposite(settled(formula.part, action, upward=not upward))
+        case All():
+            return both(*(settled(part, action, upward=upward) for part in formula.parts))
+        case Some():
+            return either(*(settled(part, action, upward=upward) for part in formula.parts))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flat:
+    """A formula as the parts of one policy. Without a topic it is about every topic."""
+
+    subject: str | tuple[str, ...] = "*"
+    topic: str | None = None
+    when: str | None = None
+
+
+class TooLarge(Exception):
+    """A condition would be larger than a condition may be."""
+
+
+def flat(formula: Formula, *, bare: bool = False) -> list[Flat]:
+    """A settled formula as policies that apply exactly where it holds; raises TooLarge.
+
+    With `bare` they have no condition, and apply at least there.
+    """
+    if formula == NEVER:
+        return []
+    subject: tuple[str, ...] | None = None
+    topics: tuple[str, ...] | None = None
+    rest: list[Formula] = []
+    for part in formula.parts if isinstance(formula, All) else (formula,):
+        tests = part.parts if isinstance(part, Some) else (part,)
+        selectors = tuple(test.selector for test in tests if isinstance(test, Test) and test.selector is not None)
+        filters = tuple(test.filter for test in tests if isinstance(test, Test) and test.filter is not None)
+        if subject is None and len(selectors) == len(tests):
+            subject = selectors
+        elif topics is None and len(filters) == len(tests):
+            topics = filters
+        elif part != ALWAYS:
+            rest.append(part)
+    when = None if bare else condition(both(*rest))
+    who: str | tuple[str, ...] = "*" if subject is None else subject[0] if len(subject) == 1 else subject
+    return [Flat(subject=who, topic=topic, when=when) for topic in (topics or (None,))]
+
+
+def condition(formula: Formula) -> str | None:
+    """A settled formula as a condition, None if it always holds; raises TooLarge."""
+    if formula == ALWAYS:
+        return None
+    if formula.weight > MAX_WEIGHT:
+        raise TooLarge
+    text = _text(formula)
+    if not _compiles(text):
+        raise TooLarge
+    return text
+
+
+@lru_cache(64)
+def _compiles(text: str) -> bool:
+    """Most texts are asked for twice in a row: for reading, and for writing."""
+    try:
+        compile(text)
+    except PredicateError:
+        return False
+    return True
+
+
+def _text(formula: Formula) -> str:
+    match formula:
+        case Const():
+            return "true" if formula.value else "false"
+        case Test():
+            return formula.text
+        case Not():
+            return f"!({_text(formula.part)})"
+        case All():
+            return " && ".join(f"({_text(part)})" if isinstance(part, Some) else _text(part) for part in formula.parts)
+        case Some():
+            return " || ".join(_text(part) for part in formula.parts)
+        case Doing() | Unsaid():
+            raise AssertionError("only what is settled has a text")

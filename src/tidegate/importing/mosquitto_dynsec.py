@@ -1,0 +1,207 @@
+"""Mosquitto's dynamic security (`dynamic-security.json`), read as the plugin of Mosquitto 2.0 reads it.
+
+A client is asked about its own roles, then about those of its groups. Roles and groups come by priority, the highest
+first, then by name; the rules of a role by priority, then in file order. The first rule that fits decides; where none
+does, `defaultACLAccess`. A client without a user name has the roles of `anonymousGroup`.
+
+Of the four kinds of rules
+- `publishClientSend` is what policies call `write`;
+- `publishClientReceive` and `subscribe…` together are `read`: a message may be read if the one allows its topic, and
+  the other allows a subscription to it. See `dynsec_policies`;
+- `unsubscribe…` has no equivalent: here everybody may unsubscribe.
+
+Passwords are salted PBKDF2 hashes and cannot be taken over. What the plugin skips without a word is listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from tidegate.errors import ConfigError
+from tidegate.importing import located, spelling
+from tidegate.importing.dynsec_policies import (
+    RECEIVE,
+    SEND,
+    SUBSCRIBE_LITERAL,
+    SUBSCRIBE_PATTERN,
+    Acl,
+    Defaults,
+    Person,
+    Role,
+    Writer,
+)
+from tidegate.importing.located import Entry
+from tidegate.importing.outcome import Imported, Left
+
+_KINDS: Final = {kind.lower(): kind for kind in (SEND, RECEIVE, SUBSCRIBE_LITERAL, SUBSCRIBE_PATTERN)}
+_UNSUBSCRIBE: Final = ("unsubscribeliteral", "unsubscribepattern")
+_NO_UNSUBSCRIBE: Final = "here everybody may unsubscribe"
+_SOME: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    name: str
+    roles: tuple[str, ...]
+
+
+def read(text: str, source: str) -> Imported:
+    """The policies and the directory that do what the plugin does."""
+    tree = located.parse(text, source)
+    reader = _Reader(tree, source)
+    writer = Writer(reader.roles, reader.defaults, source)
+    policies = tuple(writer.policies(reader.people.values(), reader.anonymous))
+    left = sorted([*reader.left, *writer.left], key=lambda one: int(one.place.rpartition(":")[2]))
+    return Imported(
+        policies=policies,
+        combining="first-applicable",
+        users={name: writer.entry(person) for name, person in reader.people.items()},
+        notes=tuple(_notes(reader)),
+        left=tuple(left),
+    )
+
+
+def _notes(reader: _Reader) -> list[str]:
+    made = ["A subscription is judged here by the topics it can deliver, not by its filter."]
+    if reader.people:
+        made.append("Users have no passwords yet: add `password` to each, as `tidegate passwd NAME` prints it.")
+    if reader.anonymous or any((reader.defaults.send, reader.defaults.receive and reader.defaults.subscribe)):
+        made.append("Clients without a user name need a listener with `anonymous: true`, as `allow_anonymous` did.")
+    return made
+
+
+class _Reader:
+    """The file as a model: roles, people with the roles they have in order, defaults."""
+
+    def __init__(self, tree: Entry, source: str) -> None:
+        self.source = source
+        self.left: list[Left] = []
+        self.roles: dict[str, Role] = {}
+        self.people: dict[str, Person] = {}
+        self.anonymous: tuple[str, ...] = ()
+        self._lists(tree)
+        self.defaults = self._default_access(tree)
+        self._read_roles(tree)
+        groups = self._read_groups(tree)
+        self._read_people(tree, groups)
+        name = tree.text("anonymousGroup")
+        if name is not None and name in groups:
+            self.anonymous = groups[name].roles
+
+    def _lists(self, tree: Entry) -> None:
+        if not any(isinstance(tree.get(key), list) for key in ("roles", "groups", "clients")):
+            raise ConfigError(
+                "has no `roles`, `groups` or `clients`; is it the file of the plugin?", file=self.source, line=tree.line
+            )
+
+    def _default_access(self, tree: Entry) -> Defaults:
+        said = tree.get("defaultACLAccess")
+        if not isinstance(said, Entry):
+            return Defaults(send=False, receive=False, subscribe=False)
+        if not said.switch("unsubscribe"):
+            self._leave(said, "defaultACLAccess: unsubscribe false", _NO_UNSUBSCRIBE)
+        return Defaults(
+            send=said.switch(SEND), receive=said.switch(RECEIVE), subscribe=said.switch("subscribe"), line=said.line
+        )
+
+    def _read_roles(self, tree: Entry) -> None:
+        for entry in tree.entries("roles"):
+            name = self._named(entry, "rolename", self.roles)
+            if name is not None:
+                self.roles[name] = Role(name=name, shown=self._shown(name, entry), acls=tuple(self._acls(entry)))
+
+    def _shown(self, name: str, entry: Entry) -> str:
+        if spelling.unspeakable("role", name) is None:
+            return name
+        return f"role-{entry.line}"
+
+    def _acls(self, role: Entry) -> Iterable[Acl]:
+        found: list[Acl] = []
+        for entry in role.entries("acls"):
+            kind, topic, allow = entry.text("acltype"), entry.text("topic"), entry.switch("allow")
+            what = f"{kind} {topic}"
+            if kind is None or topic is None:
+                self._leave(entry, what, "a rule without `acltype` or `topic`; the plugin skips it")
+            elif kind.lower() in _UNSUBSCRIBE:
+                if not allow:
+                    self._leave(entry, f"{what} deny", _NO_UNSUBSCRIBE)
+            elif kind.lower() not in _KINDS:
+                self._leave(entry, what, "no kind of rule; the plugin skips it")
+            else:
+                number = entry.number("priority", 0)
+                found.append(Acl(kind=_KINDS[kind.lower()], topic=topic, priority=number, allow=allow, line=entry.line))
+        return sorted(found, key=lambda acl: -acl.priority)
+
+    def _read_groups(self, tree: Entry) -> dict[str, _Group]:
+        groups: dict[str, _Group] = {}
+        for entry in tree.entries("groups"):
+            name = self._named(entry, "groupname", groups)
+            if name is not None:
+                groups[name] = _Group(name=name, roles=self._roles_of(entry))
+        return groups
+
+    def _read_people(self, tree: Entry, groups: dict[str, _Group]) -> None:
+        members: dict[str, dict[str, int]] = {}
+        for entry in tree.entries("groups"):
+            group = entry.text("groupname")
+            for member in entry.entries("clients"):
+                user = member.text("username")
+                if user is not None and group is not None:
+                    members.setdefault(user, {}).setdefault(group, member.number("priority", -1))
+        with_password: list[Entry] = []
+        seen: dict[str, None] = {}
+        for entry in tree.entries("clients"):
+            name = self._named(entry, "username", seen)
+            if name is None:
+                continue
+            seen[name] = None
+            if entry.switch("disabled"):
+                self._leave(entry, f"client {name}", "disabled; it is not written, so it cannot connect")
+                continue
+            if problem := spelling.unspeakable("user", name):
+                self._leave(entry, f"client {name}", f"not written: {problem}")
+                continue
+            belongs = sorted(members.get(name, {}).items(), key=lambda one: (-one[1], one[0].encode()))
+            roles = [*self._roles_of(entry), *(role for group, _ in belongs for role in groups[group].roles)]
+            self.people[name] = Person(
+                name=name,
+                roles=tuple(dict.fromkeys(roles)),
+                groups=tuple(group for group, _ in belongs if spelling.unspeakable("group", group) is None),
+                client=entry.text("clientid"),
+                line=entry.line,
+            )
+            if entry.get("password") is not None:
+                with_password.append(entry)
+        self._passwords(with_password)
+
+    def _passwords(self, entries: list[Entry]) -> None:
+        if entries:
+            names = ", ".join(str(entry.text("username")) for entry in entries[:_SOME])
+            more = f" and {len(entries) - _SOME} more" if len(entries) > _SOME else ""
+            why = "salted PBKDF2 hashes cannot be taken over; set new ones with `tidegate passwd NAME`"
+            self._leave(entries[0], f"passwords of {names}{more}", why)
+
+    def _roles_of(self, entry: Entry) -> tuple[str, ...]:
+        """The roles of a client or a group, as the plugin asks them."""
+        found: dict[str, int] = {}
+        for each in entry.entries("roles"):
+            name = each.text("rolename")
+            if name is None or name not in self.roles:
+                self._leave(each, f"role {name}", "there is no such role; the plugin skips it")
+            else:
+                found.setdefault(name, each.number("priority", -1))
+        return tuple(sorted(found, key=lambda name: (-found[name], name.encode())))
+
+    def _named(self, entry: Entry, key: str, taken: Iterable[str]) -> str | None:
+        name = entry.text(key)
+        if name is None:
+            self._leave(entry, f"an entry without `{key}`", "the plugin skips it")
+        elif name in taken:
+            text = f"`{name}` comes twice as a `{key}`; remove one of them"
+            raise ConfigError(text, file=self.source, line=entry.line)
+        return name
+
+    def _leave(self, entry: Entry, what: str, why: str) -> None:
+        self.left.append(Left(place=f"{self.source}:{entry.line}", what=what, why=why))

@@ -1,0 +1,106 @@
+"""XACML 2.0 policies and policy sets, and those of XACML 1.0 as far as they are alike.
+
+The whole tree becomes one list of policies with `combining: first-applicable`: see `combining` for the algorithms,
+`asking` for targets and conditions, `document` for what makes reading the XML safe. A request of XACML is here: who
+connects, the topic of one message, and whether it is written (published) or read (delivered).
+
+Invariants
+- Permit becomes allow. Deny, NotApplicable and Indeterminate become deny: as of a PEP that denies unless permitted.
+- What has no equivalent is listed, and denies.
+- A refusal without a resource also reaches those topics that begin with `$` of which the file permits some. A
+  permission without a resource reaches none of them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tidegate.importing import formula as f
+from tidegate.importing.outcome import Imported, Taken
+from tidegate.importing.xacml.asking import TOPIC_FILTER, Asking
+from tidegate.importing.xacml.combining import Effect, Entry, entries
+from tidegate.importing.xacml.document import parsed
+
+__all__ = ["TOPIC_FILTER", "read"]
+
+MAX_ID: Final = 150
+_ACTIONS: Final = ("read", "write")
+_RESERVED: Final = ("builtin:", "rule:")
+_DOLLAR: Final = (
+    "A permission without a resource does not reach topics that begin with `$`. Whoever shall have those needs a "
+    "policy that names them, such as `$SYS/#`."
+)
+
+
+def read(text: str, source: str) -> Imported:
+    """The policies of a file; ConfigError says where it is wrong."""
+    asking = Asking(source)
+    found = entries(parsed(text, source), asking)
+    ways = [(entry, {action: _ways(entry, action, asking) for action in _ACTIONS}) for entry in found]
+    roots = sorted(
+        {
+            one.topic.partition("/")[0]
+            for entry, by_action in ways
+            if entry.effect is Effect.PERMIT
+            for way in by_action.values()
+            for one in way
+            if one.topic is not None and one.topic.startswith("$")
+        }
+    )
+    policies: list[Taken] = []
+    used: dict[str, int] = {}
+    for entry, by_action in ways:
+        policies += _taken(entry, by_action, roots, used)
+    notes: list[str] = []
+    if asking.named:
+        notes.append(f"The directory and the environment have to give: {', '.join(sorted(asking.named))}.")
+    if any(taken.effect == "allow" and taken.topic == "#" for taken in policies):
+        notes.append(_DOLLAR)
+    return Imported(policies=tuple(policies), combining="first-applicable", notes=tuple(notes), left=tuple(asking.left))
+
+
+def _ways(entry: Entry, action: str, asking: Asking) -> list[f.Flat]:
+    permits = entry.effect is Effect.PERMIT
+    asked = f.settled(entry.asked, action, upward=not permits)
+    try:
+        return f.flat(asked)
+    except f.TooLarge:
+        why = "it permits nothing" if permits else "it denies whatever the condition says"
+        asking.leave(entry.element, f"`{entry.name}`", f"too large for one condition; {why}")
+        return [] if permits else f.flat(asked, bare=True)
+
+
+def _taken(entry: Entry, by_action: dict[str, list[f.Flat]], roots: list[str], used: dict[str, int]) -> list[Taken]:
+    grouped: list[tuple[tuple[str, ...], list[f.Flat]]] = [((action,), way) for action, way in by_action.items()]
+    if by_action["read"] == by_action["write"]:
+        grouped = [(_ACTIONS, by_action["read"])]
+    found: list[Taken] = []
+    permits = entry.effect is Effect.PERMIT
+    for actions, way in grouped:
+        for one in way:
+            everywhere = ["#"] if permits else ["#", *(f"{root}/#" for root in roots)]
+            for topic in everywhere if one.topic is None else [one.topic]:
+                found.append(
+                    Taken(
+                        id=_unique(entry.name, used),
+                        subject=one.subject,
+                        topic=topic,
+                        action=actions,
+                        effect="allow" if permits else "deny",
+                        when=one.when,
+                        origin="" if found else f"line {entry.element.line}: {entry.name}",
+                    )
+                )
+    return found
+
+
+def _unique(name: str, used: dict[str, int]) -> str:
+    """An id for the next policy of this name."""
+    id = "".join(character for character in name if character.isprintable())[-MAX_ID:]
+    if id.startswith(_RESERVED):
+        id = f"xacml-{id}"
+    count = used.get(id, 0) + 1
+    while (made := id if count == 1 else f"{id}#{count}") in used:
+        count += 1
+    used[made], used[id] = 1, count
+    return made

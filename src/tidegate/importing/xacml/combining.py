@@ -1,0 +1,255 @@
+"""Rules, policies and policy sets as one list of entries, of which the first that applies decides.
+
+Combining algorithms become order. Where entries of both effects come from one policy, its later ones are narrowed by
+what stands before them in it, so that each still decides only where its policy would:
+
+| algorithm | order |
+|---|---|
+| first-applicable | as it stands |
+| deny-overrides | what denies, where nothing of its own policy permits before; then what permits |
+| permit-overrides | what permits, where nothing of its own policy denies before; then what denies |
+
+Invariants
+- An evaluation that fails (Indeterminate) denies wherever the set could come to a decision by it, as a PEP that denies
+  unless permitted does. Only a failing rule that permits does not stand in the way of another that does, as in XACML.
+- What cannot be said makes what denies wider and what permits narrower.
+- A permission with an obligation is none here: nobody carries obligations out. It still counts as a permission where
+  it is combined with others, and is written as a refusal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import Final, assert_never
+
+from tidegate.importing import formula as f
+from tidegate.importing.xacml.asking import Asked, Asking, identifier
+from tidegate.importing.xacml.document import Element
+
+MAX_DEPTH: Final = 20
+MAX_ENTRIES: Final = 50_000
+
+_IGNORED: Final = frozenset(
+    (
+        "CombinerParameters",
+        "Description",
+        "PolicyCombinerParameters",
+        "PolicyDefaults",
+        "PolicySetCombinerParameters",
+        "PolicySetDefaults",
+        "RuleCombinerParameters",
+        "VariableDefinition",
+    )
+)
+_REFERENCES: Final = ("PolicyIdReference", "PolicySetIdReference")
+_RULE_PARTS: Final = frozenset(("Condition", "Description", "Target"))
+_ONE_BY_ONE: Final = "it denies whatever it is about; write the policy here in its place"
+
+
+class Effect(Enum):
+    PERMIT = auto()
+    DENY = auto()
+    OWED = auto()
+    """Permitted with an obligation."""
+
+
+class Algorithm(Enum):
+    FIRST_APPLICABLE = "first-applicable"
+    DENY_OVERRIDES = "deny-overrides"
+    PERMIT_OVERRIDES = "permit-overrides"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """If it is asked this, it decides so."""
+
+    effect: Effect
+    asked: f.Formula
+    name: str
+    element: Element
+    """Where it comes from."""
+
+
+def entries(root: Element, asking: Asking) -> list[Entry]:
+    """All of a file."""
+    if root.name not in ("Policy", "PolicySet"):
+        raise asking.wrong(root, "is no policy; the file has to hold a `<Policy>` or a `<PolicySet>`")
+    return _Combining(asking).any(root, 0)
+
+
+class _Combining:
+    def __init__(self, asking: Asking) -> None:
+        self.asking = asking
+        self.count = 0
+
+    def any(self, element: Element, depth: int) -> list[Entry]:
+        if depth > MAX_DEPTH:
+            raise self.asking.wrong(element, f"is nested more than {MAX_DEPTH} deep; simplify it")
+        match element.name:
+            case "Policy":
+                return self._policy(element)
+            case "PolicySet":
+                return self._set(element, depth)
+            case name if name in _REFERENCES:
+                self.asking.leave(element, f"reference to `{element.text}`", f"another file; {_ONE_BY_ONE}")
+                return [self._denying(f.ALWAYS, element.text, element)]
+            case _:
+                raise self.asking.wrong(element, "is no part of a policy set; remove it, or mend its name")
+
+    # -- policies and sets ---------------------------------------------------------------------------------------
+
+    def _policy(self, element: Element) -> list[Entry]:
+        name = self._id(element, "PolicyId")
+        for child in element.children:
+            if child.name not in _IGNORED and child.name not in ("Target", "Rule", "Obligations"):
+                raise self.asking.wrong(child, "is no part of a policy; remove it, or mend its name")
+        rules = [self._rule(child, name) for child in element.named("Rule")]
+        algorithm = self._algorithm(element, "RuleCombiningAlgId")
+        found: list[Entry] | None = None
+        match algorithm:
+            case Algorithm.FIRST_APPLICABLE:
+                found = [one for rule in rules for one in (rule.entry, rule.failing)]
+            case Algorithm.DENY_OVERRIDES:
+                found = [
+                    *(one for rule in rules if not rule.permits for one in (rule.entry, rule.failing)),
+                    *(rule.entry for rule in rules if rule.permits),
+                    *(rule.failing for rule in rules if rule.permits),
+                ]
+            case Algorithm.PERMIT_OVERRIDES:
+                found = [
+                    *(rule.entry for rule in rules if rule.permits),
+                    *(rule.failing for rule in rules if rule.permits),
+                    *(one for rule in rules if not rule.permits for one in (rule.entry, rule.failing)),
+                ]
+            case None:
+                pass
+            case _:
+                assert_never(algorithm)
+        return self._within(element, name, found)
+
+    def _set(self, element: Element, depth: int) -> list[Entry]:
+        name = self._id(element, "PolicySetId")
+        children = [
+            self.any(child, depth + 1)
+            for child in element.children
+            if child.name not in _IGNORED and child.name not in ("Target", "Obligations")
+        ]
+        algorithm = self._algorithm(element, "PolicyCombiningAlgId")
+        found: list[Entry] | None = None
+        match algorithm:
+            case Algorithm.FIRST_APPLICABLE:
+                found = [one for child in children for one in child]
+            case Algorithm.DENY_OVERRIDES:
+                found = self._overriding(children, frozenset((Effect.DENY, Effect.OWED)))
+            case Algorithm.PERMIT_OVERRIDES:
+                found = self._overriding(children, frozenset((Effect.PERMIT, Effect.OWED)))
+            case None:
+                pass
+            case _:
+                assert_never(algorithm)
+        return self._within(element, name, found)
+
+    def _within(self, element: Element, name: str, found: list[Entry] | None) -> list[Entry]:
+        """What a policy or set decides, given its target and its obligations; None if that cannot be said."""
+        target = self.asking.target(element.named("Target"))
+        if found is None:
+            found = [self._denying(f.ALWAYS, name, element)]
+        if self._owes(element):
+            found = [replace(one, effect=Effect.OWED) if one.effect is Effect.PERMIT else one for one in found]
+        made = [replace(one, asked=f.both(target.true, one.asked)) for one in found]
+        made.append(self._denying(target.fails, name, element))  # nothing is both, so its place is free
+        made = [one for one in made if one.asked != f.NEVER]
+        self.count += len(made)
+        if self.count > MAX_ENTRIES:
+            raise self.asking.wrong(element, f"and what stands before it have over {MAX_ENTRIES} rules; split the file")
+        return made
+
+    def _overriding(self, children: list[list[Entry]], strong: frozenset[Effect]) -> list[Entry]:
+        """What overrides first, where its own policy comes to it; then the rest."""
+        if len(children) == 1:
+            return children[0]  # there is nothing to override
+        first: list[Entry] = []
+        for child in children:
+            before: f.Formula = f.NEVER
+            for one in child:
+                if one.effect in strong:
+                    first += self._narrowed(one, before)
+                elif before.weight <= f.MAX_WEIGHT:
+                    before = f.either(before, one.asked)
+        return first + [one for child in children for one in child if one.effect not in strong]
+
+    def _narrowed(self, entry: Entry, before: f.Formula) -> list[Entry]:
+        """The entry where nothing of what stands before it decides."""
+        narrowed = f.both(entry.asked, f.opposite(f.without(before, entry.asked)))
+        if narrowed.weight <= f.MAX_WEIGHT:
+            return [replace(entry, asked=narrowed)]
+        what = "too much stands before it in its policy to be said in one condition"
+        if entry.effect is Effect.PERMIT:
+            self.asking.leave(entry.element, f"`{entry.name}`", f"{what}; it permits nothing")
+            return []
+        self.asking.leave(entry.element, f"`{entry.name}`", f"{what}; it denies also where that permits")
+        return [entry]
+
+    # -- rules ---------------------------------------------------------------------------------------------------
+
+    def _rule(self, element: Element, policy: str) -> _Rule:
+        name = f"{policy}/{self._id(element, 'RuleId')}"
+        for child in element.children:
+            if child.name not in _RULE_PARTS:
+                raise self.asking.wrong(child, "is no part of a rule; remove it, or mend its name")
+        effect = element.attributes.get("Effect")
+        if effect not in ("Permit", "Deny"):
+            raise self.asking.wrong(element, "has no `Effect`; write `Permit` or `Deny`")
+        target = self.asking.target(element.named("Target"))
+        condition = self.asking.condition(element.named("Condition"))
+        asked = Asked(
+            f.both(target.true, condition.true),
+            f.either(target.fails, f.both(target.true, condition.fails)),
+        )
+        permits = effect == "Permit"
+        return _Rule(
+            permits=permits,
+            entry=Entry(effect=Effect.PERMIT if permits else Effect.DENY, asked=asked.true, name=name, element=element),
+            failing=self._denying(asked.fails, name, element),
+        )
+
+    # -- parts ---------------------------------------------------------------------------------------------------
+
+    def _denying(self, asked: f.Formula, name: str, element: Element) -> Entry:
+        return Entry(effect=Effect.DENY, asked=asked, name=name, element=element)
+
+    def _id(self, element: Element, key: str) -> str:
+        found = identifier(element.attributes.get(key, ""))
+        if not found:
+            raise self.asking.wrong(element, f"has no `{key}`; give it one")
+        return found
+
+    def _algorithm(self, element: Element, key: str) -> Algorithm | None:
+        id = self._id(element, key)
+        name = id.rpartition(":")[2].removeprefix("ordered-")
+        known = {algorithm.value: algorithm for algorithm in Algorithm}
+        if id.startswith("urn:oasis:names:tc:xacml:") and name in known:
+            return known[name]
+        self.asking.leave(element, f"algorithm {id.rpartition(':')[2]}", f"has no equivalent; {_ONE_BY_ONE}")
+        return None
+
+    def _owes(self, element: Element) -> bool:
+        """Whether a permission comes with an obligation."""
+        found = [one for obligations in element.named("Obligations") for one in obligations.children]
+        owed = [one for one in found if one.attributes.get("FulfillOn") != "Deny"]
+        for one in found:
+            why = "nobody carries obligations out here"
+            if one in owed:
+                why += ", so what this permits is denied; remove it if that is not meant"
+            self.asking.leave(one, f"obligation `{one.attributes.get('ObligationId', '')}`", why)
+        return bool(owed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rule:
+    """A rule: what it decides, and that failing denies."""
+
+    permits: bool
+    entry: Entry
+    failing: Entry
