@@ -1,0 +1,39 @@
+"""Step 6: may a message that came over a link of one type leave over a link of another (semantics, *Brokering*).
+
+Both types are known when a plan is compiled, so nothing is left to ask of a message. A stored message has kept the type
+of the link that it came over, by its name: one that is not known any more is in no pair, and denies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Step
+from tidegate.policy.brokering import Brokering, exempt
+from tidegate.session import Link
+
+
+class Brokered:
+    """The allowed pairs of types."""
+
+    step = Step.BROKERING
+
+    def __init__(self, brokering: Brokering) -> None:
+        self.brokering = brokering
+        self._denies: dict[tuple[str, str], Deny] = {}
+
+    def evaluate(self, known: Known) -> Answer:
+        assert known.target is not None
+        source, target = known.link, known.target.type
+        if self.brokering.allow(source, target) or exempt(known.context.subject):
+            return ALLOW
+        deny = self._denies.get((source, target))
+        if deny is None:
+            deny = self._denies[source, target] = Deny(step=Step.BROKERING, rule=f"brokering:{source}->{target}")
+        return deny
+
+    def kin(self, source: Link) -> Hashable:
+        return source.type, exempt(source.subject)
+
+    def grant(self, filter: str, target: Link) -> Allow | Deny:
+        return ALLOW

@@ -1,0 +1,155 @@
+"""Brokering: over which links a message may leave, by the type of the link it came over (semantics, *Brokering*).
+
+Every directed link has a type. What came over a link of type t1 may leave over one of type t2 iff (t1, t2) is among
+the allowed pairs. A client's connection is two links, and so has two types: `in` for what it publishes, `out` for what
+it receives. The first assignment whose selector matches gives them, or the default.
+
+Invariants
+- What has no type, or one that is not known here, is in no pair: nothing passes.
+- Under Bell-LaPadula (scopes, 3.4.1.1) the pairs are a partial order, and a device's `out` label is at most its `in`
+  label, so that labels never fall on any path, also through devices.
+- Statistics of the node itself (`service:sys`) come over no link and are of no type: they pass. Who reads them is a
+  matter of policies. Other services have types like clients.
+
+It does not know which links there are, and types of links between scopes are not assigned here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tidegate.errors import ConfigError
+from tidegate.policy.actor import Actor
+from tidegate.policy.selector import Selector, Term, terms_of
+
+UNTYPED: Final = "untyped"
+RESERVED: Final = frozenset(("in", "out", UNTYPED))
+"""What links are called that nobody has given a type. No type can be called so: messages keep the type by its name."""
+
+Pairs = frozenset[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Types:
+    """Of the two links of a client."""
+
+    inward: str = UNTYPED
+    """From the client to the scope."""
+    outward: str = UNTYPED
+    """From the scope to the client."""
+
+    @property
+    def complete(self) -> bool:
+        return UNTYPED not in (self.inward, self.outward)
+
+
+NO_TYPES: Final = Types()
+PLAIN: Final = Types(inward="in", outward="out")
+"""Where every link is like any other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """The types of whomever a selector selects."""
+
+    subject: Selector
+    types: Types
+
+
+class Brokering:
+    """Which link types there are, whose links have them, and which may follow which. Without pairs: open."""
+
+    def __init__(
+        self,
+        allow: Iterable[tuple[str, str]] | None = None,
+        assign: Sequence[Assignment] = (),
+        default: Types = NO_TYPES,
+        *,
+        labelled: bool = False,
+        domain: str = "",
+    ) -> None:
+        self.pairs: Pairs | None = None if allow is None else frozenset(allow)
+        self.labelled = labelled
+        """Whether types are labels: every client needs both, and `out` may not be above `in`."""
+        self.known = frozenset(name for pair in self.pairs or () for name in pair)
+        self._default = default
+        self._assigned = tuple(one.types for one in assign)
+        self._first: dict[Term, int] = {}
+        for at, one in enumerate(assign):
+            for term in one.subject.within(domain).terms:
+                self._first.setdefault(term, at)
+
+    @property
+    def open(self) -> bool:
+        """Whether everything may follow everything."""
+        return self.pairs is None
+
+    # hot when a plan is compiled: one lookup for each target
+    def allow(self, source: str, target: str) -> bool:
+        """Whether what came over a link of one type may leave over one of another."""
+        return self.pairs is None or (source, target) in self.pairs
+
+    def types(self, actor: Actor) -> Types:
+        """Of the links of a client, or of a service: by the first assignment that selects it."""
+        if self.pairs is None:
+            return PLAIN
+        first = self._first
+        found = min((first[term] for term in terms_of(actor) if term in first), default=None)
+        return self._default if found is None else self._assigned[found]
+
+    def objection(self, actor: Actor) -> str:
+        """Why a client may not be connected; empty if it may."""
+        if not self.labelled:
+            return ""
+        types = self.types(actor)
+        if not types.complete:
+            return "brokering: no label is assigned to you"
+        return "" if self.falls_nowhere(types) else "brokering: your out label is not at most your in label"
+
+    def falls_nowhere(self, types: Types) -> bool:
+        """Whether a device with these labels writes no lower than it reads (scopes, BLP-2)."""
+        return self.allow(types.outward, types.inward)
+
+
+OPEN: Final = Brokering()
+
+
+def exempt(actor: Actor) -> bool:
+    """Whether it is the node that speaks of itself."""
+    return actor.kind == "service" and actor.client == "sys"
+
+
+def chain(labels: Sequence[str]) -> Pairs:
+    """The pairs of labels that stand in a row, lowest first."""
+    if len(set(labels)) < len(labels):
+        raise ConfigError("a label stands there twice: remove one of them")
+    return frozenset((low, high) for at, low in enumerate(labels) for high in labels[at:])
+
+
+def ordered(below: Mapping[str, Iterable[str]]) -> Pairs:
+    """The pairs of a partial order, from each label and some of those below it; the rest follows."""
+    under: dict[str, frozenset[str]] = {}
+    for label in below:
+        _descend(label, below, under)
+    return frozenset((low, high) for high, lower in under.items() for low in (high, *lower))
+
+
+def _descend(start: str, below: Mapping[str, Iterable[str]], under: dict[str, frozenset[str]]) -> None:
+    """Finds everything below a label, without recursion: a chain may be long."""
+    path: list[str] = []
+    waiting = [(start, False)]
+    while waiting:
+        label, done = waiting.pop()
+        if done:
+            path.pop()
+            lower = tuple(below.get(label, ()))
+            under[label] = frozenset(lower).union(*(under[each] for each in lower))
+        elif label in path:
+            cycle = " > ".join((*path[path.index(label) :], label))
+            raise ConfigError(f"`{label}` is below itself ({cycle}): labels need an order without cycles")
+        elif label not in under:
+            path.append(label)
+            waiting.append((label, True))
+            waiting += [(each, False) for each in below.get(label, ())]
