@@ -1,0 +1,83 @@
+"""Steps 1 and 8, their first half: what somebody's capability lets them do (semantics, *Capabilities*).
+
+Whoever came without one is not asked. Whoever is away is asked when they come again, of what they come with then: what
+is sent to them waits for that, as it does for the connection they will come over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from datetime import UTC, datetime
+from typing import Final
+
+from tidegate.gate.sight import Sight
+from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, Step
+from tidegate.policy import Action
+from tidegate.policy.capability import Capability, Proof
+from tidegate.policy.capability.proof import WRITE, objection
+from tidegate.session import Link, Message
+
+UNKNOWN: Final = "it is not known since the node was started; its client has to come again"
+
+
+class Capable:
+    """The rights of the capability for one action, and on the way in the proof of each message."""
+
+    def __init__(self, action: Action, demanded: Proof, sight: Sight) -> None:
+        self.step = Step.WRITE if action is Action.WRITE else Step.READ
+        self.action = action
+        self.demanded = demanded
+        self.sight = sight
+
+    def evaluate(self, known: Known) -> Answer:
+        target = known.target
+        capability = known.context.subject.capability if target is None else target.subject.capability
+        if capability is None or known.away:
+            return ALLOW
+        if not capability.permits(self.action, known.topic):
+            return self._deny(capability, "" if capability.signer else UNKNOWN)
+        clock = self.sight.clock
+        if (wait := capability.ahead(clock.wall, clock.steady)) > 0:
+            known.stands_until(_moment(known.now + wait))
+            return self._deny(capability, "it is not valid yet")
+        left = capability.left(clock.wall, clock.steady)
+        if left <= 0 or not known.stands_until(_moment(known.now + left)):
+            known.stands_until(None)
+            return self._deny(capability, "it has expired")
+        if self.action is Action.WRITE and proves_each(capability, self.demanded):
+            return self._proof(capability)
+        return ALLOW
+
+    def _proof(self, capability: Capability) -> Residual:
+        def decide(message: Message) -> Allow | Deny:
+            why = objection(capability, capability.ledger.shown, WRITE, message.topic, message.payload)
+            if why:
+                return self._deny(capability, why)
+            message.noted = True  # its counter: the acknowledgement waits until that is safe
+            return ALLOW
+
+        return Residual(decide)
+
+    def _deny(self, capability: Capability, why: str = "") -> Deny:
+        return Deny(step=self.step, rule=capability.rule, error=why)
+
+    def kin(self, source: Link) -> Hashable:
+        return source.subject.capability if self.action is Action.WRITE else None
+
+    def grant(self, filter: str, target: Link) -> Allow | Deny:
+        capability = target.subject.capability
+        if capability is None or self.action is Action.WRITE:
+            return ALLOW
+        clock = self.sight.clock
+        if capability.left(clock.wall, clock.steady) <= 0:
+            return self._deny(capability, "it has expired" if capability.signer else UNKNOWN)
+        return ALLOW if capability.overlaps(Action.READ, filter) else self._deny(capability)
+
+
+def proves_each(capability: Capability, demanded: Proof) -> bool:
+    """Whether each message has to be proven, because the issuer or the node says so."""
+    return demanded.stricter(capability.proof) is Proof.PER_MESSAGE
+
+
+def _moment(at: float) -> datetime:
+    return datetime.fromtimestamp(at, UTC)

@@ -1,0 +1,188 @@
+"""Keys of issuers and of holders: Ed25519 and P-256, and no others.
+
+Only public keys are taken. Whoever writes a private key into a file for the node is told so.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import orjson
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ec import (
+    SECP256R1,
+    EllipticCurvePrivateKey,
+    EllipticCurvePublicKey,
+)
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
+from joserfc.errors import JoseError
+from joserfc.jwk import ECKey, OKPKey
+
+from tidegate.errors import ConfigError
+from tidegate.policy.capability.capability import PublicKey
+
+PrivateKey: TypeAlias = Ed25519PrivateKey | EllipticCurvePrivateKey
+Jwk: TypeAlias = ECKey | OKPKey
+
+MAX_KEYS: Final = 8  # of one issuer: each may have to be tried
+_PEM: Final = re.compile(rb"-----BEGIN ([A-Z ]+)-----.+?-----END \1-----", re.DOTALL)
+_KINDS: Final = "an Ed25519 or P-256 key"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """An issuer's public key, and the names of the algorithms that it verifies."""
+
+    jwk: Jwk
+    algorithms: tuple[str, ...]
+    name: str | None = None
+    """Its `kid`, if it has one."""
+    thumbprint: str
+
+    @classmethod
+    def of(cls, jwk: Jwk, name: str | None = None) -> Key:
+        """RFC 9864 calls `Ed25519` what RFC 8037 calls `EdDSA`."""
+        algorithms = ("EdDSA", "Ed25519") if isinstance(jwk, OKPKey) else ("ES256",)
+        return cls(jwk=jwk, algorithms=algorithms, name=name, thumbprint=jwk.thumbprint())
+
+
+class Issuers:
+    """Whose capabilities are taken, by name (`iss`)."""
+
+    def __init__(self, keys: Mapping[str, Iterable[Key]]) -> None:
+        self.keys = {name: tuple(those) for name, those in keys.items()}
+        self._signers = frozenset((name, key.thumbprint) for name, those in self.keys.items() for key in those)
+
+    def trusts(self, issuer: str, signer: str) -> bool:
+        """Whether what this key has signed still counts."""
+        return (issuer, signer) in self._signers
+
+
+def public_jwk(jwk: object) -> Jwk:
+    """A public key as JSON has it; ConfigError if it is no key that is taken."""
+    if not isinstance(jwk, dict):
+        raise ConfigError("it is no JSON Web Key: write the public one")
+    if "d" in jwk:
+        raise ConfigError("it is a private key: write the public one")
+    match jwk.get("kty"), jwk.get("crv"):
+        case "OKP", "Ed25519":
+            wanted: dict[str, Any] = {name: jwk.get(name) for name in ("kty", "crv", "x")}
+        case "EC", "P-256":
+            wanted = {name: jwk.get(name) for name in ("kty", "crv", "x", "y")}
+        case _:
+            raise ConfigError(f"it is not {_KINDS}: use one of these")
+    try:
+        for name in ("x", "y"):
+            if name in wanted and not (isinstance(wanted[name], str) and len(decoded(wanted[name]) or b"") == 32):
+                raise ValueError(name)
+        if wanted["kty"] == "OKP":
+            return OKPKey.import_key(wanted)
+        return ECKey.import_key(wanted)
+    except (JoseError, ValueError, TypeError, UnsupportedAlgorithm):
+        raise ConfigError("it is a key that cannot be read: write it again") from None
+
+
+def native(jwk: Jwk) -> PublicKey:
+    """The key that verifies."""
+    key = jwk.public_key
+    assert isinstance(key, PublicKey)
+    return key
+
+
+def jwk_of(key: PublicKey) -> dict[str, str]:
+    """A public key as JSON has it."""
+    if isinstance(key, Ed25519PublicKey):
+        return {"kty": "OKP", "crv": "Ed25519", "x": encoded(key.public_bytes_raw())}
+    numbers = key.public_numbers()
+    x, y = (encoded(number.to_bytes(32, "big")) for number in (numbers.x, numbers.y))
+    return {"kty": "EC", "crv": "P-256", "x": x, "y": y}
+
+
+def public_keys(pem: bytes) -> list[PublicKey]:
+    """The public keys in a text in PEM, also those of certificates; ConfigError if there are none or others."""
+    found: list[PublicKey] = []
+    for block in _PEM.finditer(pem):
+        kind = block[1].decode()
+        if "PRIVATE" in kind:
+            raise ConfigError("it holds a private key: give away the public one only")
+        try:
+            if kind == "CERTIFICATE":
+                key: object = x509.load_pem_x509_certificate(block[0]).public_key()
+            else:
+                key = load_pem_public_key(block[0])
+        except (ValueError, UnsupportedAlgorithm):
+            raise ConfigError("it holds a key that cannot be read: write it again in PEM") from None
+        found.append(_ours(key))
+    if not found:
+        raise ConfigError("it holds no public key: write one in PEM into it")
+    return found
+
+
+def private_key(pem: bytes) -> PrivateKey:
+    """The private key in a text in PEM; ConfigError if there is none."""
+    try:
+        key = load_pem_private_key(pem, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise ConfigError("it holds no private key that can be read: write one in PEM, without a password") from None
+    if isinstance(key, Ed25519PrivateKey) or (
+        isinstance(key, EllipticCurvePrivateKey) and isinstance(key.curve, SECP256R1)
+    ):
+        return key
+    raise ConfigError(f"it is not {_KINDS}: use one of these")
+
+
+def keys_of_pem(pem: bytes) -> list[Key]:
+    """An issuer's keys in PEM."""
+    return [Key.of(public_jwk(jwk_of(key))) for key in public_keys(pem)]
+
+
+def keys_of_jwks(text: bytes) -> list[Key]:
+    """An issuer's keys in a JSON Web Key Set. Keys of other kinds, or for other uses, are passed over."""
+    try:
+        found = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        raise ConfigError('it is no JSON: a JSON Web Key Set is `{"keys": [...]}`') from None
+    listed = found.get("keys") if isinstance(found, dict) else None
+    if not isinstance(listed, list):
+        raise ConfigError('it is no JSON Web Key Set: that is `{"keys": [...]}`')
+    keys: list[Key] = []
+    for jwk in listed:
+        if not isinstance(jwk, dict) or jwk.get("use", "sig") != "sig":
+            continue
+        if (jwk.get("kty"), jwk.get("crv")) not in (("OKP", "Ed25519"), ("EC", "P-256")):
+            continue
+        name = jwk.get("kid")
+        keys.append(Key.of(public_jwk(jwk), name if isinstance(name, str) else None))
+    if not keys:
+        raise ConfigError(f"it holds no key for signatures that is {_KINDS}: use one of these")
+    return keys
+
+
+def _ours(key: object) -> PublicKey:
+    if isinstance(key, Ed25519PublicKey):
+        return key
+    if isinstance(key, EllipticCurvePublicKey) and isinstance(key.curve, SECP256R1):
+        return key
+    raise ConfigError(f"it holds a key that is not {_KINDS}: use one of these")
+
+
+_BASE64URL: Final = re.compile(r"[A-Za-z0-9_-]*")
+
+
+def encoded(data: bytes) -> str:
+    """base64url without padding."""
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def decoded(text: str) -> bytes | None:
+    """From base64url; None unless it is just how the same bytes would be written."""
+    if not _BASE64URL.fullmatch(text) or len(text) % 4 == 1:
+        return None
+    data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    return data if encoded(data) == text else None  # the last character has bits that count for nothing
