@@ -51,6 +51,7 @@ reference: $(VENV) ## write docs/reference/ again from the schema
 	@$(BIN)/tidegate schema > docs/reference/tidegate.schema.json
 	@$(BIN)/tidegate schema --markdown > docs/reference/configuration.md
 	@$(BIN)/python tests/docs/cli_reference.py --update
+	@$(BIN)/tidegate check examples/doorlock/tidegate.yaml --show-automata --format svg --monitor a1 > docs/monitors/a1.svg
 
 venv: $(VENV) ## the virtual environment only
 

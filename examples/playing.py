@@ -24,6 +24,10 @@ import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+
+from tidegate.config import outline
+from tidegate.node import control
 
 HOST = "127.0.0.1"
 ALL, NOTHING = "all", "·"
@@ -36,15 +40,24 @@ class Trouble(Exception):
     """The scenario cannot go on."""
 
 
+class TurnedAway(Trouble):
+    """Somebody may not connect."""
+
+    def __init__(self, name: str, code: int) -> None:
+        super().__init__(f"{name} may not connect: 0x{code:02X}")
+        self.code = code
+
+
 # -- the node ------------------------------------------------------------------------------------------------------
 
 
-def tidegate(*words: str, **surroundings: str) -> None:
-    """One command, to its end."""
+def tidegate(*words: str, **surroundings: str) -> str:
+    """One command, to its end; what it prints."""
     environment = {**os.environ, **surroundings}
     done = subprocess.run([_TIDEGATE, *words], check=False, capture_output=True, text=True, env=environment)
     if done.returncode:
         raise Trouble(f"tidegate {' '.join(words)}: {done.stderr or done.stdout}")
+    return done.stdout
 
 
 def certificates(folder: Path, *people: str) -> None:
@@ -102,6 +115,24 @@ def change(config: Path, *changes: tuple[str, str]) -> None:
     tidegate("reload", "-c", str(config), **_runtime(config))
 
 
+def reset(config: Path, id: str) -> None:
+    """Puts a monitor of the running node back to its start."""
+    tidegate("monitor", "reset", id, "-c", str(config), **_runtime(config))
+
+
+def monitor_state(config: Path, id: str) -> Any:
+    """What `tidegate monitor state` shows, without starting a program each time; of a monitor that has one state."""
+    path = outline(config).control_socket
+    (state,) = control.ask(path, "monitor_state", id=id)["states"]
+    return state["state"]
+
+
+def denials(config: Path) -> list[dict[str, Any]]:
+    """What the audit of the running node says was denied, in order."""
+    printed = tidegate("audit", "--kind", "deny", "--json", "-c", str(config), **_runtime(config))
+    return [json.loads(line) for line in printed.splitlines()]
+
+
 def _var(config: Path) -> Path:
     folder = config.parent if config.parent.name == "var" else config.parent / "var"
     folder.mkdir(exist_ok=True)
@@ -145,6 +176,7 @@ class Player:
         self._v5 = v5
         self._answers: Queue[int] = Queue()
         self._inbox: Queue[Received] = Queue()
+        self.held = False  # whether the node said so of its last subscription
         self._mqtt = mqtt.Client(
             CallbackAPIVersion.VERSION2,
             client_id=client or name,
@@ -159,7 +191,7 @@ class Player:
                 context.load_cert_chain(certs / f"{certificate}.pem", certs / f"{certificate}.key")
             self._mqtt.tls_set_context(context)
         self._mqtt.on_connect = lambda _c, _u, _f, reason, _p: self._answers.put(reason.value)
-        self._mqtt.on_subscribe = lambda _c, _u, _m, reasons, _p: self._answers.put(reasons[0].value)
+        self._mqtt.on_subscribe = self._subscribed
         self._mqtt.on_unsubscribe = lambda _c, _u, _m, _r, _p: self._answers.put(0)
         self._mqtt.on_publish = lambda _c, _u, _m, reason, _p: self._answers.put(reason.value)
         self._mqtt.on_message = self._take
@@ -167,17 +199,27 @@ class Player:
         self._mqtt.loop_start()
         if code := self._answer("the connection"):
             self._mqtt.loop_stop()
-            raise Trouble(f"{name} may not connect: 0x{code:02X}")
+            raise TurnedAway(name, code)
 
     def subscribe(self, filter: str, says: Mapping[str, str] | None = None) -> int:
         """The reason code of the answer; 0x80 and more refuse."""
         self._mqtt.subscribe(filter, qos=1, properties=self._properties(PacketTypes.SUBSCRIBE, says))
         return self._answer(f"the subscription to {filter}")
 
-    def publish(self, topic: str, payload: bytes, says: Mapping[str, str] | None = None) -> int:
+    def publish(
+        self, topic: str, payload: bytes, says: Mapping[str, str] | None = None, *, retain: bool = False
+    ) -> int:
         """The reason code of the answer; MQTT 3.1.1 cannot refuse."""
-        self._mqtt.publish(topic, payload, qos=1, properties=self._properties(PacketTypes.PUBLISH, says))
+        about = self._properties(PacketTypes.PUBLISH, says)
+        self._mqtt.publish(topic, payload, qos=1, retain=retain, properties=about)
         return self._answer(f"the publish to {topic}")
+
+    def next(self) -> Received:
+        """The next message, as soon as it comes."""
+        try:
+            return self._inbox.get(timeout=PATIENCE)
+        except Empty:
+            raise Trouble(f"{self.name}: no message came") from None
 
     def received(self) -> list[Received]:
         """What came since the last time. The answer to an empty request is behind it on the wire."""
@@ -192,6 +234,12 @@ class Player:
     def leave(self) -> None:
         self._mqtt.disconnect()
         self._mqtt.loop_stop()
+
+    def _subscribed(
+        self, _client: object, _userdata: object, _id: int, reasons: Sequence[ReasonCode], about: Properties | None
+    ) -> None:
+        self.held = any(name == "held" for name, _ in getattr(about, "UserProperty", ()))
+        self._answers.put(reasons[0].value)
 
     def _take(self, _client: object, _userdata: object, message: mqtt.MQTTMessage) -> None:
         pairs = getattr(message.properties, "UserProperty", ()) if message.properties is not None else ()

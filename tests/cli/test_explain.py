@@ -140,14 +140,15 @@ def test_everything_as_json(explain: Explain) -> None:
     assert [(each["step"], each["part"], each["about"], each["verdict"], each["rule"]) for each in steps] == [
         ("write", "reserved", "user:mary", "nothing to say", None),
         ("write", "policies", "user:mary", "allow", "p1"),
+        ("brokering", None, "user:bob", "nothing to say", None),
         ("levels", None, "user:bob", "nothing to say", None),
         ("read", "policies", "user:bob", "allow", "p2"),
         ("read", "preferences", "user:bob", "deny", "up1"),
         ("view", None, "user:bob", "not asked", None),
         ("where", None, "user:bob", "not asked", None),
     ]
-    assert steps[3]["knew"] == {"e.now": "2026-03-02T09:30:00+01:00", "s.shift": "08:00-14:00"}
-    assert steps[4]["rules"] == [
+    assert steps[4]["knew"] == {"e.now": "2026-03-02T09:30:00+01:00", "s.shift": "08:00-14:00"}
+    assert steps[5]["rules"] == [
         {
             "rule": "up1",
             "says": "keep /speed",

@@ -117,7 +117,7 @@ def test_one_problem(more: str, said: str) -> None:
     assert problems(GOOD + more) == [said]
 
 
-@pytest.mark.parametrize("key", ["links", "brokering", "monitors", "flows", "rules", "keys", "pipeline", "http"])
+@pytest.mark.parametrize("key", ["links", "flows", "keys", "pipeline", "http"])
 def test_keys_of_later_versions_are_refused_as_such(key: str) -> None:
     assert problems(GOOD + f"{key}: {{}}\n") == [f"f.yaml:4: `{key}` {NOT_YET}"]
 
@@ -188,7 +188,7 @@ def test_what_must_be_there(text: str, said: str) -> None:
 
 
 def test_everything_is_told_at_once_in_the_order_of_the_file() -> None:
-    told = problems("version: 2\nnode: {nme: n, data: 5}\nlisteners: [3, {url: 7}]\nmonitors: []\na: ${X}\na: 1\n")
+    told = problems("version: 2\nnode: {nme: n, data: 5}\nlisteners: [3, {url: 7}]\nflows: []\na: ${X}\na: 1\n")
     assert [line.split(":")[1] for line in told] == ["1", "2", "2", "2", "3", "3", "4", "5", "5", "6"]
 
 

@@ -107,7 +107,7 @@ def _value(kind: Any, info: OptionInfo | ArgumentInfo) -> str:
         return info.metavar
     if isinstance(kind, type) and issubclass(kind, Enum):
         return ", ".join(f"`{one.value}`" for one in kind)
-    word = {str: "text", int: "number", float: "number", Path: "path"}[kind]
+    word = {str: "text", int: "number", float: "number", Path: "path", typer.FileText: "path"}[kind]
     if info.min is not None and info.max is not None:
         return f"{word}, {info.min:g} to {info.max}"
     return word if info.min is None else f"{word}, at least {info.min:g}"

@@ -16,19 +16,35 @@ from docs.terminals import Desk
 from tidegate.config import load
 
 EXAMPLES = ROOT / "examples"
-PLAYED = ("aups", "classroom", "levels", "mygym", "patient")
+PLAYED = (
+    "aups",
+    "bogus-subscriber",
+    "cardiologists",
+    "classroom",
+    "doorlock",
+    "flood",
+    "levels",
+    "mygym",
+    "patient",
+    "thermostat",
+)
 TIDEGATE = Path(sys.executable).with_name("tidegate")
 
 # one thing in each that must not be left out, and how it would look without
 HOLES = {
     "aups": ("'humidity' in s.reads", "true"),
+    "bogus-subscriber": ("proof: per-message", "proof: none"),
+    "cardiologists": ("action: read, effect: deny }", "action: read }"),
     "classroom": ('role:student", topic: philosophy', '*", topic: philosophy'),
+    "doorlock": ("link: home->client:lock", "link: client:lock->home"),
+    "flood": ("each: client", "each: scope"),
     "levels": ("implied: false", "implied: true"),
     "mygym": ("when: s.role == 'coach' && s.user == 'alice'", "when: s.role == 'coach'"),
     "patient": (
         "accept: [CN=john, CN=andrew, CN=mark, CN=nina]",
         "accept: [CN=john, CN=andrew, CN=mark, CN=nina, CN=eve]",
     ),
+    "thermostat": ("o.payload.celsius <= 25", "o.payload.celsius <= 250"),
 }
 
 
@@ -124,6 +140,9 @@ def test_check_accepts_the_files_and_runs_their_tests(name: str, tmp_path: Path)
     if "var/certs" in (folder / "tidegate.yaml").read_text():
         subprocess.run([TIDEGATE, "cert", "ca", "-f", certs], check=True, capture_output=True)
         subprocess.run([TIDEGATE, "cert", "issue", "broker", "-f", certs], check=True, capture_output=True)
+    if "var/keys" in (folder / "tidegate.yaml").read_text():
+        keys = str(folder / "var/keys")
+        subprocess.run([TIDEGATE, "capability", "key", "issuer", "-f", keys], check=True, capture_output=True)
     for file in sorted(folder.glob("*.yaml")):
         done = subprocess.run([TIDEGATE, "check", file], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -99,6 +99,7 @@ def configuration(rng: Random) -> Configuration:
             "combining": rng.choice(("deny-overrides", "permit-overrides", "first-applicable")),
             "preferences": [{"id": f"u{at}", **row} for at, row in enumerate(preferences)],
             "views": [{"id": f"v{at}", **row} for at, row in enumerate(views)],
+            "brokering": rng.choice(worlds.BROKERING),
             "levels": {"implied": rng.random() < 0.2},
             "classify": [{"topic": "a/#", "category": "sensitive"}] if rng.random() < 0.7 else [],
             "environment": {"location": "milan"} if rng.random() < 0.8 else {},

@@ -4,9 +4,10 @@ A transcription of the specification (semantics.md), one function per sentence, 
 decision starts from the configuration as it stands in the file: nothing is compiled, indexed or remembered (but for
 the parsed text of predicates, which have an oracle of their own, as topic filters have).
 
-Covered: the steps 1 (write), 3 (context), 7 (levels), 8 (read, preferences), 9 (view) and 10 (where), and SUBSCRIBE,
-for clients of one scope of one node. Not covered: sessions, queues, QoS, which of several subscriptions or members of
-a share is served, monitors, capabilities, publisher rules, keys, brokering, `subscribe: hold`.
+Covered: the steps 1 (write), 3 (context), 6 (brokering, with own types), 7 (levels), 8 (read, preferences), 9 (view)
+and 10 (where), and SUBSCRIBE, for clients of one scope of one node. Not covered: sessions, queues, QoS, which of
+several subscriptions or members of a share is served, monitors, capabilities, publisher rules, keys, labels
+(`preset: blp`), `subscribe: hold`.
 
 How to ask it:
 
@@ -88,10 +89,13 @@ class Context:
     p: Attributes
     demand: str | None
     floor: str
+    type: str | None = None
+    """Of the link it came over."""
 
 
 class Step(StrEnum):
     WRITE = "write"
+    BROKERING = "brokering"
     LEVELS = "levels"
     READ = "read"
     VIEW = "view"
@@ -232,6 +236,7 @@ def context_of(config: Config, publisher: Connection, message: Message, now: flo
         p=p,
         demand=demand_of(config, message.properties, publisher),
         floor=publisher.level,  # "floor = min over the links crossed so far, starting with the publisher's own"
+        type=link_types(config, p)[0],  # "`p` and the source link's type are stored with the message"
     )
 
 
@@ -430,6 +435,22 @@ def meets(config: Config, level: str, demand: str | None) -> bool:
     return level in order and demand in order and order.index(level) >= order.index(demand)
 
 
+def link_types(config: Config, s: Attributes) -> tuple[str | None, str | None]:
+    """Brokering: "Types of clients' links are assigned by subject selector (`in` …, `out` …)"; None: it has none."""
+    said = config.get("brokering") or {}
+    if "allow" not in said:
+        return "in", "out"
+    default = said.get("default") or {}
+    row = next((row for row in said.get("assign") or () if selects(row["client"], s)), {})
+    return row.get("in", default.get("in")), row.get("out", default.get("out"))
+
+
+def brokered(config: Config, came: str | None, goes: str | None) -> bool:
+    """Brokering: "may leave over `y->z` iff `(type(x->y), type(y->z))` is in `allow`"."""
+    said = config.get("brokering") or {}
+    return "allow" not in said or any(pair == [came, goes] for pair in said["allow"])
+
+
 class Whole(Enum):
     WHOLE = "the view that shows everything: all JSON, content that is not JSON, user properties"
 
@@ -561,7 +582,7 @@ def content_for(message: Message, view: View) -> tuple[bytes, Properties] | None
 def decide_read(
     config: Config, publisher: Context, message: Message, subscriber: Connection, subscription: Subscription, now: float
 ) -> tuple[Decision, Delivered | None]:
-    """Steps 7 to 10 for one subscription whose filter matches; what is delivered, if it is allowed.
+    """Steps 6 to 10 for one subscription whose filter matches; what is delivered, if it is allowed.
 
     `publisher` is the context that the message got when it was published; all else is of this moment.
     """
@@ -570,6 +591,10 @@ def decide_read(
     s = subject_attributes(config, subscriber)
     e = environment_attributes(config, now)
     roots = {"s": s, "o": object_attributes(config, message), "e": e, "p": publisher.p}
+
+    # 6: "`allow(type(x->y), type(y->z))`"
+    if not brokered(config, publisher.type, link_types(config, s)[1]):
+        return Decision(allowed=False, step=Step.BROKERING), None
 
     # 7: "the publisher's demand against the target's connection; the subscriber's demand against the floor"
     demanded = demand_of(config, subscription.properties, subscriber)

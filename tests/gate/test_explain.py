@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,8 +14,10 @@ from pure import World
 from tidegate import wire
 from tidegate.gate import Deny, Lane, Plan, Rules, Step
 from tidegate.gate.explain import Explainer
-from tidegate.gate.explanation import Explanation, Publication, Verdict
+from tidegate.gate.explanation import Explanation, Line, Publication, Verdict
 from tidegate.gate.where import NAMES
+from tidegate.monitor import Attachment, Direction, Monitors
+from tidegate.monitor.library import Filter
 from tidegate.policy import (
     ALL,
     NOTHING,
@@ -30,8 +32,10 @@ from tidegate.policy import (
     Preference,
     Preferences,
     Row,
+    Selector,
     Views,
 )
+from tidegate.policy.brokering import Assignment, Brokering, Types
 from tidegate.policy.predicate import compile, function
 from tidegate.scope import Exchange, Identity, Refused
 from tidegate.scope.audit import Silent
@@ -141,6 +145,12 @@ def verdicts(found: Explanation) -> dict[str, str]:
     return {line.place: f"{line.verdict.value} {line.rule}".strip() for line in found.lines}
 
 
+def at(found: Explanation, place: str) -> Line:
+    """What one step said."""
+    [line] = [line for line in found.lines if line.place == place]
+    return line
+
+
 # -- the examples of the specification -------------------------------------------------------------------------------
 
 MYGYM = made([P1, P2], preferences=[UP1])
@@ -188,6 +198,7 @@ def test_every_step_in_order() -> None:
     assert verdicts(read(MYGYM, BOB)) == {
         "write, reserved": "nothing to say",
         "write, policies": "allow p1",
+        "brokering": "nothing to say",
         "levels": "nothing to say",
         "read, policies": "allow p2",
         "read, preferences": "deny up1",
@@ -197,7 +208,9 @@ def test_every_step_in_order() -> None:
 
 
 def test_what_steps_knew() -> None:
-    _, written, levels, policies, preferences, *_ = read(MYGYM, BOB).lines
+    found = read(MYGYM, BOB)
+    written, levels = at(found, "write, policies"), at(found, "levels")
+    policies, preferences = at(found, "read, policies"), at(found, "read, preferences")
     assert written.knew == {"s.enrolled": ["ts1"]}
     assert levels.knew["floor"] == "plain"
     [p2] = policies.considered
@@ -220,6 +233,7 @@ def test_a_message_that_may_not_be_written_cannot_be_read() -> None:
     assert verdicts(read(MYGYM, ALICE, EVE)) == {
         "write, reserved": "nothing to say",
         "write, policies": "deny default",
+        "brokering": "not asked",
         "levels": "not asked",
         "read, policies": "not asked",
         "read, preferences": "not asked",
@@ -238,6 +252,7 @@ def test_what_the_rules_leave_out_has_nothing_to_say() -> None:
     notes = {line.place: line.notes for line in found.lines if line.notes}
     assert notes == {
         "write, policies": ("`policies: open`",),
+        "brokering": ("brokering is open",),
         "read, policies": ("`policies: open`",),
         "read, preferences": ("there are no preferences",),
     }
@@ -263,7 +278,7 @@ DENIES: dict[str, Any] = {
 def test_combining(combining: str, headline: str) -> None:
     found = read(made([ANYTHING, DENIES], combining=combining), BOB)
     assert found.headline == headline
-    policies = found.lines[3]
+    policies = at(found, "read, policies")
     assert [(each.rule, each.says, each.outcome) for each in policies.considered] == [
         ("any", "allow", "true"),
         ("no", "deny", "true"),
@@ -276,7 +291,7 @@ def test_an_error_denies_and_all_policies_are_shown(combining: str) -> None:
     later = {"id": "late", "subject": "*", "topic": "#", "action": "read", "when": "o.size > 5"}
     found = read(made([ANYTHING, broken, later], combining=combining), BOB)
     assert found.headline == "DENY by oops (read, policies)"
-    assert [(each.rule, each.outcome) for each in found.lines[3].considered] == [
+    assert [(each.rule, each.outcome) for each in at(found, "read, policies").considered] == [
         ("any", "true"),
         ("oops", "error"),
         ("late", "false"),
@@ -301,7 +316,7 @@ def test_levels() -> None:
     demanding = (("require", "tls"),)
     found = read(made(), BOB, properties=demanding)
     assert found.headline == "DENY by publisher's demand (levels)"
-    assert found.lines[2].knew == {
+    assert at(found, "levels").knew == {
         "publisher demands": "tls",
         "level of the reader": "plain",
         "subscriber demands": "nothing",
@@ -315,7 +330,30 @@ def test_levels() -> None:
     assert read(implied, BOB, person("mary", level="tls")).headline == "DENY by publisher's demand (levels)"
     assert read(implied, tls, person("mary", level="tls")).allowed
     unknown = read(made(), tls, properties=(("require", "warp"),))
-    assert unknown.lines[2].notes == ("`warp` is no level here: nothing meets it",)
+    assert at(unknown, "levels").notes == ("`warp` is no level here: nothing meets it",)
+
+
+def test_brokering() -> None:
+    assign = [
+        Assignment(subject=Selector.parse("role:frequenter"), types=Types(inward="member", outward="member")),
+        Assignment(subject=Selector.parse("role:coach"), types=Types(inward="staff", outward="staff")),
+    ]
+    rules = made(brokering=Brokering([("member", "staff")], assign, domain="gym"))
+    found = read(rules, BOB)
+    assert found.headline == "ALLOW"
+    line = at(found, "brokering")
+    assert (line.verdict, line.notes) == (Verdict.ALLOW, ())
+    assert line.knew == {"came over": "member", "leaves over": "staff"}
+    denied = read(rules, EVE)
+    assert denied.headline == "DENY by brokering:member->member (brokering)"
+    assert denied.told == Deny(step=Step.BROKERING, rule="brokering:member->member")
+    assert verdicts(denied)["levels"] == "not asked"
+    stranger = read(rules, person("zoe"))
+    assert stranger.headline == "DENY by brokering:member->untyped (brokering)"
+    assert at(stranger, "brokering").notes == ("nothing passes over a link without a type",)
+    own = at(read(rules, EVE, SYS, topic="$SYS/broker/version"), "brokering")
+    assert (own.verdict, own.notes) == (Verdict.ALLOW, ("the node speaks of itself",))
+    assert verdicts(subscribe(rules, person("zoe"), "#"))["brokering"] == "nothing to say"
 
 
 def test_preferences_that_are_joined_and_keep() -> None:
@@ -329,8 +367,9 @@ def test_preferences_that_are_joined_and_keep() -> None:
     found = read(rules, BOB, payload=b'{"speed":9,"age":30,"name":"Mary"}')
     assert found.headline == "ALLOW by a, b (read, preferences)"
     assert found.rules == {"a, b", "a", "b"}
-    assert [each.outcome for each in found.lines[4].considered] == ["true", "true", "error"]
-    assert found.lines[4].view.plain == found.lines[5].view.plain == ["/age", "/speed"]
+    preferred = at(found, "read, preferences")
+    assert [each.outcome for each in preferred.considered] == ["true", "true", "error"]
+    assert preferred.view.plain == at(found, "view").view.plain == ["/age", "/speed"]
     assert verdicts(found)["view"] == "allow"
     assert found.shown is not None
     assert found.shown.payload == b'{"speed":9,"age":30}'
@@ -352,7 +391,7 @@ def test_views() -> None:
     content = b'{"speed":9,"age":30,"name":"Mary","more":1}'
     found = read(rules, BOB, payload=content, properties=(("secret", "x"),))
     assert found.headline == "ALLOW by v1, v2 (view)"
-    line = found.lines[5]
+    line = at(found, "view")
     assert [(each.rule, each.says, each.outcome) for each in line.considered] == [
         ("v1", "keep /age, /speed for role:coach", "true"),
         ("v2", "keep /name for user:bob", "true"),
@@ -371,13 +410,12 @@ def test_the_publishers_view() -> None:
     assert found.headline == "ALLOW by v1, v2, publisher's view (view)"
     assert found.shown is not None
     assert found.shown.payload == b'{"speed":9}'
-    assert found.lines[5].considered[-2:] == tuple(
-        each for each in found.lines[5].considered if each.rule == "publisher's view"
-    )
+    considered = at(found, "view").considered
+    assert considered[-2:] == tuple(each for each in considered if each.rule == "publisher's view")
     assert read(made(), CARL, properties=(("view", table),)).headline == "DENY by publisher's view (view)"
     broken = read(made(), BOB, properties=(("view", "["),))
     assert broken.headline == "DENY by publisher's view (view)"
-    assert broken.lines[5].error.startswith("the view is no JSON")
+    assert at(broken, "view").error.startswith("the view is no JSON")
 
 
 @pytest.mark.parametrize(
@@ -390,7 +428,7 @@ def test_the_publishers_view() -> None:
 def test_nothing_is_left(payload: bytes, why: str) -> None:
     found = read(made(views=VIEWS), ALICE, payload=payload)
     assert found.headline == "DENY by nothing is left (view)"
-    assert found.lines[5].notes == (why,)
+    assert at(found, "view").notes == (why,)
     assert verdicts(found)["where"] == "not asked"
 
 
@@ -398,7 +436,7 @@ def test_tables_with_nothing_in_common() -> None:
     preferences = [{"id": "u", "user": "mary", "topic": "#", "keep": ["/name"]}]
     found = read(made(views=VIEWS, preferences=preferences), ALICE, payload=b'{"name":1}')
     assert found.headline == "DENY by nothing is left (view)"
-    assert found.lines[5].notes == ("the tables have nothing in common",)
+    assert at(found, "view").notes == ("the tables have nothing in common",)
     assert found.told is not None
     assert found.told.rule == "nothing is left"
 
@@ -435,7 +473,7 @@ def subscribe(rules: Rules, who: Subject, filter: str) -> Explanation:
 def test_subscribe() -> None:
     found = subscribe(MYGYM, ALICE, "#")
     assert found.headline == "ALLOW by p2 (read, policies)"
-    line = found.lines[1]
+    line = at(found, "read, policies")
     assert [(each.rule, each.outcome) for each in line.considered] == [("p2", "open")]
     assert line.knew == {"s.shift": "08:00-14:00"}
     assert subscribe(MYGYM, ALICE, "$share/g/tr1/performance/+/x").allowed
@@ -523,6 +561,10 @@ class Ear(Silent):
 
     def denied(self, action: str, link: Link, topic: str, why: Deny) -> None:
         self.heard.append((action, why))
+
+    def failed(self, link: Link, topic: str, errors: Iterable[tuple[str, str]]) -> None:
+        # a subscriber's own condition that cannot be asked of this message: nobody denied it, and it is told anyway
+        self.heard += [("read", Deny(step=Step.WHERE, rule=rule, error=why)) for rule, why in errors if rule == "where"]
 
     def compiled(self, lane: Lane, plan: Plan) -> None:
         self.plans.append(plan)
@@ -717,3 +759,16 @@ def _sound(found: Explanation) -> None:
                 assert not true
             case _:
                 pass
+
+
+def test_monitors_that_listen_are_named() -> None:
+    silent = Filter(("status/+",))
+    rules = Rules(monitors=Monitors((Attachment(id="calm", monitor=silent, scope="main", direction=Direction.IM_PUB),)))
+    subject = Subject(kind="client", client="c", user="mary", scope="main", node="n")
+    explainer = Explainer(rules)
+    named = explainer.write(Publication(link=Link(subject, True, "in"), topic="other"), at=0.0)
+    notes = [line.notes[0] for line in named.lines if line.step is Step.MONITOR_IN]
+    assert len(notes) == 1
+    assert notes[0].startswith("what calm will do")
+    quiet = explainer.write(Publication(link=Link(subject, True, "in"), topic="status/1"), at=0.0)
+    assert not [line for line in quiet.lines if line.step is Step.MONITOR_IN]

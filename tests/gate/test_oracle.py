@@ -771,7 +771,7 @@ def test_situations_reach_every_outcome() -> None:
     see()
     expected = {
         *("write True by rule", "write True ", "write False by rule", "write False "),
-        *("subscribe True", "subscribe False", "levels False -"),
+        *("subscribe True", "subscribe False", "brokering False -", "levels False -"),
         *(
             "read False -",
             "read False p",

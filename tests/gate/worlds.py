@@ -187,6 +187,25 @@ def _numbered(prefix: str, rows: st.SearchStrategy[Any], most: int) -> st.Search
     )
 
 
+BROKERING: Final[tuple[Mapping[str, Any], ...]] = (
+    *({},) * 4,
+    {
+        "allow": [["warm", "warm"], ["warm", "cold"], ["cold", "cold"]],
+        "assign": [{"client": "role:coach", "in": "warm", "out": "warm"}],
+        "default": {"in": "cold", "out": "cold"},
+    },
+    {
+        "allow": [["warm", "cold"], ["cold", "warm"], ["cold", "cold"]],
+        "assign": [{"client": "group:team", "in": "warm"}, {"client": ["user:bob", "client:c1"], "out": "warm"}],
+        "default": {"in": "cold", "out": "cold"},
+    },
+    {
+        "allow": [["hot", "hot"], ["warm", "hot"]],
+        "assign": [{"client": "user:mary", "in": "warm", "out": "hot"}, {"client": "*", "in": "hot"}],
+        "default": {"out": "hot"},
+    },
+    {"allow": [["warm", "cold"]], "assign": [{"client": "role:runner", "in": "warm"}], "default": {"out": "cold"}},
+)
 ATTRIBUTES: Final[tuple[Mapping[str, Any], ...]] = (
     {},
     {"clearance": 1},
@@ -230,6 +249,7 @@ SECTIONS: Final[Mapping[str, st.SearchStrategy[Any]]] = {
     "combining": _some("deny-overrides", "permit-overrides", "first-applicable"),
     "preferences": _numbered("u", PREFERENCE, 6),
     "views": SOMETIMES.flatmap(lambda some: SHOWN if some else st.just([])),
+    "brokering": _some(*BROKERING),
     "levels": _some({}, {"implied": False}, {"order": ["plain", "tls", "mtls", "trusted"]}, {"implied": True}),
     "classify": st.lists(CLASS, max_size=2),
     "environment": _some({}, {"location": "milan"}, {"location": "rome", "purpose": "training"}),

@@ -289,6 +289,7 @@ def test_without_a_publisher(config: Config) -> None:
     [
         ("", "b/x", "an unknown client may not publish it (DENY by default (write, policies))"),
         ("preferences: [{id: u, user: mary, topic: a/#}]\n", "a/b", "there are preferences for this topic"),
+        ("brokering: {allow: [[x, y]], default: {in: x, out: y}}\n", "a/b", "brokering asks over which link it came"),
         ("", "d/x", "policies read `p`"),
     ],
 )

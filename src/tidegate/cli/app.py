@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import tidegate
-from tidegate.cli import cert, operate, terminal
+from tidegate.cli import capability, cert, importing, monitor, operate, terminal
 from tidegate.cli.audit import audit
 from tidegate.cli.explain import explain
 from tidegate.cli.pub import pub
@@ -84,6 +84,15 @@ def run(
 def check(
     file: Annotated[Path, typer.Argument(help="Configuration file.", show_default=False)],
     json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
+    show_automata: Annotated[
+        bool, typer.Option("--show-automata", help="Draw the monitors instead of the summary.")
+    ] = False,
+    form: Annotated[
+        monitor.Format | None, typer.Option("--format", help="How they are drawn. Default: mermaid.")
+    ] = None,
+    drawn: Annotated[
+        str | None, typer.Option("--monitor", help="Draw only this one. Default: all.", metavar="ID")
+    ] = None,
 ) -> None:
     """Validate a configuration, and run its `tests`.
 
@@ -97,6 +106,10 @@ def check(
     from tidegate.node import verify
     from tidegate.node.cases import run_tests
 
+    if json and show_automata:
+        terminal.usage("--show-automata draws, and --json writes no pictures; leave one of them out")
+    if not show_automata and (form is not None or drawn is not None):
+        terminal.usage("--format and --monitor say how --show-automata draws; add that, or leave them out")
     try:
         config = load(file)
         verify(config)
@@ -117,6 +130,9 @@ def check(
         told = [{"line": line, "text": text} for line, text in warnings]
         passed = {"passed": tested.passed}
         terminal.print_json({"ok": True, "file": str(file), "warnings": told, **facts(config), "tests": passed})
+        return
+    if show_automata:
+        monitor.draw(config, form or monitor.Format.MERMAID, drawn)
         return
     terminal.out().print(table(config, file))
     if tested.passed:
@@ -207,7 +223,10 @@ app.command(
 )(bench)
 for _command in (passwd, schema):
     app.command(rich_help_panel=_MAKE)(_command)
+app.add_typer(monitor.app, name="monitor", rich_help_panel=_RUN)
 app.add_typer(cert.app, name="cert", rich_help_panel=_MAKE)
+app.add_typer(capability.app, name="capability", rich_help_panel=_MAKE)
+app.add_typer(importing.app, name="import", rich_help_panel=_MAKE)
 
 
 def main() -> None:

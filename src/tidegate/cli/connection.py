@@ -8,6 +8,7 @@ PUBREC as if it were a positive one; `_Client` keeps them. Every failure leaves 
 from __future__ import annotations
 
 import asyncio
+import copy
 import ssl
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
@@ -24,13 +25,19 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from tidegate.cli import terminal
 from tidegate.cli.properties import empty
 from tidegate.cli.target import Target, Will
+from tidegate.cli.tokens import Holder, load_key, load_token, subject_of
 from tidegate.errors import TidegateError
+from tidegate.policy.capability import METHOD, PROPERTY
+from tidegate.policy.capability.proof import PROOF, READ, WRITE, filters_of
+from tidegate.wire import encode_varint
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client as PahoClient
     from paho.mqtt.client import ConnectFlags, DisconnectFlags
 
 T = TypeVar("T")
+
+_CONTINUE: Final = 0x18
 
 _HINTS: Final = {
     0x81: "the broker could not read the packet",
@@ -62,14 +69,32 @@ class Unreachable(TidegateError):
 class _Client(aiomqtt.Client):
     """Remembers the reason codes that aiomqtt forgets."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(self, *args: Any, holder: Holder | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
+        self.holder = holder
         self.answers: dict[int, tuple[ReasonCode, Properties | None]] = {}
         self.lost: asyncio.Future[Exception] = self._loop.create_future()
         self.connack: Properties | None = None
         self.suback: Properties | None = None
         self._pubrec = self._client._handle_pubrec
         self._client._handle_pubrec = self._negative_pubrec  # type: ignore[method-assign]
+        self._handle = self._client._packet_handle
+        self._client._packet_handle = self._challenged  # type: ignore[method-assign]
+
+    def _challenged(self) -> MQTTErrorCode:
+        """paho knows no AUTH: the challenge of the node is answered here."""
+        received = self._client._in_packet
+        if self.holder is None or received["command"] & 0xF0 != PacketTypes.AUTH << 4:
+            return self._handle()
+        about = empty(PacketTypes.AUTH)
+        about.unpack(bytes(received["packet"])[1:])  # type: ignore[no-untyped-call]
+        answer = empty(PacketTypes.AUTH)
+        answer.AuthenticationMethod = METHOD
+        challenge = bytes(getattr(about, "AuthenticationData", b""))
+        answer.AuthenticationData = self.holder.response(self._client._client_id.decode(), challenge)
+        body = bytes((_CONTINUE,)) + answer.pack()  # type: ignore[no-untyped-call]
+        packet = bytes((PacketTypes.AUTH << 4,)) + encode_varint(len(body)) + body
+        return self._client._packet_queue(PacketTypes.AUTH << 4, packet, 0, 0)
 
     def _negative_pubrec(self) -> MQTTErrorCode:
         # [MQTT-4.3.3-4] a PUBREC with 0x80 or more ends the exchange; paho would go on with PUBREL.
@@ -140,6 +165,7 @@ class Connection:
     ) -> ReasonCode | None:
         """Publish and wait for the answer that the QoS promises; the reason code, where there is one."""
         self._client.answers.clear()
+        properties = self._proven(properties, PacketTypes.PUBLISH, WRITE, topic, payload or b"")
         sending = self._client.publish(topic, payload, qos=qos, retain=retain, properties=properties)
         await self._or_lost(sending)
         if qos == 0 or not self._client.answers:
@@ -154,12 +180,24 @@ class Connection:
     ) -> list[str]:
         """Subscribe to all filters at once; a refusal of any of them is a refusal. The filters that are held."""
         wanted: Any = [(each, options if self._target.v5 else options.QoS) for each in filters]
+        properties = self._proven(properties, PacketTypes.SUBSCRIBE, READ, filters_of(filters))
         answers = await self._or_lost(self._client.subscribe(wanted, properties=properties))
         for each, answer in zip(filters, answers, strict=False):
             if isinstance(answer, ReasonCode) and answer.is_failure:
                 raise Refused(f"the subscription to `{each}` was refused", answer, _said(self._client.suback))
         told = getattr(self._client.suback, "UserProperty", None) or ()
         return [value for name, value in told if name == "held"]
+
+    def _proven(
+        self, properties: Properties | None, kind: int, action: str, topic: str, payload: bytes = b""
+    ) -> Properties | None:
+        """With a proof, if there is a key to prove with."""
+        holder = self._client.holder
+        if holder is None:
+            return properties
+        proven = empty(kind) if properties is None else copy.deepcopy(properties)
+        proven.UserProperty = (PROOF, holder.proof(action, topic, payload))
+        return proven
 
     async def messages(self) -> AsyncIterator[aiomqtt.Message]:
         """Messages as they arrive, until the connection ends."""
@@ -192,7 +230,7 @@ async def connect(target: Target) -> AsyncIterator[Connection]:
         reason = refused.rc if isinstance(refused.rc, ReasonCode) else None
         said = _said(client.connack)
         if not said and reason is not None and reason.value in (0x86, 0x87):
-            said = "check --user and --password, or --cert and --key"
+            said = "check --user and --password, --cert and --key, or --capability and --proof-key"
         raise Refused(f"{host}:{port} refused the connection", reason, said) from None
     except aiomqtt.MqttError as broken:
         text = str(broken)
@@ -208,21 +246,32 @@ async def connect(target: Target) -> AsyncIterator[Connection]:
 
 
 def _client(target: Target, host: str, port: int) -> _Client:
-    properties = None
-    if target.v5 and target.session_expiry is not None:
-        properties = empty(PacketTypes.CONNECT)
+    properties = empty(PacketTypes.CONNECT)
+    if target.session_expiry is not None:
         properties.SessionExpiryInterval = target.session_expiry
+    user, password, holder = target.user, target.password, None
+    if target.capability is not None:
+        token = load_token(target.capability)
+        if target.proof_key is not None:
+            holder = Holder(token, load_key(target.proof_key))
+            properties.AuthenticationMethod = METHOD
+            properties.AuthenticationData = token.encode()
+        elif target.v5:
+            properties.UserProperty = (PROPERTY, token)
+        else:
+            user, password = user or subject_of(token), token
     return _Client(
         host,
         port,
-        username=target.user if target.user is not None else "" if target.password is not None else None,
-        password=target.password,
+        holder=holder,
+        username=user if user is not None else "" if password is not None else None,
+        password=password,
         identifier=target.identifier,
         protocol=aiomqtt.ProtocolVersion.V5 if target.v5 else aiomqtt.ProtocolVersion.V311,
         clean_session=None if target.v5 else target.clean,
         clean_start=target.clean if target.v5 else MQTT_CLEAN_START_FIRST_ONLY,
-        properties=properties,
-        will=_will(target.will),
+        properties=properties if target.v5 and not properties.isEmpty() else None,  # type: ignore[no-untyped-call]
+        will=_will(target.will, holder),
         transport="websockets" if target.ws is not None else "tcp",
         websocket_path=target.ws or None,
         timeout=target.timeout,
@@ -231,14 +280,17 @@ def _client(target: Target, host: str, port: int) -> _Client:
     )
 
 
-def _will(will: Will | None) -> aiomqtt.Will | None:
+def _will(will: Will | None, holder: Holder | None) -> aiomqtt.Will | None:
     if will is None:
         return None
-    properties = None
+    properties = empty(PacketTypes.WILLMESSAGE)
+    payload = will.payload.encode()
     if will.delay is not None:
-        properties = empty(PacketTypes.WILLMESSAGE)
         properties.WillDelayInterval = will.delay
-    return aiomqtt.Will(will.topic, will.payload.encode(), will.qos, will.retain, properties)
+    if holder is not None:
+        properties.UserProperty = (PROOF, holder.proof(WRITE, will.topic, payload))
+    about = None if properties.isEmpty() else properties  # type: ignore[no-untyped-call]
+    return aiomqtt.Will(will.topic, payload, will.qos, will.retain, about)
 
 
 def _tls(target: Target) -> ssl.SSLContext:

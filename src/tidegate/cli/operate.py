@@ -28,7 +28,7 @@ def status(config: ConfigFile = None, socket: Socket = None, port: Port = 1883, 
     """
     from tidegate.cli.tables import facts
 
-    answer = _ask("status", config, socket, port)
+    answer = ask("status", config, socket, port)
     if json:
         terminal.print_json(answer)
     else:
@@ -40,7 +40,7 @@ def reload(config: ConfigFile = None, socket: Socket = None, port: Port = 1883, 
 
     A broken file is refused whole, and the node goes on with the last good one.
     """
-    answer = _ask("reload", config, socket, port)
+    answer = ask("reload", config, socket, port)
     if json:
         terminal.print_json(answer)
     else:
@@ -49,17 +49,18 @@ def reload(config: ConfigFile = None, socket: Socket = None, port: Port = 1883, 
 
 def stop(config: ConfigFile = None, socket: Socket = None, port: Port = 1883, json: Json = False) -> None:
     """Stop a running node: clients are told, everything is written, then it ends."""
-    answer = _ask("stop", config, socket, port)
+    answer = ask("stop", config, socket, port)
     if json:
         terminal.print_json(answer)
     else:
         terminal.out().print("[green]✓[/green] stopping")
 
 
-def _ask(command: str, config: Path | None, socket: Path | None, port: int) -> dict[str, Any]:
+def ask(command: str, config: Path | None, socket: Path | None, port: int, **arguments: Any) -> dict[str, Any]:
+    """What a running node answers to a command."""
     from tidegate.node import control
 
-    answer: dict[str, Any] | None = control.ask(_socket(config, socket, port), command)
+    answer: dict[str, Any] | None = control.ask(_socket(config, socket, port), command, **arguments)
     return answer or {}
 
 

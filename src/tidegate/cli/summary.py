@@ -21,6 +21,7 @@ def facts(config: Config) -> dict[str, Any]:
         "policy_version": config.built.policy_version,
         "preferences": len(config.preferences),
         "views": len(config.views),
+        "monitors": len(config.monitors),
         "durability": str(config.durability),
         "scopes": list(config.scopes),
         "listeners": [{"url": str(each.url), "scope": each.scope, "admits": admits(each)} for each in config.listeners],
@@ -85,6 +86,8 @@ def table(config: Config, file: Path) -> RenderableType:
     rest.add_column(style="bold")
     rest.add_column()
     rest.add_row("policies", Text(_said(config)))
+    if config.monitors:
+        rest.add_row("monitors", f"{len(config.monitors):,}")
     rest.add_row("directory", f"{len(config.directory.users):,} users, {len(config.directory.clients):,} clients")
     rest.add_row(
         "data", Text("none: nothing survives a restart" if config.node.data is None else str(config.node.data))

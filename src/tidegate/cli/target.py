@@ -65,6 +65,8 @@ class Target:
     clean: bool = True
     session_expiry: int | None = None
     will: Will | None = None
+    capability: Path | None = None
+    proof_key: Path | None = None
 
     @property
     def v5(self) -> bool:
@@ -88,9 +90,15 @@ class Target:
                 return "--session-expiry needs MQTT 5; with --protocol 311 use --no-clean"
             if self.will is not None and self.will.delay is not None:
                 return "--will-delay needs MQTT 5"
+            if self.proof_key is not None:
+                return "--proof-key needs MQTT 5"
+            if self.capability is not None and self.password is not None:
+                return "with --protocol 311 a capability is sent in place of the password: leave that out"
             # [MQTT-3.1.2-22] of MQTT 3.1.1; MQTT 5 lifted it
             if self.password is not None and self.user is None:
                 return "with --protocol 311 a password needs a user name: add --user"
+        if self.proof_key is not None and self.capability is None:
+            return "--proof-key needs --capability"
         if not self.clean and not self.identifier:
             return "--no-clean needs a client identifier: add --id"
         if self.key is not None and self.cert is None:
@@ -179,6 +187,26 @@ def _target(
             max=65535,
         ),
     ] = 60,
+    capability: Annotated[
+        Path | None,
+        typer.Option(
+            "--capability",
+            help="File with a capability to show.",
+            rich_help_panel=_CONNECTION,
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
+    proof_key: Annotated[
+        Path | None,
+        typer.Option(
+            "--proof-key",
+            help="Private key (PEM) that confirms it: proves the connection and each message (MQTT 5).",
+            rich_help_panel=_CONNECTION,
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
     tls: Annotated[
         bool,
         typer.Option("--tls", help="Use TLS, trusting the system's authorities.", rich_help_panel=_TLS),
@@ -280,6 +308,8 @@ def _target(
         clean=clean,
         session_expiry=session_expiry,
         will=will,
+        capability=capability,
+        proof_key=proof_key,
     )
 
 

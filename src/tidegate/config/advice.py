@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate import policy
-from tidegate.config.checks import RULES, Finding, entries, unknown
+from tidegate.config.checks import RULES, Finding, entries, others_come, unknown
 from tidegate.config.choices import Policies, Record, Subscribe
 from tidegate.config.problems import suggestion
 
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from tidegate.config.model import Config
 
 _PLACES: Final = {"user": "directory.users", "role": "directory", "group": "directory"}
-_NOBODY_YET: Final = frozenset(("scope", "link", "monitor"))
+_SPEAKING: Final = {"policies": "subject", "views": "for", "brokering": "client"}
+"""Sections that name subjects, and by which key."""
+_NOBODY_YET: Final = frozenset(("scope", "link"))
 
 
 def warnings(config: Config) -> Iterator[Finding]:
@@ -26,13 +28,17 @@ def warnings(config: Config) -> Iterator[Finding]:
     yield from _without_ids(config)
     yield from _useless(config)
     yield from _never(config)
-    if not config.authentication.methods:  # they may bring users, roles and groups of their own
+    yield from _never_assigned(config)
+    if not others_come(config):  # who may bring users, roles and groups of their own
         yield from _unknown_owners(config)
         yield from _unknown_subjects(config)
-    for section in ("policies", "views"):
+    for section in _SPEAKING:
         for path, term in _subjects(config, section):
             if term.sort in _NOBODY_YET:
                 yield path, f"speaks of `{term}`, and no {term.sort} acts in this version yet; nobody is meant"
+            elif term.sort == "monitor" and term.name not in config.built.rules.monitors.by_id:
+                known = tuple(config.built.rules.monitors.by_id)
+                yield path, unknown("monitor", term.name, known, "monitors")
 
 
 def _without_ids(config: Config) -> Iterator[Finding]:
@@ -84,6 +90,19 @@ def _never(config: Config) -> Iterator[Finding]:
             yield ("policies", index), f"never decides: {found[each.id]}; change it, or remove it"
 
 
+def _never_assigned(config: Config) -> Iterator[Finding]:
+    """Assignments of types that select nobody whom an earlier one does not select."""
+    before: frozenset[policy.Term] = frozenset()
+    for index, entry in enumerate(config.brokering.assign):
+        selected = policy.Selector.parse(entry.subject).within(config.node.domain)
+        if policy.Selector(before).covers(selected):
+            yield (
+                ("brokering", "assign", index),
+                "never counts: earlier ones select everybody it selects; move it up, or remove it",
+            )
+        before |= selected.terms
+
+
 def _unknown_owners(config: Config) -> Iterator[Finding]:
     users = tuple(config.directory.users)
     for index, preference in enumerate(config.preferences):
@@ -97,7 +116,7 @@ def _unknown_subjects(config: Config) -> Iterator[Finding]:
     names: dict[str, tuple[str, ...]] = {
         sort: tuple(sorted(term.name for term in known if term.sort == sort)) for sort in _PLACES
     }
-    for section in ("policies", "views"):
+    for section in _SPEAKING:
         for path, term in _subjects(config, section):
             if term.sort not in _PLACES or term in known or term.domain not in ("", directory.domain):
                 continue
@@ -108,12 +127,16 @@ def _unknown_subjects(config: Config) -> Iterator[Finding]:
 
 def _subjects(config: Config, section: str) -> Iterator[tuple[tuple[str | int, ...], policy.Term]]:
     """Every subject that rules of a section speak of, and where."""
-    key = "for" if section == "views" else "subject"
+    key = _SPEAKING[section]
+    place: tuple[str, ...] = (section,)
+    rows = entries(config, section)
+    if section == "brokering":
+        place, rows = (section, "assign"), config.brokering.assign
     read: dict[str, policy.Term] = {}
-    for index, entry in enumerate(entries(config, section)):
+    for index, entry in enumerate(rows):
         written: Any = entry.subject
         several = isinstance(written, tuple)
         for at, text in enumerate(written if several else (written,)):
             if text not in read:
                 [read[text]] = policy.Selector.parse(text).within(config.node.domain).terms
-            yield (section, index, key, at) if several else (section, index, key), read[text]
+            yield (*place, index, key, at) if several else (*place, index, key), read[text]

@@ -18,15 +18,20 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from zoneinfo import ZoneInfo
 
 from tidegate import policy
+from tidegate.config.capabilities import accepts, thumbprints
 from tidegate.config.choices import Policies, Subscribe, ViewDefault
 from tidegate.config.deciding import names_file
+from tidegate.config.machines import attachment
 from tidegate.config.problems import ConfigErrors, path_text
 from tidegate.config.vocabulary import Vocabulary, sentence
 from tidegate.errors import ConfigError
 from tidegate.gate.rules import Rules
+from tidegate.monitor import Attachment, Monitors
+from tidegate.policy.brokering import Assignment, Brokering
+from tidegate.policy.capability import Accepts
 
 if TYPE_CHECKING:
-    from tidegate.config import deciding, people
+    from tidegate.config import deciding, monitors, people
     from tidegate.config.model import Config
 
 BUILT_IN: Final = "builtin:"
@@ -37,9 +42,9 @@ STATISTICS: Final = policy.Policy.parse(id=f"{BUILT_IN}sys", subject="service:sy
 
 _DECIDES: Final = frozenset(
     {"policies", "combining", "preferences", "levels", "views", "view_default", "classify", "environment"}
-    | {"functions", "subscribe", "directory"}
+    | {"functions", "subscribe", "directory", "rules", "brokering", "monitors"}
 )
-_LONG: Final = ("policies", "preferences", "views", "classify")
+_LONG: Final = ("policies", "preferences", "views", "classify", "monitors")
 _PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 _MAX_PEM: Final = 1 << 20
 
@@ -54,6 +59,8 @@ class Built:
     directory: policy.Directory
     trust: policy.Trust | None
     """None: no list, so nobody is closed, degraded or `trusted`."""
+    capabilities: Accepts | None
+    """None: none are taken. Without the keys that have to be fetched."""
     policy_version: str
     """The first 12 hexadecimal digits of the SHA-256 of everything that decides."""
 
@@ -88,7 +95,7 @@ class _Builder:
             self.problems.append(ConfigError(text, file=self.file, line=self.config.line(*path)))
             return None
 
-    def each(self, section: str, entries: Iterable[Any], make: Callable[[int, Any], Made]) -> list[Made]:
+    def each(self, section: str, entries: Iterable[Any], make: Callable[[int, Any], Made | None]) -> list[Made]:
         made = [self.place((section, index), partial(make, index, entry)) for index, entry in enumerate(entries)]
         return [each for each in made if each is not None]
 
@@ -98,19 +105,23 @@ class _Builder:
         preferences = self.each("preferences", config.preferences, self.make_preference)
         views = self.each("views", config.views, self.make_view)
         classes = self.each("classify", config.classify, self.make_category)
+        monitors = self.each("monitors", config.monitors, self.make_monitor)
+        brokering = self.place(("brokering",), self.make_brokering)
         levels = self.place(("levels",), self.make_levels)
         directory = self.place(("directory",), self.make_directory)
         accepted = list(self.make_accepted())
         trust = self.place(("trust",), lambda: self.make_trust(accepted))
+        capabilities = self.place(("capabilities",), self.make_capabilities)
         environment = policy.Environment(config.environment, zone=ZoneInfo(config.node.timezone))
-        if self.problems or levels is None or directory is None:
+        if self.problems or brokering is None or levels is None or directory is None:
             raise ConfigErrors(self.problems)
-        digest = _digest(config, accepted)
+        digest = _digest(config, accepted, capabilities)
         rules = Rules(
             version=f"1-{digest}",
             domain=domain,
             policies=policies,
             preferences=policy.Preferences(preferences, domain=domain),
+            brokering=brokering,
             levels=levels,
             tells=config.levels is not None,
             views=policy.Views(
@@ -127,10 +138,13 @@ class _Builder:
                     if listener.environment
                 }
             ),
+            capabilities=None if capabilities is None else capabilities.proof,
+            ceiling=() if config.rules is None else tuple(map(self.words.filter, config.rules.allow)),
             holds=config.subscribe is Subscribe.HOLD,
             functions=MappingProxyType(self.words.functions),
+            monitors=Monitors(monitors),
         )
-        return Built(rules=rules, directory=directory, trust=trust, policy_version=digest)
+        return Built(rules=rules, directory=directory, trust=trust, capabilities=capabilities, policy_version=digest)
 
     def make_policies(self) -> policy.Policies | None:
         written = self.config.policies
@@ -171,6 +185,21 @@ class _Builder:
     def make_category(self, _: int, entry: deciding.Class) -> policy.Class:
         return policy.Class(topic=self.words.filter(entry.topic), category=entry.category)
 
+    def make_monitor(self, index: int, entry: monitors.Monitor) -> Attachment | None:
+        make = partial(attachment, rule_id("monitors", index, entry.id), entry, self.words)
+        # what else can be wrong was found while the file was checked
+        return make() if entry.python is None else self.place(("monitors", index, "python"), make)
+
+    def make_brokering(self) -> Brokering:
+        said = self.config.brokering
+        return Brokering(
+            said.pairs,
+            [Assignment(subject=self.words.selector(one.subject), types=said.types(one)) for one in said.assign],
+            said.default.types(),
+            labelled=said.labelled,
+            domain=self.domain,
+        )
+
     def make_levels(self) -> policy.Levels:
         said = self.config.levels
         if said is None:
@@ -195,6 +224,10 @@ class _Builder:
                 yield from self.place(("trust", "accept", index), partial(_certificates, entry)) or ()
             else:
                 yield entry
+
+    def make_capabilities(self) -> Accepts | None:
+        said = self.config.capabilities
+        return None if said is None else accepts(said)
 
     def make_trust(self, accepted: list[str]) -> policy.Trust | None:
         said = self.config.trust
@@ -224,7 +257,7 @@ def _certificates(file: str) -> list[str]:
     return found
 
 
-def _digest(config: Config, accepted: list[str]) -> str:
+def _digest(config: Config, accepted: list[str], capabilities: Accepts | None) -> str:
     """Of everything that decides, and of nothing else: a new password is no new policy.
 
     Entry by entry: other threads run in between, and there may be tens of thousands.
@@ -253,5 +286,8 @@ def _digest(config: Config, accepted: list[str]) -> str:
     }
     if config.trust is not None:
         content["trust"] = {**config.trust.model_dump(mode="json"), "accept": accepted}
+    if config.capabilities is not None and capabilities is not None:
+        said = config.capabilities.model_dump(mode="json", exclude={"issuers": {"__all__": {"keys"}}})
+        content["capabilities"] = {**said, "keys": list(thumbprints(capabilities))}
     add(content)
     return made.hexdigest()[:12]

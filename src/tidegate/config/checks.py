@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tidegate.config.model import Config, Listener
 
 Finding = tuple[tuple[str | int, ...], str]
-RULES: Final = ("policies", "preferences", "views")
+RULES: Final = ("policies", "preferences", "views", "monitors")
 
 
 def problems(config: Config) -> Iterator[Finding]:
@@ -103,7 +103,7 @@ def warnings(config: Config) -> Iterator[Finding]:
                 ("directory", "users", name, "password"),
                 "is written in plain; replace it with what `tidegate passwd` prints",
             )
-        elif user.password is None and not with_certificates and not config.authentication.methods:
+        elif user.password is None and not with_certificates and not others_come(config):
             yield (
                 ("directory", "users", name),
                 "has no password, and no listener asks for certificates; this user cannot connect",
@@ -116,7 +116,7 @@ def warnings(config: Config) -> Iterator[Finding]:
     if config.node.data is None and "durability" in config.model_fields_set:
         yield ("durability",), "has no effect on what survives a restart without `node.data`; set that"
     for index, listener in enumerate(config.listeners):
-        for text in _exposure(config, listener, nobody=not (users or config.authentication.methods)):
+        for text in _exposure(config, listener, nobody=not (users or others_come(config))):
             yield ("listeners", index), text
         if listener.max_packet > config.limits.queue.bytes:
             yield (
@@ -127,6 +127,11 @@ def warnings(config: Config) -> Iterator[Finding]:
     for name in config.scopes:
         if name not in entered:
             yield ("scopes", name), "has no listener, so no client can enter it; add one, or remove the scope"
+
+
+def others_come(config: Config) -> bool:
+    """Whether people may be vouched for otherwise than by the directory."""
+    return bool(config.authentication.methods) or config.capabilities is not None
 
 
 def _exposure(config: Config, listener: Listener, *, nobody: bool) -> Iterator[str]:

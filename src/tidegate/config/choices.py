@@ -112,3 +112,12 @@ class Asked(StrEnum):
     READ = "read"
     WRITE = "write"
     SUBSCRIBE = "subscribe"
+
+
+class Ready(StrEnum):
+    """Monitors that need not be written: those of the measurements of scopes, 5.1."""
+
+    SIMPLE = "simple_em"
+    COMPLEX = "complex_em"
+    HSUP = "hsup_em"
+    MULTI = "multi_em"

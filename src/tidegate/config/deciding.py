@@ -155,7 +155,7 @@ class Policy(Section):
     """One access policy: who may, or may not, do what with which topics."""
 
     id: RuleId | None = None
-    """Name of the policy in the audit and wherever it decides. Unique among policies, preferences and views.
+    """Name of the policy in the audit and wherever it decides. Unique among policies, preferences, views and monitors.
     Default: its position, which is warned about."""
     subject: Subject
     """Who: `*`, `user:…`, `role:…`, `group:…`, `client:…`, `service:…`, or a list of these."""
@@ -277,6 +277,14 @@ class Class(Section):
     """A topic filter. The first that matches counts."""
     category: Annotated[str, AfterValidator(_category)]
     """What conditions read as `o.category`, such as `sensitive`."""
+
+
+class PublisherRules(Section):
+    """What publishers may say themselves about who reads their messages."""
+
+    allow: tuple[Filter, ...] = Field(min_length=1)
+    """Topic filters: a rule that a publisher sends must lie within one of them. Rules that were sent before and lie
+    outside stay stored, and count again when they are covered again."""
 
 
 # -- tests -----------------------------------------------------------------------------------------------------------

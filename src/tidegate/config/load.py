@@ -30,9 +30,10 @@ from tidegate.errors import ConfigError
 Place = tuple[int | str, ...]
 
 NOT_YET: Final[Mapping[tuple[str, ...], frozenset[str]]] = {
-    (): frozenset({"links", "brokering", "monitors", "flows", "rules", "keys", "pipeline", "http"}),
+    (): frozenset({"links", "flows", "keys", "pipeline", "http"}),
     ("scopes", "*"): frozenset({"parents", "backend"}),
     ("preferences", "*"): frozenset({"to"}),
+    ("brokering", "assign", "*"): frozenset({"link", "type"}),
 }
 """Keys that are announced but not enforced by this version, by the place they stand at."""
 
@@ -47,6 +48,7 @@ _SIMPLE: Final[Mapping[str, str]] = {
     "finite_number": "must be a finite number; write for example `20`",
     "tuple_type": "must be a list; write it as `[a, b]`, or each item on a line after `- `",
     "too_short": "must not be empty; add at least one entry",
+    "too_long": "has too many entries; remove some",
     "model_type": "must be a mapping; write it as `{key: value}`, or each key on a line of its own",
     "dict_type": "must be a mapping; write it as `{name: …}`, or each name on a line of its own",
     "mapping_type": "must be a mapping; write it as `{name: …}`, or each name on a line of its own",

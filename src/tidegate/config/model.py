@@ -30,8 +30,10 @@ from pydantic import (
 )
 
 from tidegate import policy
-from tidegate.config import advice, checks
+from tidegate.config import advice, checks, monitors
 from tidegate.config.address import ListenAddress, parse_address
+from tidegate.config.brokering import Brokering
+from tidegate.config.capabilities import Capabilities
 from tidegate.config.choices import (
     ClientCert,
     DeniedPublish,
@@ -46,7 +48,19 @@ from tidegate.config.choices import (
     TlsVersion,
     ViewDefault,
 )
-from tidegate.config.deciding import Case, Class, Levels, Policy, Preference, Surroundings, Trust, View, together
+from tidegate.config.deciding import (
+    Case,
+    Class,
+    Levels,
+    Policy,
+    Preference,
+    PublisherRules,
+    Surroundings,
+    Trust,
+    View,
+    together,
+)
+from tidegate.config.monitors import Monitor
 from tidegate.config.people import Directory
 from tidegate.config.problems import path_text, suggestion
 from tidegate.config.section import LIST, ONE, FilePath, Identity, Name, PythonName, Section, shape
@@ -291,11 +305,18 @@ class Config(Section):
     delivers nothing, and comes alive when it is allowed."""
     preferences: tuple[Preference, ...] = ()
     """What owners of data say about it."""
+    brokering: Brokering = Field(default_factory=Brokering)
+    """Over which links messages may leave, by the types of the links."""
+    rules: PublisherRules | None = None
+    """What publishers may say themselves about who reads their own messages, with rules that they send to
+    `$tidegate/rules`. What a policy denies they cannot allow. Default: nothing."""
     levels: Levels | None = None
     """How well connections are protected. Where this is present, MQTT 5 subscribers are told the lowest level on the
     way of each message."""
     trust: Trust | None = None
     """Which TLS clients are trusted. Default: no list, so nobody is `trusted` and nobody is turned away."""
+    capabilities: Capabilities | None = None
+    """Signed tokens that say what somebody may do at most. Default: none are taken."""
     views: tuple[View, ...] = ()
     """What of the content somebody sees. Topics without views are seen whole."""
     view_default: ViewDefault = ViewDefault.NOTHING
@@ -304,6 +325,8 @@ class Config(Section):
     """Categories of topics, read as `o.category`."""
     environment: Surroundings = Field(default_factory=dict)
     """What conditions read as `e.…` besides the clock, such as `{location: milan}`."""
+    monitors: tuple[Monitor, ...] = ()
+    """What is expected on links, one event after the other. Several on one link act in this order."""
     tests: tuple[Case, ...] = ()
     """Tests of the rules themselves."""
     record: Record = Record.OFF
@@ -348,7 +371,7 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _together(self) -> Self:
-        found = list(checks.problems(self))
+        found = [*checks.problems(self), *monitors.problems(self)]
         if found:
             raise together(found)
         return self
@@ -379,7 +402,7 @@ class Config(Section):
 
     def warnings(self) -> list[tuple[int, str]]:
         """What is allowed but probably not meant: (line, text), in the order of the file."""
-        told = (*checks.warnings(self), *advice.warnings(self))
+        told = (*checks.warnings(self), *advice.warnings(self), *monitors.warnings(self))
         found = [(self.line(*path), f"{path_text(path)} {text}") for path, text in told]
         return sorted(found, key=lambda warning: warning[0])
 

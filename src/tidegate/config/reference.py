@@ -79,18 +79,24 @@ def markdown() -> str:
 def _sections(made: Section, section: Section, path: str) -> Iterator[tuple[str, Section]]:
     yield path, section
     for key, about in section.get("properties", {}).items():
-        below = f"{path}.{key}" if path else key
-        for option in _options(about):
-            for target, suffix in (
-                (option, ""),
-                (option.get("items", {}), "[]"),
-                (option.get("additionalProperties", {}), ".NAME"),
-            ):
-                found = _resolved(made, target) if isinstance(target, dict) else {}
-                if found.get("type") == "object" and "description" in found and "additionalProperties" in found:
-                    if target is option and "$ref" not in option:
-                        continue
-                    yield from _sections(made, found, below + suffix)
+        told: set[str] = set()
+        for below, reference in _below(about, f"{path}.{key}" if path else key):
+            found = _resolved(made, {"$ref": reference})
+            # what may stand alone or in a list is the same thing
+            if found.get("type") == "object" and reference not in told:
+                told.add(reference)
+                yield from _sections(made, found, below)
+
+
+def _below(about: Section, path: str) -> Iterator[tuple[str, str]]:
+    """The sections that a value may be or hold, and how one gets there."""
+    for option in _options(about):
+        if "$ref" in option:
+            yield path, option["$ref"]
+        if "items" in option:
+            yield from _below(option["items"], f"{path}[]")
+        if isinstance(option.get("additionalProperties"), dict):
+            yield from _below(option["additionalProperties"], f"{path}.NAME")
 
 
 def _options(about: Section) -> Iterator[Section]:
@@ -121,7 +127,8 @@ def _kind(made: Section, about: Section) -> str:
         return " or ".join(dict.fromkeys(_kind(made, each) for each in _options(about)))
     match about.get("type"):
         case "array":
-            return f"list of {_kind(made, about['items'])}"
+            inner = _kind(made, about["items"])
+            return f"list of ({inner})" if " or " in inner else f"list of {inner}"
         case "object" if isinstance(about.get("additionalProperties"), dict):
             return "mapping by name"
         case "object":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -19,7 +20,8 @@ from tidegate.config.units import refusal
 
 ONE: Final = "[one]"
 LIST: Final = "[list]"
-TAGS: Final = frozenset(("[key]", ONE, LIST))
+TABLE: Final = "[table]"
+TAGS: Final = frozenset(("[key]", ONE, LIST, TABLE))
 """Steps of a place that are not in the file."""
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -40,6 +42,11 @@ class Section(BaseModel):
 def shape(written: object) -> str:
     """Whether a value that may be one thing or a list of them is a list."""
     return LIST if isinstance(written, list | tuple) else ONE
+
+
+def form(written: object) -> str:
+    """Whether a value that may be a text, a list or a mapping is which of them."""
+    return TABLE if isinstance(written, Mapping | BaseModel) else shape(written)
 
 
 def not_yet(how: str) -> PydanticCustomError:

@@ -1,4 +1,9 @@
-"""Steps 1 and 8: may the subject write this topic, and may it read it (semantics, *Access policies*)."""
+"""Steps 1 and 8: may the subject write this topic, and may it read it (semantics, *Access policies*).
+
+Where others may allow what no policy speaks of (`answer` with `others`), a denial by default is told from one by a
+policy with `unspoken`. For the topic of publishers' rules that is the administrator's `rules`: it is open unless a
+policy denies it.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +12,14 @@ from typing import Any
 
 from tidegate.gate.sight import Sight, later
 from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, Step
-from tidegate.policy import Action, Open, Permit, Policies, Refuse, facets, paths_below
+from tidegate.policy import DEFAULT, Action, Open, Permit, Policies, Refuse, facets, paths_below
+from tidegate.policy.rules import CONTROL
 from tidegate.session import Link, Message, Subject
+
+
+def unspoken(answer: Answer) -> bool:
+    """Whether it is denied only because no policy speaks of it."""
+    return isinstance(answer, Deny) and answer.rule == DEFAULT and not answer.error
 
 
 class Access:
@@ -25,6 +36,12 @@ class Access:
         self._denies: dict[str, Deny] = {}
 
     def evaluate(self, known: Known) -> Answer:
+        if self.action is Action.WRITE and known.topic == CONTROL:
+            return _unless_denied(self.answer(known, others=True))
+        return self.answer(known)
+
+    def answer(self, known: Known, *, others: bool = False) -> Answer:
+        """What the policies say. With `others`, DEFAULT denies only where it is certain that none of them speaks."""
         sight = self.sight
         if known.target is None:
             actor = known.context.subject
@@ -34,7 +51,8 @@ class Access:
             p = sight.publication(known)
         s = sight.subject(actor, known.away)
         env = {"s": s, "o": sight.coming(known), "e": sight.around(actor, known.away), "p": p}
-        answer = self.policies.decide(self.action, actor, known.topic, env, sight.person(actor).terms)
+        terms = sight.person(actor).terms
+        answer = self.policies.decide(self.action, actor, known.topic, env, terms, others=others)
         if isinstance(answer, Open):
             if known.away:
                 return ALLOW if later(answer.reads, answer.volatile) else self._left(answer, s, actor)
@@ -83,3 +101,16 @@ class Access:
         actor = target.subject
         env = {"s": self.sight.subject(actor), "e": self.sight.environment(actor).known}
         return self._said(self.policies.overlaps(Action.READ, actor, filter, env))
+
+
+def _unless_denied(answer: Answer) -> Answer:
+    """The same, but what no policy speaks of is allowed."""
+    if not isinstance(answer, Residual):
+        return ALLOW if unspoken(answer) else answer
+    asked = answer.decide
+
+    def decide(message: Message) -> Allow | Deny:
+        found = asked(message)
+        return ALLOW if unspoken(found) else found
+
+    return Residual(decide)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from tidegate.gate.access import Access
+from tidegate.gate.brokering import Brokered
+from tidegate.gate.capability import Capable
+from tidegate.gate.granting import Granting, Publishing
 from tidegate.gate.levels import Secured
 from tidegate.gate.owners import Owners
 from tidegate.gate.rules import Rules
@@ -14,13 +17,24 @@ from tidegate.gate.where import Wanted
 from tidegate.policy import Action
 
 
-def stages(rules: Rules, sight: Sight) -> tuple[tuple[Stage, ...], tuple[Stage, ...]]:
+def stages(
+    rules: Rules, sight: Sight, publishers: Publishing | None = None
+) -> tuple[tuple[Stage, ...], tuple[Stage, ...]]:
     """The steps on the way in, and those on the way out. A step that cannot object is left out."""
-    ingress: list[Stage] = [Reserved()]
-    egress: list[Stage] = [Secured(rules.levels)]
+    ingress: list[Stage] = [Reserved(bool(rules.ceiling))]
+    egress: list[Stage] = [] if rules.brokering.open else [Brokered(rules.brokering)]
+    egress.append(Secured(rules.levels))
+    if rules.capabilities is not None:
+        ingress.append(Capable(Action.WRITE, rules.capabilities, sight))
+        egress.append(Capable(Action.READ, rules.capabilities, sight))
+    reading = None
     if rules.policies is not None:
         ingress.append(Access(Action.WRITE, rules.policies, sight))
-        egress.append(Access(Action.READ, rules.policies, sight))
+        reading = Access(Action.READ, rules.policies, sight)
+    if rules.ceiling and publishers is not None:
+        egress.append(Granting(reading, publishers, sight))
+    elif reading is not None:
+        egress.append(reading)
     if len(rules.preferences):
         egress.append(Owners(rules.preferences, sight))
     egress += (Visible(rules.views), Wanted(sight))

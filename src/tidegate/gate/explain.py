@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from tidegate.gate.access import Access
+from tidegate.gate.brokering import Brokered
 from tidegate.gate.door import stages
 from tidegate.gate.explanation import Considered, Explanation, Line, Publication, Verdict
 from tidegate.gate.gate import Gate
@@ -29,7 +30,9 @@ from tidegate.gate.views import PUBLISHER, Visible
 from tidegate.gate.where import WHERE, Wanted
 from tidegate.policy import ALL, RELAXED, Action, Demand, Policies, Policy, Preference, Preferences, Table, View
 from tidegate.policy.access import Outcome, outcome
+from tidegate.policy.brokering import UNTYPED, Brokering, exempt
 from tidegate.policy.predicate import UNKNOWN, Predicate, PredicateFailed
+from tidegate.policy.rules import CONTROL
 from tidegate.routing import Shares, Subscriptions
 from tidegate.session import NO_TERMS, Link, Message, Origin, Session, Subject, Terms
 from tidegate.topics import share
@@ -40,9 +43,15 @@ _NOWHERE: Final = Origin("0" * 16, 0)
 _CLOCKS: Final = CLOCK_PATHS | {"e", "p", "p.e", "p.time"}
 _LAST: Final = frozenset((Step.WHERE, Step.MONITOR_OUT))  # asked of what the view leaves
 _PARTS: Final[Mapping[type, str]] = {Reserved: "reserved", Access: "policies", Owners: "preferences"}
-_LEFT_OUT: Final[Mapping[type, str]] = {Access: "`policies: open`", Owners: "there are no preferences"}
+_LEFT_OUT: Final[Mapping[type, str]] = {
+    Access: "`policies: open`",
+    Brokered: "brokering is open",
+    Owners: "there are no preferences",
+}
 _EVERYTHING: Final = Rules(
-    policies=Policies(()), preferences=Preferences((Preference(id="some", user="somebody", topic="#"),))
+    policies=Policies(()),
+    preferences=Preferences((Preference(id="some", user="somebody", topic="#"),)),
+    brokering=Brokering(()),
 )
 """Rules with which no step is left out of the door."""
 
@@ -50,10 +59,10 @@ _EVERYTHING: Final = Rules(
 class _Clock:
     """The moment that is asked about."""
 
-    __slots__ = ("alarm", "since", "wall")
+    __slots__ = ("alarm", "since", "steady", "wall")
 
     def __init__(self) -> None:
-        self.wall = self.alarm = self.since = 0.0
+        self.wall = self.steady = self.alarm = self.since = 0.0
 
 
 class Explainer:
@@ -65,7 +74,7 @@ class Explainer:
         self._gate = Gate(
             Subscriptions[Session, Any](),
             Shares[Session, Any](),
-            rules=rules,
+            rules=replace(rules, capabilities=None),  # nobody who is asked about has shown one
             clock=self._clock,
             fresh=lambda session: True,
             retired=lambda plan: None,
@@ -78,7 +87,7 @@ class Explainer:
 
     def write(self, publication: Publication, at: float) -> Explanation:
         """May it be published?"""
-        gate, link, rules = self._gate, publication.link, self.rules
+        gate, link, rules = self._gate, self._typed(publication.link), self.rules
         self._clock.wall = at
         wish, left = gate.heed(publication.properties)
         told = (*left, *gate.told(link.subject.level).user_properties)
@@ -100,6 +109,7 @@ class Explainer:
         walk = _Walk(self._gate.sight, known, message)
         for kind, stage in self._ingress:
             walk.take(kind, stage)
+        walk.lines += self._watched(Step.MONITOR_IN, link, message.topic, walk.denied)
         plan = gate.compile(message.topic, context, link.type, V5)
         return Explanation(
             action="write",
@@ -124,6 +134,7 @@ class Explainer:
         message, context = written.message, written.context
         assert message is not None
         assert context is not None
+        target = self._typed(target)
         self._clock.wall = at
         known = Known(
             topic=message.topic,
@@ -142,6 +153,7 @@ class Explainer:
                 walk.look()
             walk.take(kind, stage)
         walk.look()
+        walk.lines += self._watched(Step.MONITOR_OUT, target, message.topic, walk.denied)
         said = written.told
         shown: Message | None = None
         if written.allowed:
@@ -191,6 +203,21 @@ class Explainer:
             version=self.rules.version,
             **concluded,
         )
+
+    def _watched(self, step: Step, link: Link, topic: str, denied: bool) -> list[Line]:
+        """The monitors of a link that listen to a topic. What they do depends on what they have seen before."""
+        listening = [one.id for one in self._gate.monitors(link) if one.monitor.hears(topic)]
+        if not listening:
+            return []
+        if denied:
+            return [Line(step=step, verdict=Verdict.UNASKED)]
+        note = f"what {', '.join(listening)} will do depends on what went before: see `tidegate monitor try`"
+        return [Line(step=step, verdict=Verdict.SILENT, notes=(note,))]
+
+    def _typed(self, link: Link) -> Link:
+        """The link with the type that it has by these rules."""
+        types = self.rules.brokering.types(link.subject)
+        return Link(link.subject, link.inward, types.inward if link.inward else types.outward, link.demand)
 
 
 def _complete(full: Sequence[Stage], there: Sequence[Stage]) -> list[tuple[Stage, Stage | None]]:
@@ -319,7 +346,7 @@ class _Walk:
         match stage:
             case Reserved():
                 first = known.topic.split("/", 1)[0]
-                if first in RESERVED:
+                if first in RESERVED and not (stage.ruled and known.topic == CONTROL):
                     details.tell(f"only services write below `{first}`", {"s.kind": known.context.subject.kind})
             case Access():
                 target = known.target
@@ -329,6 +356,8 @@ class _Walk:
                     env["p"] = {}
                 details.policies(stage.policies.considered(stage.action, actor, known.topic, env), env)
                 details.spoke = True
+            case Brokered():
+                _types(details, known)
             case Secured():
                 _levels(stage, details, known)
             case Owners():
@@ -417,6 +446,18 @@ def _keeps(view: View) -> str:
 
 def _demanded(demand: Demand) -> str:
     return "nothing" if demand.level is None else demand.level
+
+
+def _types(details: _Details, known: Known) -> None:
+    assert known.target is not None
+    if exempt(known.context.subject):
+        details.tell("the node speaks of itself", {})
+        return
+    came, goes = known.link, known.target.type
+    details.spoke = True
+    details.knew |= {"came over": came, "leaves over": goes}
+    if UNTYPED in (came, goes):
+        details.notes.append("nothing passes over a link without a type")
 
 
 def _levels(stage: Secured, details: _Details, known: Known) -> None:

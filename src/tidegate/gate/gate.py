@@ -13,30 +13,38 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
+from heapq import heapify, heappop, heappush
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from tidegate.errors import ProtocolError
 from tidegate.gate.door import stages
+from tidegate.gate.granting import RULES, Publishing
 from tidegate.gate.plan import UNSEEN, Members, Passage, Plan, combine, graver
 from tidegate.gate.rubbish import Rubbish
 from tidegate.gate.rules import Rules
 from tidegate.gate.sight import FLOOR, Sight
 from tidegate.gate.verdict import Allow, Deny, Known, Residual, Stage, Step
+from tidegate.monitor import Attachment, Direction, Post
 from tidegate.policy import ALL
+from tidegate.policy.rules import CONTROL
 from tidegate.routing import Group, Shares, Subscriptions, TopicTree
-from tidegate.session import NO_WISH, Context, Grant, Link, Message, Session, Wish
-from tidegate.topics import matches, valid_topic
-from tidegate.wire import NONE, Properties, Reason
+from tidegate.session import NO_WISH, Context, Grant, Link, Message, Session, Subject, Wish
+from tidegate.topics import matches, overlaps, valid_topic
+from tidegate.wire import NONE, V5, Properties, Reason
 
 WHOLESALE = 2000  # plans that one subscription may reach before all are made anew, each when its topic comes
 PLAN_COST = 400_000  # about 200 MB in the worst case, 100,000 topics with one target each in 60 MB
 DECISIONS = 20_000  # passages of stored messages that are kept for the next of the same kind
 SWEEP = 2000  # things let go of at a time
+TIDY = 200  # plans of abandoned lanes accounted for at a time
 WITHDRAWN = Deny(step=Step.READ, rule="withdrawn")
-_OURS = frozenset(("require", "s", "view", FLOOR))
+RESERVED = Deny(step=Step.WRITE, rule="reserved")
+NOWHERE = -1  # the version of a lane that nobody may take
+UNHEARD = Deny(step=Step.READ, rule="reserved")
+_OURS = frozenset(("require", "s", "view", "capability", "proof", FLOOR))
 """User properties that are said to the node, or by it: what a publisher says of the floor is never passed on, for it
 would be believed as soon as the node tells it."""
 
@@ -45,6 +53,7 @@ class Clock(Protocol):
     """The time of this turn, and when it has to be looked at again."""
 
     wall: float
+    steady: float
     alarm: float
     since: float
 
@@ -52,7 +61,21 @@ class Clock(Protocol):
 class Lane:
     """The plans of all sources that are decided alike, speak the same protocol version and ask for the same."""
 
-    __slots__ = ("__weakref__", "context", "link", "outer", "plans", "protocol", "told", "variants", "version", "wish")
+    __slots__ = (
+        "__weakref__",
+        "context",
+        "holder",
+        "key",
+        "link",
+        "monitors",
+        "plans",
+        "protocol",
+        "ruled",
+        "told",
+        "variants",
+        "version",
+        "writer",
+    )
 
     def __init__(self, context: Context, link: str, protocol: int, told: Properties, version: int) -> None:
         self.version = version  # of the rules
@@ -60,10 +83,13 @@ class Lane:
         self.link = link
         self.protocol = protocol
         self.told = told
-        self.wish = NO_WISH
-        self.outer: Lane | None = None  # the lane of those that ask for nothing
+        self.monitors: tuple[Attachment, ...] = ()  # of the source link
+        self.ruled = True  # the publisher has rules of its own; if not, none count, whoever represents the others
+        self.writer: Subject | None = None  # the monitor that made what takes this lane
+        self.holder: dict[Any, Lane] | None = None  # where it is found, under `key`, as long as it has plans
+        self.key: Hashable = None
         self.plans: dict[bytes, Plan] = {}
-        self.variants: dict[Wish, Lane] | None = None
+        self.variants: dict[Any, Lane] | None = None  # of messages that ask for something of their own
 
 
 class Gate:
@@ -78,6 +104,7 @@ class Gate:
         clock: Clock,
         fresh: Callable[[Session], bool],
         retired: Callable[[Plan], None],
+        publishers: Publishing | None = None,
         bound: int = PLAN_COST,
     ) -> None:
         self.subscriptions = subscriptions
@@ -85,6 +112,7 @@ class Gate:
         self.clock = clock
         self.fresh = fresh  # brings a session's subject up to the rules; False if it has no business here any more
         self.retired = retired  # told of plans that are not used any more
+        self.publishers = publishers  # what they say of their own messages, if they may
         self.bound = bound
         self.version = 0
         self.sight = Sight(rules, clock)
@@ -95,19 +123,29 @@ class Gate:
         self._lanes: WeakValueDictionary[Hashable, Lane] = WeakValueDictionary()
         self._index: TopicTree[list[Lane]] = TopicTree()
         self._order: deque[tuple[Lane, bytes, Plan]] = deque()
-        self._timed: list[tuple[Lane, bytes, Plan]] = []
-        self._decisions: dict[tuple[Link, bool, Grant | None, str, bytes], Passage | Deny] = {}
+        self._timed: list[tuple[float, int, Lane, bytes, Plan]] = []  # a heap: those that end soonest first
+        self._timed_at = 0.0  # wall clock when the last of them was made
+        self._timed_count = 0
+        self._decisions: dict[tuple[Link, bool, Grant | None, str, bytes, str], Passage | Deny] = {}
         self._told: dict[str, Properties] = {}
+        self._derived: dict[Any, Lane] = {}
+        self._abandoned: deque[tuple[Lane, Plan]] = deque()
+        self.nowhere = Lane(Context.decode(b""), "", V5, NONE, NOWHERE)  # for whoever has to look for another
+        self.posts: tuple[Post, ...] = ()  # the monitors of links that leave the scope
         self.change(rules)
 
     # -- plans -------------------------------------------------------------------------------------------------
 
     def lane(self, source: Link, protocol: int) -> Lane:
         """Where a source of this kind finds its plans."""
-        key = (protocol, source.type, *(stage.kin(source) for stage in self.ingress + self.egress))
+        monitors = self.monitors(source)
+        names = tuple(one.id for one in monitors)
+        key = (protocol, source.type, names, *(stage.kin(source) for stage in self.ingress + self.egress))
         lane = self._lanes.get(key)
         if lane is None:
             lane = Lane(self.context(source), source.type, protocol, self.told(source.subject.level), self.version)
+            lane.monitors = monitors
+            lane.ruled = self.publishers is not None and self.publishers.of(source.subject) is not None
             self._lanes[key] = lane
         return lane
 
@@ -119,9 +157,29 @@ class Gate:
         found = variants.get(wish)
         if found is None:
             found = variants[wish] = Lane(self.context(source, wish), lane.link, lane.protocol, lane.told, self.version)
-            found.wish = wish
-            found.outer = lane
+            found.monitors = lane.monitors
+            found.ruled = lane.ruled
+            found.holder, found.key = variants, wish
         return found
+
+    def deriving(self, data: bytes, context: Context, link: str, writer: Subject) -> Lane:
+        """The lane of what a monitor made: it has the context of what caused it (`data`), and the monitor wrote it."""
+        voices = None if self.publishers is None else self.publishers.of(context.subject)
+        key = (data, link, writer.client, None if voices is None else voices.revision)
+        found = self._derived.get(key)
+        if found is None:
+            found = self._derived[key] = Lane(context, link, V5, NONE, self.version)
+            found.writer = writer
+            found.holder, found.key = self._derived, key
+        return found
+
+    def monitors(self, link: Link) -> tuple[Attachment, ...]:
+        """Those of a client's link, in their order. The node's own services are no entities, and have none."""
+        subject = link.subject
+        if not len(self.rules.monitors) or subject.kind != "client":
+            return ()
+        kind = Direction.IM_PUB if link.inward else Direction.IM_SUB
+        return self.rules.monitors.over(link.source, link.target, kind=kind, scope=subject.scope)
 
     def context(self, source: Link, wish: Wish = NO_WISH) -> Context:
         """The context of what is published over a link. The innermost demand counts."""
@@ -152,7 +210,18 @@ class Gate:
             raise ProtocolError("topic is not UTF-8", Reason.TOPIC_NAME_INVALID) from None
         if not valid_topic(topic):
             raise ProtocolError("invalid topic name", Reason.TOPIC_NAME_INVALID)
-        plan = self.compile(topic, lane.context, lane.link, lane.protocol, lane.told)
+        plan = self.compile(
+            topic,
+            lane.context,
+            lane.link,
+            lane.protocol,
+            lane.told,
+            monitors=lane.monitors,
+            writer=lane.writer,
+            ruled=lane.ruled,
+        )
+        if plan.control:
+            return plan  # not kept: what its sender publishes next, in the same breath, may need other plans
         lane.plans[name] = plan
         holders = self._index.get(topic)
         if holders is None:
@@ -163,8 +232,11 @@ class Gate:
         self.cost += plan.cost
         if plan.clocked:
             if len(self._timed) > 2 * len(self._order) + 1024:
-                self._timed = [one for one in self._timed if one[0].plans.get(one[1]) is one[2]]
-            self._timed.append((lane, name, plan))
+                self._timed = [one for one in self._timed if one[2].plans.get(one[3]) is one[4]]
+                heapify(self._timed)
+            self._timed_count += 1
+            heappush(self._timed, (plan.until, self._timed_count, lane, name, plan))
+            self._timed_at = self.clock.wall
             self.clock.alarm = min(self.clock.alarm, plan.until)
             self.clock.since = self.clock.wall
         while self.cost > self.bound and len(self._order) > 1:
@@ -180,22 +252,39 @@ class Gate:
         told: Properties = NONE,
         *,
         admitted: bool = False,
+        monitors: tuple[Attachment, ...] = (),
+        writer: Subject | None = None,
+        ruled: bool = True,
     ) -> Plan:
-        """Evaluates every stage with what is known; keeps what is not. `admitted`: not those on the way in."""
+        """Evaluates every stage with what is known; keeps what is not. `admitted`: not those on the way in.
+
+        `monitors` are those of the source link; `writer` is the one that made the message, if one did. If not `ruled`,
+        it is for publishers without rules, whatever whoever represents them has.
+        """
         plan = Plan(topic, self.version)
         if context.view is not None:
             plan.cost += len(context.view) // 128
         known = Known(topic=topic, context=context, link=link, now=self.clock.wall)
-        admission = self.asked(() if admitted else self.ingress, known)
-        plan.until, plan.clocked = known.until, known.clocked
+        if not ruled:
+            known.scene[RULES] = []
+        entering = known
+        if writer is not None:
+            entering = Known(topic=topic, context=Context(subject=writer), link=link, now=known.now)
+        admission = self.asked(() if admitted else self.ingress, entering)
+        plan.until, plan.clocked = entering.until, entering.clocked
         if isinstance(admission, Deny):
             plan.refusal = admission
             return plan
         plan.admission = admission.residuals
+        if topic == CONTROL:
+            plan.control = True
+            return plan
         levels = topic.split("/")
         self._targets(plan, self.subscriptions.match(levels), known)
         if len(self.shares):
             plan.groups = tuple((group, self._members(plan, group, known)) for group in self.shares.match(levels))
+        if monitors or self.posts:
+            plan.watch(topic, monitors, self.posts)
         plan.settle(protocol, told, self.watched)
         return plan
 
@@ -286,7 +375,7 @@ class Gate:
             grant = None
         target = session.outward
         away = session.peer is None
-        key = (target, away, grant, message.topic, message.context)
+        key = (target, away, grant, message.topic, message.context, message.link)
         way = self._decisions.get(key)
         if way is None:
             known = Known(
@@ -335,7 +424,9 @@ class Gate:
         return why
 
     def admits(self, topic: str, source: Link) -> Deny | None:
-        """What is static against a publish of this topic; None if nothing is."""
+        """What is static against a will with this topic; None if nothing is."""
+        if topic == CONTROL:
+            return RESERVED  # rules are sent by those who are there to hear whether they were taken
         known = Known(topic=topic, context=self.context(source), link=source.type, now=self.clock.wall)
         answer = self.asked(self.ingress, known)
         # what the clock denies now it may allow when the will fires
@@ -343,6 +434,8 @@ class Gate:
 
     def grant(self, filter: str, target: Link) -> Allow | Deny:
         """Whether a SUBSCRIBE with this filter (without its share) is granted."""
+        if overlaps(filter, CONTROL):
+            return UNHEARD
         for stage in self.egress:
             answer = stage.grant(filter, target)
             if isinstance(answer, Deny):
@@ -384,7 +477,7 @@ class Gate:
         self.rules = rules
         self.sight = Sight(rules, self.clock)
         self._told = {}
-        self.enforce(*stages(rules, self.sight))
+        self.enforce(*stages(rules, self.sight, self.publishers))
 
     def enforce(self, ingress: tuple[Stage, ...], egress: tuple[Stage, ...]) -> None:
         """Other steps than those of the rules, for tests of the door itself."""
@@ -406,12 +499,35 @@ class Gate:
             for variant in (lane.variants or {}).values():
                 self._empty(variant)
             lane.variants = None
+        for lane in self._derived.values():
+            self._empty(lane)
+        self._derived = {}
         self.rubbish.add(self._order, *self._index.dismantled())
         self._index = TopicTree()
         self._order = deque()
         self._timed = []
+        self._abandoned = deque()
         self._drop_decisions()
         self.cost = 0
+
+    def abandon(self, lanes: Iterable[Lane]) -> None:
+        """A publisher has other rules: these were its lanes, and what was decided for it may not stand any more."""
+        for outer in lanes:
+            for lane in (outer, *(outer.variants or {}).values()):
+                self._abandoned.extend((lane, plan) for plan in lane.plans.values())
+                lane.plans.clear()  # in place: a peer in the middle of a chunk holds it
+            outer.variants = None
+            outer.version = NOWHERE  # whoever still holds it looks for another
+        self._drop_decisions()
+
+    def tidy(self) -> bool:
+        """Accounts for some of the plans of abandoned lanes; True if there are more."""
+        for _ in range(min(len(self._abandoned), TIDY)):
+            lane, plan = self._abandoned.popleft()
+            self.cost -= plan.cost
+            self.retired(plan)
+            self._unindex(lane, plan.topic)
+        return bool(self._abandoned)
 
     def _empty(self, lane: Lane) -> None:
         if lane.plans:
@@ -425,14 +541,20 @@ class Gate:
 
     def tick(self) -> None:
         """The clock has come to where some plan does not hold any more, or was put back."""
-        if len(self._timed) > WHOLESALE:
-            self.forget()
-            return
-        timed, self._timed = self._timed, []
-        for lane, name, plan in timed:
+        wall = self.clock.wall
+        back = wall < self._timed_at  # then none of them holds
+        for _ in range(WHOLESALE):
+            if not self._timed or not (back or self._timed[0][0] <= wall):
+                break
+            _, _, lane, name, plan = heappop(self._timed)
             if lane.plans.get(name) is plan:
                 self._drop(lane, name)
                 self._unindex(lane, plan.topic)
+        else:
+            self.forget()
+        if self._timed:
+            self._timed_at = self.clock.since = wall
+            self.clock.alarm = min(self.clock.alarm, self._timed[0][0])
 
     def sweep(self) -> bool:
         """Lets go of some of what is not needed any more; True if there is more."""
@@ -451,12 +573,12 @@ class Gate:
             return
         self.cost -= plan.cost
         self.retired(plan)
-        if not lane.plans and lane.outer is not None and lane.outer.variants is not None:
-            lane.outer.variants.pop(lane.wish, None)
+        if not lane.plans and lane.holder is not None:
+            lane.holder.pop(lane.key, None)
 
     def _unindex(self, lane: Lane, topic: str) -> None:
         holders = self._index.get(topic)
-        if holders is not None:
+        if holders is not None and lane in holders:
             holders.remove(lane)
             if not holders:
                 self._index.pop(topic)

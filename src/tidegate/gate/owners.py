@@ -23,7 +23,7 @@ class Owners:
 
     def evaluate(self, known: Known) -> Answer:
         owner = known.context.subject
-        applicable = self.preferences.receiving(owner.user, owner.domain, known.topic)
+        applicable = self.preferences.receiving(owner.user, owner.domain, known.published)
         if not applicable.preferences:
             return ALLOW
         assert known.target is not None

@@ -6,8 +6,11 @@ in it. Peers follow `fast` and `cross` without asking; the scope follows the res
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from tidegate.gate.sight import FLOOR
 from tidegate.gate.verdict import FOREVER, Deny, Residual, Step
+from tidegate.monitor import Attachment, Post, Shift
 from tidegate.policy import ALL, View
 from tidegate.routing import Group
 from tidegate.session import Grant, Message, Session
@@ -15,6 +18,8 @@ from tidegate.wire import NONE, V5, Properties, encode_properties
 
 LONG = 128  # characters of a topic that count like one target: topics may have 65,535 bytes
 UNSEEN = Deny(step=Step.VIEW, rule="nothing is left")
+
+_NO_POSTS = Shift()
 
 Members = dict[Session, "Passage | Deny"]
 
@@ -117,8 +122,10 @@ class Plan:
 
     __slots__ = (
         "admission",
+        "calmed",
         "clocked",
         "conditional",
+        "control",
         "cost",
         "cross",
         "denied",
@@ -126,9 +133,15 @@ class Plan:
         "failed",
         "fast",
         "groups",
+        "guarded",
+        "hearing",
         "local",
+        "monitored",
         "passed",
+        "quiet",
         "refusal",
+        "shift",
+        "still",
         "targets",
         "told",
         "topic",
@@ -145,6 +158,7 @@ class Plan:
         self.clocked = False  # or when that is put back
         self.refusal: Deny | None = None
         self.admission: tuple[Residual, ...] = ()
+        self.control = False  # it is for the node itself: rules of a publisher
         self.targets: tuple[Grant, ...] = ()
         self.conditional: tuple[tuple[Passage, ...], ...] = ()  # those of one session together
         self.groups: tuple[tuple[Group[Session, Grant], Members], ...] = ()
@@ -154,11 +168,45 @@ class Plan:
         self.durable = False
         self.fast: tuple[Session, ...] | None = None
         self.cross: tuple[tuple[bytes | None, tuple[Session, ...]], ...] = ()
+        self.monitored = False  # those of the link it comes over have to see each message
+        self.hearing: tuple[Post, ...] = ()  # those of links it may leave over
+        self.guarded = False  # one of these listens
+        self.quiet: tuple[tuple[dict[Hashable, int], frozenset[Hashable]], ...] = ()
+        self.still: tuple[tuple[int, frozenset[Hashable]], ...] = ()  # by position on the link: when nothing happens
+        self.shift = _NO_POSTS
+        self.calmed = 0  # the shift in which all of `quiet` were
         self.cost = 1 + len(topic) // LONG
 
     @property
     def asks(self) -> bool:
-        return bool(self.admission)
+        return self.control or bool(self.admission)
+
+    def watch(self, topic: str, monitors: tuple[Attachment, ...], posts: tuple[Post, ...]) -> None:
+        """Which monitors listen to this topic, and in which modes they do nothing."""
+        self.still = tuple(
+            (position, one.monitor.calm(topic)) for position, one in enumerate(monitors) if one.monitor.hears(topic)
+        )
+        self.monitored = bool(self.still)
+        self.hearing = tuple(post for post in posts if post.attachment.monitor.hears(topic))
+        self.quiet = tuple((post.modes, post.attachment.monitor.calm(topic)) for post in self.hearing)
+        self.guarded = bool(self.still or self.hearing)
+        if self.hearing:
+            self.shift, self.calmed = self.hearing[0].shift, -1
+
+    def calm(self, source: Session) -> bool:
+        """Nothing happens in any monitor if a message comes now."""
+        # hot: a set lookup for each monitor of the link it comes over, one comparison for all links it may leave over
+        for position, states in self.still:
+            if source.entering[position].mode not in states:
+                return False
+        return self.calmed == self.shift.number or self._calmed()
+
+    def _calmed(self) -> bool:
+        """The same of links it may leave over. It stays true until another mode appears at one of the posts."""
+        if not all(modes.keys() <= states for modes, states in self.quiet):
+            return False
+        self.calmed = self.shift.number
+        return True
 
     def settle(self, protocol: int, told: Properties, watched: bool) -> None:
         """Decides which lane a QoS 0 publish of this protocol version takes. `watched`: each is written down."""
@@ -174,6 +222,8 @@ class Plan:
         )
         if self.refusal or self.admission or conditional or self.groups or self.local or watched:
             return
+        if not all(states for _, states in (*self.still, *self.quiet)):
+            return  # a monitor that has to see every message
         same: list[Session] = []
         older: list[Session] = []
         newer: list[Session] = []

@@ -9,7 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from tidegate.monitor import Monitors
 from tidegate.policy import Classification, Environment, Levels, Policies, Preferences, Views
+from tidegate.policy.brokering import OPEN, Brokering
+from tidegate.policy.capability import Proof
 from tidegate.policy.predicate import Function
 
 _NONE: Mapping[str, Environment] = MappingProxyType({})
@@ -28,7 +31,13 @@ class Rules:
     """What the domain was called before: messages that were stored then are still of its people."""
     policies: Policies | None = None
     """None is `policies: open`: access policies restrict nothing. Without any policy nothing is allowed."""
+    capabilities: Proof | None = None
+    """What is at least demanded of whoever has a capability; None: nobody has one here."""
+    ceiling: tuple[str, ...] = ()
+    """Topic filters within which publishers may say who reads their own messages; none: they may not."""
     preferences: Preferences = field(default_factory=lambda: Preferences(()))
+    brokering: Brokering = OPEN
+    """Over which links what came over which may leave, by their types."""
     levels: Levels = field(default_factory=Levels)
     tells: bool = False
     """Whether MQTT 5 subscribers are told the floor of what they receive."""
@@ -41,6 +50,8 @@ class Rules:
     """`subscribe: hold`: what nobody may read yet is granted and waits."""
     functions: Mapping[str, Function] = field(default_factory=lambda: _NO_FUNCTIONS)
     """What administrators added to the language of conditions."""
+    monitors: Monitors = field(default_factory=Monitors)
+    """The automata on links, in file order."""
 
     def prepare(self) -> None:
         """Whatever would be made when it is first needed; somewhere else than on the loop."""

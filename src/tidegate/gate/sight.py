@@ -20,6 +20,7 @@ from tidegate.policy import Actor, Environment, Moment, Open, Paths, Pending, at
 from tidegate.policy.environment import CLOCK
 from tidegate.policy.predicate import UNKNOWN
 from tidegate.policy.views import MAX_CONTENT
+from tidegate.policy.voices import Undecided
 from tidegate.session import Context, Link, Message, Subject
 
 CONTEXTS: Final = 10_000  # decoded ones that are kept
@@ -47,6 +48,10 @@ class Clock(Protocol):
 
     @property
     def wall(self) -> float: ...
+    @property
+    def steady(self) -> float:
+        """What the wall clock would show had it never been set."""
+        ...
 
 
 class Facts(dict[str, Any]):
@@ -180,7 +185,7 @@ class Sight:
         if found is None:
             found = known.scene["p"] = {
                 **self.publisher(known.context.subject),
-                "topic": known.topic,
+                "topic": known.published,
                 "e": {**known.context.surroundings, **_CLOCK},
                 **_PUBLISHED,
             }
@@ -195,7 +200,9 @@ class Sight:
             return dict.fromkeys((*CLOCK, *self._added), UNKNOWN)
         return self.environment(actor).known
 
-    def at_once(self, known: Known, left: Open | Pending, env: dict[str, Any], actor: Actor) -> dict[str, Any] | None:
+    def at_once(
+        self, known: Known, left: Open | Pending | Undecided, env: dict[str, Any], actor: Actor
+    ) -> dict[str, Any] | None:
         """The roots at this moment, if what is left depends on the clock alone and its answer stands for a while."""
         if left.volatile or not left.reads <= CLOCK_PATHS:
             return None
@@ -264,7 +271,7 @@ class Published(dict[str, Any]):
         message = self.message
         match name:
             case "topic":
-                return message.topic
+                return self.context.topic or message.topic
             case "time":
                 return datetime.fromtimestamp(message.published, self.sight.rules.environment.zone)
             case "qos":

@@ -59,6 +59,8 @@ class Deny:
     reason: int = NOT_AUTHORIZED
     error: str = ""
     """What went wrong in the rule, if it denies only because something did."""
+    said: str = ""
+    """What whoever is denied is told in place of the rule, where the node may say so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,11 @@ class Known:
         self.unclear = False  # what the view will leave is not known before somebody is connected
         self.until = FOREVER
         self.clocked = False  # it was decided by the clock, which may also be put back
+
+    @property
+    def published(self) -> str:
+        """The topic that it was published under; owners speak of that one."""
+        return self.context.topic or self.topic
 
     def stands_until(self, moment: datetime | None) -> bool:
         """The answer changes then, though nothing else does; False if that is now."""

@@ -6,8 +6,8 @@
   flush, and when it is retired.
 - A denial because a condition failed is one row of kind `deny` whose `detail` is the error; kind `error` is for
   conditions that failed and counted as false, which by itself denies nothing.
-- A refused connection is a denial by the rule `connect`. Connections that come and go are rows of their own, within the
-  limits of a rule of that name; there are no counts of them but of what was left out.
+- A refused connection is a denial by the rule `connect`, or by a capability. Connections that come and go are rows of
+  their own, within the limits of a rule of that name; there are no counts of them but of what was left out.
 - With `record: decisions` what passes is counted by source, topic and receiver, and written at each flush: that of
   targets which nothing is left to ask of. Deliveries that depend on the message, and those of shared subscriptions,
   are not counted. The source is one of those that share a plan.
@@ -98,12 +98,12 @@ class Auditor:
             if not self._denials.again(key):
                 self._first(key, Kind.ERROR.value, link, "read", topic, Step.READ, rule, text)
 
-    def refused(self, address: str, client: str, user: str | None, reason: int, text: str) -> None:
-        key = (CONNECT, address, client, user, reason, self.version)
+    def refused(self, address: str, client: str, user: str | None, reason: int, text: str, rule: str = CONNECT) -> None:
+        key = (CONNECT, address, client, user, reason, rule, text, self.version)
         if self._denials.again(key):
             return
         if not self._denials.admits(
-            Kind.DENY.value, CONNECT, self.site.now, action=CONNECT, stage=CONNECT, version=self.version
+            Kind.DENY.value, rule, self.site.now, action=CONNECT, stage=CONNECT, version=self.version
         ):
             return
         row = AuditRow(
@@ -114,7 +114,7 @@ class Auditor:
             client=_cut(client),
             action=CONNECT,
             stage=CONNECT,
-            rule=CONNECT,
+            rule=rule,
             policy_version=self.version,
             detail=_cut(f"{text or _reason(reason)}, from {address}"),
         )
@@ -274,6 +274,20 @@ class Auditor:
     def published(self, message: Message, subject: Subject) -> None:
         if self.traffic is not None:
             self.traffic.published(message, subject)
+
+    def ruled(self, subject: Subject, sequence: int, ids: Iterable[str]) -> None:
+        row = AuditRow(
+            self.site.wall,
+            node=self.node,
+            kind=Kind.CHANGE.value,
+            user=_cut(subject.user),
+            client=_cut(subject.client),
+            action="rules",
+            rule="rules",
+            policy_version=self.version,
+            detail=_cut(f"sequence {sequence}: {', '.join(ids)}"),
+        )
+        self._denials.once(row, self.site.now)
 
     def _decided(self, row: AuditRow) -> None:
         key = row[3:]
@@ -473,7 +487,7 @@ def _key(action: str, subject: Subject, topic: str, why: Deny, version: str) -> 
         topic,
         why.rule,
         why.step._value_,
-        why.error == "",
+        why.error,
         version,
     )
 

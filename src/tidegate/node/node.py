@@ -30,17 +30,21 @@ from tidegate.config import Listener as ListenerConfig
 from tidegate.config.release import release
 from tidegate.errors import ConfigError, StoreError, TidegateError
 from tidegate.net import Connection, Endpoint, Listener, Tls
+from tidegate.node import jwks
 from tidegate.node.audit import FLUSH, Auditor
 from tidegate.node.authentication import Authentication, load_method
+from tidegate.node.capabilities import Register
 from tidegate.node.cases import verify_tests
-from tidegate.node.control import Control
+from tidegate.node.control import Command, Control
 from tidegate.node.journals import Journals
 from tidegate.node.logs import configure_logs
+from tidegate.node.monitors import Watchmen
 from tidegate.node.passwords import Passwords
 from tidegate.node.statistics import Publisher, numbers
 from tidegate.node.turns import Turns
 from tidegate.node.versions import Versions
-from tidegate.scope import Scope
+from tidegate.scope import Scope, states
+from tidegate.scope.rules import ROOM
 from tidegate.session import Full, Limits, Message, Origin, Peer, Site, Store, StoredSession, Volatile
 from tidegate.store import SqliteStore
 from tidegate.wire import Reason
@@ -114,6 +118,7 @@ class Node:
         self.site: Site
         self.scopes: dict[str, Scope] = {}
         self.listeners: dict[str, Listener] = {}
+        self.register: Register
         self.authentication: Authentication
         self.audit: Auditor
         self.versions: Versions
@@ -132,9 +137,11 @@ class Node:
         config = self.config
         verify_tests(config, file=str(self.path or ""))
         config.built.rules.prepare()
+        accepts = await self.loop.run_in_executor(None, jwks.accepted, config)
         sessions: list[StoredSession] = []
         retained: list[Message] = []
         notes: dict[str, str] = {}
+        records: dict[str, dict[str, bytes]] = {}
         store: Store = Volatile()
         origin = Origin(secrets.token_hex(8), 1)
         if config.node.data is not None:
@@ -147,6 +154,7 @@ class Node:
             opening = partial(store.open, now_wall=time.time(), now_mono=self.loop.time())
             snapshot = await self.loop.run_in_executor(None, opening)
             sessions, retained, notes = snapshot.sessions, snapshot.retained, snapshot.notes
+            records = snapshot.records
             origin = Origin(snapshot.node, snapshot.boot)
         self.site = site = Site(
             store=store,
@@ -159,7 +167,8 @@ class Node:
         site.open()
         if self.store is not None:
             self.store.start()
-        self.authentication = Authentication(config, self.passwords)
+        self.register = Register(records, store.keep, site.wall)
+        self.authentication = Authentication(config, self.passwords, self.register, accepts)
         self.versions = Versions(notes)
         rules = self.versions.next(config.built.rules)
         for key, value in self.versions.notes().items():
@@ -174,11 +183,14 @@ class Node:
                 authenticator=self.authentication,
                 rules=rules,
                 audit=self.audit,
+                stopwatch=time.perf_counter,
             )
             self.scopes[name] = self.audit.scopes[name] = scope
             self._publishers.append(Publisher(scope))
         self.audit.configure(config)
         self.audit.changed(rules.version, str(self.path or ""), action="start")
+        next(iter(self.scopes.values())).publishers.restore(records.get(ROOM, {}))
+        next(iter(self.scopes.values())).monitoring.states.restore(records.get(states.ROOM, {}))
         self._restore(sessions, retained)
         await self._start_control()
         for listener in config.listeners:
@@ -202,12 +214,17 @@ class Node:
                 self.scopes[default].drop_will(restored)
 
     async def _start_control(self) -> None:
-        commands = {
+        watchmen = Watchmen(self.scopes, lambda what: self.audit.changed(self.audit.version, what, action="reset"))
+        commands: dict[str, Command] = {
             "status": self.status,
             "reload": self.reload,
             "stop": self._stop,
             "audit": self.audit.told,
             "audit_written": self.audit.written,
+            "capability_revoke": self.revoke,
+            "monitor_list": watchmen.list,
+            "monitor_state": watchmen.state,
+            "monitor_reset": watchmen.reset,
         }
         control = Control(self.config.control_socket, commands)
         await control.start()
@@ -282,6 +299,24 @@ class Node:
         self.loop.call_soon(self.on_stop)
         return {"stopping": True}
 
+    async def revoke(self, id: str) -> dict[str, Any]:
+        """For `tidegate capability revoke`: its holders are sent away at once, and it never counts again."""
+        self.site.open()
+        known = id in self.register.revoked
+        self.register.revoke(id)
+        dismissed = 0
+        for scope in self.scopes.values():
+            for session in scope.validity.holders(id):
+                dismissed += 1
+                scope.validity.dismiss(session, "your capability has been revoked")
+            scope.change(scope.gate.rules)  # for those who are away, and their wills
+        self.audit.changed(self.audit.version, f"capability {id} revoked", action="revoke")
+        safe = self.loop.create_future()
+        self.site.store.after(safe.set_result, None)
+        await safe
+        log.info("capability revoked", id=id, disconnected=dismissed)
+        return {"revoked": id, "before": known, "disconnected": dismissed, "kept": self.store is not None}
+
     # -- reloading ---------------------------------------------------------------------------------------------
 
     def reload_or_say_why(self) -> None:
@@ -309,7 +344,8 @@ class Node:
         for name in _FIXED:
             if _fixed(config, name) != _fixed(self.config, name):
                 raise ConfigError(f"`{name}` cannot change while the node runs; restart it")
-        authentication = Authentication(config, self.passwords)
+        accepts = await self.loop.run_in_executor(self._aside, jwks.accepted, config)
+        authentication = Authentication(config, self.passwords, self.register, accepts)
         for listener in config.listeners:  # certificates that cannot be loaded refuse the whole change
             if (tls := _endpoint(listener).tls) is not None:
                 await self.loop.run_in_executor(None, tls.context)
@@ -390,6 +426,8 @@ class Node:
                 await asyncio.sleep(0.005)
             for connection in self._connections():
                 connection.abort()
+            for scope in self.scopes.values():
+                scope.monitoring.states.finish()
         self.turns.stop()
         if self._control is not None:
             await self._control.close()
@@ -413,6 +451,7 @@ def verify(config: Config) -> None:
             tls.context()
     for name, place in config.authentication.methods.items():
         load_method(name, place)
+    jwks.accepted(config)
 
 
 def _give_way() -> None:

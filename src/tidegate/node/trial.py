@@ -123,6 +123,8 @@ class Trial:
                 groups=known.groups,
                 attributes=known.attributes,
                 impostor=known.impostor,
+                # a client of the directory without a user proves who it is by its certificate
+                principal=f"certificate:{who.name}" if known.user is None and who.name in directory.clients else "",
             )
         tls = {**(TLS if listener.url.tls else {}), **tls_of(assumed, root)}
         address = str(assumed.get("address", LOOPBACK))
@@ -191,6 +193,8 @@ class Trial:
             why = f"an unknown client may not publish it ({written.headline})"
         elif any(topics.matches(each.topic, written.topic) for each in self.rules.preferences.preferences):
             why = "there are preferences for this topic"
+        elif not self.rules.brokering.open:
+            why = "brokering asks over which link it came"
         elif self.rules.levels.implied:
             why = "levels are implied"
         elif any(path.partition(".")[0] == "p" for line in read for path in (*line.knew, *line.absent)):

@@ -168,11 +168,21 @@ class Policies:
 
     # -- deciding ------------------------------------------------------------------------------------------------
 
-    def decide(self, action: Action, actor: Actor, topic: str, known: Env, terms: Terms | None = None) -> Answer:
+    def decide(
+        self,
+        action: Action,
+        actor: Actor,
+        topic: str,
+        known: Env,
+        terms: Terms | None = None,
+        *,
+        others: bool = False,
+    ) -> Answer:
         """Whether the actor may read or write the topic, as far as `known` decides it.
 
         `known` is as for `Predicate.partial`: what is absent or UNKNOWN in it is not known yet. Its root `s`, if it
-        has none, is made from the actor. `terms` are the actor's, from whoever has them already.
+        has none, is made from the actor. `terms` are the actor's, from whoever has them already. With `others`, others
+        may allow what no policy speaks of: then DEFAULT refuses only where it is certain that none does.
         """
         known = self._with_subject(actor, known)
         hits: list[Hit] = []
@@ -182,7 +192,7 @@ class Policies:
                 return Refuse(policy.id, left.reason)
             if left is not False:
                 hits.append((policy, None if left is True else left))
-        return _settled(tuple(hits), self.combining)
+        return _settled(tuple(hits), self.combining, others)
 
     def overlaps(self, action: Action, actor: Actor, filter: str, known: Env | None = None) -> Permit | Refuse:
         """Whether some topic of a plain filter may be allowed: an allowing policy overlaps it that can be true.
@@ -357,13 +367,13 @@ def _asked(when: Predicate | None, known: Env) -> Outcome:
         return failed
 
 
-def _settled(hits: tuple[Hit, ...], combining: Combining) -> Answer:
+def _settled(hits: tuple[Hit, ...], combining: Combining, others: bool) -> Answer:
     """The answer if it is certain, else what is left to ask."""
     left = [when for _, when in hits if when is not None]
     if not left:
         return _combined([policy for policy, _ in hits], combining)
     certain = _certain_refusal(hits, combining)
-    if certain is not None:
+    if certain is not None and not (others and certain.rule == DEFAULT):
         return certain
     return Open(
         _Residual(hits, combining),

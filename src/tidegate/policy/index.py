@@ -38,6 +38,23 @@ class FilterIndex(Generic[T]):
             node = node.children.setdefault(level, _Node())
         node.here.append(item)
 
+    def discard(self, levels: Sequence[str], item: T) -> None:
+        """Takes out what was added with these levels; what they alone led to goes too."""
+        node = self._root
+        trail: list[tuple[_Node[T], str]] = []
+        held = node.here
+        for level in levels:
+            if level == "#":
+                held = node.below
+                break
+            trail.append((node, level))
+            node = node.children[level]
+            held = node.here
+        held.remove(item)
+        while trail and not (node.here or node.below or node.children):
+            node, level = trail.pop()
+            del node.children[level]
+
     def matching(self, topic: str) -> Iterator[T]:
         """Items whose filter may match the topic."""
         front = [self._root]

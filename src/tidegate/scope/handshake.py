@@ -10,9 +10,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tidegate.errors import ProtocolError
+from tidegate.gate import Deny, Step
+from tidegate.gate.capability import proves_each
+from tidegate.policy.capability import proof
 from tidegate.scope.identity import Accepted, Authenticator, Continue, Exchange, Identity, Refused
 from tidegate.session import NEVER, Hold, Link, Peer, Phase, Session, Subject
-from tidegate.wire import V5, Auth, Connack, Connect, Properties, Reason, encode
+from tidegate.wire import V5, Auth, Connack, Connect, Properties, Reason, Will, encode
 
 if TYPE_CHECKING:
     from tidegate.scope.scope import Scope
@@ -72,8 +75,12 @@ class Handshake:
             peer.hold_reading(Hold.HANDSHAKE)
 
     def _refuse(self, peer: Peer, packet: Connect, found: Refused) -> None:
-        self.scope.audit.refused(peer.address, packet.client_id, packet.username, found.reason, found.text)
+        self._tell(peer, packet, found)
         peer.refuse(found.reason, found.text)
+
+    def _tell(self, peer: Peer, packet: Connect, found: Refused) -> None:
+        name, user = packet.client_id, packet.username
+        self.scope.audit.refused(peer.address, name, user, found.reason, found.text, found.rule)
 
     def _unacceptable(self, packet: Connect) -> Refused | None:
         will = packet.will
@@ -97,6 +104,8 @@ class Handshake:
         if properties.authentication_method != conversation.method:
             raise ProtocolError("AUTH with another method than CONNECT", Reason.BAD_AUTHENTICATION_METHOD)
         if packet.reason == Reason.RE_AUTHENTICATE and peer.phase is Phase.OPEN:
+            if conversation.exchange is not None:
+                raise ProtocolError("a re-authentication is under way")
             conversation.exchange = self.authenticator.exchange(peer, conversation.packet, conversation.method)
         elif packet.reason != Reason.CONTINUE_AUTHENTICATION:
             raise ProtocolError("AUTH with a reason that is not the client's to send")
@@ -125,16 +134,24 @@ class Handshake:
     def _again(self, peer: Peer, conversation: Conversation, found: Accepted | Refused) -> None:
         session = peer.session
         if isinstance(found, Refused):
+            self._tell(peer, conversation.packet, found)
             peer.close(found.reason, found.text)
         elif found.identity.principal != session.principal:
             peer.close(Reason.NOT_AUTHORIZED, "re-authenticated as somebody else")
         else:
             subject = self._subject(peer, session.client, found.identity)
+            if objection := self.scope.gate.rules.brokering.objection(subject):
+                peer.close(Reason.NOT_AUTHORIZED, objection)
+                return
             self.scope.identify(session, subject, session.inward.demand)
             peer.lane = self.scope.gate.lane(session.inward, peer.version)
+            self.scope.validity.came(session)
+            if session.row:
+                session.save()
             self.scope.retouch(session)
             answer = Properties(authentication_method=conversation.method, authentication_data=found.data)
             session.send(encode(Auth(reason=Reason.SUCCESS, properties=answer), V5))
+            self.scope.wake(session)
 
     # -- the session -------------------------------------------------------------------------------------------
 
@@ -146,11 +163,15 @@ class Handshake:
         client = packet.client_id or self.site.random_id()
         key = (identity.principal, client)
         subject = self._subject(peer, client, identity)
+        brokering = scope.gate.rules.brokering
+        if objection := brokering.objection(subject):
+            self._refuse(peer, packet, Refused(text=objection))
+            return
         demand = scope.gate.rules.levels.demand(packet.properties.user_properties)
         if packet.will is not None:
             # semantics.md, Time: a will is checked against what is static at CONNECT, and decided when it fires
-            link = Link(subject, True, "in", demand)
-            refusal = scope.gate.admits(packet.will.topic, link)
+            link = Link(subject, True, brokering.types(subject).inward, demand)
+            refusal = scope.gate.admits(packet.will.topic, link) or self._unproven(subject, packet.will)
             if refusal is not None:
                 scope.audit.denied("write", link, packet.will.topic, refusal)
                 self.site.counters.denied += 1
@@ -189,7 +210,9 @@ class Handshake:
         if session.expiry or session.row:
             session.save()
         peer.accept(session, lane)
+        scope.validity.came(session)
         scope.connected += 1
+        scope.monitoring.states.up(session)
         self.site.counters.connections += 1
         if old is not None:
             scope.retouch(session)  # it speaks another version, has other limits, or comes over another connection
@@ -218,6 +241,15 @@ class Handshake:
         else:
             session.resume()
         peer.go_on()
+
+    def _unproven(self, subject: Subject, will: Will) -> Deny | None:
+        """A will is proven when it comes, not when it fires."""
+        capability, demanded = subject.capability, self.scope.gate.rules.capabilities
+        if capability is None or demanded is None or not proves_each(capability, demanded):
+            return None
+        shown = proof.shown_by(will.properties.user_properties)
+        why = proof.objection(capability, shown, proof.WRITE, will.topic, will.payload)
+        return Deny(step=Step.WRITE, rule=capability.rule, error=why) if why else None
 
     def _resume(self, session: Session, peer: Peer) -> None:
         if session.peer is peer:

@@ -10,8 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from tidegate.policy.capability import Capability
 from tidegate.session import Peer, Session
 from tidegate.wire import Connect, Reason
+
+ANONYMOUS = "anonymous"
+"""The principal of whoever is nobody in particular."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +30,7 @@ class Identity:
     level: str = "plain"
     tls: Mapping[str, str] = field(default_factory=dict)  # version and cipher of the connection
     impostor: bool = False  # it uses the identifier of a client that it has not proved to be
+    capability: Capability | None = None  # what it came with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +39,7 @@ class Refused:
 
     reason: Reason = Reason.NOT_AUTHORIZED
     text: str = ""
+    rule: str = "connect"  # what the audit calls it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

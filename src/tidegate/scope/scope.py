@@ -6,19 +6,23 @@ the node's own services. Everything that is delivered was decided at the moment 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from tidegate.errors import ProtocolError
 from tidegate.gate import Deny, Gate, Lane, Plan, Rules, Step, passed, undecided
-from tidegate.gate.plan import Members
 from tidegate.policy import Demand
-from tidegate.routing import Group, Shares, Subscriptions
+from tidegate.policy.capability import BEFORE, NOTHING
+from tidegate.routing import Shares, Subscriptions
 from tidegate.scope.audit import Audit, Silent
 from tidegate.scope.handshake import Handshake
-from tidegate.scope.identity import Authenticator, Identity, Refused
+from tidegate.scope.identity import ANONYMOUS, Authenticator, Identity, Refused
+from tidegate.scope.monitors import Monitoring
 from tidegate.scope.retained import Retained
+from tidegate.scope.rules import Publishers
+from tidegate.scope.sharing import Sharing
 from tidegate.scope.subscribing import Subscribing
+from tidegate.scope.validity import Validity
 from tidegate.session import (
     NEVER,
     NO_WISH,
@@ -71,6 +75,7 @@ class Scope:
         authenticator: Authenticator,
         rules: Rules,
         audit: Audit = NOBODY,
+        stopwatch: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.name = name
         self.node = node
@@ -80,15 +85,26 @@ class Scope:
         self.subscriptions: Subscriptions[Session, Grant] = Subscriptions()
         self.shares: Shares[Session, Grant] = Shares()
         self.retained = Retained(site, self._send_retained)
+        self.publishers = Publishers(self)
         self.gate = Gate(
-            self.subscriptions, self.shares, rules=rules, clock=site, fresh=self.fresh, retired=audit.retired
+            self.subscriptions,
+            self.shares,
+            rules=rules,
+            clock=site,
+            fresh=self.fresh,
+            retired=audit.retired,
+            publishers=self.publishers,
         )
         site.on_alarm.append(self.gate.tick)
         self.connected = 0
+        self.monitoring = Monitoring(self, stopwatch)
+        self.monitoring.change()
         self._authenticator = authenticator
         self._sweeping = False
+        self.validity = Validity(self)
         self._handshake = Handshake(self, authenticator)
         self._subscribing = Subscribing(self)
+        self._sharing = Sharing(self)
 
     # -- coming (session.Host) ---------------------------------------------------------------------------------
 
@@ -99,9 +115,9 @@ class Scope:
         self._handshake.auth(peer, packet)
 
     def plan(self, peer: Line, topic: bytes) -> Route:
-        return self._found(self._lane(peer), topic)
+        return self.found(self._lane(peer), topic)
 
-    def _found(self, lane: Lane, topic: bytes) -> Plan:
+    def found(self, lane: Lane, topic: bytes) -> Plan:
         plan = lane.plans.get(topic)
         if plan is not None:
             return plan
@@ -122,7 +138,8 @@ class Scope:
     def _compiled(self, lane: Lane, name: bytes) -> Plan:
         plan = self.gate.plan(lane, name)
         self.site.effort += 1 if self.gate.rules.policies is None else 5  # with policies it takes as much longer
-        self.audit.compiled(lane, plan)
+        if not plan.control:
+            self.audit.compiled(lane, plan)
         self._complain(plan)
         return plan
 
@@ -149,12 +166,12 @@ class Scope:
             if len(contexts[1]) >= CONTEXTS:
                 contexts[1].clear()
             context = contexts[1][wish] = self.gate.context(link, wish).encode()
-        return self._found(lane, topic), context
+        return self.found(lane, topic), context
 
     def plan_of(self, peer: Line, message: Message) -> Route:
         if not self.fresh(peer.session):
             raise ProtocolError("your access has been withdrawn", Reason.NOT_AUTHORIZED)
-        if message.context == peer.session.context:
+        if message.context == peer.session.context and message.link == peer.session.inward.type:
             topic = message.topic.encode()
             route = peer.lane.plans.get(topic) or self.plan(peer, topic)
             if route.refusal is None:
@@ -185,14 +202,20 @@ class Scope:
             groups=identity.groups,
             tls=identity.tls,
             impostor=identity.impostor,
+            principal=identity.principal if identity.user is None and identity.principal != ANONYMOUS else "",
             attributes=identity.attributes,
+            capability=identity.capability,
         )
 
     def identify(self, session: Session, subject: Subject, demand: Demand | None) -> None:
         """Who a session's client is, and what it demands, under the rules in force."""
-        context = self.gate.context(Link(subject, True, "in", demand))
-        session.identify(subject, demand, context.encode())
+        types = self.gate.rules.brokering.types(subject)
+        context = self.gate.context(Link(subject, True, types.inward, demand))
+        old = session.subject
+        session.identify(subject, demand, context.encode(), types)
         session.generation = self.site.generation
+        self.publishers.came(session, old)
+        self.monitoring.states.attach(session)
 
     def fresh(self, session: Session) -> bool:
         """Brings a session's subject up to the rules in force; False if its access has been withdrawn."""
@@ -203,12 +226,17 @@ class Scope:
             return False
         old = session.subject
         subject = self.subject(found, client=session.client, address=old.address, listener=old.listener)
+        if self.gate.rules.brokering.objection(subject):
+            return False
         self.identify(session, subject, session.inward.demand)
         return True
 
     def change(self, rules: Rules) -> None:
         """Other rules. The next message is decided by them; who has to go is told so soon after."""
+        before = self.gate.rules
         self.gate.change(rules)
+        self.publishers.changed(before)
+        self.monitoring.change()
         self._subscribing.changed()
         self.site.generation += 1
         self.site.unfinished.append(self._review(self.site.generation).__next__)
@@ -227,6 +255,8 @@ class Scope:
                 self.wake(session)
             if number % REVIEW == 0:
                 yield True
+        else:
+            self.monitoring.states.settle()
         yield False
 
     def sweep(self) -> None:
@@ -246,7 +276,9 @@ class Scope:
         if session.peer is not peer:
             return
         session.detach()
+        self.validity.left(session)
         self.connected -= 1
+        self.monitoring.states.down(session)
         self.audit.disconnected(session, reason)
         if packet is not None:
             asked = packet.properties.session_expiry_interval
@@ -282,6 +314,7 @@ class Scope:
     def end(self, session: Session) -> None:
         """The session is over: its subscriptions go, its will is due, what others could take is handed to them."""
         self.sessions.pop((session.principal, session.client), None)
+        self.publishers.ended(session)
         timers = self.site.timers
         timers.cancel(session.timer)
         timers.cancel(session.will_timer)
@@ -293,8 +326,9 @@ class Scope:
         session.subscriptions = None
         if session.will is not None:
             self._fire(session)
-        self.hand_round(back)
+        self._sharing.hand_round(back)
         session.clear()
+        self.monitoring.states.ended(session)
 
     def _fire(self, session: Session) -> None:
         """The will, decided now like any other publish."""
@@ -303,16 +337,23 @@ class Scope:
         if will is None or not self.fresh(session):
             return
         properties = will.properties
-        self.publish(
-            session.inward,
-            will.topic,
-            will.payload,
-            qos=will.qos,
-            retain=will.retain,
-            properties=forwarded(properties),
-            expiry=properties.message_expiry_interval,
-            source=session,
-        )
+        capability = session.subject.capability
+        if capability is not None:
+            capability.ledger.shown = BEFORE  # with CONNECT
+        try:
+            self.publish(
+                session.inward,
+                will.topic,
+                will.payload,
+                qos=will.qos,
+                retain=will.retain,
+                properties=forwarded(properties),
+                expiry=properties.message_expiry_interval,
+                source=session,
+            )
+        finally:
+            if capability is not None:
+                capability.ledger.shown = NOTHING
         if session.row:
             session.save()
 
@@ -363,19 +404,28 @@ class Scope:
             properties,
             None if expiry is None else site.now + expiry,
         )
-        refusal = plan.refusal or self._refusal(plan, message)
+        refusal = plan.refusal or self.refusal(plan, message)
         if refusal is not None:
             self.report("write", link, topic, refusal)
             return refusal
-        return self.route(plan, message, source)
+        if not plan.monitored or source is None:
+            return self.route(plan, message, source)
+        return sum(self.route(way, one, source) for way, one in self.monitor(plan, message, source)[0])
 
     def admit(self, route: Route, message: Message) -> Refusal | None:
         assert isinstance(route, Plan)
+        if route.control:
+            return undecided(route.admission, message) or self.publishers.take(message)
         if not route.admission and not message.retain:
             return None
-        return self._refusal(route, message)
+        return self.refusal(route, message)
 
-    def _refusal(self, plan: Plan, message: Message) -> Deny | None:
+    def monitor(
+        self, route: Route, message: Message, source: Session
+    ) -> tuple[Sequence[tuple[Route, Message]], Refusal | None]:
+        return self.monitoring.enter(source, message, route)
+
+    def refusal(self, plan: Plan, message: Message) -> Deny | None:
         if message.retain and message.payload and self.retained.full_for(message):
             return Deny(step=Step.WRITE, rule="limits.retained", reason=Reason.QUOTA_EXCEEDED)
         return undecided(plan.admission, message)
@@ -399,6 +449,8 @@ class Scope:
     def route(self, plan: Route, message: Message, source: Session | None) -> int:
         """Delivers to everybody the plan names; to how many."""
         assert isinstance(plan, Plan)
+        if plan.control:
+            return 1  # it was for the node itself, which has taken it
         plan.passed += 1
         retain = message.retain
         if retain:
@@ -437,79 +489,15 @@ class Scope:
                 grant = grant.own or grant
             session.deliver(message, min(qos, grant.qos), retain and grant.retain_as_published, grant.ids, None, shown)
         for group, members in plan.groups:
-            reached += self._to_one(group, message, members)
+            reached += self._sharing.send(group, message, members)
+        if plan.hearing:
+            self.monitoring.overhear(plan, message)
         return reached
-
-    # -- shared subscriptions ----------------------------------------------------------------------------------
-
-    def _to_one(self, group: Group[Session, Grant], message: Message, members: Members) -> bool:
-        """To one member that may have it: with room if possible, else connected, else one that will come back."""
-        gate = self.gate
-        shown: dict[Session, Message | Deny] = {}
-
-        def allowed(session: Session) -> bool:
-            verdict = shown.get(session)
-            if verdict is None:
-                way = members.get(session)
-                if way is None:
-                    verdict = gate.decide(message, session, group.members[session])
-                else:
-                    verdict = way if isinstance(way, Deny) else way.show(message)
-                shown[session] = verdict
-            return isinstance(verdict, Message)
-
-        def free(session: Session) -> bool:
-            return not session.shut and (session.window > 0 or not message.qos) and allowed(session)
-
-        def there(session: Session) -> bool:
-            return session.peer is not None and allowed(session)
-
-        def later(session: Session) -> bool:
-            return message.qos > 0 and session.expiry > 0 and allowed(session)
-
-        def waiting(session: Session) -> bool:
-            return session.room(message) and there(session)
-
-        def kept(session: Session) -> bool:
-            return session.room(message) and later(session)
-
-        chosen = group.pick(free) or group.pick(waiting) or group.pick(kept) or group.pick(there) or group.pick(later)
-        if chosen is None:
-            for session, verdict in shown.items():
-                if isinstance(verdict, Deny):
-                    self.report("read", session.outward, message.topic, verdict)
-                    break  # one of them speaks for all
-            return False
-        session, grant = chosen
-        part = shown[session]
-        assert isinstance(part, Message)
-        session.deliver(
-            message,
-            min(message.qos, grant.qos),
-            message.retain and grant.retain_as_published,
-            grant.ids,
-            grant.group,
-            part,
-        )
-        return True
-
-    def hand_round(self, back: list[Delivery]) -> None:
-        """What a member that left had not acknowledged goes to another."""
-        for delivery in back:
-            assert delivery.group is not None
-            group = self.shares.get(*delivery.group)
-            if group is not None:
-                self._to_one(group, delivery.message, {})
-            self.site.store.done(delivery)  # after it is owed to the other
-
-    def hand_on(self, delivery: Delivery) -> None:
-        """The receiver is chosen among the members that are allowed it, and that is decided when it is sent."""
-        self.hand_round([delivery])
 
     # -- decided when it is sent -------------------------------------------------------------------------------
 
     def _send_retained(self, session: Session, grant: Grant, message: Message) -> None:
-        if grant.no_local and self._own(session, message):
+        if grant.no_local and self.own(session, message):
             return
         found = self.gate.decide(message, session, grant)
         if isinstance(found, Deny):
@@ -519,21 +507,33 @@ class Scope:
             self.audit.failed(session.outward, message.topic, self.gate.failed)
         session.deliver(message, min(message.qos, grant.qos), True, grant.ids, None, found)
 
-    def _own(self, session: Session, message: Message) -> bool:
+    def own(self, session: Session, message: Message) -> bool:
         publisher = self.gate.sight.context(message).subject
         return publisher.client == session.client and publisher.user == session.subject.user
 
     def permits(self, session: Session, delivery: Delivery) -> Message | None:
         """What of something that waited may be sent now (session.Decider)."""
-        group = delivery.group
-        filters = None if group is None else (f"$share/{group[0]}/{group[1]}",)
-        found = self.gate.permits(delivery.message, session, filters)
+        found = self.decided(session, delivery)
         if isinstance(found, Deny):
             self.report("read", session.outward, delivery.message.topic, found)
             return None
         if self.gate.failed:
             self.audit.failed(session.outward, delivery.message.topic, self.gate.failed)
         return found
+
+    def hand_round(self, back: list[Delivery]) -> None:
+        self._sharing.hand_round(back)
+
+    def hand_on(self, delivery: Delivery) -> None:
+        self._sharing.hand_round([delivery])
+
+    def decided(self, session: Session, delivery: Delivery) -> Message | Deny:
+        group = delivery.group
+        filters = None if group is None else (f"$share/{group[0]}/{group[1]}",)
+        return self.gate.permits(delivery.message, session, filters)
+
+    def monitored(self, session: Session, delivery: Delivery) -> list[Delivery]:
+        return self.monitoring.leave(session, delivery)
 
     # -- subscribing (session.Host) ----------------------------------------------------------------------------
 
@@ -543,8 +543,8 @@ class Scope:
     def unsubscribe(self, session: Session, packet: Unsubscribe) -> None:
         self._subscribing.unsubscribe(session, packet)
 
-    def wake(self, session: Session) -> None:
-        self._subscribing.wake(session)
+    def wake(self, session: Session, filters: Iterable[str] | None = None) -> None:
+        self._subscribing.wake(session, filters)
 
     def retouch(self, session: Session) -> None:
         self._subscribing.retouch(session)
@@ -565,7 +565,7 @@ class Scope:
         session.will = record.will
         session.ended = site.wall if record.ended is None else record.ended
         session.incoming = record.incoming or None
-        session.incoming_bytes = sum(each.size for each in record.incoming.values() if each is not None)
+        session.incoming_bytes = sum(one.size for messages in record.incoming.values() for one in messages)
         session.restore(record.deliveries)
         self.sessions[session.principal, session.client] = session
         session.subscriptions = {}

@@ -6,15 +6,18 @@ Whoever changes a subscription removes the plans that it concerns, in the same c
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tidegate.errors import ProtocolError
-from tidegate.gate import Deny
+from tidegate.gate import Deny, Step
+from tidegate.gate.capability import proves_each
 from tidegate.gate.where import condition
+from tidegate.policy.capability.proof import READ, filters_of, objection, shown_by
 from tidegate.policy.predicate import Predicate, PredicateError
 from tidegate.session import NO_TERMS, Grant, Peer, Session, Terms
-from tidegate.topics import share
+from tidegate.topics import overlaps, share
 from tidegate.wire import (
     NONE,
     V5,
@@ -58,6 +61,12 @@ class Subscribing:
         identifier = packet.properties.subscription_identifiers
         most = self.site.limits.subscriptions
         granted: list[Grant] = []
+        if unproven := self._unproven(session, packet):
+            self.scope.report("subscribe", session.outward, packet.subscriptions[0].filter, unproven)
+            refused = tuple(unproven.reason for _ in packet.subscriptions)
+            said = Properties(reason_string=f"denied by {unproven.rule}" if self.site.limits.explain else None)
+            session.send(self._suback(session, packet.packet_id, refused, said))
+            return
         try:
             terms, where = self._terms(packet.properties.user_properties)
         except PredicateError as error:
@@ -88,6 +97,15 @@ class Subscribing:
             self.site.store.after(self._subscribed, session, session.peer, answer, granted)
         else:
             self._subscribed(session, session.peer, answer, granted)
+
+    def _unproven(self, session: Session, packet: Subscribe) -> Deny | None:
+        """A SUBSCRIBE is proven as a whole: all its filters, in their order."""
+        capability, demanded = session.subject.capability, self.scope.gate.rules.capabilities
+        if capability is None or demanded is None or not proves_each(capability, demanded):
+            return None
+        filters = filters_of(subscription.filter for subscription in packet.subscriptions)
+        why = objection(capability, shown_by(packet.properties.user_properties), READ, filters)
+        return Deny(step=Step.READ, rule=capability.rule, error=why) if why else None
 
     def _suback(self, session: Session, pid: int, reasons: tuple[int, ...], said: Properties) -> bytes:
         """[MQTT-3.9.2-1] [MQTT-3.9.2-2] without what makes it too long for the client."""
@@ -216,13 +234,19 @@ class Subscribing:
         self._hold(grant, False)
         grant.session.conditions -= grant.where is not None
 
-    def wake(self, session: Session) -> None:
-        """Held subscriptions that are allowed now come alive, with their retained messages; others may fall asleep."""
+    def wake(self, session: Session, filters: Iterable[str] | None = None) -> None:
+        """Held subscriptions that are allowed now come alive, with their retained messages; others may fall asleep.
+
+        With `filters`, those that overlap one of them: the others are what they were.
+        """
         if not self.scope.gate.rules.holds:
             return
         alive = []
         for filter, grant in (session.subscriptions or {}).items():
-            denied = isinstance(self.scope.gate.grant(share(filter)[1], session.outward), Deny)
+            inner = share(filter)[1]
+            if filters is not None and not any(overlaps(each, inner) for each in filters):
+                continue
+            denied = isinstance(self.scope.gate.grant(inner, session.outward), Deny)
             before = grant.held
             if grant.held and not denied and session.peer is not None:
                 self._hold(grant, False)

@@ -14,6 +14,7 @@ from typing import Any
 import cbor2
 
 from tidegate.policy import Demand
+from tidegate.policy.capability import Capability
 from tidegate.session.link import Subject
 
 VERSION = b"\x01"
@@ -42,6 +43,8 @@ class Context:
     """What counted when it was published; None if nothing was demanded."""
     view: str | None = None
     surroundings: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    topic: str | None = None
+    """What it was published under, if a monitor has changed that."""
 
     def encode(self) -> bytes:
         subject = self.subject
@@ -64,12 +67,18 @@ class Context:
                 known[name] = dict(value)
         if subject.impostor:
             known["impostor"] = True
+        if subject.principal:
+            known["principal"] = subject.principal
+        if subject.capability is not None:
+            known["capability"] = subject.capability.id  # no more of it is kept: its client has to show it again
         if self.demand is not None:
             known["demand"] = self.demand.level
         if self.view is not None:
             known["view"] = self.view
         if self.surroundings:
             known["e"] = dict(self.surroundings)
+        if self.topic is not None:
+            known["topic"] = self.topic
         return VERSION + cbor2.dumps(known)
 
     @classmethod
@@ -92,10 +101,18 @@ class Context:
             groups=tuple(known.get("groups", ())),
             tls=known.get("tls", _NOTHING),
             impostor=known.get("impostor", False),
+            principal=known.get("principal", ""),
             attributes=known.get("attributes", _NOTHING),
+            capability=Capability.lapsed(known["capability"]) if "capability" in known else None,
         )
         demand = Demand(known["demand"]) if "demand" in known else None
-        return cls(subject=subject, demand=demand, view=known.get("view"), surroundings=known.get("e", _NOTHING))
+        return cls(
+            subject=subject,
+            demand=demand,
+            view=known.get("view"),
+            surroundings=known.get("e", _NOTHING),
+            topic=known.get("topic"),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ A `Route` is what the gate compiled for one (kind of source, topic); peers only 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from tidegate.session.context import Wish
@@ -25,6 +25,10 @@ class Refusal(Protocol):
     def reason(self) -> int: ...
     @property
     def rule(self) -> str: ...
+    @property
+    def said(self) -> str:
+        """What its sender is told in place of the rule."""
+        ...
 
 
 class Route(Protocol):
@@ -42,6 +46,20 @@ class Route(Protocol):
     @property
     def cross(self) -> tuple[tuple[bytes | None, tuple[Session, ...]], ...]:
         """And to these with another property field; None: with none, as 3.1.1 has it."""
+        ...
+
+    @property
+    def guarded(self) -> bool:
+        """Whether monitors listen: frames go to `fast` only while `calm` says so."""
+        ...
+
+    @property
+    def monitored(self) -> bool:
+        """Whether monitors of the link it came over have to see each message."""
+        ...
+
+    def calm(self, source: Session) -> bool:
+        """Whether all monitors would let every message pass as it is now, and stay as they are."""
         ...
 
     @property
@@ -88,6 +106,12 @@ class Host(Protocol):
         ...
 
     def admit(self, route: Route, message: Message) -> Refusal | None: ...
+    def monitor(
+        self, route: Route, message: Message, source: Session
+    ) -> tuple[Sequence[tuple[Route, Message]], Refusal | None]:
+        """What the monitors of the link make of it, and why it was suppressed if that is nothing."""
+        ...
+
     def route(self, plan: Route, message: Message, source: Session | None) -> int: ...
     def denied(self, session: Session, topic: str, refusal: Refusal) -> None: ...
     def subscribe(self, session: Session, packet: Subscribe) -> None: ...

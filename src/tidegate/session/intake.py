@@ -10,6 +10,8 @@ from collections import deque
 from dataclasses import replace
 
 from tidegate.errors import ProtocolError
+from tidegate.policy.capability import NOTHING
+from tidegate.policy.capability.proof import shown_by
 from tidegate.session.context import NO_WISH
 from tidegate.session.frames import form
 from tidegate.session.host import Host, Refusal, Route
@@ -19,6 +21,7 @@ from tidegate.session.site import Site
 from tidegate.wire import NONE, V5, Properties, Puback, Publish, Pubrec, Reason, Type, encode
 
 BACKLOG = 64 * 2**20  # bytes waiting for the disk before publishers are paused
+PROOF = 5  # what verifying one counts for against the work of a turn
 PENDING = 20_000  # acknowledgements waiting for the disk before their publisher is paused
 
 _FORWARDED = (
@@ -83,7 +86,17 @@ class Intake(Line):
             route = self.lane.plans.get(topic) or self.host.plan(self, topic)
         else:
             route, context = self.host.plan_as(self, topic, wish)
-        self._take(route, packet.payload, packet.qos, packet.retain, packet.packet_id, properties, expires, context)
+        capability = self.session.subject.capability
+        if capability is None:
+            self._take(route, packet.payload, packet.qos, packet.retain, packet.packet_id, properties, expires, context)
+            return
+        ledger = capability.ledger
+        ledger.shown, before = shown_by(packet.properties.user_properties, repeated=packet.dup), ledger.verified
+        try:
+            self._take(route, packet.payload, packet.qos, packet.retain, packet.packet_id, properties, expires, context)
+        finally:
+            ledger.shown = NOTHING
+            self.site.effort += PROOF * (ledger.verified - before)
 
     def _resolve(self, alias: int, topic: bytes) -> bytes:
         if not 0 < alias <= self.site.limits.topic_aliases:
@@ -165,29 +178,56 @@ class Intake(Line):
         if refusal is not None:
             self._refused(route.topic, qos, pid, refusal)
             return
-        if not qos:
+        if not qos and not route.monitored:
             host.route(route, message, session)
             return
         store = site.store
-        if store.refusing and (route.durable or retain or (qos == 2 and session.row)):
+        if qos and store.refusing and (route.durable or retain or route.monitored or (qos == 2 and session.row)):
             self._full(qos, pid)
-            return
-        if qos == 1:
+        elif qos == 2 and session.incoming and session.incoming_bytes + message.size > site.limits.queue_bytes:
+            self._full(qos, pid)  # it sends and sends, and releases nothing
+        elif route.monitored:
+            self._monitored(route, message, pid)
+        elif qos == 1:
             matched = host.route(route, message, session)
             reason = Reason.SUCCESS if matched else Reason.NO_MATCHING_SUBSCRIBERS
-            self._acknowledge(
-                Type.PUBACK, pid, reason, wait=message.rows > 0 or (retain and store.noted), message=message
-            )
+            wait = message.rows > 0 or message.noted or (retain and store.noted)
+            self._acknowledge(Type.PUBACK, pid, reason, wait=wait, message=None if message.noted else message)
         else:
+            self._keep(pid, message, (message,), None)
+
+    def _monitored(self, route: Route, message: Message, pid: int) -> None:
+        """The same for what the monitors of its link make of a publish. Its handshake is not touched by that."""
+        store = self.site.store
+        events, refusal = self.host.monitor(route, message, self.session)
+        if message.qos == 2:
+            self._keep(pid, message, tuple(one for _, one in events), refusal)
+            return
+        matched = 0
+        for way, one in events:
+            matched += self.host.route(way, one, self.session)
+        if message.qos:
+            wait = message.noted or any(one.rows or one.noted or (one.retain and store.noted) for _, one in events)
+            if refusal is not None:
+                self._acknowledge(
+                    Type.PUBACK, pid, refusal.reason, wait=wait, said=self._explained(1, pid, refusal, "suppressed by")
+                )
+            else:
+                reason = Reason.SUCCESS if matched else Reason.NO_MATCHING_SUBSCRIBERS
+                self._acknowledge(Type.PUBACK, pid, reason, wait=wait)
+
+    def _keep(self, pid: int, message: Message, messages: tuple[Message, ...], refusal: Refusal | None) -> None:
+        """QoS 2: what is handed on when the publisher releases it, which may be nothing."""
+        session = self.session
+        reason = Reason.SUCCESS if refusal is None else refusal.reason
+        said = b"" if refusal is None else self._explained(2, pid, refusal, "suppressed by")
+        if reason < 0x80 or self.version != V5:  # [MQTT-4.3.3-4] else the exchange ends here
             assert session.incoming is not None
-            if session.incoming and session.incoming_bytes + message.size > site.limits.queue_bytes:
-                self._full(qos, pid)  # it sends and sends, and releases nothing
-                return
-            session.incoming[pid] = message
-            session.incoming_bytes += message.size
+            session.incoming[pid] = messages
+            session.incoming_bytes += sum(one.size for one in messages)
             if session.row:
-                store.receive(session.row, pid, message)
-            self._acknowledge(Type.PUBREC, pid, Reason.SUCCESS, wait=session.row != 0)
+                self.site.store.receive(session.row, pid, messages)
+        self._acknowledge(Type.PUBREC, pid, reason, wait=session.row != 0 or message.noted, said=said)
 
     def _released(self, pid: int) -> None:
         """PUBREL: a QoS 2 message is handed on, once."""
@@ -198,15 +238,15 @@ class Intake(Line):
                 raise ProtocolError("packet identifier is 0")  # [MQTT-2.2.1-3]
             self._acknowledge(Type.PUBCOMP, pid, Reason.PACKET_IDENTIFIER_NOT_FOUND, wait=False)
             return
-        message = incoming.pop(pid)
+        messages = incoming.pop(pid)
         if self.inherited:
             self.inherited.discard(pid)
         wait = False
-        if message is not None:
+        for message in messages:
             session.incoming_bytes -= message.size
             # admitted once, at the first PUBLISH; handing it on notes deliveries and the release in one commit
             self.host.route(self.host.plan_of(self, message), message, session)
-            wait = message.rows > 0 or (message.retain and self.site.store.noted)
+            wait = wait or message.rows > 0 or message.noted or (message.retain and self.site.store.noted)
         if session.row:
             self.site.store.release(session.row, pid)
             wait = True
@@ -271,18 +311,20 @@ class Intake(Line):
             self.close(Reason.NOT_AUTHORIZED)
         elif qos:
             type = Type.PUBACK if qos == 1 else Type.PUBREC
-            explained = b""
-            if self.version == V5 and self.site.limits.explain and self.problem_information:
-                packet = Puback if qos == 1 else Pubrec
-                why = Properties(reason_string=f"denied by {refusal.rule}")
-                explained = encode(packet(packet_id=pid, reason=refusal.reason, properties=why), V5)
-                if self.maximum and len(explained) > self.maximum:
-                    explained = b""  # [MQTT-3.4.2-2]
-            self._acknowledge(type, pid, refusal.reason, wait=False, said=explained)
+            self._acknowledge(type, pid, refusal.reason, wait=False, said=self._explained(qos, pid, refusal))
             if qos == 2 and self.version != V5:
                 # 3.1.1 goes on with PUBREL whatever PUBREC says; nothing is handed on for it
                 assert self.session.incoming is not None
-                self.session.incoming[pid] = None
+                self.session.incoming[pid] = ()
+
+    def _explained(self, qos: int, pid: int, refusal: Refusal, word: str = "denied by") -> bytes:
+        """An acknowledgement that says why, where it may; nothing if it may not."""
+        if self.version != V5 or not self.site.limits.explain or not self.problem_information:
+            return b""
+        packet = Puback if qos == 1 else Pubrec
+        why = Properties(reason_string=refusal.said or f"{word} {refusal.rule}")
+        explained = encode(packet(packet_id=pid, reason=refusal.reason, properties=why), V5)
+        return b"" if self.maximum and len(explained) > self.maximum else explained  # [MQTT-3.4.2-2]
 
     def _full(self, qos: int, pid: int) -> None:
         """Nothing can be made safe: refuse. 3.1.1 cannot be told; without an acknowledgement it keeps the message.

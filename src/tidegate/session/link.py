@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tidegate.policy import Demand
+from tidegate.policy.capability import Capability
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -36,7 +37,9 @@ class Subject:
     groups: tuple[str, ...] = ()
     tls: Mapping[str, str] = field(default_factory=lambda: _NOTHING)  # version and cipher
     impostor: bool = False  # it uses the identifier of a client of the directory, and has not proved to be it
+    principal: str = ""  # what it authenticated as, if that is no user; empty: nobody in particular
     attributes: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    capability: Capability | None = None  # what it came with, and may do at most
 
     @property
     def name(self) -> str:

@@ -100,6 +100,7 @@ class Peer(Intake):
                     route is not None
                     and (fast := route.fast) is not None
                     and ((after <= end) if not self.v5 else (after < end and not data[after]))
+                    and (not route.guarded or route.calm(self.session))
                 ):
                     for target in fast:
                         out = target.out
@@ -175,7 +176,7 @@ class Peer(Intake):
                 after = start + 2 + (data[start] << 8 | data[start + 1])
                 route = plans.get(data[start + 2 : after])
                 if route is not None and ((after <= stop) if not v5 else (after < stop and not data[after])):
-                    if (fast := route.fast) is not None:
+                    if (fast := route.fast) is not None and (not route.guarded or route.calm(self.session)):
                         whole = data if not pos and stop == end else data[pos:stop]
                         dirty = site.dirty
                         for target in fast:

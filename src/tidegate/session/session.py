@@ -9,16 +9,19 @@ writes once per turn. Invariants:
 - what is owed to a persistent session is in the store before it is acknowledged to its publisher, and a QoS 2 packet
   identifier is in the store before it is used on the wire.
 - a queued or resumed delivery is decided again when it is sent.
+- what goes over a link with monitors (`leaving`) is shown to them once, when it is sent: QoS 1 and 2 at the head of
+  the queue, where what they make of it takes its place.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate.errors import ProtocolError
 from tidegate.policy import Demand
+from tidegate.policy.brokering import PLAIN, Types
 from tidegate.session.frames import Parts, parts
 from tidegate.session.grant import Grant, Shut
 from tidegate.session.link import Link, Subject
@@ -42,6 +45,14 @@ class Decider(Protocol):
         """What of it may be sent now; None if nothing."""
         ...
 
+    def monitored(self, session: Session, delivery: Delivery) -> list[Delivery]:
+        """What the monitors of its link make of something that is about to be sent, each one seen by them."""
+        ...
+
+    def fresh(self, session: Session) -> bool:
+        """Brings a session up to the rules in force; False if it has no business here any more."""
+        ...
+
     def hand_on(self, delivery: Delivery) -> None:
         """It came through a shared subscription, was never sent, and this member may not have it: another may."""
         ...
@@ -63,6 +74,7 @@ class Session:
         "decider",
         "direct",
         "ended",
+        "entering",
         "expiry",
         "flying",
         "generation",
@@ -70,7 +82,9 @@ class Session:
         "incoming",
         "incoming_bytes",
         "inward",
+        "leaving",
         "maximum",
+        "offered",
         "out",
         "outward",
         "overdue",
@@ -100,6 +114,9 @@ class Session:
         self.client = client
         self.generation = 0  # of the rules under which `subject` was found
         self.authenticated = 0  # and of those under which it last proved who it is
+        self.entering: tuple[Any, ...] = ()  # the monitors of its link to the scope, in order
+        self.leaving: tuple[Any, ...] = ()  # and of that from it
+        self.offered = (0, 0)  # to those: the last message, by its numbers
         self.identify(subject)
         self.version = V5
         self.peer: Peer | None = None
@@ -108,7 +125,7 @@ class Session:
         self.shut = True
         self.direct = False  # QoS 1 and 2 may be sent without a look at their size
         self.subscriptions: dict[str, Grant] | None = None
-        self.incoming: dict[int, Message | None] | None = None  # QoS 2; None once handed on
+        self.incoming: dict[int, tuple[Message, ...]] | None = None  # QoS 2: what PUBREL hands on, if anything
         self.incoming_bytes = 0  # of what waits there for PUBREL
         self.shares = 0  # shared subscriptions among them
         self.held = 0  # those that nobody allows yet
@@ -137,11 +154,14 @@ class Session:
 
     # -- who it is ---------------------------------------------------------------------------------------------
 
-    def identify(self, subject: Subject, demand: Demand | None = None, context: bytes = b"") -> None:
-        """The subject as this connection authenticated it, what it demands, and the context of what it publishes."""
+    def identify(
+        self, subject: Subject, demand: Demand | None = None, context: bytes = b"", types: Types = PLAIN
+    ) -> None:
+        """The subject as this connection authenticated it, what it demands, the context of what it publishes, and the
+        types of its links."""
         self.subject = subject
-        self.inward = Link(subject, True, "in", demand)
-        self.outward = Link(subject, False, "out", demand)
+        self.inward = Link(subject, True, types.inward, demand)
+        self.outward = Link(subject, False, types.outward, demand)
         self.context = context
 
     @property
@@ -273,13 +293,21 @@ class Session:
 
         `shown` is what it may see of it now, if that is not all. What waits is kept whole: it is decided again.
         """
+        if self.leaving:
+            self.offered = (message.number, message.output)
         if not qos:
-            if self.shut:
+            if self.leaving and self.peer is not None:
+                self._hand_over(Delivery(message, 0, retain, ids, group))  # they see it, whether or not it is read
+            elif self.shut:
                 self.site.counters.dropped += self.peer is not None
             else:
                 self._send_unacknowledged(shown or message, retain, ids)
             return
         delivery = Delivery(message, qos, retain, ids, group)
+        if self.leaving:
+            self._wait(delivery)
+            self.pump()
+            return
         room = self.window > 0 and self.flying < self.site.limits.queue_bytes
         if self.direct and room and not self._queue and message.expires is None:
             if self.row and qos == 2:
@@ -292,6 +320,23 @@ class Session:
             self._transmit(delivery, shown or message)
         else:
             self._wait(delivery)
+
+    def _hand_over(self, delivery: Delivery) -> None:
+        """QoS 0 over a link with monitors: what they make of it, which need not be QoS 0."""
+        for one in self.decider.monitored(self, delivery):
+            if one.qos:
+                self._wait(one)
+                self.pump()
+            else:
+                self._send_decided(one)
+
+    def add(self, delivery: Delivery) -> None:
+        """Owes it what its monitors made without being asked: by a timer, or of something it has not subscribed to."""
+        if delivery.qos:
+            self._wait(delivery)
+            self.pump()
+        else:
+            self._send_decided(delivery)
 
     def _send_directly(self, delivery: Delivery, shown: Message) -> None:
         """The common case of `_transmit` and `_emit`: nothing to wait for, nothing to measure, no alias."""
@@ -462,6 +507,7 @@ class Session:
 
     def pump(self) -> None:
         """Sends what waits, as far as the window goes. Each is decided again: it is sent now, not then."""
+        self.decider.fresh(self)  # its monitors may be others by now
         again = self._again
         if again:
             while again and self.window > 0 and not self.shut:
@@ -475,12 +521,38 @@ class Session:
             delivery = self._take(queue)
             if self._stale(delivery):
                 self._unstore(delivery)
+            elif self.leaving and not delivery.seen:
+                self._replace(queue, delivery)
             elif (shown := self.decider.permits(self, delivery)) is not None:
                 self._transmit(delivery, shown)
             elif delivery.group is not None:
                 self.decider.hand_on(delivery)
             else:
                 self._unstore(delivery)
+
+    def _replace(self, queue: deque[Delivery], delivery: Delivery) -> None:
+        """What its monitors make of the next one takes its place."""
+        made = self.decider.monitored(self, delivery)
+        for one in made:
+            if not one.qos:
+                self._send_decided(one)
+            elif one.row:
+                self.site.store.update(one)
+            elif self.row:
+                self.site.store.enqueue(self.row, one)
+        for one in reversed(made):
+            if one.qos:
+                queue.appendleft(one)
+                self.queued_bytes += one.message.size
+        if not delivery.seen:
+            self._unstore(delivery)
+
+    def _send_decided(self, delivery: Delivery) -> None:
+        """QoS 0, if it still may be sent."""
+        if self.shut:
+            self.site.counters.dropped += self.peer is not None
+        elif (shown := self.decider.permits(self, delivery)) is not None:
+            self._send_unacknowledged(shown, delivery.retain, delivery.ids)
 
     def _stale(self, delivery: Delivery) -> bool:
         expires = delivery.message.expires
@@ -568,6 +640,8 @@ class Session:
         """
         for delivery in deliveries:
             overtakes = delivery.qos == 1 and self._queue is not None
+            if delivery.state is not State.QUEUED:
+                delivery.seen = True
             if delivery.pid and delivery.state is not State.QUEUED and not overtakes:
                 if self._inflight is None:
                     self._inflight = {}

@@ -90,6 +90,7 @@ class Site:
         "counters",
         "dirty",
         "effort",
+        "epoch",
         "generation",
         "limits",
         "now",
@@ -102,6 +103,7 @@ class Site:
         "random_id",
         "read",
         "since",
+        "steady",
         "store",
         "timers",
         "unfinished",
@@ -132,6 +134,8 @@ class Site:
         self.publishes = 0  # received since the last flush
         self.now = 0.0
         self.wall = 0.0
+        self.steady = 0.0  # what the wall clock would show had it never been set since the node was started
+        self.epoch: float | None = None  # of that
         self.alarm = float("inf")  # wall clock: what was decided by it until then has to be decided again
         self.since = 0.0  # or if it is put back to before this
         self.on_alarm: list[Callable[[], None]] = []
@@ -145,6 +149,9 @@ class Site:
             self.opened = True
             self.effort = 0
             self.on_open()
+            if self.epoch is None:
+                self.epoch = self.wall - self.now
+            self.steady = self.epoch + self.now
             if not self.since <= self.wall < self.alarm:
                 self.since = self.wall
                 self.alarm = float("inf")

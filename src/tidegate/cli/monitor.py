@@ -1,0 +1,255 @@
+"""`tidegate monitor …`: automata, looked at and tried out; and their pictures for `tidegate check`."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, assert_never
+
+import typer
+
+from tidegate.cli import terminal
+from tidegate.cli.operate import ConfigFile, Json, Port, Socket, ask
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from tidegate.cli.trace import Row
+    from tidegate.config import Config
+    from tidegate.monitor import Attachment, Event
+
+_ROOM: Final = 60
+
+app = typer.Typer(
+    help="Monitors: what is expected on links, one event after the other.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+class Format(StrEnum):
+    """How automata are drawn."""
+
+    MERMAID = "mermaid"
+    DOT = "dot"
+    SVG = "svg"
+
+
+@app.callback()
+def monitor_command() -> None:
+    """Monitors: what is expected on links, one event after the other."""
+
+
+@app.command("try")
+def try_command(
+    file: Annotated[Path, typer.Argument(help="Configuration file.", show_default=False)],
+    id: Annotated[str, typer.Argument(help="Id of the monitor.", show_default=False)],
+    trace: Annotated[
+        typer.FileText, typer.Argument(help="Trace: JSON lines; - is standard input.", show_default=False)
+    ],
+    json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
+) -> None:
+    """Feed a trace to a monitor, without a node, and see what comes out.
+
+    Each line of the trace is an object: topic, payload, qos, retain, and at (seconds, or +3s after the line before).
+    A line with only `at` lets time go by.
+
+    [dim]tidegate monitor try tidegate.yaml door door.jsonl[/dim]
+    """
+    import time
+
+    from tidegate.cli.trace import play, read
+    from tidegate.config import load
+
+    config = load(file)
+    attachment = chosen(config, id)
+    lines = list(read(trace, config.built.rules, file=trace.name, wall=time.time()))
+    rows = play(attachment.monitor, lines)
+    if json:
+        for row in rows:
+            terminal.print_json(_document(row))
+    else:
+        terminal.out().print(_table(attachment, list(rows)))
+
+
+@app.command("list")
+def list_command(config: ConfigFile = None, socket: Socket = None, port: Port = 1883, json: Json = False) -> None:
+    """List the monitors of a running node, and what each has seen since it was started.
+
+    [dim]tidegate monitor list -c tidegate.yaml[/dim]
+    """
+    answer = ask("monitor_list", config, socket, port)
+    if json:
+        terminal.print_json(answer["monitors"])
+    elif answer["monitors"]:
+        terminal.out().print(_rows([_brief(row) for row in answer["monitors"]]))
+    else:
+        terminal.note("There are no monitors.")
+
+
+@app.command("state")
+def state_command(
+    id: Annotated[str, typer.Argument(help="Id of the monitor.", show_default=False)],
+    of: Annotated[
+        str | None, typer.Option("--of", help="Whose state, as the list shows it.", show_default=False)
+    ] = None,
+    config: ConfigFile = None,
+    socket: Socket = None,
+    port: Port = 1883,
+    json: Json = False,
+) -> None:
+    """Show the states of a monitor: one for each link, client or scope.
+
+    [dim]tidegate monitor state door -c tidegate.yaml[/dim]
+    """
+    answer = ask("monitor_state", config, socket, port, id=id, key=of)
+    if json:
+        terminal.print_json(answer)
+        return
+    if not answer["states"]:
+        terminal.note("Nothing has reached it yet.")
+        return
+    terminal.out().print(_rows(answer["states"]))
+    if answer["more"]:
+        terminal.note("There are more; ask for one with --of.")
+
+
+@app.command("reset")
+def reset_command(
+    id: Annotated[str, typer.Argument(help="Id of the monitor.", show_default=False)],
+    of: Annotated[
+        str | None, typer.Option("--of", help="Whose state, as `state` shows it; all without.", show_default=False)
+    ] = None,
+    config: ConfigFile = None,
+    socket: Socket = None,
+    port: Port = 1883,
+    json: Json = False,
+) -> None:
+    """Put a monitor back to its start, for all or for one.
+
+    [dim]tidegate monitor reset door --of "user:mary client:lock->scope:home" -c tidegate.yaml[/dim]
+    """
+    answer = ask("monitor_reset", config, socket, port, id=id, key=of)
+    if json:
+        terminal.print_json(answer)
+    else:
+        count = answer["reset"]
+        terminal.out().print(f"[green]✓[/green] {count} state{'' if count == 1 else 's'} back at the start")
+
+
+def _brief(row: dict[str, Any]) -> dict[str, Any]:
+    """What fits on a line; --json tells all of it."""
+    left = {name: value for name, value in row.items() if name not in ("scope", "seconds")}
+    return left | ({"seconds": row["seconds"]} if row["seconds"] else {})
+
+
+def _rows(rows: list[dict[str, Any]]) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    for name in names:
+        number = any(isinstance(row.get(name), int | float) for row in rows)
+        table.add_column(name, justify="right" if number and name != "state" else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_state(row[name]) if name == "state" else str(row.get(name, "")) for name in names))
+    return table
+
+
+def chosen(config: Config, id: str) -> Attachment:
+    """The monitor of that id; ends the command if there is none."""
+    from tidegate.config.problems import suggestion
+
+    monitors = config.built.rules.monitors
+    found = monitors.by_id.get(id)
+    if found is None:
+        meant = suggestion(id, monitors.by_id)
+        remedy = f"did you mean {meant}?" if meant else f"there are {', '.join(monitors.by_id) or 'none'}"
+        terminal.usage(f"there is no monitor {id}; {remedy}")
+    return found
+
+
+def draw(config: Config, form: Format, id: str | None) -> None:
+    """Writes the pictures of all monitors, or of one."""
+    from tidegate.monitor import drawing, picture
+
+    found = list(config.built.rules.monitors) if id is None else [chosen(config, id)]
+    if not found:
+        terminal.note("There are no monitors.")
+    if form is Format.SVG and len(found) > 1:
+        names = ", ".join(each.id for each in found)
+        terminal.usage(f"an SVG file holds one picture; choose one with --monitor: {names}")
+    for index, each in enumerate(found):
+        graph = each.monitor.graph()
+        match form:
+            case Format.MERMAID:
+                text = drawing.mermaid(each.id, graph)
+            case Format.DOT:
+                text = drawing.dot(each.id, graph)
+            case Format.SVG:
+                text = picture.svg(each.id, graph)
+            case _:
+                assert_never(form)
+        sys.stdout.write(("\n" if index else "") + text)
+
+
+def _document(row: Row) -> dict[str, Any]:
+    made: dict[str, Any] = {"at": row.at, "event": None if row.event.is_tick else _event(row.event)}
+    made |= {"state": row.state, "outputs": [_event(each) for each in row.outputs]}
+    return made if row.failure is None else made | {"failure": row.failure}
+
+
+def _event(event: Event) -> dict[str, Any]:
+    payload = event.payload.decode(errors="replace")
+    return {"topic": event.topic, "payload": payload, "qos": event.qos, "retain": event.retain}
+
+
+def _table(attachment: Attachment, rows: list[Row]) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    table.add_column("at", justify="right", no_wrap=True)
+    for name in ("event", "state", "out"):
+        table.add_column(name, overflow="fold")
+    table.add_row("", "", _state(attachment.monitor.start()), "")
+    for row in rows:
+        table.add_row(f"{row.at:g}", _said(row.event), _state(row.state), _came(row))
+    return table
+
+
+def _came(row: Row) -> Any:
+    from rich.text import Text
+
+    if row.failure is not None:
+        return Text(f"suppressed: {terminal.harmless(row.failure)}", style="red")
+    if not row.outputs:
+        return Text("-", style="dim") if row.event.is_tick else Text("suppressed", style="yellow")
+    return Text("\n").join(Text("same") if each is row.event else _said(each) for each in row.outputs)
+
+
+def _said(event: Event) -> Any:
+    from rich.text import Text
+
+    if event.is_tick:
+        return Text("(silence)", style="dim")
+    flags = [f"QoS {event.qos}"] if event.qos else []
+    flags += ["retained"] if event.retain else []
+    payload = terminal.harmless(event.payload.decode(errors="replace"), lines=False)
+    parts = (terminal.harmless(event.topic, lines=False), payload, f"({', '.join(flags)})" if flags else "")
+    return Text(" ".join(filter(None, parts)))
+
+
+def _state(state: Any) -> Any:
+    import json
+
+    from rich.text import Text
+
+    text = state if isinstance(state, str) else json.dumps(state)
+    if len(text) > _ROOM:
+        text = f"{text[: _ROOM - 1]}…"  # --json tells all of it
+    return Text(terminal.harmless(text, lines=False), style="cyan")

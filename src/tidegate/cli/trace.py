@@ -1,0 +1,146 @@
+"""A trace from a file, fed to a monitor without a node.
+
+One JSON object on each line: `topic`, `payload` (text as it is, anything else as JSON), `qos`, `retain`, and when it
+comes: `at` is seconds from the beginning, or `+3s` after the line before. `s` and `p` say what conditions read of
+whom; `e` adds to the environment of the configuration. A line without `topic` only lets time go by. The timers of
+the monitor are due as they would be.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic_core import PydanticCustomError
+
+from tidegate import topics
+from tidegate.config.machines import content
+from tidegate.config.units import duration
+from tidegate.errors import ConfigError
+from tidegate.gate.rules import Rules
+from tidegate.monitor import Event, Machine, MonitorFailed, State
+
+_KEYS: Final = ("topic", "payload", "qos", "retain", "at", "s", "e", "p")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One line of a trace."""
+
+    number: int
+    at: float
+    event: Event | None
+    """None: only time goes by."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What a monitor did."""
+
+    at: float
+    event: Event
+    state: State
+    outputs: tuple[Event, ...]
+    failure: str | None = None
+
+
+def read(lines: Iterable[str], rules: Rules, *, file: str, wall: float) -> Iterator[Line]:
+    """The lines of a trace that begins at a time of the wall clock. Raises `ConfigError` with the place."""
+    at = 0.0
+    for number, text in enumerate(lines, 1):
+        if text.strip():
+            try:
+                line = _line(text, number, at, rules, wall)
+            except ConfigError as wrong:
+                raise ConfigError(str(wrong.args[0]), file=file, line=number) from None
+            at = line.at
+            yield line
+
+
+def play(machine: Machine, lines: Iterable[Line]) -> Iterator[Row]:
+    """What the monitor does with each event, and with each tick that is due before it."""
+    state = machine.start()
+    for line in lines:
+        while (due := machine.due(state)) is not None and due <= line.at:
+            row = _row(machine, state, Event.tick(due))
+            state = row.state
+            yield row
+        if line.event is not None:
+            row = _row(machine, state, line.event)
+            state = row.state
+            yield row
+
+
+def _row(machine: Machine, state: State, event: Event) -> Row:
+    try:
+        new, outputs = machine.step(state, event)
+    except MonitorFailed as failed:
+        return Row(at=event.time, event=event, state=state, outputs=(), failure=str(failed))
+    return Row(at=event.time, event=event, state=new, outputs=tuple(outputs))
+
+
+def _line(text: str, number: int, before: float, rules: Rules, wall: float) -> Line:
+    try:
+        said = json.loads(text)
+    except ValueError as wrong:
+        raise ConfigError(f"this is no JSON ({wrong}); write one object on each line") from None
+    if not isinstance(said, dict):
+        raise ConfigError('this is no event; write for example {"topic": "a/b", "payload": "on"}')
+    for key in said:
+        if key not in _KEYS:
+            raise ConfigError(f"`{key}` is unknown; there are {', '.join(_KEYS)}")
+    at = _time(said.get("at", before), before)
+    if "topic" not in said:
+        return Line(number=number, at=at, event=None)
+    topic, qos, retain = said["topic"], said.get("qos", 0), said.get("retain", False)
+    if not isinstance(topic, str) or not topics.valid_topic(topic):
+        raise ConfigError("`topic` is no topic; write it without `+` and `#`")
+    if type(qos) is not int or qos not in (0, 1, 2):
+        raise ConfigError("`qos` must be 0, 1 or 2")
+    if not isinstance(retain, bool):
+        raise ConfigError("`retain` must be true or false")
+    event = Event(topic, content(said.get("payload", "")), qos, retain, at)
+    event.scene = _scene(event, said, rules, wall + at)
+    return Line(number=number, at=at, event=event)
+
+
+def _time(written: object, before: float) -> float:
+    if isinstance(written, str) and written.startswith("+"):
+        try:
+            at = before + duration(written[1:])
+        except PydanticCustomError as wrong:
+            raise ConfigError(f"`at` {wrong.message()}") from None
+    elif isinstance(written, int | float) and not isinstance(written, bool):
+        at = float(written)
+    else:
+        raise ConfigError("`at` must be seconds from the beginning, or a time after the line before such as `+3s`")
+    if not before <= at < 1e12:
+        raise ConfigError(f"`at` is before the line above ({before:g}); a trace goes forward")
+    return at
+
+
+def _scene(event: Event, said: dict[str, Any], rules: Rules, wall: float) -> dict[str, Any]:
+    """What conditions read."""
+    o: dict[str, Any] = {
+        "topic": event.topic,
+        "levels": event.topic.split("/"),
+        "qos": event.qos,
+        "retain": event.retain,
+        "size": len(event.payload),
+        "properties": {},
+    }
+    category = rules.classification.category(event.topic)
+    if category is not None:
+        o["category"] = category
+    try:
+        o["payload"] = json.loads(event.payload)
+    except ValueError:
+        pass  # then there is none, as on a link
+    e = rules.environment.at(wall)
+    for root in ("s", "e", "p"):
+        if not isinstance(said.get(root, {}), dict):
+            raise ConfigError(f"`{root}` must be an object of attributes")
+    e.update(said.get("e", {}))
+    return {"s": said.get("s", {}), "o": o, "e": e, "p": said.get("p", {})}

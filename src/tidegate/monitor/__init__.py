@@ -1,0 +1,35 @@
+"""What devices are expected to do, one event after the other: edit automata on links.
+
+A machine turns an event into a sequence of events, and remembers a state. `automaton` is the one written as
+transitions, `sequence` the language of `only`, `after` and `reset`, `pacing` what counts and waits, `library` the
+small ready ones, `python` what administrators write themselves; `chain` puts several in a row, `attachment` says where
+they act.
+"""
+
+from __future__ import annotations
+
+from tidegate.monitor.attachment import Attachment, Direction, Each, Monitors, Suppressed
+from tidegate.monitor.event import NO_SCENE, Event, State
+from tidegate.monitor.instance import Instance, Post, Shift
+from tidegate.monitor.machine import MAX_OUTPUTS, Edge, Graph, Machine, Monitor, MonitorFailed, checked
+
+__all__ = [
+    "MAX_OUTPUTS",
+    "NO_SCENE",
+    "Attachment",
+    "Direction",
+    "Each",
+    "Edge",
+    "Event",
+    "Graph",
+    "Instance",
+    "Machine",
+    "Monitor",
+    "MonitorFailed",
+    "Monitors",
+    "Post",
+    "Shift",
+    "State",
+    "Suppressed",
+    "checked",
+]

@@ -1,0 +1,101 @@
+"""A monitor at work: its state on one link, for one client, or for a scope; and who is watched by it.
+
+`mode` is the state itself if it is one of finitely many, so that the fast lane can ask whether anything would happen
+at all. A `Post` counts the modes of all instances whose links are up.
+
+What it will not do: decide where outputs go, or keep anything safe. The scope does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+from tidegate.monitor.attachment import Attachment
+from tidegate.monitor.event import State
+
+
+class Instance:
+    """One state of one monitor. Slotted: there may be one for each client."""
+
+    __slots__ = ("armed", "attachment", "cause", "dirty", "key", "mode", "post", "state", "stored", "timer")
+
+    def __init__(self, attachment: Attachment, key: str, state: State) -> None:
+        self.attachment = attachment
+        self.key = key  # whose state it is
+        self.post: Post | None = None  # counts its mode while its link is up
+        self.cause: Any = None  # the last message that reached it, if its timer needs to know
+        self.timer: Any = None
+        self.armed = 0.0  # steady time at which that comes
+        self.dirty = False  # waits to be written down
+        self.stored = False  # has been written down before
+        self.state = state
+        self.mode: Hashable = state if isinstance(state, str) else None
+
+    def move(self, state: State) -> bool:
+        """To another state; whether it is another."""
+        if state == self.state:
+            return False
+        before = self.mode
+        self.state = state
+        self.mode = state if isinstance(state, str) else None
+        if self.post is not None and before != self.mode:
+            self.post.leave(before)
+            self.post.enter(self.mode)
+        return True
+
+
+class Shift:
+    """How often a mode appeared at one of a scope's posts in which no instance had been."""
+
+    __slots__ = ("number",)
+
+    def __init__(self) -> None:
+        self.number = 0
+
+
+class Post:
+    """The links of one attachment that leave the scope and are up, and the modes of its instances there."""
+
+    __slots__ = ("attachment", "holders", "modes", "sessions", "shift")
+
+    def __init__(self, attachment: Attachment, shift: Shift) -> None:
+        self.attachment = attachment
+        self.shift = shift
+        self.modes: dict[Hashable, int] = {}
+        self.sessions: dict[Any, Instance] = {}  # in the order they came, and by whose state each is watched
+        self.holders: dict[Instance, int] = {}  # how many of them each instance watches
+
+    def enter(self, mode: Hashable) -> None:
+        before = self.modes.get(mode, 0)
+        self.modes[mode] = before + 1
+        if not before:
+            self.shift.number += 1
+
+    def leave(self, mode: Hashable) -> None:
+        left = self.modes[mode] - 1
+        if left:
+            self.modes[mode] = left
+        else:
+            del self.modes[mode]
+
+    def add(self, session: Any, instance: Instance) -> None:
+        if session in self.sessions:
+            return
+        self.sessions[session] = instance
+        held = self.holders.get(instance, 0)
+        self.holders[instance] = held + 1
+        if not held:
+            instance.post = self
+            self.enter(instance.mode)
+
+    def remove(self, session: Any, instance: Instance) -> None:
+        if session not in self.sessions:
+            return
+        del self.sessions[session]
+        held = self.holders.pop(instance) - 1
+        if held:
+            self.holders[instance] = held
+        else:
+            instance.post = None
+            self.leave(instance.mode)

@@ -1,0 +1,197 @@
+"""Machines as SVG, laid out and drawn without any other program.
+
+States stand in a row, in the order in which they are reached. An arrow to the next one is a straight line; others go
+round below, each in a lane of its own, the shortest first; what stays in a state is listed above it. States are as far
+apart as the label between them is wide. Text is measured as if each character were as wide as an average one of the
+font, which is enough for boxes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from typing import Final
+
+from tidegate.monitor.drawing import arrows, stages
+from tidegate.monitor.machine import Graph
+
+_CHARACTER: Final = 7.0
+_LINE: Final = 16.0
+_HEIGHT: Final = 36.0
+_MARGIN: Final = 24.0
+_LOOP: Final = 22.0
+_LANE: Final = 14.0
+_FOOT: Final = 14.0
+_STYLE: Final = """\
+svg { background: white; }
+text { font: 12px ui-monospace, monospace; fill: #1f2933; }
+.title { font: bold 14px sans-serif; } .note { font: 11px sans-serif; fill: #616e7c; }
+rect.state { fill: #e3f2fd; stroke: #1565c0; stroke-width: 1.4; }
+path.arrow { fill: none; stroke: #52606d; stroke-width: 1.3; marker-end: url(#tip); }
+.label rect { fill: #ffffff; fill-opacity: 0.9; }
+circle { fill: #1f2933; }"""
+_TIP: Final = (
+    '<defs><marker id="tip" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="8" markerHeight="8" orient="auto">'
+    '<path d="M0,1 L10,5 L0,9 z" fill="#52606d"/></marker></defs>'
+)
+_NOTE: Final = "Events without an arrow pass and leave the state."
+
+
+@dataclass(slots=True)
+class _Box:
+    """A state, or what is drawn of it: its place and width."""
+
+    x: float
+    y: float
+    width: float
+
+    @property
+    def right(self) -> float:
+        return self.x + self.width
+
+    @property
+    def middle(self) -> float:
+        return self.x + self.width / 2
+
+    @property
+    def bottom(self) -> float:
+        return self.y + _HEIGHT
+
+
+def svg(title: str, graph: Graph) -> str:
+    """The picture of a machine."""
+    body: list[str] = [f'<text class="title" x="{_MARGIN:g}" y="26">{escape(title)}</text>']
+    top, widest = 40.0, _MARGIN * 2 + max(len(title), len(_NOTE)) * _CHARACTER
+    for number, part in enumerate(stages(graph)):
+        if number:
+            body.append(f'<text class="note" x="{_MARGIN:g}" y="{top + 6:g}">then, with what passes:</text>')
+            top += 16
+        drawn = _Stage(part, top)
+        body += drawn.body
+        top, widest = drawn.bottom + _MARGIN, max(widest, drawn.right + _MARGIN)
+    body.append(f'<text class="note" x="{_MARGIN:g}" y="{top:g}">{_NOTE}</text>')
+    height = top + _MARGIN / 2
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{widest:g}" height="{height:g}" '
+        f'viewBox="0 0 {widest:g} {height:g}">'
+    )
+    return "\n".join([head, f"<style>{_STYLE}</style>", _TIP, *body, "</svg>"]) + "\n"
+
+
+class _Stage:
+    """One graph below a line: where everything stands, and its elements."""
+
+    def __init__(self, graph: Graph, top: float) -> None:
+        self.arrows = arrows(graph)
+        self.order = {state: index for index, state in enumerate(_row(graph))}
+        self.body: list[str] = []
+        self.labels: list[str] = []
+        self.right = 0.0
+        around = [pair for pair in self.arrows if self._length(pair) not in (0, 1)]
+        around.sort(key=lambda pair: abs(self._length(pair)))
+        self.boxes = self._placed(top, around)
+        self.bottom = next(iter(self.boxes.values())).bottom
+        for pair in around:
+            self._around(pair, around)
+        for pair in self.arrows:
+            match self._length(pair):
+                case 0:
+                    self._stays(pair[0])
+                case 1:
+                    self._straight(pair)
+        first = self.boxes[graph.start]
+        y = first.y + _HEIGHT / 2
+        self.body.append(f'<circle cx="{_MARGIN:g}" cy="{y:g}" r="5"/>')
+        self.body.append(f'<path class="arrow" d="M{_MARGIN + 5:g},{y:g} H{first.x:g}"/>')
+        self.body += [_drawn(state, box) for state, box in self.boxes.items()]
+        self.body += self.labels
+
+    def _length(self, pair: tuple[str, str]) -> int:
+        return self.order[pair[1]] - self.order[pair[0]]
+
+    def _placed(self, top: float, around: list[tuple[str, str]]) -> dict[str, _Box]:
+        boxes: dict[str, _Box] = {}
+        loops = [labels for (source, target), labels in self.arrows.items() if source == target]
+        y = top + max((_LOOP + _LINE * len(labels) for labels in loops), default=0.0)
+        x = _MARGIN + 40
+        states = list(self.order)
+        for state, following in zip(states, [*states[1:], ""], strict=True):
+            feet = sum(state in pair for pair in around)
+            width = max(len(state) * _CHARACTER + 20, (feet + 1) * _FOOT)
+            room = max(width, _width(self.arrows.get((state, state), [])))
+            boxes[state] = _Box(x + (room - width) / 2, y, width)
+            self.right = max(self.right, x + room)
+            x += room + max(60.0, _width(self.arrows.get((state, following), [])) + 40)
+        return boxes
+
+    def _foot(self, state: str, pair: tuple[str, str], around: list[tuple[str, str]]) -> float:
+        """Where an arrow touches the lower edge of a state: so that those on one side do not cross each other."""
+
+        def side(each: tuple[str, str]) -> tuple[int, int]:
+            other = each[0] if each[1] == state else each[1]
+            length = abs(self._length(each))
+            return (0, length) if self.order[other] < self.order[state] else (1, -length)
+
+        feet = sorted((each for each in around if state in each), key=side)
+        return self.boxes[state].middle + (feet.index(pair) - (len(feet) - 1) / 2) * _FOOT
+
+    def _straight(self, pair: tuple[str, str]) -> None:
+        source, target = self.boxes[pair[0]], self.boxes[pair[1]]
+        y = source.y + _HEIGHT / 2
+        self.body.append(f'<path class="arrow" d="M{source.right:g},{y:g} H{target.x:g}"/>')
+        lines = self.arrows[pair]
+        self._label((source.right + target.x) / 2, y - _LINE * len(lines) / 2 - 6, lines)
+
+    def _around(self, pair: tuple[str, str], around: list[tuple[str, str]]) -> None:
+        """An arrow along a lane of its own below all states and lanes so far."""
+        lines = self.arrows[pair]
+        lane = self.bottom + _LANE + _LINE * len(lines) / 2
+        edge = self.boxes[pair[0]].bottom
+        out, into = self._foot(pair[0], pair, around), self._foot(pair[1], pair, around)
+        side = -10.0 if into < out else 10.0
+        self.body.append(
+            f'<path class="arrow" d="M{out:g},{edge:g} V{lane - 10:g} Q{out:g},{lane:g} {out + side:g},{lane:g} '
+            f'H{into - side:g} Q{into:g},{lane:g} {into:g},{lane - 10:g} V{edge:g}"/>'
+        )
+        self._label(max((out + into) / 2, _width(lines) / 2 + 4), lane, lines)
+        self.bottom = lane + _LINE * len(lines) / 2
+
+    def _stays(self, state: str) -> None:
+        box = self.boxes[state]
+        left, right, top = box.middle - 14, box.middle + 14, box.y - _LOOP
+        self.body.append(
+            f'<path class="arrow" d="M{left:g},{box.y:g} C{left - 6:g},{top:g} {right + 6:g},{top:g} '
+            f'{right:g},{box.y:g}"/>'
+        )
+        lines = self.arrows[state, state]
+        self._label(box.middle, box.y - _LOOP + 4 - _LINE * len(lines) / 2, lines)
+
+    def _label(self, x: float, y: float, lines: list[str]) -> None:
+        width, height = _width(lines), _LINE * len(lines)
+        self.right = max(self.right, x + width / 2)
+        top = y - height / 2
+        texts = "".join(
+            f'<text x="{x:g}" y="{top + _LINE * index + 12:g}" text-anchor="middle">{escape(line)}</text>'
+            for index, line in enumerate(lines)
+        )
+        back = f'<rect x="{x - width / 2:g}" y="{top:g}" width="{width:g}" height="{height:g}"/>'
+        self.labels.append(f'<g class="label">{back}{texts}</g>')
+
+
+def _row(graph: Graph) -> list[str]:
+    """States in the order in which they are reached."""
+    found = [graph.start]
+    for state in found:
+        found += dict.fromkeys(edge.target for edge in graph.edges if edge.source == state and edge.target not in found)
+    return found
+
+
+def _width(lines: list[str]) -> float:
+    return max((len(line) for line in lines), default=0) * _CHARACTER + 8
+
+
+def _drawn(state: str, box: _Box) -> str:
+    return (
+        f'<rect class="state" x="{box.x:g}" y="{box.y:g}" width="{box.width:g}" height="{_HEIGHT:g}" rx="10"/>'
+        f'<text x="{box.middle:g}" y="{box.y + _HEIGHT / 2 + 4:g}" text-anchor="middle">{escape(state)}</text>'
+    )

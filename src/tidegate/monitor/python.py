@@ -1,0 +1,106 @@
+"""Monitors that administrators write in Python, run so that they cannot break anything else.
+
+The class has `start` and `step` as `Monitor` says. Here it gets a state and an event that are its own copies, whatever
+it raises becomes `MonitorFailed`, and what it returns is checked: a state that JSON keeps as it is, and events that
+may be published. It must be pure, quick and must not block; nothing here can enforce that. How long it takes is
+measured by whoever runs it, because there is no clock here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Hashable, Mapping
+from typing import Any, Final
+
+from tidegate.errors import ConfigError
+from tidegate.monitor.event import Event, State
+from tidegate.monitor.machine import NOT_FINITE, ONLY, Edge, Graph, Monitor, MonitorFailed, checked
+
+MAX_STATE: Final = 64 << 10
+"""Characters of JSON that a state may have."""
+
+_NOTHING: Final[frozenset[str]] = frozenset()
+
+
+class Wrapped:
+    """A monitor of an administrator as a machine."""
+
+    __slots__ = ("_monitor", "_start", "name", "reads")
+
+    def __init__(self, monitor: Monitor, name: str) -> None:
+        self._monitor = monitor
+        self.name = name
+        self.reads = _NOTHING
+        self._start = _text(monitor.start())
+
+    def start(self) -> State:
+        return json.loads(self._start)
+
+    def step(self, state: State, event: Event) -> tuple[State, tuple[Event, ...]]:
+        given = json.loads(json.dumps(state)) if isinstance(state, list | dict) else state
+        copy = event.changed()
+        try:
+            new, made = self._monitor.step(given, copy)
+            same = copy == event
+            outputs = checked(event, (event if each is copy and same else each for each in made))
+        except MonitorFailed:
+            raise
+        except Exception as error:
+            raise MonitorFailed(f"{self.name}: {type(error).__name__}: {error}") from error
+        return json.loads(_text(new)), outputs
+
+    def hears(self, _topic: str) -> bool:
+        return True
+
+    def calm(self, _topic: str) -> frozenset[Hashable]:
+        return NOT_FINITE
+
+    def due(self, _state: State) -> float | None:
+        return None
+
+    def accepts(self, _state: State) -> bool:
+        return True
+
+    def graph(self) -> Graph:
+        return Graph(start=ONLY, states=(ONLY,), edges=(Edge(source=ONLY, target=ONLY, label=self.name),))
+
+
+def load_monitor(reference: str, arguments: Mapping[str, Any]) -> Wrapped:
+    """The monitor that `package.module:Class` makes. Raises `ConfigError`."""
+    module, _, name = reference.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for step in name.split("."):
+            found = getattr(found, step)
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"it cannot be imported ({why}): check its name, and that Python finds it") from error
+    if not callable(found):
+        raise ConfigError(f"`{name}` is no class: name one that has `start` and `step`")
+    try:
+        made = found(**arguments)
+    except Exception as error:
+        raise ConfigError(f"it cannot be made ({type(error).__name__}: {error}): check `with`") from error
+    if not all(callable(getattr(made, each, None)) for each in ("start", "step")):
+        raise ConfigError(f"`{name}` has no `start` and `step`: write both")
+    try:
+        return Wrapped(made, reference)
+    except MonitorFailed as failed:
+        raise ConfigError(f"its first state cannot be kept ({failed}): return something that JSON can hold") from failed
+    except Exception as error:
+        raise ConfigError(f"its `start` fails ({type(error).__name__}: {error}): mend it") from error
+
+
+def _text(state: State) -> str:
+    """The state as JSON. Raises `MonitorFailed` if something would be lost."""
+    try:
+        text = json.dumps(state, allow_nan=False)
+        same = bool(json.loads(text) == state)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise MonitorFailed(f"the state is no JSON ({error})") from error
+    if not same:
+        raise MonitorFailed("the state is no JSON: it has keys that are no text, or tuples")
+    if len(text) > MAX_STATE:
+        raise MonitorFailed(f"the state has more than {MAX_STATE} characters")
+    return text

@@ -1,0 +1,87 @@
+"""What `tidegate monitor` asks of a running node: which monitors there are, their states, and back to the start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from typing import Any, Final
+
+from tidegate.config.problems import suggestion
+from tidegate.errors import ConfigError
+from tidegate.monitor import Attachment, Instance
+from tidegate.scope import Scope
+
+ROWS: Final = 10_000  # states told in one answer
+
+
+class Watchmen:
+    """The monitors of a node, for its control socket. `changed` writes down what was done to them."""
+
+    def __init__(self, scopes: Mapping[str, Scope], changed: Callable[[str], None]) -> None:
+        self._scopes = scopes
+        self._changed = changed
+
+    def list(self) -> dict[str, Any]:
+        """Each monitor with what it has seen since the node was started."""
+        found = []
+        for name, scope in self._scopes.items():
+            states = scope.monitoring.states
+            held: dict[str, int] = {}
+            for id, _ in states.instances:
+                held[id] = held.get(id, 0) + 1
+            for one in scope.gate.rules.monitors:
+                tally = states.tallies[one.id]
+                found.append(
+                    {
+                        "monitor": one.id,
+                        "scope": name,
+                        "acts on": _place(one),
+                        "each": one.each.value,
+                        "states": held.get(one.id, 0),
+                        "seen": tally.seen,
+                        "suppressed": tally.suppressed,
+                        "made": tally.added,
+                        "failed": tally.failed,
+                        "seconds": round(tally.spent, 6),
+                    }
+                )
+        return {"monitors": found}
+
+    def state(self, id: str, key: str | None = None) -> dict[str, Any]:
+        """The states of one monitor, or the one of `key`."""
+        rows = [{"of": one.key, "state": one.state} for one in islice(self._found(id, key), ROWS + 1)]
+        return {"monitor": id, "states": rows[:ROWS], "more": len(rows) > ROWS}
+
+    def reset(self, id: str, key: str | None = None) -> dict[str, Any]:
+        """Back to the start."""
+        count = 0
+        for scope in self._scopes.values():
+            scope.site.open()
+        for instance in self._found(id, key):
+            next(iter(self._scopes.values())).monitoring.states.reset(instance)
+            count += 1
+        self._changed(f"monitor {id}" if key is None else f"monitor {id} of {key}")
+        return {"monitor": id, "reset": count}
+
+    def _found(self, id: str, key: str | None) -> Iterable[Instance]:
+        known = [one.id for scope in self._scopes.values() for one in scope.gate.rules.monitors]
+        if id not in known:
+            meant = suggestion(id, known)
+            remedy = f"did you mean {meant}?" if meant else f"there are {', '.join(known) or 'none'}"
+            raise ConfigError(f"there is no monitor {id}; {remedy}")
+        found = [
+            instance
+            for scope in self._scopes.values()
+            for (name, whose), instance in scope.monitoring.states.instances.items()
+            if name == id and key in (None, whose)
+        ]
+        if key is not None and not found:
+            raise ConfigError(f"monitor {id} has no state of {key!r}; `tidegate monitor state {id}` lists them")
+        return found
+
+
+def _place(attachment: Attachment) -> str:
+    if attachment.link is not None:
+        return "->".join(attachment.link)
+    assert attachment.direction is not None
+    return f"{attachment.scope}: {attachment.direction.value}{' (default)' if attachment.default else ''}"

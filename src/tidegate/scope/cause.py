@@ -1,0 +1,64 @@
+"""What a monitor's timer knows of the message that set it: enough to give what it emits the context of that message."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.session import Message, Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A message without its content, and over whose link it went."""
+
+    principal: str
+    client: str
+    inward: bool
+    topic: str
+    published: float
+    node: str
+    boot: int
+    number: int
+    output: int
+    used: int
+    """How many outputs of it have been numbered."""
+    link: str
+    context: bytes
+
+    @classmethod
+    def of(cls, message: Message, principal: str, client: str, inward: bool, used: int) -> Cause:
+        return cls(
+            principal,
+            client,
+            inward,
+            message.topic,
+            message.published,
+            message.origin.node,
+            message.origin.boot,
+            message.number,
+            message.output,
+            used,
+            message.link,
+            message.context,
+        )
+
+    def message(self) -> Message:
+        """It again, without its content."""
+        origin = Origin(self.node, self.boot)
+        return Message(
+            self.topic,
+            b"",
+            0,
+            False,
+            self.published,
+            origin,
+            self.number,
+            self.context,
+            self.link,
+            output=self.output,
+        )
+
+    def fields(self) -> list[Any]:
+        """For the store."""
+        return [getattr(self, name) for name in self.__slots__]

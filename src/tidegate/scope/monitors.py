@@ -1,0 +1,334 @@
+"""The monitors of a scope at work: what they are shown, and what becomes of what they make.
+
+On the way in a monitor sees what the client of its link has been admitted to write; what it changes or adds must be
+writable by `monitor:ID`, and has the context of what caused it. On the way out it sees what may be sent over its link,
+when it is sent; and, if it listens to it, what its client has not subscribed to. What it changes or adds there needs a
+subscription, and is decided like anything else that is sent, but not shown to the monitors of that link again.
+
+A publisher's handshake is not touched: it is told of a suppressed message like of one that nobody wants, or that it
+was refused. Whose state it is and how it is kept is in `states`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate.gate import Deny, Plan, Step, combine
+from tidegate.monitor import NO_SCENE, Attachment, Event, Instance, MonitorFailed
+from tidegate.monitor.python import Wrapped
+from tidegate.scope.cause import Cause
+from tidegate.scope.states import States
+from tidegate.session import Context, Delivery, Link, Message, Route, Session, Subject
+from tidegate.topics import matches
+from tidegate.wire import Reason
+
+if TYPE_CHECKING:
+    from tidegate.scope.scope import Scope
+
+CONTEXTS: Final = 10_000  # of what was derived, kept for the next of the same kind
+MOST: Final = 1000  # outputs of all monitors of a link for one event
+
+UNWRITABLE: Final = Deny(step=Step.MONITOR_IN, rule="monitor", reason=Reason.NO_MATCHING_SUBSCRIBERS)
+
+Made = tuple[Message, Route | None]  # and the way it takes, if it is not the event itself
+
+
+class Crossing:
+    """One event on its way over one link."""
+
+    __slots__ = ("client", "count", "link", "message", "principal", "refusal")
+
+    def __init__(self, link: Link, principal: str, message: Message, count: int = 0) -> None:
+        self.link = link
+        self.principal = principal
+        self.client = link.subject.client
+        self.message = message
+        self.count = count  # of outputs that have been numbered
+        self.refusal = UNWRITABLE  # why nothing goes on, if nothing does
+
+    @property
+    def step(self) -> Step:
+        return Step.MONITOR_IN if self.link.inward else Step.MONITOR_OUT
+
+    @property
+    def action(self) -> str:
+        return "write" if self.link.inward else "read"
+
+    def suppress(self, attachment: Attachment, error: str = "") -> Deny:
+        """What its publisher and the audit are told of an event that a monitor suppresses."""
+        reason = Reason.NOT_AUTHORIZED if attachment.refuses else Reason.NO_MATCHING_SUBSCRIBERS
+        self.refusal = Deny(step=self.step, rule=attachment.id, reason=reason, error=error)
+        return self.refusal
+
+
+class Monitoring:
+    """The monitors of all links of a scope."""
+
+    def __init__(self, scope: Scope, stopwatch: Callable[[], float]) -> None:
+        self.scope = scope
+        self.site = scope.site
+        self.states = States(scope, self._tick)
+        self._stopwatch = stopwatch
+        self._contexts: dict[tuple[bytes, str], tuple[bytes, Context]] = {}
+        self._heard: dict[tuple[str, str], bool] = {}  # by monitor and topic
+        self._roots: dict[str, frozenset[str]] = {}
+        self._writers: dict[str, Subject] = {}
+        self._foreign: frozenset[str] = frozenset()  # written in Python by administrators
+
+    def change(self) -> None:
+        """Other rules are in force."""
+        monitors = self.scope.gate.rules.monitors
+        self._contexts.clear()
+        self._heard.clear()
+        self._roots = {one.id: frozenset(path.partition(".")[0] for path in one.monitor.reads) for one in monitors}
+        self._foreign = frozenset(one.id for one in monitors if isinstance(one.monitor, Wrapped))
+        self._writers = {
+            one.id: Subject(
+                kind="monitor",
+                client=one.id,
+                user=None,
+                scope=self.scope.name,
+                node=self.scope.node,
+                domain=self.scope.gate.rules.domain,
+                level=self.scope.gate.rules.levels.highest,
+            )
+            for one in monitors
+        }
+        self.states.change()
+
+    # -- on the way in -------------------------------------------------------------------------------------------
+
+    def enter(
+        self, session: Session, message: Message, route: Route
+    ) -> tuple[list[tuple[Route, Message]], Deny | None]:
+        """What goes on of what came over a link, and why it was suppressed if that is nothing."""
+        crossing = Crossing(session.inward, session.principal, message)
+        made = self._run(session.entering, [(message, route)], crossing)
+        return [(way, one) for one, way in made if way is not None], None if made else crossing.refusal
+
+    # -- on the way out ------------------------------------------------------------------------------------------
+
+    def leave(self, session: Session, delivery: Delivery) -> list[Delivery]:
+        """What is sent in place of a delivery that is about to be."""
+        scope = self.scope
+        message = delivery.message
+        found = scope.decided(session, delivery)
+        subscribed = isinstance(found, Message)
+        if isinstance(found, Deny):
+            scope.report("read", session.outward, message.topic, found)
+            if delivery.group is not None:
+                scope.hand_on(delivery)
+                return []
+            if found.step is not Step.WHERE:
+                return []
+            found = scope.gate.decide(message, session)  # not wanted, but it may be seen
+            if isinstance(found, Deny):
+                return []
+        made = self._run(session.leaving, [(found, None)], Crossing(session.outward, session.principal, found))
+        message.noted = message.noted or found.noted
+        sent: list[Delivery] = []
+        for one, _ in made:
+            if one is not found:
+                sent += self._addressed(session, one, delivery.retain)
+            elif subscribed:
+                delivery.seen = True
+                sent.append(delivery)
+        return sent
+
+    def overhear(self, plan: Plan, message: Message) -> None:
+        """Monitors that listen to it see it, also on links whose clients have not subscribed to it."""
+        offered = (message.number, message.output)
+        for post, (modes, calm) in zip(plan.hearing, plan.quiet, strict=True):
+            if modes.keys() <= calm:
+                continue  # nothing happens in any of them, and there may be one for each client
+            for session in self.states.listening(post):
+                if session.offered == offered or session.peer is None or not self.scope.fresh(session):
+                    continue
+                if post.sessions[session].mode in calm:
+                    continue
+                session.offered = offered
+                found = self.scope.gate.decide(message, session)
+                if isinstance(found, Deny):
+                    continue  # nobody asked for it
+                crossing = Crossing(session.outward, session.principal, found)
+                made = self._run(session.leaving, [(found, None)], crossing)
+                message.noted = message.noted or found.noted
+                self._add(session, (one for one, _ in made if one is not found))
+
+    def _add(self, session: Session, messages: Iterable[Message]) -> None:
+        for message in messages:
+            for delivery in self._addressed(session, message, retain=False):
+                session.add(delivery)
+
+    def _addressed(self, session: Session, message: Message, retain: bool) -> list[Delivery]:
+        """A message that monitors made, to those of a client's subscriptions that match it and allow it."""
+        scope = self.scope
+        own = scope.own(session, message)
+        grants = []
+        for filter, grant in (session.subscriptions or {}).items():
+            if grant.group is not None or (own and grant.no_local) or not matches(filter, message.topic):
+                continue
+            found = scope.gate.decide(message, session, grant)
+            if isinstance(found, Deny):
+                scope.report("read", session.outward, message.topic, found)
+            else:
+                grants.append(grant)
+        if not grants:
+            return []
+        grant = combine(grants)
+        kept = message.retain and (retain or grant.retain_as_published)
+        delivery = Delivery(message, min(message.qos, grant.qos), kept, grant.ids)
+        delivery.seen = True
+        return [delivery]
+
+    # -- the machine ---------------------------------------------------------------------------------------------
+
+    def _run(self, chain: Iterable[Instance], made: list[Made], crossing: Crossing) -> list[Made]:
+        """What comes out of several monitors, each of which sees what the one before it put out."""
+        for instance in chain:
+            following: list[Made] = []
+            for one in made:
+                if self._hears(instance.attachment, one[0].topic):
+                    following += self._step(instance, one, crossing)
+                else:
+                    following.append(one)
+            made = following
+        return made
+
+    def _hears(self, attachment: Attachment, topic: str) -> bool:
+        key = (attachment.id, topic)
+        found = self._heard.get(key)
+        if found is None:
+            if len(self._heard) >= CONTEXTS:
+                self._heard.clear()
+            found = self._heard[key] = attachment.monitor.hears(topic)
+        return found
+
+    def _step(self, instance: Instance, one: Made, crossing: Crossing) -> list[Made]:
+        message = one[0]
+        attachment = instance.attachment
+        scene = self._scene(attachment, message, crossing.link)
+        event = Event(message.topic, message.payload, message.qos, message.retain, self.site.steady, scene)
+        outputs = self._asked(instance, event, message, crossing)
+        if outputs is None:
+            return []
+        if not outputs:
+            self.states.tallies[attachment.id].suppressed += 1
+            self.scope.report(crossing.action, crossing.link, message.topic, crossing.suppress(attachment))
+        made = [one if output is event else self._made(attachment, output, crossing) for output in outputs]
+        return [each for each in made if each is not None]
+
+    def _asked(self, instance: Instance, event: Event, message: Message, crossing: Crossing) -> Sequence[Event] | None:
+        """The outputs of one step; None if it failed, which suppresses the event and leaves the state."""
+        attachment = instance.attachment
+        tally = self.states.tallies[attachment.id]
+        tally.seen += 1
+        foreign = attachment.id in self._foreign
+        begun = self._stopwatch() if foreign else 0.0
+        try:
+            state, outputs = attachment.monitor.step(instance.state, event)
+        except MonitorFailed as error:
+            tally.failed += 1
+            why = crossing.suppress(attachment, str(error))
+            self.scope.report(crossing.action, crossing.link, message.topic, why)
+            return None
+        finally:
+            if foreign:
+                tally.spent += self._stopwatch() - begun
+        if attachment.monitor.due(state) is not None:
+            used = crossing.count + len(outputs)
+            instance.cause = Cause.of(message, crossing.principal, crossing.client, crossing.link.inward, used)
+        at_once = event.qos > 0
+        if self.states.move(instance, state, at_once=at_once) and at_once:
+            crossing.message.noted = True
+        return outputs
+
+    def _scene(self, attachment: Attachment, message: Message, link: Link) -> Any:
+        """The roots that its conditions read."""
+        roots = self._roots[attachment.id]
+        if not roots:
+            return NO_SCENE
+        sight = self.scope.gate.sight
+        found: dict[str, Any] = {}
+        if "s" in roots:
+            found["s"] = sight.subject(link.subject)
+        if "o" in roots:
+            found["o"] = sight.facts(message)
+        if "e" in roots:
+            found["e"] = sight.now(sight.environment(link.subject))
+        if "p" in roots:
+            found["p"] = sight.published(message)
+        return found
+
+    def _made(self, attachment: Attachment, output: Event, crossing: Crossing) -> Made | None:
+        """An output as a message; on the way in, if the monitor may write it."""
+        scope = self.scope
+        tally = self.states.tallies[attachment.id]
+        crossing.count += 1
+        if crossing.count > MOST:
+            why = Deny(step=crossing.step, rule=attachment.id, error=f"more than {MOST} outputs of one event")
+            scope.report(crossing.action, crossing.link, output.topic, why)
+            return None
+        cause = crossing.message
+        data, context = self._context(cause, output.topic)
+        message = cause.derived(crossing.count, output.topic, output.payload, output.qos, output.retain, data)
+        tally.added += 1
+        if not crossing.link.inward:
+            return message, None
+        writer = self._writers[attachment.id]
+        lane = scope.gate.deriving(data, context, cause.link, writer)
+        plan = scope.found(lane, output.topic.encode())
+        refusal = plan.refusal or scope.refusal(plan, message)
+        if refusal is not None:
+            scope.report("write", Link(writer, True, cause.link), output.topic, refusal)
+            return None
+        return message, plan
+
+    def _context(self, cause: Message, topic: str) -> tuple[bytes, Context]:
+        """That of what caused it, which also says what it was published under if that has changed."""
+        key = (cause.context, cause.topic if topic != cause.topic else "")
+        found = self._contexts.get(key)
+        if found is None:
+            context = self.scope.gate.sight.context(cause)
+            data = cause.context
+            if key[1] and context.topic is None:
+                context = replace(context, topic=cause.topic)
+                data = context.encode()
+            if len(self._contexts) >= CONTEXTS:
+                self._contexts.clear()
+            found = self._contexts[key] = (data, context)
+        return found
+
+    # -- timers --------------------------------------------------------------------------------------------------
+
+    def _tick(self, instance: Instance) -> None:
+        """It is due: what it emits has the context of the message that set its timer."""
+        cause: Cause | None = instance.cause
+        scope = self.scope
+        if cause is None:
+            return  # nothing has reached it since the rules changed
+        message = cause.message()
+        publisher = scope.gate.sight.context(message).subject
+        message.properties = scope.gate.told(publisher.level)
+        session = scope.sessions.get((cause.principal, cause.client))
+        if cause.inward:
+            # its client may be gone: that it is silent is what somebody waits for
+            link = Link(publisher, True, cause.link)
+            chain = self.states.chain(scope.gate.monitors(link), link, cause.principal)
+        elif session is not None and session.peer is not None and scope.fresh(session):
+            link, chain = session.outward, session.leaving
+        else:
+            return
+        if instance not in chain:
+            return  # the rules have changed
+        crossing = Crossing(link, cause.principal, message, cause.used)
+        outputs = self._asked(instance, Event.tick(self.site.steady), message, crossing)
+        made = [self._made(instance.attachment, output, crossing) for output in outputs or ()]
+        rest = chain[chain.index(instance) + 1 :]
+        for one, way in self._run(rest, [each for each in made if each is not None], crossing):
+            if way is not None:
+                scope.route(way, one, None)
+            elif session is not None:
+                self._add(session, [one])

@@ -1,0 +1,39 @@
+"""For tests/bench/gate/test_rulebook.py or tests/scope/test_monitors.py, with overhear.patch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tidegate.bench.gate import rulebook
+from tidegate.bench.gate.indoors import World
+from tidegate.gate import Gate
+
+
+def test_links_in_whose_monitors_nothing_happens_are_not_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first message of each publisher would otherwise cost a decision for every client there is."""
+    world = World(rulebook.everything(20))
+    world.subscriber("s00003", "bench/k03")
+    others = [world.subscriber(f"s{number:05d}", "bench/k05") for number in range(4, 14)]
+    asked: list[str] = []
+    decide = Gate.decide
+
+    def watching(self: Gate, message: Any, session: Any, *more: Any) -> Any:
+        asked.append(session.client)
+        return decide(self, message, session, *more)
+
+    monkeypatch.setattr(Gate, "decide", watching)
+    device = world.end("p00003")
+    world.play([device], [world.frame("bench/k03", b"x")], 1)
+    assert set(asked) == {"s00003"}  # who gets it
+
+    stopped = others[0].peer.session
+    (instance,) = stopped.leaving
+    world.site.open()
+    world.scope.monitoring.states.move(instance, "stopped", at_once=False)
+    world.site.close()
+    world.site.open()
+    device.peer.receive(world.frame("bench/k03", b"x"))
+    world.site.close()
+    assert set(asked) == {"s00003", stopped.client}  # it may read it, so its monitor is shown it; nobody else's is
