@@ -124,8 +124,9 @@ def test_a_traced_run_says_when_it_measures_and_ends_when_told(server: Server, t
     assert len(moments) == len(latencies)
 
 
-def test_idle_connections(server: Server) -> None:
-    outcome = measured(server, Job(shape=Shape.IDLE, connections=300))
+@pytest.mark.parametrize("speaks", [False, True])
+def test_idle_connections(server: Server, speaks: bool) -> None:
+    outcome = measured(server, Job(shape=Shape.IDLE, connections=300, speaks=speaks))
     assert outcome.connections == 300
     assert outcome.bytes_each < 64 * 1024
 

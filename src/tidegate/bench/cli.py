@@ -111,6 +111,9 @@ def gate(
     rounds: Annotated[int, typer.Option(help="Rounds per work; the median counts.", min=1)] = ENOUGH_ROUNDS,
     duration: Annotated[float, typer.Option(help="Seconds measured per round.", min=0.2)] = 3.0,
     quick: Annotated[bool, typer.Option("--quick", help="One short round, to see that it works.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--everything", help="Only the works with everything switched on, against Mosquitto.")
+    ] = False,
     out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where results go.")] = RESULTS,
     profile: Annotated[
         str | None,
@@ -119,7 +122,7 @@ def gate(
     json_output: Annotated[bool, typer.Option("--json", help="Print every figure as JSON.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Exit with 1 if a goal is missed.")] = False,
 ) -> None:
-    """Gate: what policies, preferences, levels and views cost, and what a change of policy does to traffic.
+    """Gate: what policies, preferences, levels, views, monitors and proofs cost, and a change of policy under load.
 
     Needs two cores and Debian's mosquitto. Results (markdown, CSV, PNG, machine) go to bench/results/.
 
@@ -138,10 +141,11 @@ def gate(
             contest, one = works.contender(profile)
             _profile([contest.work(one)], dataclasses.replace(plan, version=contest.version), out, console, "gate-")
             return
-        chosen = works.chosen(work or [])
+        wanted = [*(work or []), *(["everything"] if everything else [])]
+        chosen = works.chosen(wanted)
         with _progress(console, works.count(chosen, plan)) as progress:
             found = works.measure(chosen, plan, quick=quick, before=_told(progress))
-        parts = ["gate", *(work or []), *(["quick"] if plan.rounds < ENOUGH_ROUNDS else [])]
+        parts = ["gate", *wanted, *(["quick"] if plan.rounds < ENOUGH_ROUNDS else [])]
         _publish_gate(found, out, "-".join(parts), console, json_output=json_output)
     except BenchError as error:
         _fail(error)

@@ -219,6 +219,16 @@ def prove_silence(barred: Sequence[socket.socket]) -> None:
             raise LoadError(f"somebody who may read nothing received {got[:40].hex()}...")
 
 
+def speak(job: Job, publishers: Sequence[socket.socket]) -> None:
+    """One message of each, with QoS 1 so that it has certainly been dealt with."""
+    data = frames.publish(topic_names(job)[0], content(job), qos=1, packet_id=PROOF_ID, version=job.version)
+    for sock in publishers:
+        sock.sendall(data)
+        reply = read_packet(sock)
+        if reply[0] != frames.PUBACK or reply[2:4] != PROOF_ID.to_bytes(2, "big"):
+            raise LoadError(f"a message was not acknowledged: {reply.hex()}")
+
+
 def _finish(publisher: socket.socket, qos: int) -> None:
     if qos == 1:
         _expect(publisher, frames.answer(frames.PUBACK, PROOF_ID))

@@ -120,7 +120,9 @@ def _idle(job: Job, stack: ExitStack) -> Outcome:
 
     def connect(first: int, count: int) -> None:
         names = [f"idle{number:06d}" for number in range(first, first + count)]
-        crowd.open_sessions(job.port, names, version=job.version, clean=True, stack=stack, abort=True)
+        opened = crowd.open_sessions(job.port, names, version=job.version, clean=True, stack=stack, abort=True)
+        if job.speaks:
+            crowd.speak(job, opened)
 
     connect(0, FIRST_CONNECTIONS)
     before = _settled(job.server)

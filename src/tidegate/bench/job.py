@@ -20,7 +20,7 @@ class Shape(Enum):
     RATE = "rate"
     """Open loop: `rate` messages a second, evenly spaced, each with its time of sending."""
     IDLE = "idle"
-    """Connections that do nothing."""
+    """Connections that do nothing, or no more than `speaks`."""
 
 
 class LoadError(Exception):
@@ -68,6 +68,8 @@ class Job:
     """Open loops: the file for what `pace` saw of each message. The generator then says when it starts measuring,
     and SIGUSR1 ends it early."""
     connections: int = 0
+    speaks: bool = False
+    """Each of these connections has published one message, which nobody receives."""
     warmup: float = 0.7
     duration: float = 3.0
 

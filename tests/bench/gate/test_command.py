@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from processes import missing
 from tidegate.bench import rounds, servers
 from tidegate.bench.cli import app
-from tidegate.bench.gate import contests, steps, works
+from tidegate.bench.gate import contests, proving, steps, works
 from tidegate.bench.gate.changes import TRIALS
 from tidegate.bench.gate.steps import Pace
 from tidegate.bench.servers import BenchError
@@ -25,6 +25,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "two_cores", lambda: (CORES[0], CORES[-1]))
     monkeypatch.setattr(works, "QUICK_STEPS", Pace(seconds=0.001, policies=(60,), publishers=14))
     monkeypatch.setattr(works, "QUICK_RUNS", 5)
+    monkeypatch.setattr(works, "QUICK_CLIENTS", 100)
 
 
 def run(*arguments: str) -> tuple[int, str]:
@@ -43,7 +44,8 @@ def test_list_of_works() -> None:
     code, text = run("--list")
     assert code == 0
     assert "everything-1000" in text
-    assert "≥ 1.5" in text
+    assert "≥ 1.4" in text
+    assert "≤ 2 KiB" in text
 
 
 def test_an_unknown_work_is_refused_with_the_names() -> None:
@@ -61,8 +63,24 @@ def test_choosing() -> None:
     assert [one.name for one in some.contests] == ["views"]
     assert list(some.trials) == list(TRIALS)
     assert not some.steps
+    assert not some.proof
     assert not some.levels
+    assert not some.memory
     assert works.count(some, rounds.Plan(rounds=5)) == 5 * 3 + 5 * 2 * 4
+
+
+def test_only_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[str] = []
+    monkeypatch.setattr(contests, "run", lambda contest, plan, before: measured.append(contest.name) or none(contest))
+    code, text = run("--everything", "--quick", "--out", str(tmp_path))
+    assert code == 0, text
+    assert measured == ["everything-100", "everything-1000"]
+    assert (tmp_path / "gate-everything-quick.md").exists()
+
+
+def none(contest: contests.Contest) -> contests.Rounds:
+    """As if nothing could be measured, and nothing had failed."""
+    return contests.Rounds(contest=contest, outcomes={one.name: [None] for one in contest.contenders})
 
 
 def test_what_is_profiled() -> None:
@@ -80,8 +98,8 @@ def test_goals() -> None:
         if one.goal is not None
     }
     assert goals == {
-        "everything-100/everything": "≥ 1.5",
-        "everything-1000/everything": "≥ 1.5",
+        "everything-100/everything": "≥ 1.4",
+        "everything-1000/everything": "≥ 1.4",
         "policies/10000": "≥ 0.9",
     }
 
@@ -97,6 +115,39 @@ def test_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "gate-steps-quick.csv",
         "gate-steps-quick-machine.json",
     }
+
+
+def test_proofs(tmp_path: Path) -> None:
+    code, text = run("--quick", "--duration", "0.2", "--work", "proof", "--out", str(tmp_path))
+    assert code == 0, text
+    assert "a message, proven each" in text
+    assert "over sockets, proven each" in text
+    assert (tmp_path / "gate-proof-quick.csv").exists()
+
+
+def test_proofs_that_fail_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proving, "FIRST", 0)  # nothing is proven with the counter zero
+    code, text = run("--quick", "--duration", "0.2", "--work", "proof", "--out", str(tmp_path))
+    assert code == 1
+    assert "proof/Ed25519, proven each, round 1: CONNECT was refused" in text
+
+
+def test_memory(tmp_path: Path) -> None:
+    code, text = run("--quick", "--work", "memory", "--out", str(tmp_path), "--json")
+    assert code == 0, text
+    found = {(line["name"], line["figure"]): line for line in json.loads(text)}
+    assert {name for name, _ in found} == {"without", "monitored"}
+    assert found["monitored", "added"]["goal"] == "≤ 2 KiB"
+
+
+@pytest.mark.parametrize("name", ["calm", "rate"])
+def test_monitors_over_sockets(name: str) -> None:
+    (contest,) = (one for one in contests.contests() if one.name == "monitors")
+    (one,) = (each for each in contest.contenders if each.name == name)
+    plan = rounds.Plan(duration=0.2, warmup=0.05, server_core=CORES[0], load_core=CORES[-1])
+    outcome = rounds.measure(one.peer, one.job, contest.work(one), plan)
+    assert outcome.messages > 100
+    assert outcome.lost == 0
 
 
 def test_a_contest(tmp_path: Path) -> None:

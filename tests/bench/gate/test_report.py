@@ -16,6 +16,9 @@ from tidegate.bench.gate.changes import Change, Figures, Phase, Run, Runs, Trial
 from tidegate.bench.gate.contests import Rounds
 from tidegate.bench.gate.findings import Findings
 from tidegate.bench.gate.forwarding import CONTROL, MOSQUITTO, WITH, WITHOUT, Added, Forwarding, Timed
+from tidegate.bench.gate.memory import WITH as MONITORED
+from tidegate.bench.gate.memory import WITHOUT as WITHOUT_MONITORS
+from tidegate.bench.gate.memory import Memory
 from tidegate.bench.gate.steps import Cost
 from tidegate.bench.job import Outcome
 from tidegate.bench.rounds import Plan
@@ -75,6 +78,8 @@ def found() -> Findings:
             cost("path", "views", 9_600),
             cost("compile", "1,000 policies", 300_000),
             cost("stored", "decided before", 300),
+            cost("proof proven each", "Ed25519", 150_000),
+            cost("proof proven each", "ES256", 100_000),
         ],
         changes=[
             Runs(
@@ -88,6 +93,7 @@ def found() -> Findings:
             connected=[timed("tls", 81e-6)],
             added=[Added(packet="PUBLISH", form="s", bytes=7)],
         ),
+        memory=Memory(bytes_each={WITHOUT_MONITORS: [4000.0, 4000.0, None], MONITORED: [4900.0, 5100.0, 9000.0]}),
     )
 
 
@@ -97,11 +103,14 @@ def test_markdown(found: Findings) -> None:
         "| everything-100 | 5000 | Mosquitto, without any security | 100.0 k/s, 8.00 µs | - | - | - | - | - |",
         "| everything-100 | 5000 | the same users, `policies: open` | 175.0 k/s, 4.50 µs | 1.75 (1.70..1.80) "
         "| 1.80 (1.60..2.00) | - | - | - |",
-        "| everything-100 | 5000 | 200 policies with conditions, a preference per user, levels, audit "
-        "| 170.0 k/s, 5.00 µs | 1.70 | 1.60 | +1.00 µs | ≥ 1.5 | yes |",
+        "| everything-100 | 5000 | 200 policies with conditions, a preference per user, levels, brokering, a monitor "
+        "on every link, audit | 170.0 k/s, 5.00 µs | 1.70 | 1.60 | +1.00 µs | ≥ 1.4 | yes |",
         "| write | 150000 (135000..165000) | 0 | 4000 (3600..4400) | - | - |",
         "| views of two groups (two deliveries) | 9600 (8640..10560) | +9000 |",
         "| a plan, with 1,000 policies | 300.0 (270.0..330.0) |",
+        "| a message, proven each | 150.0 (135.0..165.0) | 100.0 (90.0..110.0) |",
+        "| without monitors | 3.91 | - | - |",
+        "| what that adds | 0.98 (0.88..1.07) | ≤ 2 KiB | yes |",
         "| 200 policies, 100 publishers | no change | 1.00 | 0.50 | 2.00 | 4.00 | - |",
         "| 200 policies, 100 publishers | during changes | 12.00 | 0.50 | 2.00 | 4.00 | no |",
         "| 200 policies, 100 publishers | changes | 1 | 400.00 | 20.00 | 30.00 | 10.00 | 0.50 | 0 |",
@@ -118,6 +127,15 @@ def test_markdown(found: Findings) -> None:
 def test_what_was_missed(found: Findings) -> None:
     assert found.missed == ["change-200-100", "levels/message"]
     assert found.failures == ["everything-100/everything, round 2: it died"]
+
+
+def test_too_much_memory_is_missed(found: Findings) -> None:
+    found.memory.bytes_each[MONITORED] = [4000.0 + 2049.0, None, 5000.0]
+    assert found.memory.reached == "no"
+    assert found.missed == ["change-200-100", "levels/message", "memory"]
+    found.memory.bytes_each[MONITORED] = [None, None, None]
+    assert found.memory.reached == "failed"
+    assert "| what that adds | failed | ≤ 2 KiB | failed |" in report.markdown(found)
 
 
 def test_neighbours_are_told_of(found: Findings) -> None:
@@ -158,6 +176,8 @@ def test_files_hold_what_was_measured(found: Findings, tmp_path: Path) -> None:
     assert by["change", "change-200-100/changed/during", "stall"]["reached"] == "no"
     assert float(by["steps", "write", "asked"]["high"]) == pytest.approx(165_000)
     assert float(by["bytes", "PUBLISH/s", "added"]["median"]) == 7
+    assert float(by["memory", "monitored", "added"]["median"]) == 1000
+    assert by["memory", "monitored", "added"]["reached"] == "yes"
     assert len(lines("gate-rounds.csv")) == 5
     assert [line["phase"] for line in lines("gate-changes.csv")] == ["before", "before", "during", "after"]
     assert len(lines("gate-line.csv")) == 4

@@ -36,8 +36,14 @@ def test_every_figure_is_there_once(found: list[Cost]) -> None:
 
 def test_what_is_decided_beforehand_takes_the_fast_lane(found: list[Cost]) -> None:
     cost = {one.name: one.nanos.median for one in found if one.group == "path"}
-    for name in ("fast lane, everything", "hour", "within"):
+    for name in ("fast lane, everything but monitors", "fast lane, everything", "calm", "hour", "within"):
         assert cost[name] < cost["moment"] / 2
+
+
+def test_monitors_that_see_each_message_cost_more(found: list[Cost]) -> None:
+    cost = {one.name: one.nanos.median for one in found if one.group == "path"}
+    for name in ("rate", "monitor-payload", "rate-out"):
+        assert cost[name] > 2 * cost["calm"]
 
 
 def test_more_conditions_take_longer_to_compile(found: list[Cost]) -> None:

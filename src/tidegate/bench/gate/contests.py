@@ -22,7 +22,7 @@ from tidegate.bench.works import Goal, Work
 MOSQUITTO = "mosquitto"
 OPEN = "open"
 EVERYTHING = "everything"
-ENOUGH = Goal(ratio=1.5)
+ENOUGH = Goal(ratio=1.4)
 THE_SAME = Goal(ratio=0.9)
 """Of two servers that cost the same, either may be ahead by some percent."""
 MANY = 10_000
@@ -113,6 +113,7 @@ def contests() -> tuple[Contest, ...]:
         _everything(100),
         _everything(1000),
         _conditions(),
+        _monitors(),
         _views(),
         _where(),
         _many(),
@@ -147,7 +148,8 @@ def _everything(publishers: int) -> Contest:
             _open(job),
             Contender(
                 name=EVERYTHING,
-                title=f"{rulebook.HERE} policies with conditions, a preference per user, levels, audit",
+                title=f"{rulebook.HERE} policies with conditions, a preference per user, levels, brokering, a monitor "
+                "on every link, audit",
                 job=job,
                 setting=Setting(rules=rulebook.everything(publishers), durable=True),
                 goal=ENOUGH,
@@ -172,6 +174,27 @@ def _conditions() -> Contest:
                     setting=Setting(rules=rulebook.alone(job.publishers, **conditions), durable=True),
                 )
                 for name, (title, conditions) in rulebook.MECHANISMS.items()
+            ),
+        ),
+    )
+
+
+def _monitors() -> Contest:
+    job = Job(login=True, content=rulebook.content())
+    return Contest(
+        name="monitors",
+        title="monitors in which nothing happens, and those that have to see each message, 100 publishers, QoS 0",
+        contenders=(
+            _bare(job),
+            _open(job),
+            *(
+                Contender(
+                    name=name,
+                    title=title,
+                    job=job,
+                    setting=Setting(rules=rulebook.alone(job.publishers, more=monitors), durable=True),
+                )
+                for name, (title, monitors) in rulebook.MONITORS.items()
             ),
         ),
     )

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from tidegate.bench.figures import Spread, spread
-from tidegate.bench.gate import report
+from tidegate.bench.gate import memory, report
 from tidegate.bench.gate.changes import LONGEST_STALL, Phase
 from tidegate.bench.gate.findings import Findings
 from tidegate.bench.report import numbers, write_csv
@@ -97,6 +97,11 @@ def _figures(found: Findings) -> Iterator[Line]:
     for timed in found.levels.connected:
         for server, seconds in timed.seconds.items():
             yield _figure("connect", f"{timed.name}/{server}", "to CONNACK", "ms", _milli(seconds))
+    for server in found.memory.bytes_each:
+        yield _figure("memory", server, "each connection", "bytes", found.memory.of(server))
+    if found.memory.bytes_each:
+        goal, reached = str(memory.SMALL), found.memory.reached
+        yield _figure("memory", memory.WITH, "added", "bytes", found.memory.added, goal, reached)
     for added in found.levels.added:
         value = Spread(median=added.bytes, low=added.bytes, high=added.bytes)
         yield _figure("bytes", f"{added.packet}/{added.form}", "added", "bytes", value)

@@ -10,6 +10,7 @@ from tidegate.bench.figures import Reached, Side, Spread, spread
 from tidegate.bench.gate.changes import Runs
 from tidegate.bench.gate.contests import OPEN, Contender, Rounds
 from tidegate.bench.gate.forwarding import Forwarding
+from tidegate.bench.gate.memory import Memory
 from tidegate.bench.gate.steps import Cost
 from tidegate.bench.job import Job
 from tidegate.bench.rounds import Plan
@@ -27,12 +28,15 @@ class Findings:
     costs: Sequence[Cost] = ()
     changes: Sequence[Runs] = ()
     levels: Forwarding = field(default_factory=Forwarding)
+    memory: Memory = field(default_factory=Memory)
+    unproven: Sequence[str] = ()
+    """What failed of the proofs over sockets, in words."""
 
     @property
     def failures(self) -> list[str]:
         found = [words for part in self.contests for words in part.failures]
         found += [words for part in self.changes for words in part.failures]
-        return [*found, *self.levels.failures]
+        return [*found, *self.levels.failures, *self.memory.failures, *self.unproven]
 
     @property
     def missed(self) -> list[str]:
@@ -45,7 +49,7 @@ class Findings:
         ]
         missed += [one.trial.name for one in self.changes if one.reached not in YES]
         missed += [f"levels/{one.name}" for one in self.levels.forwarded if one.seconds and one.reached not in YES]
-        return missed
+        return missed if self.memory.reached in YES else [*missed, "memory"]
 
     @property
     def disturbance(self) -> float:

@@ -7,27 +7,32 @@ configuration as a node's.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 
 from tidegate.bench import frames
 from tidegate.bench.servers import Setting, tidegate_configuration
 from tidegate.config import Built, parse
 from tidegate.gate import Rules
 from tidegate.policy import Directory, Facts
+from tidegate.policy.capability import Capability, Proof
 from tidegate.scope import Exchange, Identity, Refused, Scope
 from tidegate.session import Limits, Message, Origin, Peer, Session, Site, Volatile
 from tidegate.wire import Connect
 
 LISTENER = "mqtt://127.0.0.1:1883"
 TURN = 64  # messages that come in one turn of the loop
+NOBODY: Mapping[str, Capability] = MappingProxyType({})
 
 
 class Known:
-    """Everybody is who the user name says, with what the directory knows of them."""
+    """Everybody is who the user name says, with what the directory knows of them, and their capability."""
 
-    def __init__(self, rules: Rules, directory: Directory) -> None:
+    def __init__(self, rules: Rules, directory: Directory, holders: Mapping[str, Capability]) -> None:
         self._rules = rules
         self._directory = directory
+        self._holders = holders
 
     def _identity(self, user: str | None, client: str) -> Identity:
         known = self._directory.known(user=user, client=client)
@@ -38,6 +43,7 @@ class Known:
             groups=known.groups,
             attributes=known.attributes,
             level=self._rules.levels.level_of(Facts(listener=LISTENER)),
+            capability=self._holders.get(user or ""),
         )
 
     def authenticate(self, peer: Peer, packet: Connect, answer: Callable[[Identity | Refused], None]) -> None:
@@ -87,11 +93,12 @@ class End:
 
 
 class World:
-    """A scope with some rules, publishers and subscribers."""
+    """A scope with some rules, publishers and subscribers. `holders`: users who come with a capability."""
 
-    def __init__(self, rules: str, *, version: int = 4) -> None:
+    def __init__(self, rules: str, *, version: int = 4, holders: Mapping[str, Capability] = NOBODY) -> None:
         self.version = version
         built = read(rules)
+        decided = replace(built.rules, capabilities=Proof.NONE) if holders else built.rules
         self.site = Site(
             store=Volatile(),
             origin=Origin("00" * 8, 1),
@@ -103,8 +110,8 @@ class World:
             name="main",
             node="bench",
             site=self.site,
-            authenticator=Known(built.rules, built.directory),
-            rules=built.rules,
+            authenticator=Known(decided, built.directory, holders),
+            rules=decided,
         )
         self.gate = self.scope.gate
 
@@ -138,6 +145,17 @@ class World:
             for receive, frame in order:
                 receive(frame)
             site.close()
+            self.rest()
+
+    def rest(self) -> None:
+        """What a node does between two turns: what is due, and a piece of what takes long."""
+        site = self.site
+        while (timer := site.timers.due(site.now)) is not None:
+            timer.callback(*timer.args)
+        for _ in range(len(site.unfinished)):
+            piece = site.unfinished.popleft()
+            if piece():
+                site.unfinished.append(piece)
 
     def message(self, end: End, topic: str, payload: bytes) -> Message:
         """As the general path makes it."""

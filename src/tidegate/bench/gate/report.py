@@ -11,9 +11,10 @@ from rich.table import Table
 
 from tidegate.bench import figures
 from tidegate.bench.figures import Spread, spread
-from tidegate.bench.gate import changes, forwarding, rulebook, steps
+from tidegate.bench.gate import changes, forwarding, memory, proofs, rulebook, steps
 from tidegate.bench.gate.changes import Phase, Run, Runs
 from tidegate.bench.gate.findings import Findings, beyond_open
+from tidegate.bench.gate.proving import DEMANDS, WINDOW
 from tidegate.bench.gate.steps import Cost
 from tidegate.bench.job import PAYLOAD
 from tidegate.bench.report import cell, markdown_table, ratio_text, who_was_busy
@@ -40,6 +41,8 @@ def sections(found: Findings) -> list[Section]:
         _steps(found),
         _paths(found),
         _compiled(found),
+        _proofs(found),
+        _memory(found),
         _changes(found),
         _reloads(found),
         _forwarded(found),
@@ -128,8 +131,11 @@ def _contests(found: Findings) -> Section:
             "The first line of each work is what the others are compared with. A goal is judged by the ratio of CPU "
             "per message. `more than open` is what the gate adds to the same node with `policies: open`. Publishers "
             "and subscribers are users with passwords of their own; with everything, one more subscriber asks for all "
-            f"messages and may read none. Of {changes.TRIALS[-1].policies:,} policies, {rulebook.HERE} speak of the "
-            "topics of the load and the rest of others. Windows are messages outstanding.",
+            "messages and may read none, and the monitors on all links listen to the topics of the load while nothing "
+            "happens in them. A monitor on the way out sees all that its client may read, subscribed to or not: those "
+            f"that count (`rate`) are moved {rulebook.SUBSCRIBERS} times by each message. Of "
+            f"{changes.TRIALS[-1].policies:,} policies, {rulebook.HERE} speak of the topics of the load and the rest "
+            "of others. Windows are messages outstanding.",
         ],
         columns=(
             "work",
@@ -197,6 +203,7 @@ PATHS = {
     "views": "views of two groups (two deliveries)",
     "where": "`where` on the content, MQTT 5",
     **{name: title for name, (title, _) in rulebook.MECHANISMS.items()},
+    **{name: title for name, (title, _) in rulebook.MONITORS.items()},
 }
 
 
@@ -205,7 +212,11 @@ def _paths(found: Findings) -> Section:
     base = costs[0].nanos.median if costs else 0.0
     return Section(
         title="The whole way without sockets",
-        words=["From the bytes of a PUBLISH to the bytes for its subscriber, in turns of 64 messages."],
+        words=[
+            "From the bytes of a PUBLISH to the bytes for its subscriber, in turns of 64 messages. Everything: with "
+            "automata on every link, in a state where nothing happens. A monitor that counts what may be sent is "
+            f"moved {rulebook.SUBSCRIBERS} times by each message, for everybody may read it."
+        ],
         columns=("way", "ns per message", "more than the fast lane"),
         lines=[(PATHS.get(one.name, one.name), _ns(one), f"{one.nanos.median - base:+.0f}") for one in costs],
     )
@@ -229,6 +240,55 @@ def _compiled(found: Findings) -> Section:
         lines=[
             (f"{title} {one.name}", _us(one.nanos)) for group, title in titles.items() for one in found.costs_of(group)
         ],
+    )
+
+
+def _proofs(found: Findings) -> Section:
+    by = {(one.group, one.name): one.nanos for one in found.costs}
+    titles = {
+        **{f"proof {way}": f"a message, {way}" for way in proofs.WAYS.values()},
+        "proof alone": "of that, verifying alone",
+        **{f"proof sockets {proofs.WAYS[demanded]}": f"over sockets, {proofs.WAYS[demanded]}" for demanded in DEMANDS},
+    }
+    return Section(
+        title="A proof with each message",
+        words=[
+            "Microseconds, by the key of the capability. The same packets of MQTT 5, each with a proof of its own as a "
+            f"user property, from their bytes to the bytes for the subscriber, in turns of {proofs.TURN}; and over "
+            f"sockets, CPU of the node with {WINDOW} messages outstanding. Without a capability nobody looks at the "
+            "proof.",
+        ],
+        columns=("what", *proofs.KEYS),
+        lines=[
+            (title, *(_us(by[group, name]) if (group, name) in by else "failed" for name in proofs.KEYS))
+            for group, title in titles.items()
+            if found.costs_of(group)
+        ],
+    )
+
+
+# -- memory ----------------------------------------------------------------------------------------------------------
+
+
+def _memory(found: Findings) -> Section:
+    seen = found.memory
+    lines = []
+    for title, value, judged in (
+        ("without monitors", seen.of(memory.WITHOUT), False),
+        ("a monitor for each client", seen.of(memory.WITH), False),
+        ("what that adds", seen.added, True),
+    ):
+        goal, reached = (str(memory.SMALL), seen.reached) if judged else ("-", "-")
+        lines.append((title, value.show(2, 1 / 1024) if value is not None else "failed", goal, reached))
+    return Section(
+        title="Memory of a monitor for each client",
+        words=[
+            f"KiB of resident memory of the node for each of {seen.clients:,} connected clients. Each has published a "
+            "message with QoS 1, so its monitor (`rate`, one for each client) is not in its first state, and has "
+            "been stored.",
+        ],
+        columns=("node", "KiB each", "goal", "reached"),
+        lines=lines if seen.bytes_each else [],
     )
 
 

@@ -17,6 +17,9 @@ TOPICS = 14
 SUBSCRIBERS = 14
 HERE = 200  # of many policies, those that speak of the topics of the load; the rest is about other places
 OPEN = "policies: open"
+SCOPE = "main"
+STATES = "bench/state"
+"""Where devices say `stop` and `start`, which nobody does while it is measured."""
 CONTENT: dict[str, object] = {
     "device": "pump-07",
     "heart": 72,
@@ -63,23 +66,62 @@ def _user(name: str, role: str, attribute: str, group: str = "all") -> str:
 # -- everything at once ----------------------------------------------------------------------------------------------
 
 
-def everything(publishers: int, policies: int = HERE, *, edition: int = 0, dense: bool = False) -> str:
-    """So many policies with conditions, a preference of every publisher, levels, and an audit that counts what passes.
+def everything(
+    publishers: int, policies: int = HERE, *, edition: int = 0, dense: bool = False, monitored: bool = True
+) -> str:
+    """So many policies with conditions, a preference of every publisher, levels, types of everybody's links, monitors
+    on all of them, and an audit that counts what passes.
 
-    Another `edition` decides alike and reads differently. `dense`: all policies speak of one topic, `bench/k00`.
+    Another `edition` decides alike and reads differently. `dense`: all policies speak of one topic, `bench/k00`, but
+    for that of `STATES`.
     """
     lines = [directory(publishers), "policies:", *_policies(policies, edition, dense)]
     lines.append("preferences:")
     for number in range(publishers):
         when = f"s.role == 'reader' && s.user != 'p{number:05d}'"
         lines.append(f'  - {{id: u{number}, user: p{number:05d}, topic: "bench/#", when: "{when}"}}')
-    lines += ["levels: {implied: true}", "record: decisions"]
+    lines += ["levels: {implied: true}", *brokering(), *(watched() if monitored else ()), "record: decisions"]
     return "\n".join(lines)
+
+
+def brokering() -> list[str]:
+    """Types of everybody's links by role; what devices measure goes to who looks at it."""
+    return [
+        "brokering:",
+        "  allow: [[measured, shown], [command, acted]]",
+        "  assign:",
+        '    - {client: "role:device", in: measured, out: acted}',
+        '    - {client: ["role:reader", "role:guest"], in: command, out: shown}',
+    ]
+
+
+def watched() -> list[str]:
+    """A monitor on every link, in both directions, that listens to the topics of the load.
+
+    A device that says `stop` is not listened to until it says `start`; whoever looks at it is shown nothing meanwhile.
+    While nobody has said so nothing happens in any monitor, which is what most of them do most of the time.
+    """
+    lines = ["monitors:"]
+    for id, direction in (("listen", "im_pub"), ("show", "im_sub")):
+        lines += [
+            f"  - id: {id}",
+            f"    scope: {SCOPE}",
+            f"    direction: {direction}",
+            "    each: client",
+            "    automaton:",
+            "      start: running",
+            "      states:",
+            f"        running: [{{on: {STATES}/stop, go: stopped}}]",
+            f'        stopped: [{{on: {STATES}/start, go: running}}, {{on: "bench/+", emit: []}}]',
+        ]
+    return lines
 
 
 def _policies(count: int, edition: int, dense: bool) -> Iterator[str]:
     yield _policy("guest", "role:guest", "bench/#", "read", f"p.site == 'elsewhere{edition}'")
-    for number in range(1, count):
+    who = '"role:device", "role:reader"'
+    yield f'  - {{id: states, subject: [{who}], topic: "{STATES}/+", action: [read, write], when: "s.clearance > 2"}}'
+    for number in range(2, count):
         line = f"k{number % TOPICS:02d}"
         topic = f"bench/{line}"
         if dense:
@@ -149,6 +191,23 @@ def preferences(publishers: int, when: str, keep: Sequence[str] = ()) -> list[st
     ]
 
 
+def monitor(direction: str, does: str) -> list[str]:
+    """One for each client, which does this with the topics of the load."""
+    return ["monitors:", f"  - {{id: watch, scope: {SCOPE}, direction: {direction}, each: client, {does}}}"]
+
+
+RATE = 'on: "bench/+", rate: 1000000/s'
+"""Nobody is that fast, so everything passes; and each message changes the state."""
+MONITORS: dict[str, tuple[str, list[str]]] = {
+    "calm": ("automata on every link, in a state where nothing happens", watched()),
+    "monitor-payload": (
+        "a monitor with a condition on the content: `o.payload`",
+        monitor("im_pub", f'only: "bench/+", payload: "{PAYLOAD_CONDITION}"'),
+    ),
+    "rate": ("a monitor that counts what each client publishes: `rate`", monitor("im_pub", RATE)),
+    "rate-out": ("a monitor that counts what each client may be sent: `rate`", monitor("im_sub", RATE)),
+}
+"""Monitors by name, from the cheapest: what they do, and how they are written."""
 MECHANISMS: dict[str, tuple[str, dict[str, str]]] = {
     "hour": ("time of day in whole hours: `e.hour`", {"read": "e.hour >= 0 && e.hour < 24"}),
     "within": (

@@ -55,15 +55,16 @@ class Cost:
 def timed(call: Callable[[], object], seconds: float, *, per: int = 1) -> Spread:
     """Nanoseconds for each call, or for each of `per` things that it does."""
     call()  # what is only done the first time is measured elsewhere
-    count, spent = 1, 0
-    while (spent := _spent(call, count)) < seconds * 1e9 / REPEATS / 4:
+    count, took = 1, 0
+    while (took := spent(call, count)) < seconds * 1e9 / REPEATS / 4:
         count *= 2
-    count = max(1, int(count * seconds * 1e9 / REPEATS / max(spent, 1)))
-    nothing = _spent(_nothing, count) / count
-    return _found(max(0.0, _spent(call, count) / count - nothing) / per for _ in range(REPEATS))
+    count = max(1, int(count * seconds * 1e9 / REPEATS / max(took, 1)))
+    nothing = spent(_nothing, count) / count
+    return found_in(max(0.0, spent(call, count) / count - nothing) / per for _ in range(REPEATS))
 
 
-def _found(values: Iterable[float]) -> Spread:
+def found_in(values: Iterable[float]) -> Spread:
+    """The spread of what was certainly measured."""
     made = spread(values)
     assert made is not None
     return made
@@ -73,7 +74,8 @@ def _nothing() -> None:
     return None
 
 
-def _spent(call: Callable[[], object], count: int) -> int:
+def spent(call: Callable[[], object], count: int) -> int:
+    """Nanoseconds of CPU for so many calls."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -204,7 +206,9 @@ def _paths(pace: Pace) -> Iterator[Cost]:
     """From the bytes that come in to the bytes that go out, for each message."""
     everywhere: dict[str, tuple[str, str]] = {
         "fast lane, policies: open": (rulebook.unrestricted(PUBLISHERS), ""),
+        "fast lane, everything but monitors": (rulebook.everything(PUBLISHERS, monitored=False), ""),
         "fast lane, everything": (rulebook.everything(PUBLISHERS), ""),
+        **{name: (rulebook.alone(PUBLISHERS, more=made), "") for name, (_, made) in rulebook.MONITORS.items()},
         **{name: (rulebook.alone(PUBLISHERS, **said), "") for name, (_, said) in rulebook.MECHANISMS.items()},
         "size": (rulebook.alone(PUBLISHERS, read="o.size < 1000"), ""),
         "preferences": (
@@ -255,8 +259,8 @@ def _stored(pace: Pace) -> Iterator[Cost]:
     firsts: list[float] = []
     for _ in range(REPEATS):
         gate.forget()
-        firsts.append(_spent(all_of_them, 1) / len(waiting))
-    yield Cost(group="stored", name="for the first time", nanos=_found(firsts))
+        firsts.append(spent(all_of_them, 1) / len(waiting))
+    yield Cost(group="stored", name="for the first time", nanos=found_in(firsts))
     scene = Scene(rulebook.alone(PUBLISHERS, read=rulebook.PAYLOAD_CONDITION))
     gate, session, other = scene.world.gate, scene.reader.peer.session, scene.message()
 
@@ -305,15 +309,15 @@ def _changed(pace: Pace) -> Iterator[Cost]:
     _everybody(world, writers, data)
     for number in range(REPEATS):
         world.site.open()
-        changes.append(float(_spent(partial(world.scope.change, editions[number % 2]), 1)))
+        changes.append(float(spent(partial(world.scope.change, editions[number % 2]), 1)))
         world.site.close()
         while world.site.unfinished:  # the review of sessions, and what is thrown away: pieces between messages
             piece = world.site.unfinished.popleft()
             if piece():
                 world.site.unfinished.append(piece)
-        firsts.append(_spent(partial(_everybody, world, writers, data), 1) / pace.publishers)
+        firsts.append(spent(partial(_everybody, world, writers, data), 1) / pace.publishers)
     for name, values in (("the change itself", changes), ("first message of a publisher", firsts)):
-        yield Cost(group="change", name=name, nanos=_found(values))
+        yield Cost(group="change", name=name, nanos=found_in(values))
 
 
 def _everybody(world: World, writers: list[End], data: list[bytes]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from tidegate.bench import machine
-from tidegate.bench.gate import changes, contests, forwarding, steps
+from tidegate.bench.gate import changes, contests, forwarding, memory, proofs, proving, steps
 from tidegate.bench.gate.changes import TRIALS, Trial
 from tidegate.bench.gate.contests import Contender, Contest
 from tidegate.bench.gate.findings import Findings
@@ -15,9 +15,12 @@ from tidegate.bench.rounds import Plan
 from tidegate.bench.servers import BenchError, Peer
 
 STEPS = "steps"
+PROOF = "proof"
 LEVELS = "levels"
+MEMORY = "memory"
 QUICK_STEPS = steps.Pace(seconds=0.02, policies=(100, 1000), publishers=50)
 QUICK_RUNS = 20
+QUICK_CLIENTS = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +29,10 @@ class Works:
 
     contests: Sequence[Contest]
     steps: bool
+    proof: bool
     trials: Sequence[Trial]
     levels: bool
+    memory: bool
 
 
 def titles() -> dict[str, tuple[str, str]]:
@@ -37,8 +42,10 @@ def titles() -> dict[str, tuple[str, str]]:
         for one in contests.contests()
     }
     found[STEPS] = ("the cost of each step, of a plan and of a stored message, without sockets", "")
+    found[PROOF] = ("a proof with each message, by key: without sockets and over them", "")
     found |= {one.name: (f"changes of policy at {one.rate:,} messages/s: {one.title}", "≤ 10 ms") for one in TRIALS}
     found[LEVELS] = (f"{forwarding.RUNS} runs with and without enforcement, connecting, bytes", "< 1 ms")
+    found[MEMORY] = (f"{memory.CLIENTS:,} connected clients with a monitor each, and without", str(memory.SMALL))
     return found
 
 
@@ -55,24 +62,36 @@ def chosen(wanted: Iterable[str]) -> Works:
     return Works(
         contests=[one for one in contests.contests() if one.name in names],
         steps=STEPS in names,
+        proof=PROOF in names,
         trials=[one for one in TRIALS if one.name in names],
         levels=LEVELS in names,
+        memory=MEMORY in names,
     )
 
 
 def measure(works: Works, plan: Plan, *, quick: bool, before: Callable[[str], None]) -> Findings:
     """Everything that was chosen. What fails is kept as words, and the rest goes on."""
     described = machine.describe()
+    proven, unproven = proving.measure(plan, before) if works.proof else ([], [])
+    pace = QUICK_STEPS if quick else steps.Pace()
     trials = [dataclasses.replace(one, changes=1, rest=0.5, rate=2000) for one in works.trials]
     return Findings(
         plan=plan,
         machine=described,
         contests=[contests.run(one, plan, before) for one in works.contests],
-        costs=steps.measure(QUICK_STEPS if quick else steps.Pace(), before) if works.steps else (),
+        costs=[
+            *(steps.measure(pace, before) if works.steps else ()),
+            *(proofs.measure(pace, before) if works.proof else ()),
+            *proven,
+        ],
         changes=[changes.run(one, plan, before) for one in (trials if quick else works.trials)],
         levels=forwarding.measure(plan, before, QUICK_RUNS if quick else forwarding.RUNS)
         if works.levels
         else forwarding.Forwarding(),
+        unproven=unproven,
+        memory=memory.measure(plan, before, QUICK_CLIENTS if quick else memory.CLIENTS)
+        if works.memory
+        else memory.Memory(),
     )
 
 
@@ -80,6 +99,8 @@ def count(works: Works, plan: Plan) -> int:
     """How often `before` will be told something."""
     found = sum(len(one.contenders) for one in works.contests) * plan.rounds
     found += 2 * plan.rounds * len(works.trials) + plan.rounds * works.levels
+    found += len(memory.SETTINGS) * plan.rounds * works.memory
+    found += (1 + len(proving.DEMANDS) * plan.rounds) * len(proofs.KEYS) * works.proof
     return found + len(steps.PARTS) * works.steps
 
 
