@@ -218,6 +218,31 @@ async def test_a_revocation_by_command_survives_a_restart_and_a_reload(tmp_path:
         assert (await node.node.revoke(holder.id))["before"] is True
 
 
+@pytest.mark.parametrize("change", ["command", "file", "issuer", "section"])
+@on_uvloop
+async def test_it_is_judged_by_what_holds_when_the_challenge_is_answered(tmp_path: Path, change: str) -> None:
+    """Not when the node asked: the client takes as long as it likes."""
+    async with from_file(tmp_path, gated(tmp_path)) as node:
+        first, holder = Holder("read:x"), Holder()
+        new, old = await holder.begins(node, "new"), await first.come(node, "old")
+        await answer(old, holder.token.encode(), wire.Reason.RE_AUTHENTICATE)
+        asked = [(await end.expect(wire.Auth)).properties.authentication_data or b"" for end in (new, old)]
+        match change:
+            case "command":
+                await by_command(node, tmp_path, holder)
+            case "file":
+                await by_file(node, tmp_path, holder)
+            case "issuer":
+                await node.reload(gated(tmp_path, key=Ed25519PrivateKey.generate()))
+            case "section":
+                await node.reload(setting())
+        await answer(new, holder.responds(asked[0], "new"))
+        assert (await new.expect(wire.Connack)).reason == 0x87
+        if change in ("command", "file"):
+            await answer(old, holder.responds(asked[1], "old"))
+        await dismissed(old, 0x87)  # in the other cases because of what it came with
+
+
 # -- restarts ------------------------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
+from importing.decided import allowed, rules
 from importing.twins import Outcome, Person, Received, difference, mosquitto, play, tidegate
+from policy.people import Person as Subject
 from processes import missing
 from tidegate.config import parse
 from tidegate.errors import ConfigError
@@ -361,6 +363,27 @@ def test_a_role_whose_name_says_something_else_here_gets_another() -> None:
     imported = read(file({"*": both("a"), "it's": both("b")}, [client("mary", "*", "it's")]))
     assert imported.users["mary"]["roles"][0].startswith("role-")
     assert parses(imported)
+
+
+@pytest.mark.parametrize(
+    ("odd", "indent"),
+    [
+        (("admin ", "guest "), None),  # in one line
+        (("*", "role-10"), 1),
+        (("role-10", "*"), 1),
+        (("admin ", "role-1", "role-1-2", "guest "), None),
+    ],
+)
+def test_no_role_gets_the_name_of_another(odd: tuple[str, ...], indent: int | None) -> None:
+    """Or its people would have the rights of both."""
+    content = file({name: both(f"t/{n}") for n, name in enumerate(odd)}, [client(f"u{n}", name) for n, name in enumerate(odd)])
+    imported = mosquitto_dynsec.read(json.dumps(content, indent=indent), "dynsec.json")
+    shown = [role for person in imported.users.values() for role in person["roles"]]
+    assert len(set(shown)) == len(odd), shown
+    policies = rules(imported)
+    for n in range(len(odd)):
+        may = [m for m in range(len(odd)) if allowed(policies, Subject(user=f"u{n}", roles=(shown[n],)), "write", f"t/{m}")]
+        assert may == [n]
 
 
 def test_too_many_policies(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -297,6 +297,25 @@ def test_what_is_too_large_denies() -> None:
     assert not may(first(rule("r", "Permit", "", mustered)), mary, "read", "a")
 
 
+def test_what_is_too_large_to_be_excepted_is_not_forgotten() -> None:
+    """A denial behind those that fill a condition still stands before what is permitted after it."""
+    shared = [match("subject-id", f"^[a-z{n}]+$", FUNCTION + "string-regexp-match") for n in range(10)]
+    denials = "".join(
+        rule(f"d{n}", "Deny", target(subjects(*shared, match("role", f"bad{n}")))) for n in range(6)
+    )
+    banned = rule("banned", "Deny", target(subjects(match("role", "banned"))))
+    good = rule("ok", "Permit", target(subjects(*shared)))
+    text = policy_set(
+        "s",
+        "permit-overrides",
+        first(denials + banned + good),
+        first(rule("boss", "Permit", target(subjects(match("role", "boss"))))),
+    )
+    for role, expected in (("banned", False), ("bad0", False), ("bad5", False), ("boss", True)):
+        assert may(text, Person(user="mary", roles=(role,)), "read", "a") is expected, role
+    assert any("too much stands before it" in one.why for one in imported(text).left)
+
+
 def test_ids_are_unique_and_allowed() -> None:
     same = "".join(rule("r", "Permit", target(subjects(match("dept", f"d{n}")))) for n in range(3))
     text = policy("rule:x", "first-applicable", same, rule("r#2", "Permit"), rule("y" * 300, "Deny"))

@@ -48,7 +48,8 @@ def try_command(
     file: Annotated[Path, typer.Argument(help="Configuration file.", show_default=False)],
     id: Annotated[str, typer.Argument(help="Id of the monitor.", show_default=False)],
     trace: Annotated[
-        typer.FileText, typer.Argument(help="Trace: JSON lines; - is standard input.", show_default=False)
+        typer.FileText,
+        typer.Argument(help="Trace: JSON lines; - is standard input.", show_default=False, encoding="utf-8"),
     ],
     json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
 ) -> None:

@@ -8,11 +8,11 @@ the monitor are due as they would be.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+import orjson
 from pydantic_core import PydanticCustomError
 
 from tidegate import topics
@@ -21,6 +21,12 @@ from tidegate.config.units import duration
 from tidegate.errors import ConfigError
 from tidegate.gate.rules import Rules
 from tidegate.monitor import Event, Machine, MonitorFailed, State
+
+MOST: Final = 100_000
+"""Ticks between two lines: a timer that winds itself up again may be due for ever."""
+
+LATEST: Final = 1e12
+"""Seconds from the beginning: beyond, a float has no room for short timers."""
 
 _KEYS: Final = ("topic", "payload", "qos", "retain", "at", "s", "e", "p")
 
@@ -49,7 +55,7 @@ class Row:
 def read(lines: Iterable[str], rules: Rules, *, file: str, wall: float) -> Iterator[Line]:
     """The lines of a trace that begins at a time of the wall clock. Raises `ConfigError` with the place."""
     at = 0.0
-    for number, text in enumerate(lines, 1):
+    for number, text in enumerate(_decoded(lines, file), 1):
         if text.strip():
             try:
                 line = _line(text, number, at, rules, wall)
@@ -63,7 +69,11 @@ def play(machine: Machine, lines: Iterable[Line]) -> Iterator[Row]:
     """What the monitor does with each event, and with each tick that is due before it."""
     state = machine.start()
     for line in lines:
+        ticks = 0
         while (due := machine.due(state)) is not None and due <= line.at:
+            ticks += 1
+            if ticks > MOST:
+                raise ConfigError(f"more than {MOST} timers are due before line {line.number}; write a smaller `at`")
             row = _row(machine, state, Event.tick(due))
             state = row.state
             yield row
@@ -71,6 +81,13 @@ def play(machine: Machine, lines: Iterable[Line]) -> Iterator[Row]:
             row = _row(machine, state, line.event)
             state = row.state
             yield row
+
+
+def _decoded(lines: Iterable[str], file: str) -> Iterator[str]:
+    try:
+        yield from lines
+    except UnicodeDecodeError as wrong:
+        raise ConfigError(f"this is no text ({wrong.reason}); write JSON lines in UTF-8", file=file) from None
 
 
 def _row(machine: Machine, state: State, event: Event) -> Row:
@@ -83,8 +100,8 @@ def _row(machine: Machine, state: State, event: Event) -> Row:
 
 def _line(text: str, number: int, before: float, rules: Rules, wall: float) -> Line:
     try:
-        said = json.loads(text)
-    except ValueError as wrong:
+        said = orjson.loads(text)
+    except orjson.JSONDecodeError as wrong:
         raise ConfigError(f"this is no JSON ({wrong}); write one object on each line") from None
     if not isinstance(said, dict):
         raise ConfigError('this is no event; write for example {"topic": "a/b", "payload": "on"}')
@@ -101,7 +118,11 @@ def _line(text: str, number: int, before: float, rules: Rules, wall: float) -> L
         raise ConfigError("`qos` must be 0, 1 or 2")
     if not isinstance(retain, bool):
         raise ConfigError("`retain` must be true or false")
-    event = Event(topic, content(said.get("payload", "")), qos, retain, at)
+    try:
+        payload = content(said.get("payload", ""))
+    except (ValueError, RecursionError) as wrong:
+        raise ConfigError(f"`payload` cannot be written as JSON ({wrong}); write less of it") from None
+    event = Event(topic, payload, qos, retain, at)
     event.scene = _scene(event, said, rules, wall + at)
     return Line(number=number, at=at, event=event)
 
@@ -116,7 +137,9 @@ def _time(written: object, before: float) -> float:
         at = float(written)
     else:
         raise ConfigError("`at` must be seconds from the beginning, or a time after the line before such as `+3s`")
-    if not before <= at < 1e12:
+    if not at < LATEST:
+        raise ConfigError(f"`at` is too far away; write less than {LATEST:g} seconds")
+    if at < before:
         raise ConfigError(f"`at` is before the line above ({before:g}); a trace goes forward")
     return at
 
@@ -135,8 +158,8 @@ def _scene(event: Event, said: dict[str, Any], rules: Rules, wall: float) -> dic
     if category is not None:
         o["category"] = category
     try:
-        o["payload"] = json.loads(event.payload)
-    except ValueError:
+        o["payload"] = orjson.loads(event.payload)
+    except orjson.JSONDecodeError:
         pass  # then there is none, as on a link
     e = rules.environment.at(wall)
     for root in ("s", "e", "p"):

@@ -46,6 +46,8 @@ _NAMED: Final = frozenset((Ready.SIMPLE, Ready.COMPLEX))
 _PACE: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?) ?/ ?(s|m|h)")
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600}
 _STATE: Final = re.compile(r"[^\x00-\x1f\x7f-\x9f@]{1,100}")
+_STATES: Final = 1000
+_TRANSITIONS: Final = 10_000
 
 
 # -- texts -----------------------------------------------------------------------------------------------------------
@@ -56,6 +58,16 @@ def _output(written: str) -> str:
         raise refusal("is no topic, and events are put out to one; write it without `+` and `#`")
     if written[0] == "$":
         raise refusal("is reserved, because it begins with `$`; choose another topic")
+    return written
+
+
+def _content(written: JsonValue) -> JsonValue:
+    from tidegate.config.machines import content
+
+    try:
+        content(written)
+    except (ValueError, RecursionError):
+        raise refusal("cannot be sent as JSON, which has no `.nan` and `.inf`, nor endless depth; change it") from None
     return written
 
 
@@ -119,6 +131,7 @@ def _renames(written: Mapping[str, str]) -> Mapping[str, str]:
 
 
 OutputTopic = Annotated[str, AfterValidator(_output)]
+Content = Annotated[JsonValue, AfterValidator(_content)]
 StateName = Annotated[str, AfterValidator(_state)]
 Pace = Annotated[str, BeforeValidator(_pace)]
 Link = Annotated[str, AfterValidator(_link)]
@@ -138,7 +151,7 @@ class Emission(Section):
 
     topic: OutputTopic | None = None
     """Its topic. It cannot be reserved (`$…`)."""
-    payload: JsonValue = None
+    payload: Content = None
     """Its content: text as it is, anything else as JSON."""
     qos: Count | None = Field(default=None, ge=0, le=2)
     """Its QoS."""
@@ -233,12 +246,18 @@ class Automaton(Section):
     start: StateName
     """The first state."""
     states: Mapping[StateName, tuple[Transition, ...]] = Field(min_length=1)
-    """The transitions of each state, in the order in which they are tried."""
+    """The transitions of each state, in the order in which they are tried. At most 1000 states with 10,000 in all."""
 
     @model_validator(mode="after")
     def _sound(self, info: ValidationInfo) -> Self:
         from tidegate.config.machines import transitions
 
+        count = sum(map(len, self.states.values()))
+        if len(self.states) > _STATES:
+            raise together([(("states",), f"are {len(self.states)}, and {_STATES} are the most; write several monitors")])
+        if count > _TRANSITIONS:
+            text = f"have {count} transitions, and {_TRANSITIONS} are the most; use filters with `+` and `#`"
+            raise together([(("states",), text)])
         try:
             states = transitions(self, vocabulary_of(info) or Vocabulary())
         except ConfigError:

@@ -15,7 +15,7 @@ from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, S
 from tidegate.policy import Action
 from tidegate.policy.capability import Capability, Proof
 from tidegate.policy.capability.proof import WRITE, objection
-from tidegate.session import Link, Message
+from tidegate.session import Link, Message, Subject
 
 UNKNOWN: Final = "it is not known since the node was started; its client has to come again"
 
@@ -54,6 +54,7 @@ class Capable:
             if why:
                 return self._deny(capability, why)
             message.noted = True  # its counter: the acknowledgement waits until that is safe
+            message.use = capability.ledger.used
             return ALLOW
 
         return Residual(decide)
@@ -77,6 +78,14 @@ class Capable:
 def proves_each(capability: Capability, demanded: Proof) -> bool:
     """Whether each message has to be proven, because the issuer or the node says so."""
     return demanded.stricter(capability.proof) is Proof.PER_MESSAGE
+
+
+def proving(subject: Subject, demanded: Proof | None) -> Capability | None:
+    """The capability of somebody who has to prove each message; None if they need not."""
+    capability = subject.capability
+    if capability is None or demanded is None or not proves_each(capability, demanded):
+        return None
+    return capability
 
 
 def _moment(at: float) -> datetime:

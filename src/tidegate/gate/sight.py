@@ -227,6 +227,10 @@ class Sight:
     def context(self, message: Message) -> Context:
         return self._decoded(message.context)[0]
 
+    def decoded(self, data: bytes) -> Context:
+        """A context by its bytes."""
+        return self._decoded(data)[0]
+
     def _decoded(self, data: bytes) -> tuple[Context, dict[str, Any]]:
         found = self._contexts.get(data)
         if found is None:

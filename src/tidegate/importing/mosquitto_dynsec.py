@@ -107,15 +107,24 @@ class _Reader:
         )
 
     def _read_roles(self, tree: Entry) -> None:
+        taken = {entry.text("rolename") for entry in tree.entries("roles")}
         for entry in tree.entries("roles"):
             name = self._named(entry, "rolename", self.roles)
             if name is not None:
-                self.roles[name] = Role(name=name, shown=self._shown(name, entry), acls=tuple(self._acls(entry)))
+                shown = self._shown(name, entry, taken)
+                self.roles[name] = Role(name=name, shown=shown, acls=tuple(self._acls(entry)))
 
-    def _shown(self, name: str, entry: Entry) -> str:
+    def _shown(self, name: str, entry: Entry, taken: set[str | None]) -> str:
+        """A name for a role that no policy can speak of by its own: one that no other role has."""
         if spelling.unspeakable("role", name) is None:
             return name
-        return f"role-{entry.line}"
+        shown = f"role-{entry.line}"
+        count = 1
+        while shown in taken:
+            count += 1
+            shown = f"role-{entry.line}-{count}"
+        taken.add(shown)
+        return shown
 
     def _acls(self, role: Entry) -> Iterable[Acl]:
         found: list[Acl] = []

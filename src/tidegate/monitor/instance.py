@@ -18,13 +18,14 @@ from tidegate.monitor.event import State
 class Instance:
     """One state of one monitor. Slotted: there may be one for each client."""
 
-    __slots__ = ("armed", "attachment", "cause", "dirty", "key", "mode", "post", "state", "stored", "timer")
+    __slots__ = ("armed", "attachment", "cause", "dirty", "key", "mode", "post", "sources", "state", "stored", "timer")
 
     def __init__(self, attachment: Attachment, key: str, state: State) -> None:
         self.attachment = attachment
         self.key = key  # whose state it is
         self.post: Post | None = None  # counts its mode while its link is up
         self.cause: Any = None  # the last message that reached it, if its timer needs to know
+        self.sources: tuple[bytes, ...] = ()  # contexts of what its state may come from, if that can be anything
         self.timer: Any = None
         self.armed = 0.0  # steady time at which that comes
         self.dirty = False  # waits to be written down

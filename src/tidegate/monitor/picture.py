@@ -89,10 +89,11 @@ class _Stage:
         self.right = 0.0
         around = [pair for pair in self.arrows if self._length(pair) not in (0, 1)]
         around.sort(key=lambda pair: abs(self._length(pair)))
-        self.boxes = self._placed(top, around)
+        self.feet = self._ordered(around)
+        self.boxes = self._placed(top)
         self.bottom = next(iter(self.boxes.values())).bottom
         for pair in around:
-            self._around(pair, around)
+            self._around(pair)
         for pair in self.arrows:
             match self._length(pair):
                 case 0:
@@ -109,31 +110,41 @@ class _Stage:
     def _length(self, pair: tuple[str, str]) -> int:
         return self.order[pair[1]] - self.order[pair[0]]
 
-    def _placed(self, top: float, around: list[tuple[str, str]]) -> dict[str, _Box]:
+    def _ordered(self, around: list[tuple[str, str]]) -> dict[str, dict[tuple[str, str], int]]:
+        """The arrows at the lower edge of each state, from the left: those on one side do not cross each other."""
+        touching: dict[str, list[tuple[str, str]]] = {state: [] for state in self.order}
+        for pair in around:
+            for state in pair:
+                touching[state].append(pair)
+
+        def side(state: str, pair: tuple[str, str]) -> tuple[int, int]:
+            other = pair[0] if pair[1] == state else pair[1]
+            length = abs(self._length(pair))
+            return (0, length) if self.order[other] < self.order[state] else (1, -length)
+
+        return {
+            state: {pair: place for place, pair in enumerate(sorted(pairs, key=lambda pair: side(state, pair)))}
+            for state, pairs in touching.items()
+        }
+
+    def _placed(self, top: float) -> dict[str, _Box]:
         boxes: dict[str, _Box] = {}
         loops = [labels for (source, target), labels in self.arrows.items() if source == target]
         y = top + max((_LOOP + _LINE * len(labels) for labels in loops), default=0.0)
         x = _MARGIN + 40
         states = list(self.order)
         for state, following in zip(states, [*states[1:], ""], strict=True):
-            feet = sum(state in pair for pair in around)
-            width = max(len(state) * _CHARACTER + 20, (feet + 1) * _FOOT)
+            width = max(len(state) * _CHARACTER + 20, (len(self.feet[state]) + 1) * _FOOT)
             room = max(width, _width(self.arrows.get((state, state), [])))
             boxes[state] = _Box(x + (room - width) / 2, y, width)
             self.right = max(self.right, x + room)
             x += room + max(60.0, _width(self.arrows.get((state, following), [])) + 40)
         return boxes
 
-    def _foot(self, state: str, pair: tuple[str, str], around: list[tuple[str, str]]) -> float:
-        """Where an arrow touches the lower edge of a state: so that those on one side do not cross each other."""
-
-        def side(each: tuple[str, str]) -> tuple[int, int]:
-            other = each[0] if each[1] == state else each[1]
-            length = abs(self._length(each))
-            return (0, length) if self.order[other] < self.order[state] else (1, -length)
-
-        feet = sorted((each for each in around if state in each), key=side)
-        return self.boxes[state].middle + (feet.index(pair) - (len(feet) - 1) / 2) * _FOOT
+    def _foot(self, state: str, pair: tuple[str, str]) -> float:
+        """Where an arrow touches the lower edge of a state."""
+        feet = self.feet[state]
+        return self.boxes[state].middle + (feet[pair] - (len(feet) - 1) / 2) * _FOOT
 
     def _straight(self, pair: tuple[str, str]) -> None:
         source, target = self.boxes[pair[0]], self.boxes[pair[1]]
@@ -142,12 +153,12 @@ class _Stage:
         lines = self.arrows[pair]
         self._label((source.right + target.x) / 2, y - _LINE * len(lines) / 2 - 6, lines)
 
-    def _around(self, pair: tuple[str, str], around: list[tuple[str, str]]) -> None:
+    def _around(self, pair: tuple[str, str]) -> None:
         """An arrow along a lane of its own below all states and lanes so far."""
         lines = self.arrows[pair]
         lane = self.bottom + _LANE + _LINE * len(lines) / 2
         edge = self.boxes[pair[0]].bottom
-        out, into = self._foot(pair[0], pair, around), self._foot(pair[1], pair, around)
+        out, into = self._foot(pair[0], pair), self._foot(pair[1], pair)
         side = -10.0 if into < out else 10.0
         self.body.append(
             f'<path class="arrow" d="M{out:g},{edge:g} V{lane - 10:g} Q{out:g},{lane:g} {out + side:g},{lane:g} '
@@ -180,10 +191,16 @@ class _Stage:
 
 def _row(graph: Graph) -> list[str]:
     """States in the order in which they are reached."""
-    found = [graph.start]
-    for state in found:
-        found += dict.fromkeys(edge.target for edge in graph.edges if edge.source == state and edge.target not in found)
-    return found
+    targets: dict[str, list[str]] = {}
+    for edge in graph.edges:
+        targets.setdefault(edge.source, []).append(edge.target)
+    found = {graph.start: None}
+    waiting = [graph.start]
+    for state in waiting:
+        new = [target for target in dict.fromkeys(targets.get(state, ())) if target not in found]
+        found.update(dict.fromkeys(new))
+        waiting += new
+    return waiting
 
 
 def _width(lines: list[str]) -> float:

@@ -20,6 +20,9 @@ from tidegate.monitor.machine import NOT_FINITE, ONLY, Edge, Graph, Monitor, Mon
 MAX_STATE: Final = 64 << 10
 """Characters of JSON that a state may have."""
 
+MAX_NESTING: Final = 100
+"""Lists and objects within each other that a state may have: the store reads back no more than some hundred."""
+
 _NOTHING: Final[frozenset[str]] = frozenset()
 
 
@@ -44,11 +47,10 @@ class Wrapped:
             new, made = self._monitor.step(given, copy)
             same = copy == event
             outputs = checked(event, (event if each is copy and same else each for each in made))
-        except MonitorFailed:
-            raise
-        except Exception as error:
-            raise MonitorFailed(f"{self.name}: {type(error).__name__}: {error}") from error
-        return json.loads(_text(new)), outputs
+            text = _text(new)
+        except (Exception, SystemExit) as error:
+            raise MonitorFailed(self._why(error)) from error
+        return json.loads(text), outputs
 
     def hears(self, _topic: str) -> bool:
         return True
@@ -64,6 +66,16 @@ class Wrapped:
 
     def graph(self) -> Graph:
         return Graph(start=ONLY, states=(ONLY,), edges=(Edge(source=ONLY, target=ONLY, label=self.name),))
+
+    def _why(self, error: BaseException) -> str:
+        """What is said of a failure; the audit takes only what can be written as UTF-8."""
+        try:
+            said = str(error)
+        except Exception:
+            said = "it cannot say why"
+        if not isinstance(error, MonitorFailed):
+            said = f"{self.name}: {type(error).__name__}: {said}"
+        return said.encode(errors="backslashreplace").decode()
 
 
 def load_monitor(reference: str, arguments: Mapping[str, Any]) -> Wrapped:
@@ -95,7 +107,8 @@ def load_monitor(reference: str, arguments: Mapping[str, Any]) -> Wrapped:
 def _text(state: State) -> str:
     """The state as JSON. Raises `MonitorFailed` if something would be lost."""
     try:
-        text = json.dumps(state, allow_nan=False)
+        text = json.dumps(state, allow_nan=False, ensure_ascii=False)
+        text.encode()  # a lone surrogate is no text, and the store would not take it
         same = bool(json.loads(text) == state)
     except (TypeError, ValueError, RecursionError) as error:
         raise MonitorFailed(f"the state is no JSON ({error})") from error
@@ -103,4 +116,13 @@ def _text(state: State) -> str:
         raise MonitorFailed("the state is no JSON: it has keys that are no text, or tuples")
     if len(text) > MAX_STATE:
         raise MonitorFailed(f"the state has more than {MAX_STATE} characters")
+    if text.count("[") + text.count("{") > MAX_NESTING and _deeper(state, MAX_NESTING):
+        raise MonitorFailed(f"the state is nested more than {MAX_NESTING} deep")
     return text
+
+
+def _deeper(state: State, most: int) -> bool:
+    if not isinstance(state, list | dict):
+        return False
+    parts = state.values() if isinstance(state, dict) else state
+    return most == 0 or any(_deeper(each, most - 1) for each in parts)

@@ -12,12 +12,14 @@ that passed. `reset` acts in every state: access that was granted can be withdra
 guarded, as far as `#` goes. A condition that fails suppresses the event, and what is seen stays.
 
 The automaton has a state for each number of steps that can have been seen, named by these steps. A stored state of
-another `after` is therefore not taken for one of this.
+another `after` is therefore not taken for one of this. Where the steps would make a name that is too long, or could be
+read as other steps, a digest of them stands in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,6 +30,8 @@ from tidegate.policy.predicate import Predicate
 
 MAX_STEPS: Final = 100
 NOTHING_SEEN: Final = "nothing seen"
+LONGEST: Final = 200
+"""Characters of a state's name that are taken from its steps. It is stored for every link."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,9 +54,7 @@ def guard(
 ) -> Automaton:
     """The automaton of a sequence."""
     guarded = only or Step()
-    names = [NOTHING_SEEN if after else ONLY]
-    for step in after:
-        names.append(f"seen {step}" if len(names) == 1 else f"{names[-1]}, {step}")
+    names = [NOTHING_SEEN if after else ONLY, *_names(after)]
     states: dict[str, list[Transition]] = {}
     for seen, name in enumerate(names):
         here = states[name] = []
@@ -66,3 +68,19 @@ def guard(
         if seen < len(after):
             here.append(Transition(on=after[seen].on, when=after[seen].when, go=names[seen + 1]))
     return Automaton(names[0], states)
+
+
+def _names(after: Sequence[Step]) -> Iterator[str]:
+    """The states in which the first step has been seen, the first two, and so on."""
+    digest = hashlib.sha256()
+    text, clear = "", True
+    for number, step in enumerate(after, 1):
+        digest.update(repr((step.on, [when.text for when in step.when])).encode())
+        if len(text) <= LONGEST:
+            text += f", {step}" if text else f"seen {step}"
+        # a filter with blanks may read like two steps, and so may a condition that ends in a comment
+        clear = clear and not any(" " in each for each in step.on) and not any("//" in each.text for each in step.when)
+        if clear and len(text) <= LONGEST:
+            yield text
+        else:
+            yield f"{text[:LONGEST]}… ({number}, {digest.hexdigest()[:16]})"

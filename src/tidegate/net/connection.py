@@ -45,8 +45,10 @@ class Connection(asyncio.Protocol):
             self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.peer.lost()
-        self.listener.lost(self)
+        try:
+            self.peer.lost()
+        finally:
+            self.listener.lost(self)  # whatever fails, its place is free again
 
     def pause_writing(self) -> None:
         self.peer.pause_writing()

@@ -246,8 +246,12 @@ class Authentication:
         facts = self._facts(peer)
         if isinstance(facts, Refused):
             return facts
-        if identity.capability is None and self.accepts is not None and self.accepts.required:
+        capability = identity.capability
+        if capability is None and self.accepts is not None and self.accepts.required:
             return NEEDED
+        # it may have been revoked, or a reload come, since the challenge
+        if capability is not None and (why := self._objection(capability, peer.version)):
+            return refusal(why, capability.id)
         return self._known(identity, client, facts)
 
     def _known(self, said: Identity, client: str, facts: Facts) -> Identity:
@@ -271,7 +275,7 @@ class Authentication:
         if kind == "user" and name not in self.users and not self._methods and old.capability is None:
             # removed while the node did not run: without a method nobody else could have vouched for it
             return Refused(text="your access has been withdrawn")
-        if old.capability is not None and (why := self._objection(old.capability, session)):
+        if old.capability is not None and (why := self._objection(old.capability, session.version)):
             return refusal(why, old.capability.id)
         if principal == ANONYMOUS and peer is not None and not getattr(peer.listener, "anonymous", False):
             return Refused(text="this listener wants to know who you are")
@@ -287,13 +291,13 @@ class Authentication:
             return replace(self._known(said, session.client, Facts()), level=old.level, tls=old.tls)
         return self.completed(peer, session.client, said)
 
-    def _objection(self, capability: Capability, session: Session) -> str:
+    def _objection(self, capability: Capability, version: int) -> str:
         """Why what a session came with does not count any more."""
         if self.accepts is None:
             return "this node takes none any more"
         if capability.id in self._register.revoked:
             return "it has been revoked"
-        return self.accepts.objection(capability, proofs=session.version == V5)
+        return self.accepts.objection(capability, proofs=version == V5)
 
     def replace(self, newer: Authentication, generation: int) -> None:
         """Judges by another directory from now on; `generation` is the number of the rules that come with it."""

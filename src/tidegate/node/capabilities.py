@@ -40,10 +40,10 @@ class Register:
     ) -> None:
         self._keep = keep
         self.revoked = set(records.get(REVOKED, ()))
-        self._used: dict[str, tuple[int, float]] = {}  # counter and expiry, by id
-        for id, value in records.get(PROOFS, {}).items():
+        self._used: dict[str, tuple[int, float]] = {}  # counter and expiry, by issuer and id
+        for name, value in records.get(PROOFS, {}).items():
             counter, expires = value.decode().split()
-            self._used[id] = (int(counter), float(expires))
+            self._used[name] = (int(counter), float(expires))
         self._ledgers: WeakValueDictionary[str, Ledger] = WeakValueDictionary()
         self._most = 0
         self._prune(wall)
@@ -56,22 +56,23 @@ class Register:
         """The same with the ledger that all its connections share."""
         if len(self._used) > self._most:
             self._prune(wall)
-        id = capability.id
-        ledger = self._ledgers.get(id)
+        # Issuers do not know each other's ids: nobody uses up the counters of another's. Ids have no line breaks.
+        name = f"{capability.issuer}\n{capability.id}"
+        ledger = self._ledgers.get(name)
         if ledger is None:
-            counter, _ = self._used.get(id, (0, 0.0))
-            ledger = self._ledgers[id] = Ledger(counter, partial(self._note, id, capability.expires))
+            counter, _ = self._used.get(name, (0, 0.0))
+            ledger = self._ledgers[name] = Ledger(counter, partial(self._note, name, capability.expires))
         return replace(capability, ledger=ledger)
 
-    def _note(self, id: str, expires: float, counter: int) -> None:
-        self._used[id] = (counter, expires)
-        self._keep(PROOFS, id, b"%d %r" % (counter, expires))
+    def _note(self, name: str, expires: float, counter: int) -> None:
+        self._used[name] = (counter, expires)
+        self._keep(PROOFS, name, b"%d %r" % (counter, expires))
 
     def _prune(self, wall: float) -> None:
         """Lets go of counters that nobody needs; again when there are twice as many."""
-        for id in [id for id, (_, expires) in self._used.items() if expires + LONGER < wall]:
-            del self._used[id]
-            self._keep(PROOFS, id, None)
+        for name in [name for name, (_, expires) in self._used.items() if expires + LONGER < wall]:
+            del self._used[name]
+            self._keep(PROOFS, name, None)
         self._most = 2 * len(self._used) + 1000
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from itertools import islice
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from tidegate.config.problems import suggestion
@@ -15,11 +14,16 @@ ROWS: Final = 10_000  # states told in one answer
 
 
 class Watchmen:
-    """The monitors of a node, for its control socket. `changed` writes down what was done to them."""
+    """The monitors of a node, for its control socket. `changed` writes down what was done to them, `safe` waits
+    until everything noted so far is on the disk.
+    """
 
-    def __init__(self, scopes: Mapping[str, Scope], changed: Callable[[str], None]) -> None:
+    def __init__(
+        self, scopes: Mapping[str, Scope], changed: Callable[[str], None], safe: Callable[[], Awaitable[None]]
+    ) -> None:
         self._scopes = scopes
         self._changed = changed
+        self._safe = safe
 
     def list(self) -> dict[str, Any]:
         """Each monitor with what it has seen since the node was started."""
@@ -49,28 +53,29 @@ class Watchmen:
 
     def state(self, id: str, key: str | None = None) -> dict[str, Any]:
         """The states of one monitor, or the one of `key`."""
-        rows = [{"of": one.key, "state": one.state} for one in islice(self._found(id, key), ROWS + 1)]
+        rows = [{"of": one.key, "state": one.state} for _, one in self._found(id, key)[: ROWS + 1]]
         return {"monitor": id, "states": rows[:ROWS], "more": len(rows) > ROWS}
 
-    def reset(self, id: str, key: str | None = None) -> dict[str, Any]:
-        """Back to the start."""
+    async def reset(self, id: str, key: str | None = None) -> dict[str, Any]:
+        """Back to the start, and safe there."""
         count = 0
         for scope in self._scopes.values():
             scope.site.open()
-        for instance in self._found(id, key):
-            next(iter(self._scopes.values())).monitoring.states.reset(instance)
+        for scope, instance in self._found(id, key):
+            scope.monitoring.states.reset(instance)
             count += 1
         self._changed(f"monitor {id}" if key is None else f"monitor {id} of {key}")
+        await self._safe()
         return {"monitor": id, "reset": count}
 
-    def _found(self, id: str, key: str | None) -> Iterable[Instance]:
+    def _found(self, id: str, key: str | None) -> Sequence[tuple[Scope, Instance]]:
         known = [one.id for scope in self._scopes.values() for one in scope.gate.rules.monitors]
         if id not in known:
             meant = suggestion(id, known)
             remedy = f"did you mean {meant}?" if meant else f"there are {', '.join(known) or 'none'}"
             raise ConfigError(f"there is no monitor {id}; {remedy}")
         found = [
-            instance
+            (scope, instance)
             for scope in self._scopes.values()
             for (name, whose), instance in scope.monitoring.states.instances.items()
             if name == id and key in (None, whose)

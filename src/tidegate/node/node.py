@@ -214,7 +214,9 @@ class Node:
                 self.scopes[default].drop_will(restored)
 
     async def _start_control(self) -> None:
-        watchmen = Watchmen(self.scopes, lambda what: self.audit.changed(self.audit.version, what, action="reset"))
+        watchmen = Watchmen(
+            self.scopes, lambda what: self.audit.changed(self.audit.version, what, action="reset"), self._safe
+        )
         commands: dict[str, Command] = {
             "status": self.status,
             "reload": self.reload,
@@ -299,6 +301,12 @@ class Node:
         self.loop.call_soon(self.on_stop)
         return {"stopping": True}
 
+    async def _safe(self) -> None:
+        """Until everything noted so far is on the disk."""
+        safe = self.loop.create_future()
+        self.site.store.after(safe.set_result, None)
+        await safe
+
     async def revoke(self, id: str) -> dict[str, Any]:
         """For `tidegate capability revoke`: its holders are sent away at once, and it never counts again."""
         self.site.open()
@@ -311,9 +319,7 @@ class Node:
                 scope.validity.dismiss(session, "your capability has been revoked")
             scope.change(scope.gate.rules)  # for those who are away, and their wills
         self.audit.changed(self.audit.version, f"capability {id} revoked", action="revoke")
-        safe = self.loop.create_future()
-        self.site.store.after(safe.set_result, None)
-        await safe
+        await self._safe()
         log.info("capability revoked", id=id, disconnected=dismissed)
         return {"revoked": id, "before": known, "disconnected": dismissed, "kept": self.store is not None}
 

@@ -6,13 +6,14 @@ then CONNACK, then what was owed. Nothing of a session is touched before the cli
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tidegate.errors import ProtocolError
 from tidegate.gate import Deny, Step
-from tidegate.gate.capability import proves_each
-from tidegate.policy.capability import proof
+from tidegate.gate.capability import proving
+from tidegate.policy import Demand
+from tidegate.policy.capability import Capability, proof
 from tidegate.scope.identity import Accepted, Authenticator, Continue, Exchange, Identity, Refused
 from tidegate.session import NEVER, Hold, Link, Peer, Phase, Session, Subject
 from tidegate.wire import V5, Auth, Connack, Connect, Properties, Reason, Will, encode
@@ -32,6 +33,18 @@ class Conversation:
         self.method = method
         self.exchange = exchange
         self.packet = packet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admitted:
+    """A CONNECT that was granted and is not answered yet."""
+
+    principal: str
+    subject: Subject
+    demand: Demand | None
+    accepted: Accepted | None  # by which exchange
+    will_proven: bool
+    generation: int  # of the rules under which it was
 
 
 class Handshake:
@@ -161,22 +174,52 @@ class Handshake:
     def _open(self, peer: Peer, packet: Connect, identity: Identity, accepted: Accepted | None) -> None:
         scope = self.scope
         client = packet.client_id or self.site.random_id()
-        key = (identity.principal, client)
         subject = self._subject(peer, client, identity)
         brokering = scope.gate.rules.brokering
         if objection := brokering.objection(subject):
             self._refuse(peer, packet, Refused(text=objection))
             return
         demand = scope.gate.rules.levels.demand(packet.properties.user_properties)
+        holder = proving(subject, scope.gate.rules.capabilities)
         if packet.will is not None:
             # semantics.md, Time: a will is checked against what is static at CONNECT, and decided when it fires
             link = Link(subject, True, brokering.types(subject).inward, demand)
-            refusal = scope.gate.admits(packet.will.topic, link) or self._unproven(subject, packet.will)
+            refusal = scope.gate.admits(packet.will.topic, link) or self._unproven(holder, packet.will)
             if refusal is not None:
                 scope.audit.denied("write", link, packet.will.topic, refusal)
                 self.site.counters.denied += 1
                 peer.refuse(refusal.reason, scope.explained("the will may not be published", refusal))
                 return
+        admitted = Admitted(
+            principal=identity.principal,
+            subject=subject,
+            demand=demand,
+            accepted=accepted,
+            will_proven=packet.will is not None and holder is not None,
+            generation=self.site.generation,
+        )
+        capability = identity.capability
+        if admitted.will_proven or (capability is not None and capability.proven and accepted is None):
+            peer.hold_reading(Hold.HANDSHAKE)
+            self.site.store.after(self._used, peer, packet, admitted)
+        else:
+            self._attach(peer, packet, admitted)
+
+    def _used(self, peer: Peer, packet: Connect, admitted: Admitted) -> None:
+        """The counters of its proofs are safe: only then does anybody learn that they were taken."""
+        if peer.phase is not Phase.WAITING:
+            return  # it went away meanwhile
+        if admitted.generation != self.site.generation:
+            changed = Refused(reason=Reason.SERVER_BUSY, text="the rules have changed meanwhile; connect again")
+            self._refuse(peer, packet, changed)
+        else:
+            self._attach(peer, packet, admitted)
+
+    def _attach(self, peer: Peer, packet: Connect, admitted: Admitted) -> None:
+        scope = self.scope
+        principal, subject, accepted = admitted.principal, admitted.subject, admitted.accepted
+        client = subject.client
+        key = (principal, client)
         old = scope.sessions.get(key)
         if old is not None and old.peer is not None:
             old.peer.close(Reason.SESSION_TAKEN_OVER)
@@ -184,10 +227,8 @@ class Handshake:
         if old is not None and packet.clean_start:
             scope.end(old)
             old = None
-        session = old or Session(
-            site=self.site, decider=scope, principal=identity.principal, client=client, subject=subject
-        )
-        scope.identify(session, subject, demand)
+        session = old or Session(site=self.site, decider=scope, principal=principal, client=client, subject=subject)
+        scope.identify(session, subject, admitted.demand)
         session.authenticated = self.site.generation
         lane = scope.gate.lane(session.inward, packet.version)
         scope.sessions[key] = session
@@ -207,6 +248,7 @@ class Handshake:
             aliases=min(properties.topic_alias_maximum or 0, limits.topic_aliases),
         )
         session.will = packet.will
+        session.will_proven = admitted.will_proven
         if session.expiry or session.row:
             session.save()
         peer.accept(session, lane)
@@ -242,10 +284,9 @@ class Handshake:
             session.resume()
         peer.go_on()
 
-    def _unproven(self, subject: Subject, will: Will) -> Deny | None:
-        """A will is proven when it comes, not when it fires."""
-        capability, demanded = subject.capability, self.scope.gate.rules.capabilities
-        if capability is None or demanded is None or not proves_each(capability, demanded):
+    def _unproven(self, capability: Capability | None, will: Will) -> Deny | None:
+        """A will is proven when it comes, not when it fires, by whoever has to prove each message."""
+        if capability is None:
             return None
         shown = proof.shown_by(will.properties.user_properties)
         why = proof.objection(capability, shown, proof.WRITE, will.topic, will.payload)

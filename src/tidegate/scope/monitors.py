@@ -16,9 +16,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.gate import Deny, Plan, Step, combine
-from tidegate.monitor import NO_SCENE, Attachment, Event, Instance, MonitorFailed
+from tidegate.monitor import NO_SCENE, Attachment, Each, Event, Instance, MonitorFailed
 from tidegate.monitor.python import Wrapped
 from tidegate.scope.cause import Cause
+from tidegate.scope.sources import Mixture
 from tidegate.scope.states import States
 from tidegate.session import Context, Delivery, Link, Message, Route, Session, Subject
 from tidegate.topics import matches
@@ -38,7 +39,7 @@ Made = tuple[Message, Route | None]  # and the way it takes, if it is not the ev
 class Crossing:
     """One event on its way over one link."""
 
-    __slots__ = ("client", "count", "link", "message", "principal", "refusal")
+    __slots__ = ("asked", "client", "count", "link", "message", "mixed", "principal", "refusal")
 
     def __init__(self, link: Link, principal: str, message: Message, count: int = 0) -> None:
         self.link = link
@@ -46,6 +47,8 @@ class Crossing:
         self.client = link.subject.client
         self.message = message
         self.count = count  # of outputs that have been numbered
+        self.mixed: tuple[bytes, ...] = ()  # contexts that what is made of it may come from, too
+        self.asked = True  # somebody wants it, and is told if it is suppressed
         self.refusal = UNWRITABLE  # why nothing goes on, if nothing does
 
     @property
@@ -70,6 +73,7 @@ class Monitoring:
         self.scope = scope
         self.site = scope.site
         self.states = States(scope, self._tick)
+        self._mixture = Mixture(scope)
         self._stopwatch = stopwatch
         self._contexts: dict[tuple[bytes, str], tuple[bytes, Context]] = {}
         self._heard: dict[tuple[str, str], bool] = {}  # by monitor and topic
@@ -111,12 +115,14 @@ class Monitoring:
     # -- on the way out ------------------------------------------------------------------------------------------
 
     def leave(self, session: Session, delivery: Delivery) -> list[Delivery]:
-        """What is sent in place of a delivery that is about to be."""
+        """What is sent in place of a delivery."""
         scope = self.scope
         message = delivery.message
-        found = scope.decided(session, delivery)
-        subscribed = isinstance(found, Message)
+        found = scope.gate.decide(message, session) if delivery.overheard else scope.decided(session, delivery)
+        subscribed = isinstance(found, Message) and not delivery.overheard
         if isinstance(found, Deny):
+            if delivery.overheard:
+                return []  # nobody asked for it
             scope.report("read", session.outward, message.topic, found)
             if delivery.group is not None:
                 scope.hand_on(delivery)
@@ -126,12 +132,14 @@ class Monitoring:
             found = scope.gate.decide(message, session)  # not wanted, but it may be seen
             if isinstance(found, Deny):
                 return []
-        made = self._run(session.leaving, [(found, None)], Crossing(session.outward, session.principal, found))
+        crossing = Crossing(session.outward, session.principal, found)
+        crossing.asked = subscribed
+        made = self._run(session.leaving, [(found, None)], crossing)
         message.noted = message.noted or found.noted
         sent: list[Delivery] = []
         for one, _ in made:
             if one is not found:
-                sent += self._addressed(session, one, delivery.retain)
+                sent += self._addressed(session, one, delivery.retain, delivery.group)
             elif subscribed:
                 delivery.seen = True
                 sent.append(delivery)
@@ -146,29 +154,27 @@ class Monitoring:
             for session in self.states.listening(post):
                 if session.offered == offered or session.peer is None or not self.scope.fresh(session):
                     continue
-                if post.sessions[session].mode in calm:
+                if post.sessions[session].mode in calm and not session.lagging:
                     continue
                 session.offered = offered
-                found = self.scope.gate.decide(message, session)
-                if isinstance(found, Deny):
-                    continue  # nobody asked for it
-                crossing = Crossing(session.outward, session.principal, found)
-                made = self._run(session.leaving, [(found, None)], crossing)
-                message.noted = message.noted or found.noted
-                self._add(session, (one for one, _ in made if one is not found))
+                delivery = Delivery(message, 0)
+                delivery.overheard = True
+                session.offer(delivery)
 
-    def _add(self, session: Session, messages: Iterable[Message]) -> None:
-        for message in messages:
-            for delivery in self._addressed(session, message, retain=False):
-                session.add(delivery)
+    def _addressed(
+        self, session: Session, message: Message, retain: bool, group: tuple[str, str] | None = None
+    ) -> list[Delivery]:
+        """A message that monitors made, to those of a client's subscriptions that match it and allow it.
 
-    def _addressed(self, session: Session, message: Message, retain: bool) -> list[Delivery]:
-        """A message that monitors made, to those of a client's subscriptions that match it and allow it."""
+        `group`: what it was made of came by this shared subscription, and so does it.
+        """
         scope = self.scope
         own = scope.own(session, message)
         grants = []
         for filter, grant in (session.subscriptions or {}).items():
-            if grant.group is not None or (own and grant.no_local) or not matches(filter, message.topic):
+            if grant.group != group or (own and grant.no_local):
+                continue
+            if not matches(filter if group is None else group[1], message.topic):
                 continue
             found = scope.gate.decide(message, session, grant)
             if isinstance(found, Deny):
@@ -179,7 +185,7 @@ class Monitoring:
             return []
         grant = combine(grants)
         kept = message.retain and (retain or grant.retain_as_published)
-        delivery = Delivery(message, min(message.qos, grant.qos), kept, grant.ids)
+        delivery = Delivery(message, min(message.qos, grant.qos), kept, grant.ids, group)
         delivery.seen = True
         return [delivery]
 
@@ -216,8 +222,10 @@ class Monitoring:
             return []
         if not outputs:
             self.states.tallies[attachment.id].suppressed += 1
-            self.scope.report(crossing.action, crossing.link, message.topic, crossing.suppress(attachment))
-        made = [one if output is event else self._made(attachment, output, crossing) for output in outputs]
+            why = crossing.suppress(attachment)
+            if crossing.asked:
+                self.scope.report(crossing.action, crossing.link, message.topic, why)
+        made = [one if output is event else self._made(instance, output, crossing) for output in outputs]
         return [each for each in made if each is not None]
 
     def _asked(self, instance: Instance, event: Event, message: Message, crossing: Crossing) -> Sequence[Event] | None:
@@ -237,6 +245,12 @@ class Monitoring:
         finally:
             if foreign:
                 tally.spent += self._stopwatch() - begun
+        if foreign:
+            # before the outputs are looked at: they may come from what it remembers of this one and of earlier ones
+            instance.sources = self._mixture.with_(instance.sources, message.context)
+            crossing.mixed = instance.sources
+            if state == attachment.monitor.start():
+                instance.sources = ()
         if attachment.monitor.due(state) is not None:
             used = crossing.count + len(outputs)
             instance.cause = Cause.of(message, crossing.principal, crossing.client, crossing.link.inward, used)
@@ -262,8 +276,9 @@ class Monitoring:
             found["p"] = sight.published(message)
         return found
 
-    def _made(self, attachment: Attachment, output: Event, crossing: Crossing) -> Made | None:
+    def _made(self, instance: Instance, output: Event, crossing: Crossing) -> Made | None:
         """An output as a message; on the way in, if the monitor may write it."""
+        attachment = instance.attachment
         scope = self.scope
         tally = self.states.tallies[attachment.id]
         crossing.count += 1
@@ -271,9 +286,23 @@ class Monitoring:
             why = Deny(step=crossing.step, rule=attachment.id, error=f"more than {MOST} outputs of one event")
             scope.report(crossing.action, crossing.link, output.topic, why)
             return None
+        limits = self.site.limits
+        if output.topic.count("/") >= limits.topic_levels:
+            why = crossing.suppress(attachment, f"puts out a topic of more than {limits.topic_levels} levels")
+            scope.report(crossing.action, crossing.link, output.topic, why)
+            return None
         cause = crossing.message
-        data, context = self._context(cause, output.topic)
-        message = cause.derived(crossing.count, output.topic, output.payload, output.qos, output.retain, data)
+        whose = cause.context
+        if attachment.id in self._foreign:
+            found = self._mixture.context(crossing.mixed, whose)
+            if found is None:
+                why = crossing.suppress(attachment, "made it of messages that are restricted differently")
+                scope.report(crossing.action, crossing.link, output.topic, why)
+                return None
+            whose = found
+        data, context = self._context(whose, cause.topic, output.topic)
+        qos, retain = min(output.qos, limits.max_qos), output.retain and limits.retain
+        message = cause.derived(crossing.count, output.topic, output.payload, qos, retain, data)
         tally.added += 1
         if not crossing.link.inward:
             return message, None
@@ -286,15 +315,14 @@ class Monitoring:
             return None
         return message, plan
 
-    def _context(self, cause: Message, topic: str) -> tuple[bytes, Context]:
+    def _context(self, data: bytes, before: str, topic: str) -> tuple[bytes, Context]:
         """That of what caused it, which also says what it was published under if that has changed."""
-        key = (cause.context, cause.topic if topic != cause.topic else "")
+        key = (data, before if topic != before else "")
         found = self._contexts.get(key)
         if found is None:
-            context = self.scope.gate.sight.context(cause)
-            data = cause.context
+            context = self.scope.gate.sight.decoded(data)
             if key[1] and context.topic is None:
-                context = replace(context, topic=cause.topic)
+                context = replace(context, topic=before)
                 data = context.encode()
             if len(self._contexts) >= CONTEXTS:
                 self._contexts.clear()
@@ -317,18 +345,24 @@ class Monitoring:
             # its client may be gone: that it is silent is what somebody waits for
             link = Link(publisher, True, cause.link)
             chain = self.states.chain(scope.gate.monitors(link), link, cause.principal)
+            if session is None:
+                self.site.timers.at(self.site.now, self.states.parted, chain)
         elif session is not None and session.peer is not None and scope.fresh(session):
             link, chain = session.outward, session.leaving
+        elif instance.attachment.each is Each.SCOPE:
+            # the link that it would speak over is down; the time of others goes on
+            link, chain, session = Link(publisher, False, cause.link), (instance,), None
         else:
             return
         if instance not in chain:
             return  # the rules have changed
         crossing = Crossing(link, cause.principal, message, cause.used)
         outputs = self._asked(instance, Event.tick(self.site.steady), message, crossing)
-        made = [self._made(instance.attachment, output, crossing) for output in outputs or ()]
+        made = [self._made(instance, output, crossing) for output in outputs or ()]
         rest = chain[chain.index(instance) + 1 :]
         for one, way in self._run(rest, [each for each in made if each is not None], crossing):
             if way is not None:
                 scope.route(way, one, None)
             elif session is not None:
-                self._add(session, [one])
+                for delivery in self._addressed(session, one, retain=False):
+                    session.add(delivery)

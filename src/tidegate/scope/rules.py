@@ -178,6 +178,8 @@ class Publishers:
 
     def take(self, message: Message) -> Deny | None:
         """A publication of rules; why it is refused, if it is."""
+        if message.use is not None and message.use.handled:
+            return None  # a repetition: others may have come since, which it must not undo
         gate, site = self.scope.gate, self.site
         subject = gate.sight.context(message).subject
         key = publisher_of(subject, gate.rules.domain)
@@ -210,6 +212,8 @@ class Publishers:
         entry.conditions |= publication.conditions
         self._replace(key, entry, book)
         message.noted = True
+        if message.use is not None:
+            message.use.handled = True
         self.scope.audit.ruled(subject, book.sequence, publication.ids)
         return None
 

@@ -338,7 +338,7 @@ class Scope:
             return
         properties = will.properties
         capability = session.subject.capability
-        if capability is not None:
+        if capability is not None and session.will_proven:
             capability.ledger.shown = BEFORE  # with CONNECT
         try:
             self.publish(
@@ -534,6 +534,9 @@ class Scope:
 
     def monitored(self, session: Session, delivery: Delivery) -> list[Delivery]:
         return self.monitoring.leave(session, delivery)
+
+    def caught_up(self, session: Session) -> None:
+        self.monitoring.states.caught_up(session)
 
     # -- subscribing (session.Host) ----------------------------------------------------------------------------
 

@@ -25,7 +25,8 @@ SEPARATOR: Final = "\n"  # no id has one
 SOON: Final = 0.02  # seconds until a state that no acknowledgement waits for is noted; its commit takes some more
 PIECE: Final = 500  # states looked at or written in one go: well below a millisecond
 IDLE: Final = 100_000  # states of clients that are gone; the oldest go first
-UNSETTLED: Final = object()  # a mode in which nobody is calm
+UNSETTLED: Final = object()  # modes in which nobody is calm: after a change of the rules
+BEHIND: Final = object()  # and while something waits that a link's monitors have not seen
 
 Where = tuple[str, str]  # a monitor, and whose state it is
 
@@ -133,18 +134,37 @@ class States:
             post = self._posts.get(instance.attachment.id)
             if post is not None:
                 post.add(session, instance)
+                if session.behind:
+                    post.enter(BEHIND)
             self._arm(instance)
+        session.lagging = session.behind and bool(session.leaving)
 
     def down(self, session: Session) -> None:
         """They are gone; what they remember stays."""
         for instance in session.leaving:
             post = self._posts.get(instance.attachment.id)
-            if post is not None:
+            if post is not None and session in post.sessions:
                 post.remove(session, instance)
+                if session.lagging:
+                    post.leave(BEHIND)
+        session.lagging = False
+
+    def caught_up(self, session: Session) -> None:
+        """They have seen everything that waited for their client."""
+        session.lagging = False
+        for instance in session.leaving:
+            post = self._posts.get(instance.attachment.id)
+            if post is not None and session in post.sessions:
+                post.leave(BEHIND)
 
     def ended(self, session: Session) -> None:
         """A session is over. What is remembered of its client stays, within bounds."""
-        for instance in (*session.entering, *session.leaving):
+        self.parted((*session.entering, *session.leaving))
+        session.entering = session.leaving = ()
+
+    def parted(self, instances: Iterable[Instance]) -> None:
+        """Those of a client that is gone: what is at its start is let go of, the rest stays within bounds."""
+        for instance in instances:
             where = (instance.attachment.id, instance.key)
             if instance.attachment.each is Each.SCOPE or where not in self.instances:
                 continue
@@ -152,7 +172,6 @@ class States:
                 self._drop(where)
             else:
                 self._idle[where] = None
-        session.entering = session.leaving = ()
         while len(self._idle) > IDLE:
             self._drop(next(iter(self._idle)))
 
@@ -230,7 +249,11 @@ class States:
         value: bytes | None = None
         if instance.state != instance.attachment.monitor.start():
             cause: Cause | None = instance.cause
-            known = {"state": instance.state, "cause": None if cause is None else cause.fields()}
+            known = {
+                "state": instance.state,
+                "cause": None if cause is None else cause.fields(),
+                "sources": list(instance.sources),
+            }
             value = VERSION + cbor2.dumps(known)
         if value is not None or instance.stored:
             self.site.store.keep(ROOM, SEPARATOR.join(where), value)
@@ -258,9 +281,13 @@ class States:
                 continue
             known = cbor2.loads(value[1:])
             accepted = attachment.monitor.accepts(known["state"])
-            instance = Instance(attachment, key, known["state"] if accepted else attachment.monitor.start())
+            if not accepted:
+                self.site.store.keep(ROOM, name, None)
+                continue
+            instance = Instance(attachment, key, known["state"])
             instance.stored = True
             instance.cause = None if known["cause"] is None else Cause(*known["cause"])
+            instance.sources = tuple(known.get("sources", ()))
             self.instances[id, key] = instance
             if attachment.each is not Each.SCOPE:
                 self._idle[id, key] = None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.errors import ProtocolError
 from tidegate.gate import Deny, Step
-from tidegate.gate.capability import proves_each
+from tidegate.gate.capability import proving
 from tidegate.gate.where import condition
 from tidegate.policy.capability.proof import READ, filters_of, objection, shown_by
 from tidegate.policy.predicate import Predicate, PredicateError
@@ -93,19 +93,23 @@ class Subscribing:
                 reason_string=f"denied by {why.rule}" if why is not None and self.site.limits.explain else None,
             )
         answer = self._suback(session, packet.packet_id, tuple(reasons), said)
-        if session.row:
+        if self._waits(session):
             self.site.store.after(self._subscribed, session, session.peer, answer, granted)
         else:
             self._subscribed(session, session.peer, answer, granted)
 
     def _unproven(self, session: Session, packet: Subscribe) -> Deny | None:
         """A SUBSCRIBE is proven as a whole: all its filters, in their order."""
-        capability, demanded = session.subject.capability, self.scope.gate.rules.capabilities
-        if capability is None or demanded is None or not proves_each(capability, demanded):
+        capability = proving(session.subject, self.scope.gate.rules.capabilities)
+        if capability is None:
             return None
         filters = filters_of(subscription.filter for subscription in packet.subscriptions)
         why = objection(capability, shown_by(packet.properties.user_properties), READ, filters)
         return Deny(step=Step.READ, rule=capability.rule, error=why) if why else None
+
+    def _waits(self, session: Session) -> bool:
+        """Whether answers wait until what was noted is safe: subscriptions, and the counters of proofs."""
+        return session.row != 0 or proving(session.subject, self.scope.gate.rules.capabilities) is not None
 
     def _suback(self, session: Session, pid: int, reasons: tuple[int, ...], said: Properties) -> bytes:
         """[MQTT-3.9.2-1] [MQTT-3.9.2-2] without what makes it too long for the client."""
@@ -274,7 +278,7 @@ class Subscribing:
             else:
                 reasons.append(int(Reason.NO_SUBSCRIPTION_EXISTED))
         answer = encode(Unsuback(packet_id=packet.packet_id, reasons=tuple(reasons)), session.version)
-        if session.row:
+        if self._waits(session):
             self.site.store.after(self._subscribed, session, session.peer, answer, [])
         else:
             session.send(answer)

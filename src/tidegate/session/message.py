@@ -12,6 +12,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any, Protocol
 
+from tidegate.policy.capability import Use
 from tidegate.wire import NONE, Properties
 
 OUTPUT_BITS = 12  # of an output's number: an output of an output has both, one above the other
@@ -58,6 +59,7 @@ class Message:
         "rows",
         "tail",
         "topic",
+        "use",
         "views",
         "waiter",
     )
@@ -94,6 +96,7 @@ class Message:
         self.frames: dict[tuple[int, tuple[int, ...]], tuple[bytes, bytes]] | None = None  # see frames.py
         self.facts: Any = None  # what conditions read of it, made by the gate when first asked
         self.noted = False  # something beside its deliveries was noted for it: acknowledged after the commit
+        self.use: Use | None = None  # of the proof that it came with
         self.views: dict[Any, Message | None] | None = None  # what is left of it by view; None: nothing
         self.row = 0  # the store's key of the body, 0 while it is not stored
         self.waiter: Waiter | None = None  # told when nobody is owed it any more
@@ -149,7 +152,7 @@ class State(IntEnum):
 class Delivery:
     """One message owed to one session."""
 
-    __slots__ = ("group", "ids", "message", "pid", "qos", "retain", "row", "seen", "state")
+    __slots__ = ("group", "ids", "message", "overheard", "pid", "qos", "retain", "row", "seen", "state")
 
     def __init__(
         self,
@@ -167,4 +170,5 @@ class Delivery:
         self.pid = 0
         self.state = State.QUEUED
         self.seen = False  # the monitors of its link have let it pass
+        self.overheard = False  # it is for these alone: nobody has subscribed to it
         self.row = 0  # the store's key, 0 while it is not stored

@@ -9,8 +9,10 @@ writes once per turn. Invariants:
 - what is owed to a persistent session is in the store before it is acknowledged to its publisher, and a QoS 2 packet
   identifier is in the store before it is used on the wire.
 - a queued or resumed delivery is decided again when it is sent.
-- what goes over a link with monitors (`leaving`) is shown to them once, when it is sent: QoS 1 and 2 at the head of
-  the queue, where what they make of it takes its place.
+- what goes over a link with monitors (`leaving`) is shown to them once, in the order in which it comes. While the link
+  is up that is at once, and what they make of it is sent or waits. What they have not seen, because it was queued
+  while nobody was connected or before they were there, is shown to them at the head of the queue; until then
+  everything else waits behind it (`behind`), also what would not be queued otherwise.
 """
 
 from __future__ import annotations
@@ -53,6 +55,10 @@ class Decider(Protocol):
         """Brings a session up to the rules in force; False if it has no business here any more."""
         ...
 
+    def caught_up(self, session: Session) -> None:
+        """Its monitors have seen everything that waited."""
+        ...
+
     def hand_on(self, delivery: Delivery) -> None:
         """It came through a shared subscription, was never sent, and this member may not have it: another may."""
         ...
@@ -82,6 +88,7 @@ class Session:
         "incoming",
         "incoming_bytes",
         "inward",
+        "lagging",
         "leaving",
         "maximum",
         "offered",
@@ -102,6 +109,7 @@ class Session:
         "timer",
         "version",
         "will",
+        "will_proven",
         "will_timer",
         "window",
         "write",
@@ -116,6 +124,7 @@ class Session:
         self.authenticated = 0  # and of those under which it last proved who it is
         self.entering: tuple[Any, ...] = ()  # the monitors of its link to the scope, in order
         self.leaving: tuple[Any, ...] = ()  # and of that from it
+        self.lagging = False  # those have not seen all that waits, and somebody wants to know when they have
         self.offered = (0, 0)  # to those: the last message, by its numbers
         self.identify(subject)
         self.version = V5
@@ -146,6 +155,7 @@ class Session:
         self.row = 0  # in the store; 0: a transient session
         self.ended: float | None = None  # wall clock of the last disconnection
         self.will: Will | None = None
+        self.will_proven = False  # with CONNECT, each message having to be
         self.timer: Timer | None = None  # its expiry
         self.will_timer: Timer | None = None
 
@@ -214,6 +224,9 @@ class Session:
     def detach(self) -> None:
         """The connection is gone. What was on its way stays owed."""
         self.peer = None
+        if self.leaving and self._queue:
+            self._queue = deque(one for one in self._queue if one.qos)  # the rest does not wait for it to come back
+            self.queued_bytes = sum(one.message.size for one in self._queue)
         self.site.counters.dropped += self._dropped()
         self._shut_out()
         self.write = _nowhere
@@ -295,19 +308,16 @@ class Session:
         """
         if self.leaving:
             self.offered = (message.number, message.output)
+            if self.peer is not None:
+                self.offer(Delivery(message, qos, retain, ids, group))
+                return
         if not qos:
-            if self.leaving and self.peer is not None:
-                self._hand_over(Delivery(message, 0, retain, ids, group))  # they see it, whether or not it is read
-            elif self.shut:
+            if self.shut:
                 self.site.counters.dropped += self.peer is not None
             else:
                 self._send_unacknowledged(shown or message, retain, ids)
             return
         delivery = Delivery(message, qos, retain, ids, group)
-        if self.leaving:
-            self._wait(delivery)
-            self.pump()
-            return
         room = self.window > 0 and self.flying < self.site.limits.queue_bytes
         if self.direct and room and not self._queue and message.expires is None:
             if self.row and qos == 2:
@@ -321,17 +331,23 @@ class Session:
         else:
             self._wait(delivery)
 
-    def _hand_over(self, delivery: Delivery) -> None:
-        """QoS 0 over a link with monitors: what they make of it, which need not be QoS 0."""
+    @property
+    def behind(self) -> bool:
+        """Something waits that the monitors of its link have not seen: it stands last, behind what they have."""
+        queue = self._queue
+        return bool(queue) and not queue[-1].seen  # type: ignore[index]
+
+    def offer(self, delivery: Delivery) -> None:
+        """Over a link with monitors that is up: what they make of it, which need not be of the same QoS."""
+        if self.behind:
+            self._wait(delivery)
+            self.pump()
+            return
         for one in self.decider.monitored(self, delivery):
-            if one.qos:
-                self._wait(one)
-                self.pump()
-            else:
-                self._send_decided(one)
+            self.add(one)
 
     def add(self, delivery: Delivery) -> None:
-        """Owes it what its monitors made without being asked: by a timer, or of something it has not subscribed to."""
+        """Owes it what its monitors have made or let pass."""
         if delivery.qos:
             self._wait(delivery)
             self.pump()
@@ -497,7 +513,7 @@ class Session:
                 self._unstore(self._take(queue))
         queue.append(delivery)
         self.queued_bytes += size
-        if self.row and not delivery.row:
+        if self.row and delivery.qos and not delivery.row:
             self.site.store.enqueue(self.row, delivery)
 
     def _take(self, queue: deque[Delivery]) -> Delivery:
@@ -529,6 +545,8 @@ class Session:
                 self.decider.hand_on(delivery)
             else:
                 self._unstore(delivery)
+        if self.lagging and not self.behind:
+            self.decider.caught_up(self)
 
     def _replace(self, queue: deque[Delivery], delivery: Delivery) -> None:
         """What its monitors make of the next one takes its place."""

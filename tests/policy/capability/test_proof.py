@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policy.capability.making import HOLDERS, good, token
-from tidegate.policy.capability import BEFORE, NOTHING, Capability, Ledger, Shown
+from tidegate.policy.capability import BEFORE, NOTHING, Capability, Shown
 from tidegate.policy.capability.keys import jwk_of
-from tidegate.policy.capability.ledger import RECENT
 from tidegate.policy.capability.proof import (
     CONNECT,
     HIGHEST,
@@ -95,9 +94,18 @@ def test_what_is_no_proof(texts: tuple[str, ...], said: str) -> None:
     assert said in objection(held(), Shown(texts), WRITE, "t", b"x")
 
 
-def test_counters_only_grow() -> None:
+def signed(capability: Capability, counter: int, action: str) -> Shown:
+    return Shown((proof(HOLDERS["Ed25519"], capability.id, capability.subject, action, "t", b"", counter),))
+
+
+def test_messages_may_come_late_and_nothing_else() -> None:
+    """Whoever kept a CONNECT from the node must not come with it later."""
     capability = held()
     assert objection(capability, by(capability, 10), WRITE, "t", b"x") == ""
+    for action in (CONNECT, READ):
+        assert "too old" in objection(capability, signed(capability, 8, action), action, "t")
+        assert "used before" in objection(capability, signed(capability, 10, action), action, "t")
+    assert objection(capability, by(capability, 9), WRITE, "t", b"x") == ""
     assert "used before" in objection(capability, by(capability, 9), WRITE, "t", b"x")
     assert objection(capability, by(capability, 1000), WRITE, "t", b"x") == ""
     assert objection(capability, by(capability, HIGHEST), WRITE, "t", b"x") == ""
@@ -112,35 +120,14 @@ def test_a_repetition_is_no_replay() -> None:
     assert objection(capability, again, WRITE, "t", b"x") == ""
     changed = replace(by(capability, 1, payload=b"y"), repeated=True)
     assert "used before" in objection(capability, changed, WRITE, "t", b"y")
-    skipped = Ledger(5)
-    assert not skipped.take(3, b"d", repeated=True)
-    assert not skipped.take(5, b"d", repeated=True)  # of before a restart
-
-
-def test_the_window_of_repetitions_is_bounded() -> None:
-    ledger = Ledger()
-    for counter in range(1, RECENT + 2):
-        assert ledger.take(counter, b"%d" % counter)
-    assert not ledger.take(1, b"1", repeated=True)
-    assert ledger.take(2, b"2", repeated=True)
-
-
-@given(st.lists(st.tuples(st.integers(1, 12), st.sampled_from([b"a", b"b"]), st.booleans()), max_size=40))
-def test_nothing_counts_twice(tries: list[tuple[int, bytes, bool]]) -> None:
-    """A statement that does not say that it is a repetition passes only with a counter above all before it."""
-    told: list[int] = []
-    ledger = Ledger(note=told.append)
-    passed: dict[int, bytes] = {}
-    for counter, digest, repeated in tries:
-        expected = counter > max(passed, default=0) or (repeated and passed.get(counter) == digest)
-        assert ledger.take(counter, digest, repeated=repeated) is expected
-        if expected:
-            passed.setdefault(counter, digest)
-    assert told == sorted(passed)
 
 
 def test_what_was_proven_before_is_not_asked_again() -> None:
-    assert objection(held(), BEFORE, WRITE, "t", b"x") == ""
+    capability = held()
+    assert objection(capability, by(capability, 1), WRITE, "t", b"x") == ""
+    assert capability.ledger.used is not None
+    assert objection(capability, BEFORE, WRITE, "t", b"x") == ""
+    assert capability.ledger.used is None
 
 
 def test_it_is_found_among_user_properties() -> None:

@@ -172,17 +172,20 @@ class _Combining:
         first: list[Entry] = []
         for child in children:
             before: f.Formula = f.NEVER
+            whole = True  # `before` holds all that stands before it
             for one in child:
                 if one.effect in strong:
-                    first += self._narrowed(one, before)
+                    first += self._narrowed(one, before, whole)
                 elif before.weight <= f.MAX_WEIGHT:
                     before = f.either(before, one.asked)
+                else:
+                    whole = False
         return first + [one for child in children for one in child if one.effect not in strong]
 
-    def _narrowed(self, entry: Entry, before: f.Formula) -> list[Entry]:
+    def _narrowed(self, entry: Entry, before: f.Formula, whole: bool) -> list[Entry]:
         """The entry where nothing of what stands before it decides."""
         narrowed = f.both(entry.asked, f.opposite(f.without(before, entry.asked)))
-        if narrowed.weight <= f.MAX_WEIGHT:
+        if whole and narrowed.weight <= f.MAX_WEIGHT:
             return [replace(entry, asked=narrowed)]
         what = "too much stands before it in its policy to be said in one condition"
         if entry.effect is Effect.PERMIT:

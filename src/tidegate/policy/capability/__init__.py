@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidegate.policy.capability.accepts import Accepts
 from tidegate.policy.capability.capability import Capability, Proof, PublicKey, Right
 from tidegate.policy.capability.keys import Issuers, Key, PrivateKey
-from tidegate.policy.capability.ledger import BEFORE, NOTHING, Ledger, Shown
+from tidegate.policy.capability.ledger import BEFORE, NOTHING, Ledger, Shown, Use
 from tidegate.policy.capability.token import (
     METHOD,
     PROPERTY,
@@ -34,6 +34,7 @@ __all__ = [
     "Right",
     "Shown",
     "Unacceptable",
+    "Use",
     "looks_like_one",
     "sign",
     "unverified",

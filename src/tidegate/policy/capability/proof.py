@@ -52,7 +52,13 @@ def shown_by(pairs: Iterable[tuple[str, str]], *, repeated: bool = False) -> Sho
 
 
 def objection(capability: Capability, shown: Shown, action: str, topic: str, payload: bytes = b"") -> str:
-    """Why this is not proven; nothing if it is, and then the proof has been used."""
+    """Why this is not proven; nothing if it is, and then the proof has been used.
+
+    A message may come late, over the next connection. A CONNECT may not: whoever kept one from the node could else
+    take the session over with it. Nor may a SUBSCRIBE, which nobody sends again.
+    """
+    ledger = capability.ledger
+    ledger.used = None
     if shown.before:
         return ""
     if len(shown.texts) != 1:
@@ -62,12 +68,12 @@ def objection(capability: Capability, shown: Shown, action: str, topic: str, pay
     if found is None or signature is None or (counter := int(found[1])) > HIGHEST:
         return "the proof is not COUNTER.SIGNATURE"
     stated = statement(capability.id, capability.subject, action, topic, payload, counter)
-    capability.ledger.verified += 1
+    ledger.verified += 1
     if not verified(capability.key, signature, stated):
         return "the proof is not of this, or not by the key of the capability"
-    if not capability.ledger.take(counter, hashlib.sha256(stated).digest()[:16], repeated=shown.repeated):
-        return "the proof was used before"
-    return ""
+    digest = hashlib.sha256(stated).digest()[:16]
+    ledger.used = ledger.take(counter, digest, repeated=shown.repeated, late=action == WRITE)
+    return "" if ledger.used is not None else "the proof was used before, or is too old"
 
 
 def statement(id: str, subject: str, action: str, topic: str, payload: bytes, counter: int) -> bytes:
