@@ -100,6 +100,13 @@ def test_conditions_read_what_the_trace_says(tidegate: Tidegate, folder: Path) -
         ('{"topic": "a", "at": "+soon"}', "`at` must be a duration"),
         ('{"topic": "a", "at": 2}', "`at` is before the line above (3); a trace goes forward"),
         ('{"topic": "a", "s": 5}', "`s` must be an object of attributes"),
+        ('{"topic": "a", "at": 1e12}', "`at` is too far away; write less than 1e+12 seconds"),
+        ('{"topic": "a", "at": 1%s}' % ("0" * 400), "this is no JSON (number is infinity"),
+        ('{"topic": "a", "at": "+300000000d"}', "`at` is too far away; write less than 1e+12 seconds"),
+        ('{"topic": "a", "payload": NaN}', "this is no JSON"),
+        ('{"topic": "a", "payload": "\\ud800"}', "this is no JSON (no low surrogate in string"),
+        ('{"topic": "a", "payload": %s}' % ("[" * 5000 + "]" * 5000), "this is no JSON (depth limit exceeded"),
+        ('{"topic": "a", "payload": %s}' % ("[" * 1010 + "]" * 1010), "`payload` cannot be written as JSON (maximum"),
     ],
 )
 def test_a_trace_that_is_wrong(tidegate: Tidegate, folder: Path, line: str, said: str) -> None:
@@ -107,6 +114,33 @@ def test_a_trace_that_is_wrong(tidegate: Tidegate, folder: Path, line: str, said
     answer = tidegate("monitor", "try", "f.yaml", "door", "t.jsonl")
     assert (answer.returncode, answer.stdout) == (1, "")
     assert answer.stderr.startswith(f"t.jsonl:6: {said}")
+
+
+def test_a_trace_that_is_no_text(tidegate: Tidegate, folder: Path) -> None:
+    (folder / "t.jsonl").write_bytes(TRACE.encode() + b'{"topic": "\xff"}\n')
+    answer = tidegate("monitor", "try", "f.yaml", "door", "t.jsonl")
+    assert (answer.returncode, answer.stdout) == (1, "")
+    assert answer.stderr == "t.jsonl: this is no text (invalid start byte); write JSON lines in UTF-8\n"
+
+
+def test_content_that_is_no_json_is_no_content_as_on_a_link(tidegate: Tidegate, folder: Path) -> None:
+    for payload in ("[" * 5000, '"\\ud800"', "NaN"):
+        line = json.dumps({"topic": "t", "payload": payload, "s": {"user": "mary"}})
+        answer = tidegate("monitor", "try", "f.yaml", "hot", "-", "--json", stdin=line + "\n")
+        assert (answer.returncode, answer.stderr) == (0, "")
+        assert "failure" in json.loads(answer.stdout)
+
+
+def test_a_short_timer_and_a_long_time(tidegate: Tidegate, folder: Path) -> None:
+    states = "{s: [{silent: 10ms, emit: {topic: beat}}]}"
+    monitor = f"  - {{id: quick, scope: home, direction: im_pub, automaton: {{start: s, states: {states}}}}}\n"
+    (folder / "f.yaml").write_text(FILE + monitor)
+    trace = '{"topic": "a"}\n{"at": %s}\n'
+    answer = tidegate("monitor", "try", "f.yaml", "quick", "-", "--json", stdin=trace % "1e9")
+    assert answer.returncode == 1
+    assert answer.stderr == "more than 100000 timers are due before line 2; write a smaller `at`\n"
+    answer = tidegate("monitor", "try", "f.yaml", "quick", "-", "--json", stdin=trace % "1.005")
+    assert (answer.returncode, len(answer.stdout.splitlines())) == (0, 101)
 
 
 def test_what_there_is_not(tidegate: Tidegate, folder: Path) -> None:

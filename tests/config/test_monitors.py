@@ -9,7 +9,7 @@ import pytest
 from config.test_reference import accepts
 from tidegate.config import Config, ConfigErrors, parse, schema
 from tidegate.config.tree import compose
-from tidegate.monitor import Direction, Each
+from tidegate.monitor import Direction, Each, analysis
 from tidegate.monitor.automaton import Automaton
 from tidegate.monitor.chain import Chain
 
@@ -248,6 +248,10 @@ def test_monitors_are_part_of_the_policy_version() -> None:
             "`monitors[0].emit.topic` is reserved, because it begins with `$`; choose another topic",
         ),
         (
+            f"{HERE}, silence: 1s, emit: {{topic: a, payload: {{b: [1, -1e400]}}}}",
+            "`monitors[0].emit.payload` has a number that JSON cannot hold; write a smaller one, or put it in quotes",
+        ),
+        (
             f"{HERE}, rate: 1/s, emit: {{topic: a}}",
             "`monitors[0].emit` has no effect without `silence`; add that, or write an `automaton`",
         ),
@@ -385,6 +389,48 @@ def test_what_is_wrong_with_an_automaton(states: str, said: list[str]) -> None:
     assert problems(automaton(states)) == [
         f"f.yaml:{int(line.partition(':')[0]) + shift}:{line.partition(':')[2]}" for line in said
     ]
+
+
+def test_automata_have_bounds() -> None:
+    many = "\n".join(f"s{number}: [{{on: a, go: s{number + 1}}}]" for number in range(1000))
+    said = "and 1000 are the most; use `+` and `#`, or several monitors"
+    assert problems(automaton(f"{many}\ns1000: []", start="s0")) == [
+        f"f.yaml:11: `monitors[0].automaton.states` has 1001 states, {said}"
+    ]
+    wide = ", ".join(f"{{on: t{number}}}" for number in range(10_001))
+    said = "and 10000 are the most; use `+` and `#`, or several monitors"
+    assert problems(automaton(f"a: [{wide}]")) == [
+        f"f.yaml:11: `monitors[0].automaton.states` has 10001 transitions, {said}"
+    ]
+
+
+def test_not_all_states_are_told_to_whoever_mistypes_one() -> None:
+    many = "\n".join(f"s{number}: [{{on: a, go: s{number + 1}}}]" for number in range(20))
+    [said] = problems(automaton(many, start="s0"))
+    assert said.endswith("names the unknown state `s20`; there are " + ", ".join(f"`s{n}`" for n in range(10)) + ", …")
+
+
+def crossing(count: int) -> str:
+    """Transitions of which each crosses every other one, and does something else."""
+    filters = [f"+/{number}" if number % 2 else f"{number}/+" for number in range(count)]
+    return automaton("a: [" + ", ".join(f"{{on: {one}, emit: {{topic: t{n}}}}}" for n, one in enumerate(filters)) + "]")
+
+
+def test_only_so_many_doubts_are_told() -> None:
+    told = [text for _, text in read(crossing(40)).warnings()]
+    assert len(told) == 11
+    assert told[-1].endswith(" and others overlap in the same way; make those above narrower first")
+    assert not any("others" in text for text in told[:-1])
+    assert len(read(crossing(3)).warnings()) == 2
+
+
+def test_only_so_many_filters_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(analysis, "COMPARISONS", 3)
+    never = "a: [{on: a}, {on: b}, {on: c}, {on: a}]"  # which would be found in the fourth comparison
+    assert read(automaton(never)).warnings() == []
+    assert len(read(crossing(40)).warnings()) == 2
+    monkeypatch.setattr(analysis, "COMPARISONS", 4)
+    assert len(problems(automaton(never))) == 1
 
 
 def test_an_unknown_first_state() -> None:

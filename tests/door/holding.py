@@ -93,9 +93,10 @@ class Holder:
         """Properties of a SUBSCRIBE."""
         return wire.Properties(user_properties=(self.proof(READ, filters_of(filters), counter=counter),))
 
-    def shows(self, client: str | None = None) -> list[tuple[str, str]]:
+    def shows(self, client: str | None = None, counter: int | None = None) -> list[tuple[str, str]]:
         """User properties of a CONNECT; with a client identifier, also the proof that the key is there."""
-        return [("capability", self.token), *([] if client is None else [self.proof(CONNECT, client)])]
+        proofs = [] if client is None else [self.proof(CONNECT, client, counter=counter)]
+        return [("capability", self.token), *proofs]
 
     # -- connections
 

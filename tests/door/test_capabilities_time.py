@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from door.acts import BOTH, asking, come, dismissed, go, inbox, payloads, say, secure
-from door.holding import DEVICE, Holder, denied, gated
+from door.acts import BOTH, asking, come, dismissed, go, inbox, payloads, say, secure, setting
+from door.holding import DEVICE, Holder, answer, denied, gated
 from harness import Client
 from processes import Served, from_file, on_uvloop, until
 from tidegate import wire

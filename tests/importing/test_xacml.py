@@ -300,9 +300,7 @@ def test_what_is_too_large_denies() -> None:
 def test_what_is_too_large_to_be_excepted_is_not_forgotten() -> None:
     """A denial behind those that fill a condition still stands before what is permitted after it."""
     shared = [match("subject-id", f"^[a-z{n}]+$", FUNCTION + "string-regexp-match") for n in range(10)]
-    denials = "".join(
-        rule(f"d{n}", "Deny", target(subjects(*shared, match("role", f"bad{n}")))) for n in range(6)
-    )
+    denials = "".join(rule(f"d{n}", "Deny", target(subjects(*shared, match("role", f"bad{n}")))) for n in range(6))
     banned = rule("banned", "Deny", target(subjects(match("role", "banned"))))
     good = rule("ok", "Permit", target(subjects(*shared)))
     text = policy_set(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,6 +40,26 @@ class Scripted:
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer(state, event) if callable(self.answer) else (state + 1, self.answer)
+
+
+class Remembering:
+    """Remembers the content of the last event, whatever that is."""
+
+    def start(self) -> Any:
+        return None
+
+    def step(self, state: Any, event: Event) -> tuple[Any, Sequence[Event]]:
+        return json.loads(event.payload), [event]
+
+
+class Complaining:
+    """Fails, and says why in the words of the event, which may be no text."""
+
+    def start(self) -> None:
+        return None
+
+    def step(self, state: None, event: Event) -> tuple[None, Sequence[Event]]:
+        raise ValueError(event.payload.decode(errors="surrogateescape"))
 
 
 class NoStep:

@@ -71,6 +71,17 @@ def test_states_do_not_overlap(written: Any) -> None:
             assert x + width <= left or left + wide <= x or y + height <= top or top + high <= y
 
 
+def test_arrows_end_at_feet_of_their_own() -> None:
+    states = [f"s{number}" for number in range(12)]
+    crowd = {each: [{"on": f"t{number}", "go": other} for number, other in enumerate(states)] for each in states}
+    root = ElementTree.fromstring(svg("t", made(automaton={"start": "s0", "states": crowd}).graph()))
+    paths = [each.attrib["d"] for each in root.iter("{http://www.w3.org/2000/svg}path") if "Q" in each.attrib["d"]]
+    assert len(paths) == 12 * 11 - 11  # all but those that stay, and those to the next one
+    ends = [re.match(r"M([\d.]+),.* ([\d.]+),[\d.]+ V", path) for path in paths]
+    feet = [found[side] for found in ends if found for side in (1, 2)]
+    assert len(feet) == len(set(feet)) == 2 * len(paths)
+
+
 def test_mermaid() -> None:
     assert mermaid("door", made(**A1).graph()).splitlines()[3:] == [
         "stateDiagram-v2",

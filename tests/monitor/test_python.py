@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from typing import Any
 
 import pytest
@@ -13,6 +14,26 @@ from monitor.traces import event, fed
 from tidegate.errors import ConfigError
 from tidegate.monitor import Event, MonitorFailed
 from tidegate.monitor.python import Wrapped, load_monitor
+
+
+def nested(depth: int) -> Any:
+    """Lists and objects in turn, one within the other."""
+    state: Any = []
+    for level in range(depth - 1):
+        state = [state] if level % 2 else {"a": state}
+    return state
+
+
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+class Unequal(dict[str, int]):
+    def __eq__(self, other: object) -> bool:
+        raise LookupError("not to be compared")
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 def test_one_that_counts() -> None:
@@ -72,12 +93,27 @@ def test_unchanged_is_the_event_itself_and_that_only_once() -> None:
         (lambda state, event: (math.nan, []), "the state is no JSON"),
         (lambda state, event: (object(), []), "the state is no JSON"),
         (lambda state, event: ("x" * 70000, []), "the state has more than 65536 characters"),
+        (lambda state, event: (nested(101), []), "the state is nested more than 100 deep"),
+        (lambda state, event: (nested(20_000), []), "the state is no JSON (maximum recursion depth"),
+        (lambda state, event: ({"a": ["\ud800"]}, []), "the state is no JSON ('utf-8' codec"),
+        (lambda state, event: ({"\udcff": 1}, []), "the state is no JSON ('utf-8' codec"),
+        (lambda state, event: (Unequal(a=1), []), "m: LookupError: not to be compared"),
+        ([Event("a/\ud800", b"")], "puts out `a/\\ud800`, which is no topic"),
+        (ValueError("\udcff"), "m: ValueError: \\udcff"),
+        (Speechless(), "m: Speechless: it cannot say why"),
+        (lambda state, event: sys.exit(3), "m: SystemExit: 3"),
     ],
 )
 def test_what_goes_wrong_suppresses_and_says_why(answer: Any, said: str) -> None:
     with pytest.raises(MonitorFailed) as failed:
         Wrapped(Scripted(answer), "m").step(0, event("a"))
     assert said in str(failed.value)
+    assert str(failed.value).encode()  # the audit keeps it
+
+
+@pytest.mark.parametrize("state", [nested(100), [[]] * 1000, "[" * 1000, {"ü": "\U0001f600"}, ["\0"]])
+def test_a_state_that_can_be_kept(state: Any) -> None:
+    assert Wrapped(Scripted(lambda *_: (state, [])), "m").step(0, event("a"))[0] == state
 
 
 def test_a_reserved_topic_may_pass_as_it_came() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from monitor.traces import WORDS, event, fed, made
 from tidegate import topics
-from tidegate.monitor import Event
+from tidegate.monitor import Event, Machine
 from tidegate.monitor.automaton import Automaton
 from tidegate.policy.predicate import PredicateFailed
 
@@ -63,6 +63,37 @@ def test_a_state_of_other_steps_is_not_taken_for_one_of_these() -> None:
     assert not other.accepts(Q2)
     assert other.accepts(Q1)
     assert not door.accepts("seen AccessRequest, Badge")
+
+
+def states(machine: Machine) -> list[str]:
+    assert isinstance(machine, Automaton)
+    return list(machine.states)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (["a, b"], ["a", "b"]),
+        (["a or b"], [["a", "b"]]),
+        (["a if true"], [{"on": "a", "when": "true"}]),
+        ([{"on": "a", "when": "true //, b"}], [{"on": "a", "when": "true //"}, "b"]),
+        (["x" * 300, "y"], ["x" * 300, "z"]),
+        (["x" * 300], ["x" * 301]),
+    ],
+)
+def test_steps_that_read_alike_are_not_taken_for_each_other(one: Any, other: Any) -> None:
+    first, second = (states(made(only="guarded", after=each)) for each in (one, other))
+    assert (len(first), len(second)) == (len(one) + 1, len(other) + 1)
+    assert first[-1] not in second
+    assert second[-1] not in first
+
+
+def test_names_of_states_are_short_however_long_the_steps() -> None:
+    steps = ["t" * 6000 + str(number) for number in range(100)]
+    names = states(made(only="x", after=steps))
+    assert len(set(names)) == 101
+    assert max(map(len, names)) < 250
+    assert names == states(made(only="x", after=steps))
 
 
 def test_what_is_guarded_by_a_condition_stays_as_it_is_if_the_condition_fails() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from socketserver import BaseRequestHandler, ThreadingTCPServer
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from door.acts import dismissed, setting
 from door.holding import ISSUER, Holder
-from harness import free_port
+from harness import PATIENCE, free_port
 from processes import from_file, on_uvloop
 from tidegate.config import load
 from tidegate.errors import ConfigError
@@ -114,6 +116,58 @@ def test_what_cannot_be_used(tmp_path: Path, keys: Keys, status: int, body: byte
 def test_nobody_is_there() -> None:
     with pytest.raises(ConfigError, match="refused"):
         jwks.fetch(f"http://127.0.0.1:{free_port()}/keys")
+
+
+@pytest.fixture
+def drip() -> Iterator[str]:
+    """The address of a server whose answer never comes to an end, and is never silent."""
+    over = threading.Event()
+
+    class Handler(BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(65536)
+            self.request.sendall(b"HTTP/1.0 200 OK\r\nX: ")
+            with contextlib.suppress(OSError):  # nobody listens any more
+                while not over.wait(0.02):
+                    self.request.sendall(b"x")
+
+    server = ThreadingTCPServer(("127.0.0.1", free_port()), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}/keys"
+    over.set()
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_an_answer_that_never_ends(tmp_path: Path, drip: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it is waited for nobody can change anything, so it is not waited for long; and nothing is left of it."""
+    monkeypatch.setattr(jwks, "ALTOGETHER", 0.3)
+
+    @on_uvloop
+    async def reloaded() -> None:
+        async with from_file(tmp_path, setting()) as node:
+            with pytest.raises(ConfigError, match=r"takes more than 0\.3 s"):
+                await node.reload(setting(capabilities={"issuers": [{"name": "ward", "jwks": drip}]}))
+            await node.reload(setting(explain=True))
+            assert node.node.config.explain
+
+    reloaded()
+    for thread in threading.enumerate():
+        if thread.name == "jwks":
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
+
+
+def test_a_failure_that_nobody_foresaw(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is reported as any bug in a thread, and nobody waits for an answer that cannot come."""
+    seen: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", seen.append)
+    monkeypatch.setattr(jwks, "_fetched", lambda address, connection: 1 // 0)
+    with pytest.raises(ConfigError, match="see the log"):
+        jwks.fetch("http://127.0.0.1:1/keys")
+    assert [each.exc_type for each in seen] == [ZeroDivisionError]
 
 
 @on_uvloop

@@ -1,4 +1,4 @@
-"""Monitors see events in their order, whatever waits; what Python remembers is not said to those who may not know it."""
+"""Monitors see events in their order, whatever waits; what Python remembers is said to nobody who may not know it."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def _emitted(written: Any) -> Emit:
 
 
 def content(written: Any) -> bytes:
-    """A payload: text as it is, anything else as compact JSON. Raises `ValueError` or `RecursionError`."""
+    """A payload: text as it is, anything else as compact JSON. Raises `ValueError`."""
     if isinstance(written, str):
         return written.encode()
     return json.dumps(written, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()

@@ -66,8 +66,8 @@ def _content(written: JsonValue) -> JsonValue:
 
     try:
         content(written)
-    except (ValueError, RecursionError):
-        raise refusal("cannot be sent as JSON, which has no `.nan` and `.inf`, nor endless depth; change it") from None
+    except ValueError:
+        raise refusal("has a number that JSON cannot hold; write a smaller one, or put it in quotes") from None
     return written
 
 
@@ -252,12 +252,13 @@ class Automaton(Section):
     def _sound(self, info: ValidationInfo) -> Self:
         from tidegate.config.machines import transitions
 
-        count = sum(map(len, self.states.values()))
-        if len(self.states) > _STATES:
-            raise together([(("states",), f"are {len(self.states)}, and {_STATES} are the most; write several monitors")])
-        if count > _TRANSITIONS:
-            text = f"have {count} transitions, and {_TRANSITIONS} are the most; use filters with `+` and `#`"
-            raise together([(("states",), text)])
+        for what, count, most in (
+            ("states", len(self.states), _STATES),
+            ("transitions", sum(map(len, self.states.values())), _TRANSITIONS),
+        ):
+            if count > most:
+                text = f"has {count} {what}, and {most} are the most; use `+` and `#`, or several monitors"
+                raise together([(("states",), text)])
         try:
             states = transitions(self, vocabulary_of(info) or Vocabulary())
         except ConfigError:

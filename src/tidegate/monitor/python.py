@@ -71,7 +71,7 @@ class Wrapped:
         """What is said of a failure; the audit takes only what can be written as UTF-8."""
         try:
             said = str(error)
-        except Exception:
+        except Exception:  # noqa: BLE001  it is an administrator's, too
             said = "it cannot say why"
         if not isinstance(error, MonitorFailed):
             said = f"{self.name}: {type(error).__name__}: {said}"

@@ -5,9 +5,7 @@ writes once per turn. Invariants:
 
 - `out` is a plain list while frames may be appended; while the client is away or does not read, it is a `Shut` list
   that swallows and counts, so that the hot path appends without asking.
-- at most `window` more QoS 1 and 2 messages may be on their way; the rest waits in `queue`, within limits.
-- what is owed to a persistent session is in the store before it is acknowledged to its publisher, and a QoS 2 packet
-  identifier is in the store before it is used on the wire.
+- what it is owed is in `owed`; a QoS 2 packet identifier is in the store before it is used on the wire.
 - a queued or resumed delivery is decided again when it is sent.
 - what goes over a link with monitors (`leaving`) is shown to them once, in the order in which it comes. While the link
   is up that is at once, and what they make of it is sent or waits. What they have not seen, because it was queued
@@ -28,7 +26,8 @@ from tidegate.session.frames import Parts, parts
 from tidegate.session.grant import Grant, Shut
 from tidegate.session.link import Link, Subject
 from tidegate.session.message import Delivery, Message, State
-from tidegate.session.site import Full, Site
+from tidegate.session.owed import Owed
+from tidegate.session.site import Site
 from tidegate.session.store import StoredSession
 from tidegate.session.timers import Timer
 from tidegate.wire import V5, Reason, Will
@@ -64,14 +63,11 @@ class Decider(Protocol):
         ...
 
 
-class Session:
+class Session(Owed):
     """The state of one client at one scope."""
 
     __slots__ = (
-        "_again",
         "_aliases",
-        "_inflight",
-        "_queue",
         "alias_maximum",
         "authenticated",
         "client",
@@ -82,7 +78,6 @@ class Session:
         "ended",
         "entering",
         "expiry",
-        "flying",
         "generation",
         "held",
         "incoming",
@@ -95,15 +90,9 @@ class Session:
         "out",
         "outward",
         "overdue",
-        "peer",
-        "pid",
         "principal",
-        "queued_bytes",
-        "row",
         "shares",
         "shut",
-        "site",
-        "stale_at",
         "subject",
         "subscriptions",
         "timer",
@@ -111,12 +100,11 @@ class Session:
         "will",
         "will_proven",
         "will_timer",
-        "window",
         "write",
     )
 
     def __init__(self, *, site: Site, decider: Decider, principal: str, client: str, subject: Subject) -> None:
-        self.site = site
+        super().__init__(site)
         self.decider = decider
         self.principal = principal
         self.client = client
@@ -128,7 +116,6 @@ class Session:
         self.offered = (0, 0)  # to those: the last message, by its numbers
         self.identify(subject)
         self.version = V5
-        self.peer: Peer | None = None
         self.write: Callable[[bytes], None] = _nowhere
         self.out: list[bytes] = Shut()
         self.shut = True
@@ -139,20 +126,11 @@ class Session:
         self.shares = 0  # shared subscriptions among them
         self.held = 0  # those that nobody allows yet
         self.conditions = 0  # and those with a condition of their own
-        self.flying = 0  # bytes of payload on their way
-        self._inflight: dict[int, Delivery] | None = None
-        self._queue: deque[Delivery] | None = None
-        self._again: deque[Delivery] | None = None  # was on its way when the last connection ended
         self._aliases: dict[str, int] | None = None
         self.alias_maximum = 0
-        self.queued_bytes = 0
-        self.stale_at = 0.0  # no look for expired messages in the queue before
-        self.window = 0
-        self.pid = 0
         self.maximum = 0  # largest packet the client takes; 0: any
         self.overdue = 0  # control frames written although the client does not read
         self.expiry = 0
-        self.row = 0  # in the store; 0: a transient session
         self.ended: float | None = None  # wall clock of the last disconnection
         self.will: Will | None = None
         self.will_proven = False  # with CONNECT, each message having to be
@@ -178,14 +156,6 @@ class Session:
     def plain(self) -> bool:
         """May be sent frames exactly as another client of its version sent them."""
         return not self.maximum and not self.alias_maximum
-
-    @property
-    def inflight(self) -> int:
-        return len(self._inflight) if self._inflight else 0
-
-    @property
-    def queued(self) -> int:
-        return len(self._queue) if self._queue else 0
 
     def save(self) -> None:
         """Notes it as persistent, as it now is."""
@@ -331,12 +301,6 @@ class Session:
         else:
             self._wait(delivery)
 
-    @property
-    def behind(self) -> bool:
-        """Something waits that the monitors of its link have not seen: it stands last, behind what they have."""
-        queue = self._queue
-        return bool(queue) and not queue[-1].seen  # type: ignore[index]
-
     def offer(self, delivery: Delivery) -> None:
         """Over a link with monitors that is up: what they make of it, which need not be of the same QoS."""
         if self.behind:
@@ -475,52 +439,6 @@ class Session:
         else:
             self._append(frame)
 
-    def room(self, message: Message) -> bool:
-        """Whether its queue would take it."""
-        limits = self.site.limits
-        return self.queued < limits.queue_messages and self.queued_bytes + message.size <= limits.queue_bytes
-
-    def _weed(self, queue: deque[Delivery]) -> deque[Delivery]:
-        """What has expired makes room for what has not. At most once a second: it looks at the whole queue."""
-        self.stale_at = self.site.now + 1.0
-        keep: deque[Delivery] = deque()
-        for delivery in queue:
-            if self._stale(delivery):
-                self.queued_bytes -= delivery.message.size
-                self._unstore(delivery)
-            else:
-                keep.append(delivery)
-        self._queue = keep
-        return keep
-
-    def _wait(self, delivery: Delivery) -> None:
-        """Queues it, within limits."""
-        limits = self.site.limits
-        queue = self._queue
-        if queue is None:
-            queue = self._queue = deque()
-        size = delivery.message.size
-        if not self.room(delivery.message) and self.site.now >= self.stale_at:
-            queue = self._weed(queue)
-        if not self.room(delivery.message):
-            self.site.counters.dropped += 1
-            if limits.full is Full.DISCONNECT and self.peer is not None:
-                self.peer.close(Reason.QUOTA_EXCEEDED, "the queue of this session is full")
-                return
-            if limits.full is not Full.DROP_OLDEST or not queue or size > limits.queue_bytes:
-                return
-            while queue and not self.room(delivery.message):
-                self._unstore(self._take(queue))
-        queue.append(delivery)
-        self.queued_bytes += size
-        if self.row and delivery.qos and not delivery.row:
-            self.site.store.enqueue(self.row, delivery)
-
-    def _take(self, queue: deque[Delivery]) -> Delivery:
-        delivery = queue.popleft()
-        self.queued_bytes -= delivery.message.size
-        return delivery
-
     def pump(self) -> None:
         """Sends what waits, as far as the window goes. Each is decided again: it is sent now, not then."""
         self.decider.fresh(self)  # its monitors may be others by now
@@ -571,24 +489,6 @@ class Session:
             self.site.counters.dropped += self.peer is not None
         elif (shown := self.decider.permits(self, delivery)) is not None:
             self._send_unacknowledged(shown, delivery.retain, delivery.ids)
-
-    def _stale(self, delivery: Delivery) -> bool:
-        expires = delivery.message.expires
-        if expires is None or expires > self.site.now:
-            return False
-        self.site.counters.expired += 1
-        return True
-
-    def _unstore(self, delivery: Delivery) -> None:
-        if delivery.row:
-            self.site.store.done(delivery)
-
-    def _forget(self, delivery: Delivery) -> None:
-        """Off its way without an acknowledgement."""
-        if self._inflight and self._inflight.pop(delivery.pid, None):
-            self.window += 1
-            self.flying -= len(delivery.message.payload)
-            self._unstore(delivery)
 
     # -- acknowledgements --------------------------------------------------------------------------------------
 
@@ -648,57 +548,7 @@ class Session:
         self._forget(delivery)
         self.pump()
 
-    # -- from the store, and the end ---------------------------------------------------------------------------
-
-    def restore(self, deliveries: list[Delivery]) -> None:
-        """What the store kept, in its order.
-
-        That QoS 1 went from the queue on its way is not in the store. What was sent directly after it is: it waits
-        behind it again, under a new identifier, or it would overtake [MQTT-4.6.0-5].
-        """
-        for delivery in deliveries:
-            overtakes = delivery.qos == 1 and self._queue is not None
-            if delivery.state is not State.QUEUED:
-                delivery.seen = True
-            if delivery.pid and delivery.state is not State.QUEUED and not overtakes:
-                if self._inflight is None:
-                    self._inflight = {}
-                self._inflight[delivery.pid] = delivery
-                self.flying += len(delivery.message.payload)
-                self.pid = max(self.pid, delivery.pid)
-            else:
-                delivery.state = State.QUEUED
-                delivery.pid = 0
-                if self._queue is None:
-                    self._queue = deque()
-                self._queue.append(delivery)
-                self.queued_bytes += delivery.message.size
-
-    def shared_out(self, filter: str | None = None) -> list[Delivery]:
-        """Takes back what came through a shared subscription and may still go to another member. It stays in the
-        store: whoever hands it on strikes it out afterwards, so that it is owed to somebody at every moment.
-
-        A QoS 2 message that has been sent to this client must not be sent to any other [MQTT-4.8.2-5].
-        With `filter`, what still waits of that group; else, at the end of the session, everything of all groups.
-        """
-        taken = []
-        if self._queue:
-            keep: deque[Delivery] = deque()
-            for delivery in self._queue:
-                if _through(delivery, filter):
-                    taken.append(delivery)
-                    self.queued_bytes -= delivery.message.size
-                else:
-                    keep.append(delivery)
-            self._queue = keep
-        if self._inflight and filter is None:  # [MQTT-3.10.4-3] unsubscribing does not end what has been sent
-            back = [d for d in self._inflight.values() if d.qos == 1 and _through(d, filter)]
-            for delivery in back:
-                del self._inflight[delivery.pid]
-                self.window += 1
-                self.flying -= len(delivery.message.payload)
-            taken = back + taken
-        return taken
+    # -- the end -----------------------------------------------------------------------------------------------
 
     def clear(self) -> None:
         """The session ends: nothing is owed any more."""
@@ -712,11 +562,6 @@ class Session:
 def _check_id(pid: int) -> None:
     if not pid:
         raise ProtocolError("packet identifier is 0")  # [MQTT-2.2.1-3]; the short forms are not decoded
-
-
-def _through(delivery: Delivery, filter: str | None) -> bool:
-    group = delivery.group
-    return group is not None and (filter is None or f"$share/{group[0]}/{group[1]}" == filter)
 
 
 def _nowhere(data: bytes) -> None:
