@@ -165,3 +165,27 @@ def test_once_it_has_forgotten_it_may_speak_again() -> None:
     bob.send(wire.Publish(topic="t", payload=b"forget"))
     bob.send(wire.Publish(topic="t", payload=b"2"), wire.Publish(topic="t", payload=b"3"))
     assert got(carol) == [("later", b"2")]
+
+
+def test_what_limits_what_is_sent_does_not_count_what_is_not() -> None:
+    """A rate towards a client is spent by what it subscribed to; an automaton beside it sees everything."""
+    there = World(
+        rules=configured(
+            """
+  - {id: slow, link: "main->client:panel", rate: 1/s, burst: 2}
+  - {id: both, link: "main->client:screen", rate: 1/s, burst: 2, only: data, after: [go]}
+"""
+        ).built.rules
+    )
+    ends = [there.peer(name) for name in ("panel", "screen")]
+    for end in ends:
+        end.subscribe("data")
+        end.take()
+    device = there.peer("device")
+    device.take()
+    for _ in range(5):
+        publish(device, "noise")
+    publish(device, "go")
+    for _ in range(4):
+        publish(device, "data")
+    assert [len(got(end)) for end in ends] == [2, 1]

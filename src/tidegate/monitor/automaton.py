@@ -134,6 +134,8 @@ class Automaton:
 
     __slots__ = ("_arrows", "_start", "reads", "states", "timers")
 
+    overhears = True
+
     def __init__(
         self,
         start: str,

@@ -14,10 +14,11 @@ from tidegate.monitor.machine import NOT_FINITE, Graph, Machine
 class Chain:
     """Machines in a row. One that is alone needs no chain."""
 
-    __slots__ = ("_machines", "reads")
+    __slots__ = ("_machines", "overhears", "reads")
 
     def __init__(self, machines: Sequence[Machine]) -> None:
         self._machines = tuple(machines)
+        self.overhears = any(each.overhears for each in self._machines)
         self.reads = frozenset[str]().union(*(each.reads for each in self._machines))
 
     def start(self) -> State:
@@ -31,6 +32,9 @@ class Chain:
             heard = [event, *events] if event.is_tick else events
             events = []
             for each in heard:
+                if each.overheard and not machine.overhears:
+                    events.append(each)
+                    continue
                 states[index], made = machine.step(states[index], each)
                 events += made
         return states, tuple(events)

@@ -21,7 +21,7 @@ NO_SCENE: Final[Mapping[str, Any]] = MappingProxyType({})
 class Event:
     """A message on its way over a link, or a tick."""
 
-    __slots__ = ("payload", "qos", "retain", "scene", "time", "topic")
+    __slots__ = ("overheard", "payload", "qos", "retain", "scene", "time", "topic")
 
     def __init__(
         self,
@@ -31,6 +31,7 @@ class Event:
         retain: bool = False,
         time: float = 0.0,
         scene: Mapping[str, Any] = NO_SCENE,
+        overheard: bool = False,
     ) -> None:
         self.topic = topic
         self.payload = payload
@@ -40,6 +41,8 @@ class Event:
         """Seconds on a steady clock: it never jumps while the node runs, and goes on over a restart."""
         self.scene = scene
         """The roots `s`, `o`, `e` and `p` that conditions read. Not content."""
+        self.overheard = overheard
+        """Nobody behind the link has subscribed to it: it is not sent, whatever becomes of it."""
 
     @classmethod
     def tick(cls, time: float) -> Event:
@@ -67,6 +70,7 @@ class Event:
             self.retain if retain is None else retain,
             self.time,
             self.scene,
+            self.overheard,
         )
 
     def __eq__(self, other: object) -> bool:

@@ -33,6 +33,8 @@ class _Stateless:
 
     __slots__ = ("reads",)
 
+    overhears = False
+
     def __init__(self) -> None:
         self.reads = _NOTHING
 
@@ -138,6 +140,8 @@ class Mapper(_Stateless):
 
     __slots__ = ("_names",)
 
+    overhears = True
+
     def __init__(self, names: Names) -> None:
         super().__init__()
         self._names = names
@@ -159,6 +163,8 @@ class Complex:
     """Renames topics and replaces payloads. The state is the seed of the next one."""
 
     __slots__ = ("_names", "reads")
+
+    overhears = True
 
     def __init__(self, names: Names) -> None:
         self._names = names
@@ -193,6 +199,8 @@ class Alternate:
     """Suppresses every other event."""
 
     __slots__ = ("reads",)
+
+    overhears = False
 
     def __init__(self) -> None:
         self.reads = _NOTHING

@@ -62,6 +62,10 @@ class Machine(Protocol):
     def step(self, state: State, event: Event) -> tuple[State, Sequence[Event]]:
         """The next state, and what becomes of the event. Raises `MonitorFailed`."""
 
+    @property
+    def overhears(self) -> bool:
+        """Whether it waits for events that nobody behind the link has subscribed to; not if it counts what is sent."""
+
     def hears(self, topic: str) -> bool:
         """False: in every state an event of this topic passes unchanged and changes nothing."""
 

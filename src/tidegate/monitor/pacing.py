@@ -39,6 +39,8 @@ class _Pacing:
 
     __slots__ = ("_matches", "_on", "reads")
 
+    overhears = False
+
     def __init__(self, on: tuple[str, ...]) -> None:
         self._on = on
         self._matches = matcher(on)
@@ -147,6 +149,8 @@ class Silence(_Pacing):
     """Says so when nothing comes. The state: None, or when it is due."""
 
     __slots__ = ("_emit", "_silent")
+
+    overhears = True
 
     def __init__(self, silent: float, emit: tuple[Emit, ...], on: tuple[str, ...] = EVERYTHING) -> None:
         super().__init__(on)

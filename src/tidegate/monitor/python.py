@@ -31,6 +31,8 @@ class Wrapped:
 
     __slots__ = ("_monitor", "_start", "name", "reads")
 
+    overhears = True
+
     def __init__(self, monitor: Monitor, name: str) -> None:
         self._monitor = monitor
         self.name = name

@@ -39,7 +39,7 @@ Made = tuple[Message, Route | None]  # and the way it takes, if it is not the ev
 class Crossing:
     """One event on its way over one link."""
 
-    __slots__ = ("asked", "client", "count", "link", "message", "mixed", "principal", "refusal")
+    __slots__ = ("client", "count", "link", "message", "mixed", "overheard", "principal", "refusal")
 
     def __init__(self, link: Link, principal: str, message: Message, count: int = 0) -> None:
         self.link = link
@@ -48,7 +48,7 @@ class Crossing:
         self.message = message
         self.count = count  # of outputs that have been numbered
         self.mixed: tuple[bytes, ...] = ()  # contexts that what is made of it may come from, too
-        self.asked = True  # somebody wants it, and is told if it is suppressed
+        self.overheard = False  # nobody wants it: it is not sent, and nobody is told if it is suppressed
         self.refusal = UNWRITABLE  # why nothing goes on, if nothing does
 
     @property
@@ -133,7 +133,7 @@ class Monitoring:
             if isinstance(found, Deny):
                 return []
         crossing = Crossing(session.outward, session.principal, found)
-        crossing.asked = subscribed
+        crossing.overheard = not subscribed
         made = self._run(session.leaving, [(found, None)], crossing)
         message.noted = message.noted or found.noted
         sent: list[Delivery] = []
@@ -149,7 +149,7 @@ class Monitoring:
         """Monitors that listen to it see it, also on links whose clients have not subscribed to it."""
         offered = (message.number, message.output)
         for post, (modes, calm) in zip(plan.hearing, plan.quiet, strict=True):
-            if modes.keys() <= calm:
+            if modes.keys() <= calm or not post.attachment.monitor.overhears:
                 continue  # nothing happens in any of them, and there may be one for each client
             for session in self.states.listening(post):
                 if session.offered == offered or session.peer is None or not self.scope.fresh(session):
@@ -196,7 +196,9 @@ class Monitoring:
         for instance in chain:
             following: list[Made] = []
             for one in made:
-                if self._hears(instance.attachment, one[0].topic):
+                if crossing.overheard and not instance.attachment.monitor.overhears:
+                    following.append(one)
+                elif self._hears(instance.attachment, one[0].topic):
                     following += self._step(instance, one, crossing)
                 else:
                     following.append(one)
@@ -216,14 +218,22 @@ class Monitoring:
         message = one[0]
         attachment = instance.attachment
         scene = self._scene(attachment, message, crossing.link)
-        event = Event(message.topic, message.payload, message.qos, message.retain, self.site.steady, scene)
+        event = Event(
+            message.topic,
+            message.payload,
+            message.qos,
+            message.retain,
+            self.site.steady,
+            scene,
+            crossing.overheard,
+        )
         outputs = self._asked(instance, event, message, crossing)
         if outputs is None:
             return []
         if not outputs:
             self.states.tallies[attachment.id].suppressed += 1
             why = crossing.suppress(attachment)
-            if crossing.asked:
+            if not crossing.overheard:
                 self.scope.report(crossing.action, crossing.link, message.topic, why)
         made = [one if output is event else self._made(instance, output, crossing) for output in outputs]
         return [each for each in made if each is not None]
