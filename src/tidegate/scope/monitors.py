@@ -134,7 +134,9 @@ class Monitoring:
                 return []
         crossing = Crossing(session.outward, session.principal, found)
         crossing.overheard = not subscribed
-        made = self._run(session.leaving, [(found, None)], crossing)
+        by = delivery.by
+        chain = [one for one in session.leaving if one.attachment.id not in by] if by else session.leaving
+        made = self._run(chain, [(found, None)], crossing)
         message.noted = message.noted or found.noted
         sent: list[Delivery] = []
         for one, _ in made:
@@ -142,6 +144,7 @@ class Monitoring:
                 sent += self._addressed(session, one, delivery.retain, delivery.group)
             elif subscribed:
                 delivery.seen = True
+                delivery.by = _ids(session)
                 sent.append(delivery)
         return sent
 
@@ -187,6 +190,7 @@ class Monitoring:
         kept = message.retain and (retain or grant.retain_as_published)
         delivery = Delivery(message, min(message.qos, grant.qos), kept, grant.ids, group)
         delivery.seen = True
+        delivery.by = _ids(session)
         return [delivery]
 
     # -- the machine ---------------------------------------------------------------------------------------------
@@ -204,6 +208,9 @@ class Monitoring:
                     following.append(one)
             made = following
         return made
+
+    def listened(self, session: Session, topic: str) -> bool:
+        return any(self._hears(instance.attachment, topic) for instance in session.leaving)
 
     def _hears(self, attachment: Attachment, topic: str) -> bool:
         key = (attachment.id, topic)
@@ -235,7 +242,7 @@ class Monitoring:
             why = crossing.suppress(attachment)
             if not crossing.overheard:
                 self.scope.report(crossing.action, crossing.link, message.topic, why)
-        made = [one if output is event else self._made(instance, output, crossing) for output in outputs]
+        made = [one if output is event else self._made(instance, output, message, crossing) for output in outputs]
         return [each for each in made if each is not None]
 
     def _asked(self, instance: Instance, event: Event, message: Message, crossing: Crossing) -> Sequence[Event] | None:
@@ -286,8 +293,9 @@ class Monitoring:
             found["p"] = sight.published(message)
         return found
 
-    def _made(self, instance: Instance, output: Event, crossing: Crossing) -> Made | None:
-        """An output as a message; on the way in, if the monitor may write it."""
+    def _made(self, instance: Instance, output: Event, shown: Message, crossing: Crossing) -> Made | None:
+        """An output as a message; on the way in, if the monitor may write it. `shown`: what the monitor made it of,
+        which may be what the one before it made."""
         attachment = instance.attachment
         scope = self.scope
         tally = self.states.tallies[attachment.id]
@@ -302,7 +310,7 @@ class Monitoring:
             scope.report(crossing.action, crossing.link, output.topic, why)
             return None
         cause = crossing.message
-        whose = cause.context
+        whose = shown.context
         if attachment.id in self._foreign:
             found = self._mixture.context(crossing.mixed, whose)
             if found is None:
@@ -368,7 +376,7 @@ class Monitoring:
             return  # the rules have changed
         crossing = Crossing(link, cause.principal, message, cause.used)
         outputs = self._asked(instance, Event.tick(self.site.steady), message, crossing)
-        made = [self._made(instance, output, crossing) for output in outputs or ()]
+        made = [self._made(instance, output, message, crossing) for output in outputs or ()]
         rest = chain[chain.index(instance) + 1 :]
         for one, way in self._run(rest, [each for each in made if each is not None], crossing):
             if way is not None:
@@ -376,3 +384,7 @@ class Monitoring:
             elif session is not None:
                 for delivery in self._addressed(session, one, retain=False):
                     session.add(delivery)
+
+
+def _ids(session: Session) -> tuple[str, ...]:
+    return tuple(one.attachment.id for one in session.leaving)

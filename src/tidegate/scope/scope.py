@@ -535,6 +535,9 @@ class Scope:
     def monitored(self, session: Session, delivery: Delivery) -> list[Delivery]:
         return self.monitoring.leave(session, delivery)
 
+    def listened(self, session: Session, topic: str) -> bool:
+        return self.monitoring.listened(session, topic)
+
     def caught_up(self, session: Session) -> None:
         self.monitoring.states.caught_up(session)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MOST: Final = 32  # kinds of context that one state may come from
 TOO_MANY: Final = b""
 
-Sources = tuple[bytes, ...]  # one context of each kind
+Sources = tuple[bytes, ...]  # one context of each person, connection name, demand, view and level
 
 
 class Mixture:
@@ -31,17 +31,23 @@ class Mixture:
         """The same, and this one."""
         if data in sources or TOO_MANY in sources:
             return sources
-        kind = self._kind(data)
-        if any(self._kind(one) == kind for one in sources):
+        # whoever says nothing today may say something tomorrow, when this is still remembered
+        whose = self._whose(data)
+        if any(self._whose(one) == whose for one in sources):
             return sources
-        return (*sources, data) if len(sources) < MOST else (*sources, TOO_MANY)
+        if len(sources) < MOST:
+            return (*sources, data)
+        kind = self._kind(data)
+        return sources if any(self._kind(one) == kind for one in sources) else (*sources, TOO_MANY)
 
     def context(self, sources: Sources, data: bytes) -> bytes | None:
         """That of what is made now, of these and of what has this context; None: it cannot be said."""
         sources = self.with_(sources, data)
-        if len(sources) == 1:
+        if TOO_MANY in sources:
+            return None
+        if len({self._kind(one) for one in sources}) == 1:
             return data
-        if TOO_MANY in sources or any(self._restricted(one) for one in sources):
+        if any(self._restricted(one) for one in sources):
             return None
         return min(sources, key=lambda one: self._rank(self._decoded(one).subject.level))
 
@@ -59,6 +65,12 @@ class Mixture:
         owner = rules.preferences.kin(subject.user, subject.domain)
         speaks = self.scope.publishers.of(subject) is not None
         return owner, subject.name if speaks else None, context.demand, context.view
+
+    def _whose(self, data: bytes) -> Hashable:
+        """Who may restrict it, whether or not they do."""
+        context = self._decoded(data)
+        subject = context.subject
+        return subject.user, subject.domain, subject.name, context.demand, context.view, subject.level
 
     def _kind(self, data: bytes) -> Hashable:
         context = self._decoded(data)

@@ -110,6 +110,7 @@ class States:
             return
         instance.attachment = attachment
         if not attachment.monitor.accepts(instance.state):
+            instance.sources = ()
             self.move(instance, attachment.monitor.start(), at_once=False)
         self._arm(instance)
 
@@ -124,7 +125,10 @@ class States:
         if up:
             self.down(session)
         session.entering = self.chain(gate.monitors(session.inward), session.inward, session.principal)
+        before = {one.attachment.id for one in session.leaving}
         session.leaving = self.chain(gate.monitors(session.outward), session.outward, session.principal)
+        if session.queued and any(one.attachment.id not in before for one in session.leaving):
+            session.unsee()  # those that were there before are not shown it again
         if up:
             self.up(session)
 
@@ -223,6 +227,7 @@ class States:
 
     def reset(self, instance: Instance) -> None:
         """Back to the start."""
+        instance.sources = ()
         self.move(instance, instance.attachment.monitor.start(), at_once=True)
 
     def _flush(self) -> bool:

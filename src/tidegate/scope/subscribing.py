@@ -270,6 +270,7 @@ class Subscribing:
             if session.subscriptions and filter in session.subscriptions:
                 if self.forget(session, filter):
                     back += session.shared_out(filter)
+                    session.pump()  # its monitors may have caught up
                 self._left(session.subscriptions.pop(filter))
                 self.scope.audit.unsubscribed(session, filter)
                 if session.row:

@@ -152,7 +152,7 @@ class State(IntEnum):
 class Delivery:
     """One message owed to one session."""
 
-    __slots__ = ("group", "ids", "message", "overheard", "pid", "qos", "retain", "row", "seen", "state")
+    __slots__ = ("by", "group", "ids", "message", "overheard", "pid", "qos", "retain", "row", "seen", "state")
 
     def __init__(
         self,
@@ -170,5 +170,6 @@ class Delivery:
         self.pid = 0
         self.state = State.QUEUED
         self.seen = False  # the monitors of its link have let it pass
+        self.by: tuple[str, ...] = ()  # and which those were
         self.overheard = False  # it is for these alone: nobody has subscribed to it
         self.row = 0  # the store's key, 0 while it is not stored

@@ -63,6 +63,11 @@ class Owed:
         queue = self._queue
         return bool(queue) and not queue[-1].seen  # type: ignore[index]
 
+    def unsee(self) -> None:
+        """There are monitors that have not seen what waits."""
+        for delivery in self._queue or ():
+            delivery.seen = False
+
     # -- the queue ---------------------------------------------------------------------------------------------
 
     def room(self, message: Message) -> bool:
@@ -101,7 +106,10 @@ class Owed:
                 return
             while queue and not self.room(delivery.message):
                 self._unstore(self._take(queue))
-        queue.append(delivery)
+        if delivery.seen and queue and not queue[-1].seen:  # of a timer: what they have not seen stays last
+            queue.insert(next(place for place, one in enumerate(queue) if not one.seen), delivery)
+        else:
+            queue.append(delivery)
         self.queued_bytes += size
         if self.row and delivery.qos and not delivery.row:
             self.site.store.enqueue(self.row, delivery)
@@ -139,11 +147,10 @@ class Owed:
         """
         for delivery in deliveries:
             overtakes = delivery.qos == 1 and self._queue is not None
-            if delivery.state is not State.QUEUED:
-                delivery.seen = True
             if delivery.pid and delivery.state is not State.QUEUED and not overtakes:
                 if self._inflight is None:
                     self._inflight = {}
+                delivery.seen = True
                 self._inflight[delivery.pid] = delivery
                 self.flying += len(delivery.message.payload)
                 self.pid = max(self.pid, delivery.pid)
@@ -154,6 +161,8 @@ class Owed:
                     self._queue = deque()
                 self._queue.append(delivery)
                 self.queued_bytes += delivery.message.size
+        if self._queue:  # what monitors made was noted later than what waits behind it, which they have not seen
+            self._queue = deque(sorted(self._queue, key=lambda one: not one.seen))
 
     def shared_out(self, filter: str | None = None) -> list[Delivery]:
         """Takes back what came through a shared subscription and may still go to another member. It stays in the

@@ -10,7 +10,7 @@ writes once per turn. Invariants:
 - what goes over a link with monitors (`leaving`) is shown to them once, in the order in which it comes. While the link
   is up that is at once, and what they make of it is sent or waits. What they have not seen, because it was queued
   while nobody was connected or before they were there, is shown to them at the head of the queue; until then
-  everything else waits behind it (`behind`), also what would not be queued otherwise.
+  everything else that they listen to waits behind it (`behind`), also what would not be queued otherwise.
 """
 
 from __future__ import annotations
@@ -48,6 +48,10 @@ class Decider(Protocol):
 
     def monitored(self, session: Session, delivery: Delivery) -> list[Delivery]:
         """What the monitors of its link make of something that is about to be sent, each one seen by them."""
+        ...
+
+    def listened(self, session: Session, topic: str) -> bool:
+        """Whether one of the monitors of its link has to see it. What none listens to may be on the fast lane."""
         ...
 
     def fresh(self, session: Session) -> bool:
@@ -194,7 +198,7 @@ class Session(Owed):
     def detach(self) -> None:
         """The connection is gone. What was on its way stays owed."""
         self.peer = None
-        if self.leaving and self._queue:
+        if self._queue and not all(one.qos for one in self._queue):
             self._queue = deque(one for one in self._queue if one.qos)  # the rest does not wait for it to come back
             self.queued_bytes = sum(one.message.size for one in self._queue)
         self.site.counters.dropped += self._dropped()
@@ -303,7 +307,7 @@ class Session(Owed):
 
     def offer(self, delivery: Delivery) -> None:
         """Over a link with monitors that is up: what they make of it, which need not be of the same QoS."""
-        if self.behind:
+        if self.behind and (delivery.qos or self.decider.listened(self, delivery.message.topic)):
             self._wait(delivery)
             self.pump()
             return
@@ -447,9 +451,9 @@ class Session(Owed):
             while again and self.window > 0 and not self.shut:
                 self._resend(again.popleft())
             self._set_direct()
-        queue = self._queue
-        if not queue or again:
+        if again:
             return
+        queue = self._queue
         most = self.site.limits.queue_bytes
         while queue and self.window > 0 and self.flying < most and not self.shut:
             delivery = self._take(queue)
@@ -457,6 +461,9 @@ class Session(Owed):
                 self._unstore(delivery)
             elif self.leaving and not delivery.seen:
                 self._replace(queue, delivery)
+            elif not delivery.qos:  # it waited for monitors that are gone
+                if not delivery.overheard:
+                    self._send_decided(delivery)
             elif (shown := self.decider.permits(self, delivery)) is not None:
                 self._transmit(delivery, shown)
             elif delivery.group is not None:
@@ -506,7 +513,7 @@ class Session(Owed):
         self.flying -= len(delivery.message.payload)
         if delivery.row:
             self.site.store.done(delivery)
-        if self._queue or self._again:
+        if self._queue or self._again or self.lagging:
             self.pump()
 
     def received(self, pid: int, reason: int = 0) -> None:
