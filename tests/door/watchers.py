@@ -59,8 +59,8 @@ def told(packet: wire.Publish) -> dict[str, str]:
 
 def states(node: Served, id: str) -> dict[str, Any]:
     """Whose state is what."""
-    found = node.node.scopes["main"].monitoring.states.told()
-    return {one["key"]: one["state"] for one in found if one["monitor"] == id}
+    found = node.node.scopes["main"].monitoring.states.instances
+    return {key: one.state for (monitor, key), one in found.items() if monitor == id}
 
 
 def tally(node: Served, id: str) -> tuple[int, int, int, int]:

@@ -7,6 +7,7 @@ from scope.test_monitors import DOOR, configured, got, publish
 from tidegate import wire
 
 LATER = '  - {id: later, scope: main, direction: im_pub, each: scope, python: "scope.mixing:Later"}'
+LASTING = wire.Properties(session_expiry_interval=600, receive_maximum=1)
 
 
 def lock_that_waits(there: World, qos: int = 1) -> End:
@@ -30,6 +31,20 @@ def answered(end: End, packets: list[wire.Packet]) -> list[str]:
                     end.send(wire.Puback(packet_id=packet.packet_id))
         packets = end.take()
     return found
+
+
+def away(there: World, topics: tuple[str, ...], filter: str = "#") -> tuple[End, End, list[wire.Packet]]:
+    """A lock that comes back to what waits for it, one message at a time; somebody who publishes; what it is sent."""
+    lock = there.peer("lock", properties=LASTING)
+    lock.subscribe(filter, 1)
+    lock.take()
+    lock.lose()
+    phone = there.peer("phone")
+    phone.take()
+    for topic in topics:
+        publish(phone, topic, b"", 1)
+    lock = there.peer("lock", clean_start=False, properties=LASTING)
+    return lock, phone, lock.take()
 
 
 def test_what_was_said_before_the_request_stays_suppressed_however_long_the_queue_is() -> None:
@@ -63,17 +78,7 @@ def test_qos_0_does_not_overtake_what_the_monitors_wait_for() -> None:
 def test_what_waited_while_nobody_was_there_comes_first_for_everything() -> None:
     """Also for what nobody subscribed to, and for what would take the fast lane."""
     there = World(rules=configured(DOOR % "main->client:lock").built.rules)
-    lasting = {"session_expiry_interval": 600, "receive_maximum": 1}
-    lock = there.peer("lock", clean_start=True, properties=wire.Properties(**lasting))
-    lock.subscribe("#", 1)
-    lock.take()
-    lock.lose()
-    phone = there.peer("phone")
-    phone.take()
-    for topic in ("one", "two", "DL_unlock", "AccessRequest"):
-        publish(phone, topic, b"", 1)
-    lock = there.peer("lock", clean_start=False, properties=wire.Properties(**lasting))
-    waiting = lock.take()
+    lock, phone, waiting = away(there, ("one", "two", "DL_unlock", "AccessRequest"))
     session = next(one for one in there.scope.sessions.values() if one.client == "lock")
     assert session.lagging
     publish(phone, "AccessGranted", b"", 0)
@@ -85,20 +90,10 @@ def test_what_waited_while_nobody_was_there_comes_first_for_everything() -> None
 
 def test_what_was_waiting_without_acknowledgement_does_not_wait_for_another_connection() -> None:
     there = World(rules=configured(DOOR % "main->client:lock").built.rules)
-    lasting = {"session_expiry_interval": 600, "receive_maximum": 1}
-    lock = there.peer("lock", clean_start=True, properties=wire.Properties(**lasting))
-    lock.subscribe("#", 1)
-    lock.take()
+    lock, phone, _ = away(there, ("one", "two"))
+    publish(phone, "AccessRequest", b"", 0)
     lock.lose()
-    phone = there.peer("phone")
-    phone.take()
-    for topic in ("one", "two"):
-        publish(phone, topic, b"", 1)
-    lock = there.peer("lock", clean_start=False, properties=wire.Properties(**lasting))
-    lock.take()
-    publish(phone, "quick", b"", 0)
-    lock.lose()
-    lock = there.peer("lock", clean_start=False, properties=wire.Properties(**lasting))
+    lock = there.peer("lock", clean_start=False, properties=LASTING)
     assert answered(lock, lock.take()) == ["one", "two"]
 
 
@@ -112,17 +107,7 @@ def test_a_link_that_is_behind_is_not_calm() -> None:
 """
     ).built.rules
     there = World(rules=rules)
-    lasting = {"session_expiry_interval": 600, "receive_maximum": 1}
-    end = there.peer("end", clean_start=True, properties=wire.Properties(**lasting))
-    end.subscribe("#", 1)
-    end.take()
-    end.lose()
-    device = there.peer("device")
-    device.take()
-    publish(device, "one", b"", 1)
-    publish(device, "mute", b"", 1)
-    end = there.peer("end", clean_start=False, properties=wire.Properties(**lasting))
-    waiting = end.take()
+    end, device, waiting = away(there, ("one", "mute"))
     publish(device, "data", b"", 0)
     publish(device, "data", b"", 0)
     assert answered(end, waiting) == ["one", "mute"]

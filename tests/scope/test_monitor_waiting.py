@@ -4,27 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from pure import End, World
-from scope.test_monitor_order import MARY, answered
+from pure import World
+from scope.test_monitor_order import LASTING, MARY, answered, away
 from scope.test_monitors import DOOR, configured, got, publish
 from tidegate import wire
 
 NONE_LEAVING = "  - {id: other, scope: main, direction: im_pub, filter: ['#']}"
-LASTING = wire.Properties(session_expiry_interval=600, receive_maximum=1)
-
-
-def away(there: World, topics: tuple[str, ...], filter: str = "#") -> tuple[End, End, list[wire.Packet]]:
-    """A lock that comes back to what waits for it, one message at a time; somebody who publishes; what it is sent."""
-    lock = there.peer("lock", properties=LASTING)
-    lock.subscribe(filter, 1)
-    lock.take()
-    lock.lose()
-    phone = there.peer("phone")
-    phone.take()
-    for topic in topics:
-        publish(phone, topic, b"", 1)
-    lock = there.peer("lock", clean_start=False, properties=LASTING)
-    return lock, phone, lock.take()
 
 
 def test_what_waited_for_monitors_that_are_gone_is_sent_as_what_it_is() -> None:

@@ -401,8 +401,8 @@ def test_a_will_goes_through_the_monitors() -> None:
 
 
 def states(there: World) -> Iterator[tuple[str, str, Any]]:
-    for one in there.scope.monitoring.states.told():
-        yield one["monitor"], one["key"], one["state"]
+    for (monitor, key), one in there.scope.monitoring.states.instances.items():
+        yield monitor, key, one.state
 
 
 def test_whose_state_it_is() -> None:

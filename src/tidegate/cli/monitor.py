@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _ROOM: Final = 60
 
+Id = Annotated[str, typer.Argument(help="Id of the monitor.", show_default=False)]
+
 app = typer.Typer(
     help="Monitors: what is expected on links, one event after the other.",
     no_args_is_help=True,
@@ -46,7 +48,7 @@ def monitor_command() -> None:
 @app.command("try")
 def try_command(
     file: Annotated[Path, typer.Argument(help="Configuration file.", show_default=False)],
-    id: Annotated[str, typer.Argument(help="Id of the monitor.", show_default=False)],
+    id: Id,
     trace: Annotated[
         typer.FileText,
         typer.Argument(help="Trace: JSON lines; - is standard input.", show_default=False, encoding="utf-8"),
@@ -93,7 +95,7 @@ def list_command(config: ConfigFile = None, socket: Socket = None, port: Port = 
 
 @app.command("state")
 def state_command(
-    id: Annotated[str, typer.Argument(help="Id of the monitor.", show_default=False)],
+    id: Id,
     of: Annotated[
         str | None, typer.Option("--of", help="Whose state, as the list shows it.", show_default=False)
     ] = None,
@@ -120,7 +122,7 @@ def state_command(
 
 @app.command("reset")
 def reset_command(
-    id: Annotated[str, typer.Argument(help="Id of the monitor.", show_default=False)],
+    id: Id,
     of: Annotated[
         str | None, typer.Option("--of", help="Whose state, as `state` shows it; all without.", show_default=False)
     ] = None,

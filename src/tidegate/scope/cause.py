@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.session import Message, Origin
+from tidegate.session import Link, Message, Origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,11 @@ class Cause:
     context: bytes
 
     @classmethod
-    def of(cls, message: Message, principal: str, client: str, inward: bool, used: int) -> Cause:
+    def of(cls, message: Message, principal: str, link: Link, used: int) -> Cause:
         return cls(
             principal,
-            client,
-            inward,
+            link.subject.client,
+            link.inward,
             message.topic,
             message.published,
             message.origin.node,

@@ -2,8 +2,9 @@
 
 On the way in a monitor sees what the client of its link has been admitted to write; what it changes or adds must be
 writable by `monitor:ID`, and has the context of what caused it. On the way out it sees what may be sent over its link,
-when it is sent; and, if it listens to it, what its client has not subscribed to. What it changes or adds there needs a
-subscription, and is decided like anything else that is sent, but not shown to the monitors of that link again.
+in the order in which it comes; and, if it waits for it, what its client has not subscribed to. What it changes or adds
+there needs a subscription, and is decided like anything else that is sent, but not shown to the monitors of that link
+again.
 
 A publisher's handshake is not touched: it is told of a suppressed message like of one that nobody wants, or that it
 was refused. Whose state it is and how it is kept is in `states`.
@@ -39,12 +40,11 @@ Made = tuple[Message, Route | None]  # and the way it takes, if it is not the ev
 class Crossing:
     """One event on its way over one link."""
 
-    __slots__ = ("client", "count", "link", "message", "mixed", "overheard", "principal", "refusal")
+    __slots__ = ("count", "link", "message", "mixed", "overheard", "principal", "refusal")
 
     def __init__(self, link: Link, principal: str, message: Message, count: int = 0) -> None:
         self.link = link
         self.principal = principal
-        self.client = link.subject.client
         self.message = message
         self.count = count  # of outputs that have been numbered
         self.mixed: tuple[bytes, ...] = ()  # contexts that what is made of it may come from, too
@@ -270,7 +270,7 @@ class Monitoring:
                 instance.sources = ()
         if attachment.monitor.due(state) is not None:
             used = crossing.count + len(outputs)
-            instance.cause = Cause.of(message, crossing.principal, crossing.client, crossing.link.inward, used)
+            instance.cause = Cause.of(message, crossing.principal, crossing.link, used)
         at_once = event.qos > 0
         if self.states.move(instance, state, at_once=at_once) and at_once:
             crossing.message.noted = True

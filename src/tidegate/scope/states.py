@@ -8,7 +8,7 @@ monitor keeps its state if the new definition knows it, and begins anew otherwis
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import cbor2
 
@@ -320,7 +320,3 @@ class States:
             due = instance.attachment.monitor.due(instance.state)
         if due is not None and due > self.site.steady:  # else its link is down: see `up`
             self._arm(instance)
-
-    def told(self) -> list[dict[str, Any]]:
-        """For `tidegate monitor list` and `state`."""
-        return [{"monitor": id, "key": key, "state": instance.state} for (id, key), instance in self.instances.items()]

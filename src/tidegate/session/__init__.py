@@ -8,7 +8,7 @@ from tidegate.session.host import Host, Refusal, Route
 from tidegate.session.intake import forwarded, with_told
 from tidegate.session.line import Hold, Line, Listening, Phase, Shell
 from tidegate.session.link import Link, Subject
-from tidegate.session.message import OUTPUTS, Delivery, Message, Origin, State
+from tidegate.session.message import Delivery, Message, Origin, State
 from tidegate.session.peer import Peer
 from tidegate.session.rate import Bucket
 from tidegate.session.session import NEVER, Session
@@ -20,7 +20,6 @@ __all__ = [
     "NEVER",
     "NO_TERMS",
     "NO_WISH",
-    "OUTPUTS",
     "Bucket",
     "Context",
     "Counters",

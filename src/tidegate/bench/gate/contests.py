@@ -8,8 +8,9 @@ them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tidegate.bench import figures, rounds
 from tidegate.bench.figures import Row
@@ -159,42 +160,38 @@ def _everything(publishers: int) -> Contest:
 
 
 def _conditions() -> Contest:
-    job = Job(login=True, content=rulebook.content())
-    return Contest(
-        name="conditions",
-        title="conditions that depend on the clock or on the message, 100 publishers, QoS 0",
-        contenders=(
-            _bare(job),
-            _open(job),
-            *(
-                Contender(
-                    name=name,
-                    title=title,
-                    job=job,
-                    setting=Setting(rules=rulebook.alone(job.publishers, **conditions), durable=True),
-                )
-                for name, (title, conditions) in rulebook.MECHANISMS.items()
-            ),
-        ),
+    return _one_by_one(
+        "conditions",
+        "conditions that depend on the clock or on the message, 100 publishers, QoS 0",
+        rulebook.MECHANISMS,
     )
 
 
 def _monitors() -> Contest:
+    return _one_by_one(
+        "monitors",
+        "monitors in which nothing happens, and those that have to see each message, 100 publishers, QoS 0",
+        {name: (title, {"more": monitors}) for name, (title, monitors) in rulebook.MONITORS.items()},
+    )
+
+
+def _one_by_one(name: str, title: str, mechanisms: Mapping[str, tuple[str, Mapping[str, Any]]]) -> Contest:
+    """Each mechanism alone; by name, what it is called and what `rulebook.alone` has to be told."""
     job = Job(login=True, content=rulebook.content())
     return Contest(
-        name="monitors",
-        title="monitors in which nothing happens, and those that have to see each message, 100 publishers, QoS 0",
+        name=name,
+        title=title,
         contenders=(
             _bare(job),
             _open(job),
             *(
                 Contender(
-                    name=name,
-                    title=title,
+                    name=one,
+                    title=called,
                     job=job,
-                    setting=Setting(rules=rulebook.alone(job.publishers, more=monitors), durable=True),
+                    setting=Setting(rules=rulebook.alone(job.publishers, **told), durable=True),
                 )
-                for name, (title, monitors) in rulebook.MONITORS.items()
+                for one, (called, told) in mechanisms.items()
             ),
         ),
     )
