@@ -1,0 +1,148 @@
+"""Flows and the connection graph for people and programs: rows of a table, a document, Mermaid, Graphviz (dot).
+
+SVG is in `picture`. All list things in the order of the graph, so that two pictures of one graph are the same text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tidegate.flow.graph import ConnectionGraph, Link, is_scope
+from tidegate.flow.groups import groups
+from tidegate.flow.route import Route, Search
+
+_MERMAID: Final = {"#": "#35;", ";": "#59;", ":": "#58;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "|": "#124;"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """That something can flow from one entity to another, and a shortest way."""
+
+    source: str
+    target: str
+    route: Route
+
+
+def flows(
+    graph: ConnectionGraph, *, source: str | None = None, target: str | None = None, paths: bool = False
+) -> Iterator[Flow]:
+    """Who reaches whom, in order: all, those from one, or those to one."""
+    for name in graph.entities if source is None else (source,):
+        search = Search(graph, name, paths=paths)
+        if target is None:
+            found = search.all()
+        else:
+            route = search.to(target)
+            found = {} if route is None else {target: route}
+        for reached, route in found.items():
+            yield Flow(source=name, target=reached, route=route)
+
+
+def rows(found: Iterable[Flow]) -> Iterator[tuple[str, str, str]]:
+    """From, to, by which entities."""
+    for flow in found:
+        between = flow.route.entities[1:-1]
+        yield flow.source, flow.target, " -> ".join(between) if between else "directly"
+
+
+def document(graph: ConnectionGraph, found: Iterable[Flow], *, paths: bool = False) -> dict[str, object]:
+    """Everything, as it goes into JSON."""
+    return {
+        "scopes": graph.scopes,
+        "devices": graph.devices,
+        "links": [
+            {"from": link.source, "to": link.target, "type": link.type, "trusted": link.trusted} for link in graph.links
+        ],
+        "allow": [list(pair) for pair in graph.pairs()],
+        "groups": [list(group) for group in groups(graph)],
+        "by": "paths" if paths else "routes",
+        "flows": [
+            {"from": flow.source, "to": flow.target, "route": list(flow.route.entities)}
+            | ({"repeated": list(flow.route.repeated)} if flow.route.repeated else {})
+            for flow in found
+        ],
+    }
+
+
+def mermaid(
+    title: str, graph: ConnectionGraph, parents: Mapping[str, Iterable[str]] | None = None, show: Route | None = None
+) -> str:
+    """A flowchart in Mermaid. The two links of a connection are one line, with the type of each direction."""
+    names = {name: f"n{number}" for number, name in enumerate(graph.entities)}
+    lines = ["---", f"title: {_quoted(title)}", "---", "flowchart LR"]
+    for name, short in names.items():
+        label = _escaped(_short(name))
+        lines.append(f'    {short}["{label}"]' if is_scope(name) else f'    {short}(["{label}"])')
+    shown = _shown(show)
+    thick: list[int] = []
+    for number, (there, back) in enumerate(_connections(graph, parents or {})):
+        label = " / ".join(_escaped(link.type) for link in (there, back) if link is not None and link.type)
+        arrow = "<-->" if back is not None else "-->"
+        lines.append(f"    {names[there.source]} {arrow}{f'|{label}|' if label else ''} {names[there.target]}")
+        if _pair(there) in shown or (back is not None and _pair(back) in shown):
+            thick.append(number)
+    if thick:
+        lines.append(f"    linkStyle {','.join(map(str, thick))} stroke-width:4px")
+    return "\n".join(lines) + "\n"
+
+
+def dot(
+    title: str, graph: ConnectionGraph, parents: Mapping[str, Iterable[str]] | None = None, show: Route | None = None
+) -> str:
+    """A directed graph for Graphviz, with an arrow for each link."""
+    lines = [f"digraph {_quoted(title)} {{", f"  label={_quoted(title)}; rankdir=LR; node [fontname=monospace];"]
+    for name in graph.entities:
+        shape = "shape=box" if is_scope(name) else 'shape=box, style="rounded"'
+        lines.append(f"  {_quoted(name)} [label={_quoted(_short(name))}, {shape}];")
+    shown = _shown(show)
+    for there, back in _connections(graph, parents or {}):
+        for link in (there, back):
+            if link is not None:
+                said = [f"label={_quoted(link.type)}"] if link.type else []
+                said += ["penwidth=3"] if _pair(link) in shown else ["style=bold"] if link.trusted else []
+                # what comes back would turn the ranks round
+                said += ["constraint=false"] if link is back else []
+                inside = f" [{', '.join(said)}]" if said else ""
+                lines.append(f"  {_quoted(link.source)} -> {_quoted(link.target)}{inside};")
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _connections(graph: ConnectionGraph, parents: Mapping[str, Iterable[str]]) -> Iterator[tuple[Link, Link | None]]:
+    """Each two entities that are joined, once: the link away from the parent, or from the scope, first."""
+    for link in graph.links:
+        back = graph.link(link.target, link.source)
+        if back is None or _first(link, parents):
+            yield link, back
+
+
+def _first(link: Link, parents: Mapping[str, Iterable[str]]) -> bool:
+    if link.source in parents.get(link.target, ()):
+        return True
+    if link.target in parents.get(link.source, ()):
+        return False
+    if is_scope(link.source) != is_scope(link.target):
+        return is_scope(link.source)
+    return link.source < link.target
+
+
+def _shown(show: Route | None) -> frozenset[tuple[str, str]]:
+    return frozenset(map(_pair, show.links)) if show else frozenset()
+
+
+def _pair(link: Link) -> tuple[str, str]:
+    return link.source, link.target
+
+
+def _short(name: str) -> str:
+    return name.partition(":")[2]
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+def _escaped(text: str) -> str:
+    """A label in Mermaid, where some characters mean something."""
+    return "".join(_MERMAID.get(character, character) for character in text)

@@ -1,0 +1,211 @@
+"""The flows of a node, and what whoever connects would add to them (semantics, *Flows*).
+
+`connection_graph` joins the scopes of a node and those who are there, or may be. `violated` tests assertions against
+it, at load and on every change. A `Watch` goes on with that while clients come and go: it says which forbidden flow a
+client would open, before it is let in. Required flows are no reason to keep anybody out.
+
+A `Watch` keeps and searches little:
+- Without forbidden flows it keeps nothing.
+- A route has devices only at its ends. Somebody whom no assertion names can be neither, and is not kept.
+- With `paths` everybody may be on the way, but clients at the same scopes with links of the same types are alike: one
+  of them stands for all, and one more changes nothing.
+- So there is a search only for those who are named and for the first of their like, and whoever is refused again gets
+  the same answer until something changes.
+
+It does not know which events a monitor or a share lets through: a flow is what is possible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from typing import Final
+
+from tidegate.flow.assertions import Assertion, Expect, Violation, violations
+from tidegate.flow.graph import SCOPE, Allow, ConnectionGraph, Link, is_scope
+from tidegate.flow.presence import Presence
+from tidegate.flow.route import Search
+from tidegate.policy.brokering import Brokering
+from tidegate.policy.space import Space
+
+Ends = tuple[str, str, str, str]
+"""Of a presence: enters, leaves, inward, outward."""
+Kind = tuple[Ends, ...]
+"""All presences of a client, each once, in order. Clients of the same kind are alike."""
+
+_OR: Final = " or "
+"""Between the types of a link that has several, because a client is there twice. No name of a type holds spaces."""
+_REMEMBERED: Final = 1_000
+
+
+def connection_graph(space: Space, brokering: Brokering, presences: Iterable[Presence] = ()) -> ConnectionGraph:
+    """The scopes of a node, the links between them, and these clients. Inside a node every link is trusted."""
+    graph = ConnectionGraph(
+        (
+            Link(source=SCOPE + one.source, target=SCOPE + one.target, type=one.type, trusted=True)
+            for one in space.links
+        ),
+        entities=(SCOPE + name for name in space.scopes),
+        allow=_several(brokering),
+    )
+    there: dict[str, list[Ends]] = {}
+    for presence in presences:
+        there.setdefault(presence.client, []).append(_ends(presence))
+    for client, ends in there.items():
+        _place(graph, client, _kind(ends))
+    return graph
+
+
+def violated(
+    space: Space, brokering: Brokering, presences: Iterable[Presence], assertions: Sequence[Assertion]
+) -> list[Violation]:
+    """The assertions that do not hold where these clients are, in order."""
+    return violations(assertions, connection_graph(space, brokering, presences)) if assertions else []
+
+
+class Watch:
+    """Who is there, as far as a forbidden flow may concern them. `presences` are those that always count."""
+
+    def __init__(
+        self, space: Space, brokering: Brokering, assertions: Iterable[Assertion], presences: Iterable[Presence] = ()
+    ) -> None:
+        self._forbidden = tuple(one for one in assertions if one.expect is Expect.FORBID)
+        ends = (end for one in self._forbidden for end in (one.source, one.target))
+        self._named = frozenset(end for end in ends if not is_scope(end))
+        self._paths = any(one.paths for one in self._forbidden)
+        self._there: dict[str, tuple[Ends, ...]] = {}
+        """Presences of each client, one that is there twice twice."""
+        self._alike: dict[Kind, dict[str, None]] = {}
+        """Clients that no assertion names, by kind. One of each is in the graph."""
+        self._refused: dict[tuple[str, Kind], str] = {}
+        self._graph = connection_graph(space, brokering) if self._forbidden else ConnectionGraph()
+        for presence in presences:
+            self.came(presence)
+
+    def objection(self, presence: Presence) -> str:
+        """Which forbidden flow a client would open if it came; empty if none. What was open before is not its doing."""
+        client = presence.client
+        if not self.concerns(client):
+            return ""
+        before = self._there.get(client, ())
+        kind = _kind((*before, _ends(presence)))
+        if kind == _kind(before) or (kind in self._alike and client not in self._named):
+            return ""
+        found = self._refused.get((client, kind))
+        if found is None:
+            found = self._opened(client, kind)
+            if found:
+                if len(self._refused) >= _REMEMBERED:
+                    self._refused.clear()
+                self._refused[client, kind] = found
+        return found
+
+    def came(self, presence: Presence) -> None:
+        """A client is there; once more, if it was."""
+        client = presence.client
+        if self.concerns(client):
+            self._change(client, (*self._there.get(client, ()), _ends(presence)))
+
+    def left(self, presence: Presence) -> None:
+        """A client that came is not there any more; or once less."""
+        client = presence.client
+        if self.concerns(client):
+            rest = list(self._there[client])
+            rest.remove(_ends(presence))
+            self._change(client, tuple(rest))
+
+    def concerns(self, client: str) -> bool:
+        """Whether a client can open a forbidden flow."""
+        return self._paths or client in self._named
+
+    def _change(self, client: str, there: tuple[Ends, ...]) -> None:
+        old, new = _kind(self._there.pop(client, ())), _kind(there)
+        if there:
+            self._there[client] = there
+        if old == new:
+            return
+        if client in self._named:
+            self._graph.leave(client)
+            _place(self._graph, client, new)
+            self._refused.clear()
+            return
+        if old:
+            self._part(client, old)
+        if new:
+            alike = self._alike.setdefault(new, {})
+            if not alike:
+                _place(self._graph, client, new)
+                self._refused.clear()
+            alike[client] = None
+
+    def _part(self, client: str, kind: Kind) -> None:
+        """Out of those who are alike. Another one stands for them, if there is one."""
+        alike = self._alike[kind]
+        del alike[client]
+        if not alike:
+            del self._alike[kind]
+            self._refused.clear()
+        if client in self._graph:
+            self._graph.leave(client)
+            for other in alike:
+                _place(self._graph, other, kind)
+                break
+
+    def _opened(self, client: str, kind: Kind) -> str:
+        """The first forbidden flow that is possible with a client of a kind and not without; what to say of it."""
+        graph, there = self._graph, _links_of(self._graph, client)
+        graph.leave(client)
+        _place(graph, client, kind)
+        found = [one for each in self._concerning(client) if (one := each.violation(graph)) is not None]
+        graph.leave(client)
+        for link in there:
+            graph.add(link)
+        for one in found:
+            if one.assertion.violation(graph) is None:
+                return f"flows: {one}"
+        return ""
+
+    def _concerning(self, client: str) -> Iterator[Assertion]:
+        """The assertions to which a client can matter: it is an end, or it leads to the target."""
+        beyond = Search(self._graph, client, paths=True).reached() if self._paths else set()
+        for one in self._forbidden:
+            if client in (one.source, one.target) or (one.paths and one.target in beyond):
+                yield one
+
+
+def _ends(presence: Presence) -> Ends:
+    return presence.enters, presence.leaves, presence.inward, presence.outward
+
+
+def _kind(there: Iterable[Ends]) -> Kind:
+    return tuple(sorted(set(there)))
+
+
+def _place(graph: ConnectionGraph, client: str, kind: Kind) -> None:
+    """Joins a client to where it is. Connections to the same scope are one link, with the types of all of them.
+
+    That is exact: the type of a client's link only counts together with one other link, at the scope.
+    """
+    inward: dict[str, set[str]] = {}
+    outward: dict[str, set[str]] = {}
+    for enters, leaves, there, back in kind:
+        inward.setdefault(SCOPE + enters, set()).add(there)
+        outward.setdefault(SCOPE + leaves, set()).add(back)
+    for scope, types in inward.items():
+        graph.add(Link(source=client, target=scope, type=_OR.join(sorted(types))))
+    for scope, types in outward.items():
+        graph.add(Link(source=scope, target=client, type=_OR.join(sorted(types))))
+
+
+def _links_of(graph: ConnectionGraph, client: str) -> list[Link]:
+    return [*graph.leaving(client), *graph.entering(client)]
+
+
+def _several(brokering: Brokering) -> Allow:
+    """What brokering allows, also for links with several types."""
+
+    @cache
+    def allow(first: str, second: str) -> bool:
+        return any(brokering.allow(one, other) for one in first.split(_OR) for other in second.split(_OR))
+
+    return allow
