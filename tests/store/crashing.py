@@ -4,9 +4,9 @@
 some turns strike earlier ones out or take a QoS 2 publish, with none to three messages, through its steps. Every line
 on stdout is written with one system call: `note X` before X is noted, `safe X` from its callback.
 
-`points FOLDER WHAT`: does one thing (open, migrate, expire, write, close) again and again on copies of the same files,
-and is killed before the first SQL statement of it, before the second, and so on; reports as JSON whether the callback
-had run.
+`points FOLDER WHAT`: does one thing (open, migrate2, migrate3, expire, write, close) again and again on copies of the
+same files, and is killed before the first SQL statement of it, before the second, and so on; reports as JSON whether
+the callback had run.
 """
 
 from __future__ import annotations
@@ -20,28 +20,38 @@ import sys
 from pathlib import Path
 from random import Random
 
-from store import version2
-from store.trial import Trial, message, stored
+from store import version2, version3
+from store.trial import MAIN, Trial, message, stored
 from tidegate.session.message import Delivery, Message
 from tidegate.session.store import StoredSession
 from tidegate.wire import Subscription
 
-SESSIONS = ("one", "two", "three")
-OPENING = ("open", "migrate", "expire")
+OTHER = "other"
+# the first two have the same client id, the last two the same scope
+SESSIONS = {"one": (MAIN, "c"), "two": (OTHER, "c"), "three": (OTHER, "d")}
+OPENING = ("open", "migrate2", "migrate3", "expire")
 
 
 def say(line: str) -> None:
     os.write(1, f"{line}\n".encode())
 
 
+def named(sessions: list[StoredSession]) -> dict[str, StoredSession]:
+    """By the names in `SESSIONS`; one that has none there is an error."""
+    names = {where: name for name, where in SESSIONS.items()}
+    found = {names[one.scope, one.client]: one for one in sessions}
+    assert len(found) == len(sessions)
+    return found
+
+
 def load(folder: Path, round: int) -> None:
     trial = Trial(folder / "t.db", interval=0.001)
     store = trial.store
     chance = Random(round)
-    sessions: dict[str, StoredSession] = {s.client: s for s in trial.found.sessions}
-    for name in SESSIONS:
+    sessions = named(trial.found.sessions)
+    for name, (scope, client) in SESSIONS.items():
         if name not in sessions:
-            sessions[name] = stored(name)
+            sessions[name] = stored(client, scope=scope)
             store.save_session(sessions[name])
     owed: dict[int, list[Delivery]] = {}
     incoming: list[tuple[int, dict[int, Message]]] = []
@@ -90,7 +100,8 @@ def load(folder: Path, round: int) -> None:
                 m = made()
                 say(f"note publish {number}")
                 owe(number, m, 1)
-                store.retain("a/b", m)
+                store.retain(MAIN, "a/b", m)
+                store.retain(OTHER, "a/b", m if number % 2 else None)
                 store.subscribe(sessions["one"].row, Subscription(filter="a/b"), None, b"%d" % number)
                 store.remember("last", str(number))
                 store.keep("last", str(number % 3), b"%d" % number)
@@ -165,8 +176,10 @@ def points(folder: Path, what: str) -> None:
     start = folder / "start"
     if what == "open":
         start.mkdir()
-    elif what == "migrate":
+    elif what == "migrate2":
         version2.make(start / "t.db")
+    elif what == "migrate3":
+        version3.make(start / "t.db")
     elif what == "expire":
         trial = Trial(start / "t.db")
         session = trial.session()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from store.trial import Trial, counts, message, notes, tables
+from store.trial import MAIN, Trial, counts, message, notes, tables
 from tidegate.session.message import Delivery, State
 from tidegate.store import batch as batches
 from tidegate.store.batch import Batch
@@ -142,7 +142,7 @@ def test_what_was_never_stored_is_nothing_to_the_store(trial: Trial) -> None:
     delivery = Delivery(message(), 1)
     trial.store.update(delivery)
     trial.store.done(delivery)
-    trial.store.retain("nothing", None)
+    trial.store.retain(MAIN, "nothing", None)
     trial.store.release(1, 1)
     trial.store.drop_session(99)
     assert trial.store._batch.void
@@ -155,38 +155,38 @@ def test_what_was_never_stored_is_nothing_to_the_store(trial: Trial) -> None:
 def test_retained(trial: Trial) -> None:
     commits = transactions(trial)
     first, second = message(b"1"), message(b"2")
-    trial.store.retain("a/b", first)
-    trial.store.retain("a/b", second)
+    trial.store.retain(MAIN, "a/b", first)
+    trial.store.retain(MAIN, "a/b", second)
     assert first.rows == 0
     assert second.rows == 1
-    trial.store.retain("a/b", None)
+    trial.store.retain(MAIN, "a/b", None)
     trial.commit()
     assert commits == [], "set and cleared: nothing to write"
-    trial.store.retain("a/b", first)
+    trial.store.retain(MAIN, "a/b", first)
     assert look(trial) == {"message": 1, "retained": 1}
-    trial.store.retain("a/b", second)
-    trial.store.retain("a/b", first)  # back again, while the tables still have it
+    trial.store.retain(MAIN, "a/b", second)
+    trial.store.retain(MAIN, "a/b", first)  # back again, while the tables still have it
     trial.commit()
     content = tables(trial.image())
-    assert content["retained"] == [("a/b", first.row)]
+    assert content["retained"] == [(MAIN, "a/b", first.row)]
     assert [row[0] for row in content["message"]] == [first.row]
-    trial.store.retain("a/b", first)  # the very same
+    trial.store.retain(MAIN, "a/b", first)  # the very same
     assert first.rows == 1
     assert look(trial) == {"message": 1, "retained": 1}
-    trial.store.retain("a/b", second)
-    trial.store.retain("a/b", None)
+    trial.store.retain(MAIN, "a/b", second)
+    trial.store.retain(MAIN, "a/b", None)
     assert look(trial) == {}
 
 
 def test_a_retained_message_that_is_also_queued(trial: Trial) -> None:
     session = trial.session()
     m = message()
-    trial.store.retain(m.topic, m)
+    trial.store.retain(MAIN, m.topic, m)
     trial.commit()
     delivery = Delivery(m, 1, True)
     trial.store.enqueue(session.row, delivery)
     assert m.rows == 2
-    trial.store.retain(m.topic, None)
+    trial.store.retain(MAIN, m.topic, None)
     assert look(trial) == {"session": 1, "message": 1, "delivery": 1}
     trial.store.done(delivery)
     assert look(trial) == {"session": 1}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from store.trial import Trial, Turns, counts, message, stored, wait
+from store.trial import MAIN, Trial, Turns, counts, message, stored, wait
 from tidegate.errors import StoreError
 from tidegate.session.message import Delivery
 from tidegate.session.store import Store
@@ -236,7 +236,7 @@ def test_a_loop_that_is_gone(tmp_path: Path) -> None:
         raise RuntimeError("Event loop is closed")
 
     store = SqliteStore(tmp_path / "t.db", call=call, later=lambda *_: None, interval=0.0)
-    store.open()
+    store.open(first=MAIN)
     store.start()
     store.save_session(stored())
     store.close(10.0)
@@ -248,9 +248,9 @@ def test_order_of_life(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="not open"):
         store.start()
     store.close()
-    store.open()
+    store.open(first=MAIN)
     with pytest.raises(StoreError, match="before"):
-        store.open()
+        store.open(first=MAIN)
     store.close()
     with pytest.raises(StoreError, match="before"):
-        store.open()
+        store.open(first=MAIN)

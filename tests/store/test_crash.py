@@ -14,10 +14,9 @@ from typing import Any
 
 import pytest
 
-from store.crashing import SESSIONS
-from store.test_migration import EXPECTED, NOTES, OLD, VERSION, by_value, version
-from store.trial import Trial, counts
-from store.version2 import BOOT, NODE
+from store.crashing import OTHER, SESSIONS, named
+from store.test_migration import NOTES, OLD, VERSION, by_value, expected, records, version
+from store.trial import MAIN, Trial, counts
 
 HERE = Path(__file__).parents[1]
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))}
@@ -66,7 +65,7 @@ class Account:
             (self.noted if kind == "note" else self.safe)[what].update(numbers)
 
     def check(self, trial: Trial) -> None:
-        sessions = {s.client: s for s in trial.found.sessions}
+        sessions = named(trial.found.sessions)
         assert set(sessions) == set(SESSIONS)
         queues = {name: [int(d.message.payload.split()[0]) for d in s.deliveries] for name, s in sessions.items()}
         there = queues["one"]
@@ -93,8 +92,9 @@ class Account:
                 assert pid in self.steps["note handed"], "acknowledged and lost"
                 assert set(numbers) <= found | self.noted["done"], "handed on, and nobody has it"
         if self.safe["publish"]:
-            (retained,) = trial.found.retained
+            (retained,) = trial.found.retained[MAIN]
             last = int(retained.payload.split()[0])
+            assert trial.found.retained.get(OTHER, []) == ([retained] if last % 2 else []), "one turn, one commit"
             assert last >= max(self.safe["publish"])
             assert trial.found.notes == {"last": str(last)}, "one turn, one commit"
             records = trial.found.records["last"]
@@ -149,21 +149,22 @@ def killed_at_points(folder: Path, what: str) -> list[dict[str, Any]]:
     return results
 
 
-def test_killed_before_each_statement_of_a_migration(tmp_path: Path) -> None:
+@pytest.mark.parametrize("old", OLD)
+def test_killed_before_each_statement_of_a_migration(tmp_path: Path, old: int) -> None:
     """The old tables or the new ones, and everything in them."""
     outcomes = set()
-    for result in killed_at_points(tmp_path, "migrate"):
+    for result in killed_at_points(tmp_path, f"migrate{old}"):
         path = tmp_path / str(result["nth"]) / "t.db"
         found = version(path)
         opened = any(word.startswith("opened") for word in result["said"])
         trial = Trial(path)
-        assert by_value(trial.found.sessions) == EXPECTED
-        assert len(trial.found.retained) == 2
-        assert (trial.found.node, trial.found.boot) == (NODE, BOOT + 1 + found - OLD)
-        assert (trial.found.notes, trial.found.records) == (NOTES, {})
+        assert by_value(trial.found.sessions) == expected(old)
+        assert {scope: len(messages) for scope, messages in trial.found.retained.items()} == {MAIN: 2}
+        assert (trial.found.node, trial.found.boot) == (OLD[old].NODE, OLD[old].BOOT + 1 + (found == VERSION))
+        assert (trial.found.notes, trial.found.records) == (NOTES, records(old))
         trial.close()
         outcomes.add((found, opened))
-    assert outcomes == {(OLD, False), (VERSION, False), (VERSION, True)}
+    assert outcomes == {(old, False), (VERSION, False), (VERSION, True)}
 
 
 def test_killed_before_each_statement_while_what_has_expired_goes(tmp_path: Path) -> None:

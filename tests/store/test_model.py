@@ -25,10 +25,19 @@ from tidegate.wire import Subscription
 
 PIDS = st.integers(1, 3)
 FILTERS = st.sampled_from(["a", "b/+", "$share/g/#"])
-TOPICS = st.sampled_from(["t/1", "t/2", "t/3"])
-ROOMS = st.sampled_from(["monitor", "rules"])
+SCOPES = st.sampled_from(["I", "H1"])
+PLACES = st.tuples(SCOPES, st.sampled_from(["t/1", "t/2"]))
+CLIENTS = st.tuples(SCOPES, st.sampled_from(["u", "v"]), st.sampled_from(["c1", "c2"]))
+ROOMS = st.sampled_from(["monitor/I", "monitor/H1", "rules"])
 KEYS = st.sampled_from(["", "a", "a\nb"])
 LATE = -1e9  # long before any boot
+
+Key = tuple[str, str, str]  # scope, principal and client: what tells sessions apart
+Place = tuple[str, str]  # scope and topic
+
+
+def name_of(session: StoredSession) -> Key:
+    return session.scope, session.principal, session.client
 
 
 @dataclass
@@ -45,8 +54,8 @@ class Session:
 class Everything:
     """What the store should hold, by value."""
 
-    sessions: dict[str, Session] = field(default_factory=dict)
-    retained: dict[str, Any] = field(default_factory=dict)
+    sessions: dict[Key, Session] = field(default_factory=dict)
+    retained: dict[Place, Any] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
     records: dict[str, dict[str, bytes]] = field(default_factory=dict)
 
@@ -73,14 +82,13 @@ class Machine(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp(prefix="tidegate-model-", dir=memory if memory.is_dir() else None))
         self.lives = 0
         self.trial = Trial(self.folder / "0" / "t.db", durability="async")
-        self.known: dict[str, StoredSession] = {}
-        self.queues: dict[str, list[Delivery]] = {}
-        self.incoming: dict[str, dict[int, tuple[Message, ...]]] = {}
-        self.retained: dict[str, Message] = {}
+        self.known: dict[Key, StoredSession] = {}
+        self.queues: dict[Key, list[Delivery]] = {}
+        self.incoming: dict[Key, dict[int, tuple[Message, ...]]] = {}
+        self.retained: dict[Place, Message] = {}
         self.notes: dict[str, str] = {}
         self.records: dict[tuple[str, str], bytes] = {}
         self.safe = Everything()
-        self.clients = 0
 
     def teardown(self) -> None:
         if hasattr(self, "trial"):
@@ -99,7 +107,7 @@ class Machine(RuleBasedStateMachine):
                 )
                 for name, session in self.known.items()
             },
-            retained={topic: look(m) for topic, m in self.retained.items()},
+            retained={place: look(m) for place, m in self.retained.items()},
             notes=dict(self.notes),
             records={
                 room: {key: value for (owner, key), value in self.records.items() if owner == room}
@@ -107,19 +115,22 @@ class Machine(RuleBasedStateMachine):
             },
         )
 
-    def pick(self, index: int) -> str | None:
+    def pick(self, index: int) -> Key | None:
         return sorted(self.known)[index % len(self.known)] if self.known else None
 
     # sessions
 
-    @rule(expiry=st.integers(0, 9))
-    def make(self, expiry: int) -> None:
-        self.clients += 1
-        session = stored(f"c{self.clients:04}", expiry=expiry)
+    @rule(name=CLIENTS, expiry=st.integers(0, 9))
+    def make(self, name: Key, expiry: int) -> None:
+        """In place of the last one with the same client id in the same scope."""
+        if name in self.known:
+            self.trial.store.drop_session(self.known[name].row)
+        scope, principal, client = name
+        session = stored(client, scope=scope, principal=principal, expiry=expiry)
         self.trial.store.save_session(session)
-        self.known[session.client] = session
-        self.queues[session.client] = []
-        self.incoming[session.client] = {}
+        self.known[name] = session
+        self.queues[name] = []
+        self.incoming[name] = {}
 
     @precondition(lambda self: self.known)
     @rule(which=st.integers(0, 9), expiry=st.integers(0, 9))
@@ -167,23 +178,31 @@ class Machine(RuleBasedStateMachine):
     def new(self, to: list[int], group: tuple[str, str] | None) -> None:
         self.publish(message(), to, group)
 
-    @rule(topic=TOPICS, to=st.lists(st.integers(0, 9), max_size=2))
-    def retain(self, topic: str, to: list[int]) -> None:
-        m = message(topic=topic)
+    @rule(place=PLACES, to=st.lists(st.integers(0, 9), max_size=2))
+    def retain(self, place: Place, to: list[int]) -> None:
+        m = message(topic=place[1])
         self.publish(m, to)
-        self.retained[topic] = m
-        self.trial.store.retain(topic, m)
+        self.retained[place] = m
+        self.trial.store.retain(*place, m)
 
-    @rule(topic=TOPICS)
-    def clear(self, topic: str) -> None:
-        self.retained.pop(topic, None)
-        self.trial.store.retain(topic, None)
+    @rule(place=PLACES)
+    def clear(self, place: Place) -> None:
+        self.retained.pop(place, None)
+        self.trial.store.retain(*place, None)
 
     @precondition(lambda self: self.retained)
-    @rule(topic=TOPICS, to=st.lists(st.integers(0, 9), max_size=2))
-    def retained_to_new_subscriber(self, topic: str, to: list[int]) -> None:
-        if topic in self.retained:
-            self.publish(self.retained[topic], to)
+    @rule(place=PLACES, to=st.lists(st.integers(0, 9), max_size=2))
+    def retained_to_new_subscriber(self, place: Place, to: list[int]) -> None:
+        if place in self.retained:
+            self.publish(self.retained[place], to)
+
+    @precondition(lambda self: self.retained)
+    @rule(place=PLACES, scope=SCOPES)
+    def retained_there_too(self, place: Place, scope: str) -> None:
+        """The very same message, also in another scope."""
+        if place in self.retained:
+            m = self.retained[scope, place[1]] = self.retained[place]
+            self.trial.store.retain(scope, place[1], m)
 
     @precondition(lambda self: any(self.queues.values()))
     @rule(
@@ -314,10 +333,11 @@ class Machine(RuleBasedStateMachine):
     def reopened(self, path: Path) -> None:
         self.trial = Trial(path, durability="async")
         found = self.trial.found
-        self.known = {s.client: s for s in found.sessions}
-        self.queues = {s.client: s.deliveries for s in found.sessions}
-        self.incoming = {s.client: s.incoming for s in found.sessions}
-        self.retained = {m.topic: m for m in found.retained}
+        self.known = {name_of(s): s for s in found.sessions}
+        assert len(self.known) == len(found.sessions), "no session twice"
+        self.queues = {name_of(s): s.deliveries for s in found.sessions}
+        self.incoming = {name_of(s): s.incoming for s in found.sessions}
+        self.retained = {(scope, m.topic): m for scope, kept in found.retained.items() for m in kept}
         self.notes = dict(found.notes)
         self.records = {(room, key): value for room, kept in found.records.items() for key, value in kept.items()}
         assert self.now() == self.safe.opened()
@@ -331,7 +351,7 @@ class Machine(RuleBasedStateMachine):
             for position in range(len(messages) or 1)
         )
         bodies |= {row[1] for row in content["incoming"]} - {None}
-        bodies |= {row[1] for row in content["retained"]}
+        bodies |= {row[2] for row in content["retained"]}
         assert bodies == {row[0] for row in content["message"]}, "every body is referred to, and there"
 
     @invariant()

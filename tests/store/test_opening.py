@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from store.trial import Trial, Turns, counts, message, tables
+from store.trial import MAIN, Trial, Turns, counts, message, tables
 from tidegate.errors import StoreError
 from tidegate.session.message import Delivery
 from tidegate.store import SqliteStore, schema
@@ -50,7 +50,7 @@ def refused(path: Path, **options) -> str:
     before.pop(path.with_name(NAME), None)
     store = SqliteStore(path, call=Turns().call, **options)
     with pytest.raises(StoreError) as caught:
-        store.open()
+        store.open(first=MAIN)
     words = str(caught.value)
     assert "Remedy" in words
     for file, content in before.items():
@@ -104,7 +104,7 @@ def test_damaged_pages(tmp_path: Path, seed: int) -> None:
     store = SqliteStore(path, call=Turns().call)
     words = ""
     try:
-        store.open()
+        store.open(first=MAIN)
     except StoreError as error:
         words = str(error)
     if words:
@@ -237,24 +237,24 @@ def test_a_newer_version(tmp_path: Path) -> None:
 
 
 def test_migration(tmp_path: Path) -> None:
-    """The previous version is brought up to date, older ones are refused; a migration that fails changes nothing."""
+    """Older versions are brought up to date, others are refused; a migration that fails changes nothing."""
     path = filled(tmp_path / "d" / "t.db", 1)
     version = schema.VERSION
-    steps = {version: ["ALTER TABLE session ADD COLUMN colour TEXT", "UPDATE session SET colour = 'red'"]}
+    steps = {version: ["ALTER TABLE session ADD COLUMN colour TEXT", "UPDATE session SET colour = :first"]}
     connection = sqlite3.connect(path, isolation_level=None)
     assert schema.check(connection, path, version=version + 1) == version
     with pytest.raises(StoreError, match="much older"):
-        schema.check(connection, path, version=version + 2)
+        schema.check(connection, path, version=version + 2, oldest=version + 1)
 
     connection.execute("BEGIN")
     broken = {version: [*steps[version], "SYNTAX ERROR"]}
     with pytest.raises(sqlite3.Error):
-        schema.prepare(connection, version, version=version + 1, migrations=broken)
+        schema.prepare(connection, version, first="red", version=version + 1, migrations=broken)
     connection.execute("ROLLBACK")
     assert schema.check(connection, path) == version
 
     connection.execute("BEGIN")
-    schema.prepare(connection, version, version=version + 1, migrations=steps)
+    schema.prepare(connection, version, first="red", version=version + 1, migrations=steps)
     connection.execute("COMMIT")
     assert connection.execute("SELECT colour FROM session").fetchall() == [("red",)]
     assert schema.check(connection, path, version=version + 1) == version + 1
@@ -272,7 +272,7 @@ if os.geteuid() == 0:
     os.setgid(65534)
     os.setuid(65534)  # permissions mean nothing to root
 try:
-    SqliteStore(Path(sys.argv[1]), call=print).open()
+    SqliteStore(Path(sys.argv[1]), call=print).open(first="main")
 except StoreError as error:
     print(error)
 else:
@@ -332,7 +332,7 @@ def test_a_second_process(tmp_path: Path) -> None:
         from pathlib import Path
         from tidegate.store import SqliteStore
         store = SqliteStore(Path({str(path)!r}), call=print)
-        store.open()
+        store.open(first={MAIN!r})
         print("open", flush=True)
         sys.stdin.read()
     """

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from store.trial import NEVER, ORIGIN, Trial, counts, glance, look, message, stored, tables, waiting
+from store.trial import MAIN, NEVER, ORIGIN, Trial, counts, glance, look, message, stored, tables, waiting
 from tidegate.session.message import Delivery, Message, State
 from tidegate.store.rows import Messages, message_row, read_session, read_subscription, session_row, subscription_row
 from tidegate.wire import NONE, Properties, Subscription, Will
@@ -76,9 +76,9 @@ def test_everything(tmp_path: Path, reopen) -> None:
     store.receive(two.row, 9, nine)
     store.receive(two.row, 65535, (message(b"ten", qos=2),))
     store.release(two.row, 65535)
-    store.retain("t/ö", shared)
+    store.retain(MAIN, "t/ö", shared)
     other = message(b"r", 'quo"te\\/\x01/\U0001f40d')
-    store.retain(other.topic, other)
+    store.retain(MAIN, other.topic, other)
     store.remember("policy", "16")
     store.remember("policy", "17-3fa9c1d2e4b5")
     store.remember("ö", "")
@@ -104,11 +104,11 @@ def test_everything(tmp_path: Path, reopen) -> None:
     assert found["one"].incoming == {}
     assert again.found.notes == {"policy": "17-3fa9c1d2e4b5", "ö": ""}
     assert again.found.records == {"monitor": {"a\nb": b"\x00\xff"}, "rules": {"a\nb": b""}}
-    assert {m.topic: look(m) for m in again.found.retained} == {m.topic: look(m) for m in (shared, other)}
+    assert {m.topic: look(m) for m in again.found.retained[MAIN]} == {m.topic: look(m) for m in (shared, other)}
     # one body, however many refer to it
     body = found["one"].deliveries[0].message
     assert found["two"].deliveries[0].message is body
-    assert any(m is body for m in again.found.retained)
+    assert any(m is body for m in again.found.retained[MAIN])
     assert body.rows == 3
     assert body.expires == pytest.approx(shared.expires, abs=1.0)
 
@@ -135,7 +135,7 @@ def test_a_second_life(tmp_path: Path, reopen) -> None:
         trial.store.enqueue(session.row, Delivery(m, 1))
     trial.store.receive(session.row, 1, (message(b"in"), message(b"and"), message(b"out")))
     trial.store.receive(session.row, 2, ())
-    trial.store.retain(shared.topic, shared)
+    trial.store.retain(MAIN, shared.topic, shared)
     trial = trial.again()
     store = trial.store
     session = trial.found.sessions[0]
@@ -144,7 +144,7 @@ def test_a_second_life(tmp_path: Path, reopen) -> None:
     store.done(two)
     three.pid, three.state = 4, State.SENT
     store.update(three)
-    store.enqueue(session.row, Delivery(trial.found.retained[0], 1, True))
+    store.enqueue(session.row, Delivery(trial.found.retained[MAIN][0], 1, True))
     store.release(session.row, 1)
     store.release(session.row, 2)
     session.ended = 5.0
@@ -155,7 +155,7 @@ def test_a_second_life(tmp_path: Path, reopen) -> None:
         (b"3", 4, State.SENT),
         (b"shared", 0, State.QUEUED),
     ]
-    assert found.deliveries[1].message is again.found.retained[0]
+    assert found.deliveries[1].message is again.found.retained[MAIN][0]
     assert found.incoming == {}
     assert found.ended == 5.0
     assert found.row == session.row
@@ -170,7 +170,7 @@ def test_expiry_is_kept_in_wall_clock(tmp_path: Path, monkeypatch: pytest.Monkey
     trial.store.enqueue(session.row, Delivery(message(expires=450.0), 1))
     trial.close()
     trial.store = type(trial.store)(trial.path, call=trial.loop.call)
-    found = trial.store.open(now_wall=1030.0, now_mono=7.0)
+    found = trial.store.open(first=MAIN, now_wall=1030.0, now_mono=7.0)
     assert found.sessions[0].deliveries[0].message.expires == pytest.approx(27.0)
     trial.close()
 
@@ -188,13 +188,13 @@ def test_what_has_expired_goes_but_not_what_was_begun(tmp_path: Path) -> None:
     store.enqueue(session.row, Delivery(message(b"forever"), 1))
     store.receive(session.row, 8, (message(expires=late),))
     gone = message(b"x", "gone", expires=late)
-    store.retain("gone", gone)
+    store.retain(MAIN, "gone", gone)
     again = trial.again()
     (found,) = again.found.sessions
     payloads = [d.message.payload for d in found.deliveries]
     assert payloads == [b"SENT", b"RELEASED", b"forever"], "a client may hold the packet id of what was sent"
     assert found.incoming == {8: ()}, "the id still tells a duplicate"
-    assert again.found.retained == []
+    assert again.found.retained == {}
     again.close()
     assert counts(again.path) == {"session": 1, "delivery": 3, "message": 3, "incoming": 1}
 
@@ -373,15 +373,17 @@ def test_subscription_rows(subscription: Subscription, identifier: int | None, t
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(topics=st.sets(TOPIC | st.text(string.printable, min_size=1, max_size=5), min_size=1, max_size=8))
 def test_any_topic_can_be_retained_and_cleared(tmp_path: Path, topics: set[str]) -> None:
+    """In any scope: names are texts as well."""
     trial = Trial(tmp_path / "t.db", durability="async")
-    for topic in topics:
-        trial.store.retain(topic, message(topic=topic))
+    places = [(scope, topic) for scope in topics for topic in topics]
+    for scope, topic in places:
+        trial.store.retain(scope, topic, message(topic=topic))
     trial.commit()
-    kept = sorted(topics)[0]
-    for topic in topics - {kept}:
-        trial.store.retain(topic, None)
+    kept, *gone = sorted(places)
+    for place in gone:
+        trial.store.retain(*place, None)
     again = trial.again(durability="async")
-    assert [m.topic for m in again.found.retained] == [kept]
-    again.store.retain(kept, None)
+    assert [(scope, m.topic) for scope, found in again.found.retained.items() for m in found] == [kept]
+    again.store.retain(*kept, None)
     again.close()
     assert counts(again.path) == {}

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from store.trial import Trial, counts, message, notes, tables, wait
+from store.trial import MAIN, Trial, counts, message, notes, tables, wait
 from tidegate.errors import StoreError
 from tidegate.session.message import Delivery
 from tidegate.store import sqlite as store_sqlite
@@ -112,7 +112,7 @@ def test_an_error_at_any_statement(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     deliveries = fill(trial, session.row, 9, 10)
     fill(trial, other.row, 2, 10)
     trial.store.receive(session.row, 1, (message(), message()))
-    trial.store.retain("a", message(topic="a"))
+    trial.store.retain(MAIN, "a", message(topic="a"))
     trial.store.keep("monitor", "a", b"a")
     trial.commit()
 
@@ -151,8 +151,8 @@ def test_an_error_at_any_statement(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     fill(trial, session.row, 6, 10)
     trial.store.release(session.row, 1)
     trial.store.receive(session.row, 2, (message(), message()))
-    trial.store.retain("a", None)
-    trial.store.retain("b", message(topic="b"))
+    trial.store.retain(MAIN, "a", None)
+    trial.store.retain(MAIN, "b", message(topic="b"))
     trial.store.drop_session(other.row)
     trial.store.save_session(session)
     trial.store.remember("policy", "17")

@@ -19,6 +19,7 @@ from tidegate.wire import NONE, Properties
 
 ORIGIN = Origin("0123456789abcdef", 7)
 NEVER = 0xFFFFFFFF
+MAIN = "main"  # the scope that a test is not about
 _numbers = count(1)
 
 
@@ -55,7 +56,7 @@ class Trial:
         self.path = path
         self.loop = Turns()
         self.store = SqliteStore(path, call=self.loop.call, later=self.loop.later, **options)
-        self.found: Snapshot = self.store.open()
+        self.found: Snapshot = self.store.open(first=MAIN)
         if start:
             self.store.start()
 
@@ -93,7 +94,8 @@ class Trial:
 
 
 def stored(client: str = "c", **values: Any) -> StoredSession:
-    return StoredSession(**{"row": 0, "principal": "u", "client": client, "version": 5, "expiry": NEVER} | values)
+    given = {"row": 0, "scope": MAIN, "principal": "u", "client": client, "version": 5, "expiry": NEVER}
+    return StoredSession(**given | values)
 
 
 def message(
@@ -105,6 +107,25 @@ def message(
     qos: int = 1,
 ) -> Message:
     return Message(topic, payload, qos, False, 5.5, ORIGIN, next(_numbers), b"\x01context", "in", properties, expires)
+
+
+def lay(path: Path, tables: str, rows: str, *, crashed: bool) -> Path:
+    """A database at `path` as these statements make it; `crashed`: the rows are only in its log."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    making = path.with_name("making.db")
+    connection = sqlite3.connect(making, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.executescript(f"BEGIN; {tables} COMMIT;")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    connection.executescript(f"BEGIN; {rows} COMMIT;")
+    if not crashed:
+        connection.close()
+    shutil.copy(making, path)
+    if crashed:
+        shutil.copy(making.with_name("making.db-wal"), path.with_name(path.name + "-wal"))
+        connection.close()
+    making.unlink()
+    return path
 
 
 def tables(path: Path) -> dict[str, list[tuple[Any, ...]]]:

@@ -6,9 +6,9 @@ kinds of every column that may be NULL.
 
 from __future__ import annotations
 
-import shutil
-import sqlite3
 from pathlib import Path
+
+from store.trial import lay
 
 NODE = "79aee75ac431b692"
 BOOT = 3
@@ -106,18 +106,4 @@ INSERT INTO retained VALUES('t/ö',1);
 
 def make(path: Path, *, crashed: bool = False) -> Path:
     """The database at `path`; `crashed`: the rows are only in its log."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    making = path.with_name("making.db")
-    connection = sqlite3.connect(making, isolation_level=None)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.executescript(f"BEGIN; {TABLES} COMMIT;")
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-    connection.executescript(f"BEGIN; {ROWS} COMMIT;")
-    if not crashed:
-        connection.close()
-    shutil.copy(making, path)
-    if crashed:
-        shutil.copy(making.with_name("making.db-wal"), path.with_name(path.name + "-wal"))
-        connection.close()
-    making.unlink()
-    return path
+    return lay(path, TABLES, ROWS, crashed=crashed)

@@ -21,6 +21,7 @@ class StoredSession:
     """A persistent session as it stands in the store."""
 
     row: int  # 0: not stored yet; the store assigns it in `save_session`
+    scope: str  # where it lives
     principal: str
     client: str
     version: int
@@ -71,7 +72,10 @@ class Store(Protocol):
         ...
 
     def release(self, session: int, pid: int) -> None: ...
-    def retain(self, topic: str, message: Message | None) -> None: ...
+    def retain(self, scope: str, topic: str, message: Message | None) -> None:
+        """A scope's retained message of a topic, in place of the last one; None: there is none any more."""
+        ...
+
     def remember(self, key: str, value: str) -> None:
         """A short text that is found under `key` at the next start, in place of the last one."""
         ...
@@ -123,7 +127,7 @@ class Volatile:
     def release(self, session: int, pid: int) -> None:
         pass
 
-    def retain(self, topic: str, message: Message | None) -> None:
+    def retain(self, scope: str, topic: str, message: Message | None) -> None:
         pass
 
     def remember(self, key: str, value: str) -> None:

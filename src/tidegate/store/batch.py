@@ -19,7 +19,7 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
 from tidegate.session.message import Delivery, Message, State
@@ -34,6 +34,7 @@ PID: Final = 16  # an incoming entry's key: the session, and in the low bits the
 POSITION: Final = 48  # and above them which of the messages that are handed on for it
 SLICE: Final = 1000  # deliveries of a dropped session struck out in one go: well below a millisecond
 
+Place: TypeAlias = tuple[str, str]  # of a retained message: its scope and its topic
 Callback: TypeAlias = tuple[Callable[..., None], tuple[Any, ...]]
 Noted: TypeAlias = tuple[int, Delivery, int, State, bool]  # the body's key, the delivery, its packet id, state, seen
 
@@ -75,8 +76,8 @@ class Batch:
         self.gone: list[int] = []  # of earlier batches
         self.incoming: dict[int, int | None] = {}  # new in this batch: key to body
         self.released: set[int] = set()  # of earlier batches
-        self.retained: dict[str, int] = {}  # topic to body
-        self.cleared: set[str] = set()  # topics that an earlier batch has an entry for
+        self.retained: dict[Place, int] = {}  # to body
+        self.cleared: set[Place] = set()  # those that an earlier batch has an entry for
         self.remembered: dict[str, str] = {}
         self.records: dict[tuple[str, str], bytes | None] = {}  # by room and key; None: it goes
         self.size = 0  # bytes of payload in `bodies`
@@ -117,7 +118,7 @@ class Notes:
         self._last_delivery = 0
         self._held: dict[int, set[Delivery]] = {}  # what each session is owed: dropping it lets go of the bodies
         self._incoming: dict[int, dict[int, tuple[Message, ...]]] = {}
-        self._retained: dict[str, Message] = {}
+        self._retained: dict[Place, Message] = {}
         self._sweeping: list[Delivery] = []  # owed to sessions that are gone
 
     @property
@@ -333,20 +334,21 @@ class Notes:
 
     # retained messages
 
-    def retain(self, topic: str, message: Message | None) -> None:
+    def retain(self, scope: str, topic: str, message: Message | None) -> None:
         """`topic` is the message's own topic; None clears it."""
         batch = self._batch
+        place = (scope, topic)
         body = 0 if message is None else self._refer(message)  # before the old one goes: it may be the same
-        old = self._retained.pop(topic, None)
+        old = self._retained.pop(place, None)
         if old is not None:
-            if batch.retained.pop(topic, None) is None:
-                batch.cleared.add(topic)
+            if batch.retained.pop(place, None) is None:
+                batch.cleared.add(place)
             self._release(old)
         elif message is None:
             return
         if message is not None:
-            self._retained[topic] = message
-            batch.retained[topic] = body
+            self._retained[place] = message
+            batch.retained[place] = body
         if not self._urgent:
             self._hurry()
 
@@ -368,13 +370,14 @@ class Notes:
 
     # what was found when the store was opened
 
-    def _adopt(self, sessions: Iterable[StoredSession], retained: Iterable[Message]) -> None:
+    def _adopt(self, sessions: Iterable[StoredSession], retained: Mapping[str, Iterable[Message]]) -> None:
         for session in sessions:
             self._held[session.row] = set(session.deliveries)
             if session.incoming:
                 self._incoming[session.row] = dict(session.incoming)
-        for message in retained:
-            self._retained[message.topic] = message
+        for scope, messages in retained.items():
+            for message in messages:
+                self._retained[scope, message.topic] = message
 
 
 def _keys(session: int, pid: int, messages: tuple[Message, ...]) -> list[int]:

@@ -23,7 +23,7 @@ from tidegate.session.store import StoredSession
 from tidegate.store.batch import PID, POSITION, SHIFT
 from tidegate.store.rows import Messages, read_delivery, read_session, read_subscription
 from tidegate.store.schema import OWN
-from tidegate.store.write import delete, replace
+from tidegate.store.write import delete, delete_pairs, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class Loaded:
     """What was found, and the highest keys in use."""
 
     sessions: list[StoredSession]
-    retained: list[Message]
+    retained: dict[str, list[Message]]  # by scope
     notes: dict[str, str]
     records: dict[str, dict[str, bytes]]
     last_session: int
@@ -118,17 +118,17 @@ class _Reading:
         delete(self.connection, "incoming", "id", gone)
         replace(self.connection, "incoming", 2, left, tuple)
 
-    def retained(self) -> list[Message]:
-        kept = []
+    def retained(self) -> dict[str, list[Message]]:
+        kept: dict[str, list[Message]] = {}
         gone = []
-        for topic, body in self.connection.execute("SELECT topic, message FROM retained ORDER BY topic"):
-            message = self.body(body, "retained", topic)
+        for scope, topic, body in self.connection.execute("SELECT * FROM retained ORDER BY scope, topic"):
+            message = self.body(body, "retained", (scope, topic))
             if self.expired(message):
-                gone.append(topic)
+                gone.append((scope, topic))
                 continue
             message.rows += 1
-            kept.append(message)
-        delete(self.connection, "retained", "topic", gone)
+            kept.setdefault(scope, []).append(message)
+        delete_pairs(self.connection, "retained", "scope, topic", gone)
         return kept
 
     def records(self) -> dict[str, dict[str, bytes]]:

@@ -48,7 +48,7 @@ class Opened:
 
 
 def open_database(
-    path: Path, lock: Lock, last: Record | None, durability: Durability, *, now_wall: float, now_mono: float
+    path: Path, lock: Lock, last: Record | None, durability: Durability, *, first: str, now_wall: float, now_mono: float
 ) -> Opened:
     """Check, connect, create or migrate, count the boot, load. `last` is what the lock file said."""
     _inspect(path, last)
@@ -57,7 +57,7 @@ def open_database(
         connection = sqlite3.connect(
             path, timeout=1.0, isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS
         )
-        opened = _enter(connection, path, durability, now_wall=now_wall, now_mono=now_mono)
+        opened = _enter(connection, path, durability, first=first, now_wall=now_wall, now_mono=now_mono)
         lock.write(Record(database=path.name, durability=durability, process=os.getpid()))
         # The log begins anew: what an `async` run wrote to it is not judged by the rules of `sync` later.
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -117,7 +117,7 @@ def _inspect(path: Path, last: Record | None) -> None:
 
 
 def _enter(
-    connection: sqlite3.Connection, path: Path, durability: Durability, *, now_wall: float, now_mono: float
+    connection: sqlite3.Connection, path: Path, durability: Durability, *, first: str, now_wall: float, now_mono: float
 ) -> Opened:
     connection.execute("PRAGMA locking_mode = EXCLUSIVE").fetchone()
     found = schema.check(connection, path)
@@ -136,7 +136,7 @@ def _enter(
     connection.execute("SELECT count(*) FROM json_each('[1]')").fetchone()  # deletions need it: fail here, not later
     try:
         connection.execute("BEGIN IMMEDIATE")
-        schema.prepare(connection, found)
+        schema.prepare(connection, found, first=first)
         node, boot = _identity(connection)
         loaded = load(connection, now_wall=now_wall, now_mono=now_mono)
         connection.execute("COMMIT")

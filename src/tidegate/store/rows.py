@@ -54,11 +54,12 @@ def session_row(session: StoredSession) -> SessionRow:
             )
         ),
         bytes(session.context),
+        session.scope,
     )
 
 
 def read_session(row: SessionRow) -> StoredSession:
-    id, principal, client, version, expiry, ended, topic, payload, qos, retain, properties, context = row
+    id, principal, client, version, expiry, ended, topic, payload, qos, retain, properties, context, scope = row
     will = None
     if topic is not None:
         with reading("session", id):
@@ -71,6 +72,7 @@ def read_session(row: SessionRow) -> StoredSession:
             )
     return StoredSession(
         row=id,
+        scope=scope,
         principal=principal,
         client=client,
         version=version,

@@ -1,8 +1,11 @@
 """The tables, their version, and the way from one version to the next.
 
 The file says what it is twice: `application_id` that it is Tidegate's, `user_version` which version of the
-tables it holds. The current version is read and the previous one is brought up to it, in one transaction, so
-that a crash leaves either the old tables or the new ones. Anything else is refused and left as it is.
+tables it holds. The current version is read and older ones, from `OLDEST` on, are brought up to it in one
+transaction, so that a crash leaves either the old tables or the new ones. Anything else is refused and left as it is.
+
+Sessions and retained messages belong to a scope, by its name. Up to version 3 a node had one scope and the tables did
+not name it; what they hold is given to the first scope of the configuration.
 
 Keys are integers that the store assigns in memory, in the order things happened. Rows are therefore appended,
 and what is written together lies together. There is no index but the keys: an index by session would make one
@@ -19,7 +22,7 @@ from typing import Final
 from tidegate.errors import StoreError
 
 APPLICATION: Final = 0x54476174  # "TGat"
-VERSION: Final = 3
+VERSION: Final = 4
 
 TABLES: Final = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID",
@@ -35,7 +38,8 @@ TABLES: Final = (
         will_qos INTEGER,
         will_retain INTEGER,
         will_properties BLOB,
-        context BLOB NOT NULL
+        context BLOB NOT NULL,
+        scope TEXT NOT NULL DEFAULT '' -- where it lives; at the end, where a migration can add it
     ) STRICT""",
     """CREATE TABLE subscription (
         session INTEGER NOT NULL,
@@ -81,8 +85,10 @@ TABLES: Final = (
         message INTEGER -- NULL: nothing is handed on for it, its packet id is still in use
     ) STRICT""",
     """CREATE TABLE retained (
-        topic TEXT PRIMARY KEY,
-        message INTEGER NOT NULL
+        scope TEXT NOT NULL,
+        topic TEXT NOT NULL,
+        message INTEGER NOT NULL,
+        PRIMARY KEY (scope, topic)
     ) STRICT, WITHOUT ROWID""",
     # whatever a room keeps under keys of its own: monitors' states, publishers' rules, revocations
     """CREATE TABLE record (
@@ -95,7 +101,8 @@ TABLES: Final = (
 
 OWN: Final = frozenset({"node", "boot"})  # keys of meta that are the store's; the others are notes
 
-MIGRATIONS: Final[Mapping[int, Sequence[str]]] = {  # version n: the statements that lead to n + 1
+# version n: the statements that lead to n + 1; `:first` is the name of the first scope
+MIGRATIONS: Final[Mapping[int, Sequence[str]]] = {
     2: (
         "ALTER TABLE delivery ADD COLUMN seen INTEGER NOT NULL DEFAULT 0",
         """CREATE TABLE record (
@@ -105,10 +112,25 @@ MIGRATIONS: Final[Mapping[int, Sequence[str]]] = {  # version n: the statements 
             PRIMARY KEY (room, key)
         ) STRICT, WITHOUT ROWID""",
     ),
+    3: (
+        "ALTER TABLE session ADD COLUMN scope TEXT NOT NULL DEFAULT ''",
+        "UPDATE session SET scope = :first",
+        "ALTER TABLE retained RENAME TO unscoped",
+        """CREATE TABLE retained (
+            scope TEXT NOT NULL,
+            topic TEXT NOT NULL,
+            message INTEGER NOT NULL,
+            PRIMARY KEY (scope, topic)
+        ) STRICT, WITHOUT ROWID""",
+        "INSERT INTO retained SELECT :first, topic, message FROM unscoped",
+        "DROP TABLE unscoped",
+        "UPDATE record SET room = 'monitor/' || :first WHERE room = 'monitor'",
+    ),
 }
+OLDEST: Final = min(MIGRATIONS)
 
 
-def check(connection: sqlite3.Connection, path: Path, *, version: int = VERSION) -> int:
+def check(connection: sqlite3.Connection, path: Path, *, version: int = VERSION, oldest: int = OLDEST) -> int:
     """The version of the tables in the file, 0 for a file without any; StoreError if they are not for us."""
     application = int(connection.execute("PRAGMA application_id").fetchone()[0])
     found = int(connection.execute("PRAGMA user_version").fetchone()[0])
@@ -125,10 +147,10 @@ def check(connection: sqlite3.Connection, path: Path, *, version: int = VERSION)
             f"{path} was written by a newer Tidegate (store version {found}, this one reads {version}). "
             "Remedy: run the newer Tidegate, or restore the copy made before the upgrade."
         )
-    if found < max(1, version - 1):
+    if found < oldest:
         raise StoreError(
-            f"{path} was written by a much older Tidegate (store version {found}, this one reads {version} "
-            f"and {version - 1}). Remedy: open it once with each release in between."
+            f"{path} was written by a much older Tidegate (store version {found}, this one reads {oldest} "
+            f"to {version}). Remedy: open it once with a release in between."
         )
     return found
 
@@ -137,14 +159,18 @@ def prepare(
     connection: sqlite3.Connection,
     found: int,
     *,
+    first: str,
     version: int = VERSION,
     migrations: Mapping[int, Sequence[str]] = MIGRATIONS,
 ) -> None:
-    """Create the tables, or bring those of version `found` up to `version`; within the caller's transaction."""
+    """Create the tables, or bring those of version `found` up to `version`; within the caller's transaction.
+
+    `first` is the scope that gets what was written when there was only one.
+    """
     if found == version:
         return
     statements = TABLES if found == 0 else [s for n in range(found, version) for s in migrations[n]]
     for statement in statements:
-        connection.execute(statement)
+        connection.execute(statement, {"first": first})
     connection.execute(f"PRAGMA application_id = {APPLICATION}")
     connection.execute(f"PRAGMA user_version = {version}")

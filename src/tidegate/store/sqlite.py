@@ -57,7 +57,7 @@ class Snapshot:
     node: str  # 16 hex digits, made once
     boot: int
     sessions: list[StoredSession]
-    retained: list[Message]
+    retained: dict[str, list[Message]]  # by scope
     notes: dict[str, str]  # the last word given to `remember`, by key
     records: dict[str, dict[str, bytes]]  # what was given to `keep`, by room and key
 
@@ -110,8 +110,11 @@ class SqliteStore(Notes):
     def backlog(self) -> int:
         return self._batch.size + (self._writing.size if self._writing is not None else 0)
 
-    def open(self, *, now_wall: float | None = None, now_mono: float | None = None) -> Snapshot:
-        """Lock, check, migrate and load; blocks. StoreError says what is wrong and what helps."""
+    def open(self, *, first: str, now_wall: float | None = None, now_mono: float | None = None) -> Snapshot:
+        """Lock, check, migrate and load; blocks. StoreError says what is wrong and what helps.
+
+        `first` is the first scope of the node: it gets what an older Tidegate wrote, which knew of one scope only.
+        """
         if self._connection is not None or self._closed:
             raise StoreError(f"{self._path} was opened before")
         create_folder(self._path.parent)
@@ -122,6 +125,7 @@ class SqliteStore(Notes):
                 self._lock,
                 last,
                 self._durability,
+                first=first,
                 now_wall=time.time() if now_wall is None else now_wall,
                 now_mono=time.monotonic() if now_mono is None else now_mono,
             )

@@ -49,9 +49,9 @@ def change(connection: sqlite3.Connection, batch: Batch, offset: float) -> None:
     delete(connection, "delivery", "id", batch.gone)
     delete(connection, "message", "id", batch.unreferenced)
     delete(connection, "incoming", "id", batch.released - batch.incoming.keys())
-    delete(connection, "retained", "topic", batch.cleared - batch.retained.keys())
+    delete_pairs(connection, "retained", "scope, topic", batch.cleared - batch.retained.keys())
 
-    replace(connection, "session", 12, list(batch.sessions.values()), tuple)
+    replace(connection, "session", 13, list(batch.sessions.values()), tuple)
     subscriptions = [row for rows in batch.subscriptions.values() for row in rows.values()]
     replace(connection, "subscription", 8, subscriptions, tuple)
     replace(
@@ -70,7 +70,7 @@ def change(connection: sqlite3.Connection, batch: Batch, offset: float) -> None:
             lambda item: delivery_row(item[0] >> SHIFT, item[0] & SESSION, *item[1]),
         )
     replace(connection, "incoming", 2, batch.incoming.items(), tuple)
-    replace(connection, "retained", 2, batch.retained.items(), tuple)
+    replace(connection, "retained", 3, batch.retained.items(), lambda item: (*item[0], item[1]))
     replace(connection, "meta", 2, batch.remembered.items(), tuple)
     for room, key in [where for where, value in batch.records.items() if value is None]:
         connection.execute("DELETE FROM record WHERE room = ? AND key = ?", (room, key))
@@ -101,6 +101,11 @@ def delete(connection: sqlite3.Connection, table: str, column: str, keys: Collec
         connection.execute(_delete(table, column), (json.dumps(list(keys), ensure_ascii=False),))
 
 
+def delete_pairs(connection: sqlite3.Connection, table: str, columns: str, keys: Collection[tuple[str, str]]) -> None:
+    if keys:
+        connection.execute(_delete_pairs(table, columns), (json.dumps(list(keys), ensure_ascii=False),))
+
+
 @cache
 def _replace(table: str, columns: int, size: int) -> str:
     row = f"({', '.join('?' * columns)})"
@@ -110,3 +115,9 @@ def _replace(table: str, columns: int, size: int) -> str:
 @cache
 def _delete(table: str, column: str) -> str:
     return f"DELETE FROM {table} WHERE {column} IN (SELECT value FROM json_each(?))"  # noqa: S608 - our own names
+
+
+@cache
+def _delete_pairs(table: str, columns: str) -> str:
+    pairs = "SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?)"
+    return f"DELETE FROM {table} WHERE ({columns}) IN ({pairs})"  # noqa: S608 - our own names
