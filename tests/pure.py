@@ -7,7 +7,7 @@ from typing import Any
 
 from tidegate import wire
 from tidegate.gate import Rules, Stage
-from tidegate.scope import Authenticator, Exchange, Identity, Refused, Scope
+from tidegate.scope import Authenticator, Exchange, Identity, Realm, Refused
 from tidegate.session import Limits, Origin, Peer, Session, Site, Store, Volatile
 
 
@@ -57,9 +57,8 @@ class World:
             on_open=self._open,
             random_id=lambda: f"auto-{len(self.scope.sessions)}",
         )
-        self.scope = Scope(
-            name="main", node="n", site=self.site, authenticator=authenticator or Anybody(), rules=rules or Rules()
-        )
+        self.realm = Realm(node="n", site=self.site, authenticator=authenticator or Anybody(), rules=rules or Rules())
+        self.scope = next(iter(self.realm.scopes.values()))
         if ingress or egress:
             self.scope.gate.enforce(ingress, egress)
 
@@ -81,8 +80,8 @@ class World:
                 self.site.unfinished.append(piece)
         self.site.close()
 
-    def peer(self, client: str = "c", *, version: int = wire.V5, **fields: Any) -> End:
-        end = End(self)
+    def peer(self, client: str = "c", *, version: int = wire.V5, scope: str | None = None, **fields: Any) -> End:
+        end = End(self, scope)
         end.version = version
         fields.setdefault("clean_start", True)
         fields.setdefault("keep_alive", 0)
@@ -93,13 +92,14 @@ class World:
 class End:
     """The client's end of a connection that is only memory."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, scope: str | None = None) -> None:
         self.world = world
         self.version = wire.V5
         self.buffer = b""
         self.closed = False
         self.paused = False
-        self.peer = Peer(site=world.site, host=world.scope, listener=Listening(), on_bug=self._bug)
+        host = world.scope if scope is None else world.realm.scopes[scope]
+        self.peer = Peer(site=world.site, host=host, listener=Listening(), on_bug=self._bug)
         self.peer.made(self, "127.0.0.1", None)
 
     def _bug(self, peer: Peer, error: BaseException) -> None:

@@ -90,7 +90,7 @@ def test_it_costs_a_message_nothing() -> None:
     assert lane.link == "sensor"
     assert plan.fast is not None
     assert [session.client for session in plan.fast] == ["sue"]
-    assert {grant.session.client: why for grant, why in plan.denied} == {
+    assert {link.subject.client: why for link, why in plan.denied} == {
         "mary": Deny(step=Step.BROKERING, rule="brokering:sensor->untyped"),
         "ann": Deny(step=Step.BROKERING, rule="brokering:sensor->untyped"),
     }

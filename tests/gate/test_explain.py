@@ -17,7 +17,7 @@ from tidegate.gate.explain import Explainer
 from tidegate.gate.explanation import Explanation, Line, Publication, Verdict
 from tidegate.gate.where import NAMES
 from tidegate.monitor import Attachment, Direction, Monitors
-from tidegate.monitor.library import Filter
+from tidegate.monitor.library import Alternate, Filter
 from tidegate.policy import (
     ALL,
     NOTHING,
@@ -762,13 +762,23 @@ def _sound(found: Explanation) -> None:
 
 
 def test_monitors_that_listen_are_named() -> None:
-    silent = Filter(("status/+",))
-    rules = Rules(monitors=Monitors((Attachment(id="calm", monitor=silent, scope="main", direction=Direction.IM_PUB),)))
+    half = Attachment(id="calm", monitor=Alternate(), scope="main", direction=Direction.IM_PUB)
     subject = Subject(kind="client", client="c", user="mary", scope="main", node="n")
-    explainer = Explainer(rules)
+    explainer = Explainer(Rules(monitors=Monitors((half,))))
     named = explainer.write(Publication(link=Link(subject, True, "in"), topic="other"), at=0.0)
     notes = [line.notes[0] for line in named.lines if line.step is Step.MONITOR_IN]
+    assert named.allowed
     assert len(notes) == 1
     assert notes[0].startswith("what calm will do")
+
+
+def test_a_filter_on_a_link_decides() -> None:
+    only = Attachment(id="only", monitor=Filter(("status/+",)), scope="main", direction=Direction.IM_PUB)
+    subject = Subject(kind="client", client="c", user="mary", scope="main", node="n")
+    explainer = Explainer(Rules(monitors=Monitors((only,))))
+    stopped = explainer.write(Publication(link=Link(subject, True, "in"), topic="other"), at=0.0)
+    assert not stopped.allowed
+    assert stopped.decided is not None
+    assert stopped.decided.rule == "only"
     quiet = explainer.write(Publication(link=Link(subject, True, "in"), topic="status/1"), at=0.0)
     assert not [line for line in quiet.lines if line.step is Step.MONITOR_IN]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tidegate.gate.crossing import Branch, Exit
 from tidegate.gate.gate import WITHDRAWN, Gate, Lane
 from tidegate.gate.plan import Passage, Plan, combine, passed, undecided
 from tidegate.gate.rules import Rules
@@ -14,7 +15,9 @@ __all__ = [
     "WITHDRAWN",
     "Allow",
     "Answer",
+    "Branch",
     "Deny",
+    "Exit",
     "Gate",
     "Known",
     "Lane",

@@ -103,6 +103,20 @@ class Access:
         return self._said(self.policies.overlaps(Action.READ, actor, filter, env))
 
 
+class Forwarding(Access):
+    """The same for a link between scopes that forwards: it writes, and what is written has a publish context."""
+
+    def __init__(self, policies: Policies, sight: Sight) -> None:
+        super().__init__(Action.WRITE, policies, sight)
+        self._published = paths_below("p", policies.reads(Action.WRITE))
+
+    def evaluate(self, known: Known) -> Answer:
+        return self.answer(known)
+
+    def kin(self, source: Link) -> Hashable:
+        return self.sight.kin(source, self._published)
+
+
 def _unless_denied(answer: Answer) -> Answer:
     """The same, but what no policy speaks of is allowed."""
     if not isinstance(answer, Residual):

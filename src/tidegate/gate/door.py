@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tidegate.gate.access import Access
+from tidegate.gate.access import Access, Forwarding
 from tidegate.gate.brokering import Brokered
 from tidegate.gate.capability import Capable
 from tidegate.gate.granting import Granting, Publishing
 from tidegate.gate.levels import Secured
-from tidegate.gate.owners import Owners
+from tidegate.gate.owners import Forwarded, Owners
 from tidegate.gate.rules import Rules
 from tidegate.gate.sight import Sight
 from tidegate.gate.stages import Reserved
@@ -39,3 +39,18 @@ def stages(
         egress.append(Owners(rules.preferences, sight))
     egress += (Visible(rules.views), Wanted(sight))
     return tuple(ingress), tuple(egress)
+
+
+def crossing(rules: Rules, sight: Sight) -> tuple[tuple[Stage, ...], tuple[Stage, ...]]:
+    """The steps of a link between scopes of one node: where it leaves one, and where it enters the other.
+
+    Such a link is as safe as can be, nobody reads over it, and views are applied where somebody does.
+    """
+    sending: list[Stage] = [] if rules.brokering.open else [Brokered(rules.brokering)]
+    receiving: list[Stage] = []
+    if rules.policies is not None:
+        sending.append(Forwarding(rules.policies, sight))
+        receiving.append(Access(Action.READ, rules.policies, sight))
+    if len(rules.preferences):
+        receiving.append(Forwarded(rules.preferences, sight))
+    return tuple(sending), tuple(receiving)

@@ -4,56 +4,48 @@ It asks the very stages of the door, one after the other, of one message; nothin
 stands what the stage looked at, read off the same rules. What a running node would say is asked too: it knows some
 denials before the message comes, so of several rules that deny it may name another one.
 
+Between the steps of the publisher's scope and those of the reader's stand the links that lead from one to the other
+(`ways`).
+
 It knows no directory: who acts comes in as a link with its subject.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, Final
 
 from tidegate.gate.access import Access
-from tidegate.gate.brokering import Brokered
-from tidegate.gate.door import stages
-from tidegate.gate.explanation import Considered, Explanation, Line, Publication, Verdict
-from tidegate.gate.gate import Gate
-from tidegate.gate.levels import Secured
-from tidegate.gate.owners import Owners
-from tidegate.gate.plan import UNSEEN, part_of, undecided
+from tidegate.gate.door import crossing, stages
+from tidegate.gate.explanation import Explanation, Line, Publication, Verdict
+from tidegate.gate.gate import Gate, Lane
+from tidegate.gate.plan import undecided
 from tidegate.gate.rules import Rules
-from tidegate.gate.sight import CLOCK_PATHS, Sight
-from tidegate.gate.stages import RESERVED, Reserved
-from tidegate.gate.verdict import Allow, Deny, Known, Residual, Stage, Step
-from tidegate.gate.views import PUBLISHER, Visible
-from tidegate.gate.where import WHERE, Wanted
-from tidegate.policy import ALL, RELAXED, Action, Demand, Policies, Policy, Preference, Preferences, Table, View
-from tidegate.policy.access import Outcome, outcome
-from tidegate.policy.brokering import UNTYPED, Brokering, exempt
-from tidegate.policy.predicate import UNKNOWN, Predicate, PredicateFailed
-from tidegate.policy.rules import CONTROL
+from tidegate.gate.sight import Sight
+from tidegate.gate.verdict import Deny, Known, Stage, Step
+from tidegate.gate.walk import Details, Walk, each_of
+from tidegate.gate.ways import FILTERED, Arrival, Search, Ways, depends
+from tidegate.monitor.library import Filter
+from tidegate.policy import Action, Policies, Preference, Preferences
+from tidegate.policy.brokering import Brokering
+from tidegate.policy.predicate import Predicate
 from tidegate.routing import Shares, Subscriptions
-from tidegate.session import NO_TERMS, Link, Message, Origin, Session, Subject, Terms
+from tidegate.session import NO_TERMS, Context, Link, Message, Origin, Session, Terms
 from tidegate.topics import share
 from tidegate.wire import NONE, V5
 
-_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 _NOWHERE: Final = Origin("0" * 16, 0)
-_CLOCKS: Final = CLOCK_PATHS | {"e", "p", "p.e", "p.time"}
 _LAST: Final = frozenset((Step.WHERE, Step.MONITOR_OUT))  # asked of what the view leaves
-_PARTS: Final[Mapping[type, str]] = {Reserved: "reserved", Access: "policies", Owners: "preferences"}
-_LEFT_OUT: Final[Mapping[type, str]] = {
-    Access: "`policies: open`",
-    Brokered: "brokering is open",
-    Owners: "there are no preferences",
-}
 _EVERYTHING: Final = Rules(
     policies=Policies(()),
     preferences=Preferences((Preference(id="some", user="somebody", topic="#"),)),
     brokering=Brokering(()),
 )
 """Rules with which no step is left out of the door."""
+
+Steps = list[tuple[Stage, Stage | None]]
+"""Each step, and the stage that the rules have for it, if they have one."""
 
 
 class _Clock:
@@ -68,7 +60,7 @@ class _Clock:
 class Explainer:
     """Explains by one version of the rules. Made once for many questions."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: Rules, node: str = "") -> None:
         self.rules = rules
         self._clock = _Clock()
         self._gate = Gate(
@@ -79,47 +71,38 @@ class Explainer:
             fresh=lambda session: True,
             retired=lambda plan: None,
         )
-        full = stages(_EVERYTHING, Sight(_EVERYTHING, self._clock))
+        self._ways = Ways(self._gate, rules, node)
+        sight = Sight(_EVERYTHING, self._clock)
+        full = stages(_EVERYTHING, sight)
         self._ingress = _complete(full[0], self._gate.ingress)
         self._egress = _complete(full[1], self._gate.egress)
+        sending, receiving = crossing(_EVERYTHING, sight)
+        self._sending = _complete(sending, self._gate.sending)
+        self._receiving = _complete(receiving, self._gate.receiving)
 
     # -- questions -----------------------------------------------------------------------------------------------
 
     def write(self, publication: Publication, at: float) -> Explanation:
         """May it be published?"""
-        gate, link, rules = self._gate, self._typed(publication.link), self.rules
-        self._clock.wall = at
-        wish, left = gate.heed(publication.properties)
-        told = (*left, *gate.told(link.subject.level).user_properties)
-        properties = replace(publication.properties, user_properties=told)
-        context = gate.context(link, wish)
-        message = Message(
-            publication.topic,
-            publication.payload,
-            publication.qos,
-            publication.retain,
-            at,
-            _NOWHERE,
-            0,
-            context.encode(),
-            link.type,
-            NONE if properties == NONE else properties,
-        )
+        gate, link = self._gate, self._typed(publication.link)
+        message, context = self._published(publication, at)
         known = Known(topic=message.topic, context=context, link=link.type, now=at)
-        walk = _Walk(self._gate.sight, known, message)
+        walk = Walk(self._gate.sight, known, message)
         for kind, stage in self._ingress:
             walk.take(kind, stage)
-        walk.lines += self._watched(Step.MONITOR_IN, link, message.topic, walk.denied)
-        plan = gate.compile(message.topic, context, link.type, V5)
+        lines, stopped = self._watched(Step.MONITOR_IN, link, message.topic, walk.denied)
+        walk.lines += lines
+        plan = gate.compile(message.topic, Lane(context, link.type, V5, NONE, gate.version))
         return Explanation(
             action="write",
             topic=message.topic,
             subject=link.subject,
             at=at,
-            version=rules.version,
+            version=self.rules.version,
             message=message,
+            entered=link.scope,
             context=context,
-            **walk.concluded(walk.lines, plan.refusal or undecided(plan.admission, message)),
+            **walk.concluded(walk.lines, plan.refusal or undecided(plan.admission, message) or stopped),
         )
 
     def read(
@@ -130,11 +113,44 @@ class Explainer:
         terms: Terms = NO_TERMS,
         where: Predicate | None = None,
     ) -> Explanation:
-        """May somebody receive what was published, by a subscription with these terms, and what of it?"""
+        """May somebody receive what was published, by a subscription with these terms, and what of it?
+
+        Links on the way were crossed when it was published.
+        """
         message, context = written.message, written.context
         assert message is not None
         assert context is not None
         target = self._typed(target)
+        start = Arrival(scope=written.entered, message=message, context=context, path=frozenset((written.entered,)))
+        if not written.allowed:
+            return self._delivery(written, start, target, at, terms, where)
+        self._clock.wall = written.at
+        search = self._ways.to(target.scope, start, written.at)
+        refused: list[tuple[Arrival, Explanation]] = []
+        for arrival in search.arrivals:
+            found = self._delivery(written, arrival, target, at, terms, where)
+            if found.allowed:
+                return found
+            refused.append((arrival, found))
+        if not refused:
+            return self._nowhere(written, search, target, at)
+        (_, first), *others = refused
+        notes = tuple(f"over {way.route} it comes there too: {found.headline}" for way, found in others)
+        rules = first.rules.union(*(found.rules for _, found in others))
+        clocked = any(found.clocked for _, found in refused)
+        return replace(first, rules=rules, notes=(*first.notes, *notes), clocked=clocked)
+
+    def _delivery(
+        self,
+        written: Explanation,
+        arrival: Arrival,
+        target: Link,
+        at: float,
+        terms: Terms,
+        where: Predicate | None,
+    ) -> Explanation:
+        """The steps of the last link, to whoever reads it."""
+        message, context = arrival.message, arrival.context
         self._clock.wall = at
         known = Known(
             topic=message.topic,
@@ -145,46 +161,71 @@ class Explainer:
             terms=terms,
             where=where,
         )
-        walk = _Walk(self._gate.sight, known, message)
+        walk = Walk(self._gate.sight, known, message)
         walk.denied = not written.allowed
-        walk.clocked = written.clocked
+        walk.clocked = written.clocked or arrival.clocked
         for kind, stage in self._egress:
             if kind.step in _LAST:
                 walk.look()
             walk.take(kind, stage)
         walk.look()
-        walk.lines += self._watched(Step.MONITOR_OUT, target, message.topic, walk.denied)
+        lines, stopped = self._watched(Step.MONITOR_OUT, target, message.topic, walk.denied)
+        walk.lines += lines
         said = written.told
         shown: Message | None = None
         if written.allowed:
             way = self._gate.asked(self._gate.egress, known)  # as for a plan, and then the message
             found = way if isinstance(way, Deny) else way.show(message)
             said, shown = (found, None) if isinstance(found, Deny) else (None, found)
-        lines = (*written.lines, *walk.lines)
+            if said is None and stopped is not None:
+                said, shown = stopped, None
+        taken = (*written.lines, *arrival.lines, *walk.lines)
         return Explanation(
-            action="read",
-            topic=message.topic,
-            subject=target.subject,
-            publisher=context.subject,
-            at=at,
-            version=self.rules.version,
-            message=message,
-            context=context,
-            shown=shown,
-            **walk.concluded(lines, said),
+            **self._of_reading(written, target, at), shown=shown, **walk.concluded(taken, said, arrival.lines)
         )
+
+    def _nowhere(self, written: Explanation, search: Search, target: Link, at: float) -> Explanation:
+        """No way leads to the reader's scope."""
+        denials = [line for line in search.lines if line.verdict is Verdict.DENY]
+        walk = Walk(self._gate.sight, None, None)
+        walk.denied = True
+        for kind, stage in self._egress:
+            walk.take(kind, stage)
+        return Explanation(
+            **self._of_reading(written, target, at),
+            lines=(*written.lines, *search.lines, *walk.lines),
+            allowed=False,
+            decided=denials[0],
+            rules=each_of([*(line.rule for line in denials), *(each.rule for each in search.denied)]),
+            told=search.denied[0] if search.denied else None,
+            clocked=written.clocked or search.clocked,
+        )
+
+    def _of_reading(self, written: Explanation, target: Link, at: float) -> dict[str, Any]:
+        assert written.context is not None
+        return {
+            "action": "read",
+            "topic": written.topic,
+            "subject": target.subject,
+            "publisher": written.context.subject,
+            "at": at,
+            "version": self.rules.version,
+            "message": written.message,
+            "entered": written.entered,
+            "context": written.context,
+        }
 
     def subscribe(self, filter: str, target: Link, at: float) -> Explanation:
         """Is a SUBSCRIBE granted? Whether anything is delivered is decided message by message."""
         self._clock.wall = at
         plain = share(filter)[1]
         sight, actor = self._gate.sight, target.subject
-        walk = _Walk(sight, None, None)
+        walk = Walk(sight, None, None)
         for kind, stage in self._egress:
             if stage is None or walk.denied:
                 walk.take(kind, stage)
                 continue
-            details = _Details()
+            details = Details()
             if isinstance(stage, Access):
                 known = {"s": sight.subject(actor), "e": sight.environment(actor).known}
                 details.policies(stage.policies.considered_for(Action.READ, actor, plain, known), known)
@@ -204,291 +245,82 @@ class Explainer:
             **concluded,
         )
 
-    def _watched(self, step: Step, link: Link, topic: str, denied: bool) -> list[Line]:
-        """The monitors of a link that listen to a topic. What they do depends on what they have seen before."""
-        listening = [one.id for one in self._gate.monitors(link) if one.monitor.hears(topic)]
+    def cross(self, action: Action, end: Link, publication: Publication, at: float) -> Explanation:
+        """May a scope or a link between scopes forward what somebody published (write), or import it (read)?
+
+        Whether it was allowed to be published is not asked, nor what brokering says: over which link it came is not
+        known.
+        """
+        message, context = self._published(publication, at)
+        asked = self._sending if action is Action.WRITE else self._receiving
+        steps = [each for each in asked if each[0].step is not Step.BROKERING]
+        known = Known(topic=message.topic, context=context, link=message.link, now=at, target=end)
+        walk = Walk(self._gate.sight, known, message)
+        for kind, stage in steps:
+            walk.take(kind, stage)
+        way = self._gate.asked(tuple(stage for _, stage in steps if stage is not None), known)
+        found = way if isinstance(way, Deny) else way.show(message)
+        return Explanation(
+            action=action.value,
+            topic=message.topic,
+            subject=end.subject,
+            at=at,
+            version=self.rules.version,
+            message=message,
+            context=context,
+            **walk.concluded(walk.lines, found if isinstance(found, Deny) else None),
+        )
+
+    # -- what is asked about -------------------------------------------------------------------------------------
+
+    def _published(self, publication: Publication, at: float) -> tuple[Message, Context]:
+        """A message as somebody publishes it."""
+        gate, link = self._gate, self._typed(publication.link)
+        self._clock.wall = at
+        wish, left = gate.heed(publication.properties)
+        told = (*left, *gate.told(link.subject.level).user_properties)
+        properties = replace(publication.properties, user_properties=told)
+        context = gate.context(link, wish)
+        message = Message(
+            publication.topic,
+            publication.payload,
+            publication.qos,
+            publication.retain,
+            at,
+            _NOWHERE,
+            0,
+            context.encode(),
+            link.type,
+            NONE if properties == NONE else properties,
+        )
+        return message, context
+
+    def _watched(self, step: Step, link: Link, topic: str, denied: bool) -> tuple[list[Line], Deny | None]:
+        """The monitors of a link that listen to a topic, and the filter that stops it, if that is certain.
+
+        What others do depends on what they have seen before.
+        """
+        listening = [one for one in self._gate.monitors(link) if one.monitor.hears(topic)]
         if not listening:
-            return []
+            return [], None
         if denied:
-            return [Line(step=step, verdict=Verdict.UNASKED)]
-        note = f"what {', '.join(listening)} will do depends on what went before: see `tidegate monitor try`"
-        return [Line(step=step, verdict=Verdict.SILENT, notes=(note,))]
+            return [Line(step=step, verdict=Verdict.UNASKED)], None
+        first = listening[0]
+        if isinstance(first.monitor, Filter):
+            return [Line(step=step, verdict=Verdict.DENY, rule=first.id, notes=(FILTERED,))], Deny(
+                step=step, rule=first.id
+            )
+        return [Line(step=step, verdict=Verdict.SILENT, notes=(depends([one.id for one in listening]),))], None
 
     def _typed(self, link: Link) -> Link:
         """The link with the type that it has by these rules."""
         types = self.rules.brokering.types(link.subject)
-        return Link(link.subject, link.inward, types.inward if link.inward else types.outward, link.demand)
+        return Link(link.subject, link.inward, types.inward if link.inward else types.outward, link.demand, link.scope)
 
 
-def _complete(full: Sequence[Stage], there: Sequence[Stage]) -> list[tuple[Stage, Stage | None]]:
+def _complete(full: Sequence[Stage], there: Sequence[Stage]) -> Steps:
     """Every step of the door in its order, and the stage that the rules have for it, if they have one."""
     found = {type(stage): stage for stage in there}
     made = [(kind, found.pop(type(kind), None)) for kind in full]
     assert not found, "a stage of the door that no rules bring"
     return made
-
-
-class _Walk:
-    """One way through the door, and what was seen on it."""
-
-    def __init__(self, sight: Sight, known: Known | None, message: Message | None) -> None:
-        self.sight = sight
-        self.known = known
-        self.message = message
-        self.shown = message
-        self.view = ALL
-        self.lines: list[Line] = []
-        self.denied = False
-        self.clocked = False
-        self._looked = False
-
-    def take(self, kind: Stage, stage: Stage | None) -> None:
-        """Asks a stage, unless an earlier one has denied or the rules leave it out."""
-        part = _PARTS.get(type(kind), "")
-        if self.denied:
-            self.lines.append(Line(step=kind.step, part=part, verdict=Verdict.UNASKED))
-        elif stage is None:
-            notes = (_LEFT_OUT[type(kind)],) if type(kind) in _LEFT_OUT else ()
-            self.lines.append(Line(step=kind.step, part=part, verdict=Verdict.SILENT, notes=notes))
-        else:
-            assert self.known is not None
-            assert self.shown is not None
-            answer = stage.evaluate(self.known)
-            if isinstance(answer, Residual):
-                answer = answer.decide(self.shown)
-            details = _Details()
-            self._describe(stage, details, self.known, self.shown)
-            self.note(kind, answer, details)
-
-    def note(self, kind: Stage, answer: Allow | Deny, details: _Details) -> None:
-        """Writes an answer down."""
-        self.clocked = self.clocked or details.clocked
-        part = _PARTS.get(type(kind), "")
-        view = ALL
-        error = ""
-        if isinstance(answer, Deny):
-            self.denied = True
-            verdict, error = Verdict.DENY, answer.error
-        else:
-            view = answer.view
-            self.view &= view
-            verdict = Verdict.ALLOW if answer.rule or details.spoke else Verdict.SILENT
-        self.lines.append(
-            Line(
-                step=kind.step,
-                part=part,
-                verdict=verdict,
-                rule=answer.rule,
-                error=error,
-                considered=tuple(details.considered),
-                knew=dict(sorted(details.knew.items())),
-                absent=tuple(sorted(details.absent)),
-                view=view,
-                notes=tuple(details.notes),
-            )
-        )
-
-    def look(self) -> None:
-        """Applies what all tables leave, once, before the subscription's own condition is asked."""
-        if self._looked or self.denied or self.view.shows_all:
-            return
-        self._looked = True
-        assert self.message is not None
-        at = next(at for at, line in reversed(list(enumerate(self.lines))) if line.step is Step.VIEW)
-        line = replace(self.lines[at], view=self.view)
-        self.shown = None if self.view.shows_nothing else part_of(self.message, self.view)
-        if self.shown is None:
-            self.denied = True
-            why = self._unseen(self.message)
-            line = replace(line, verdict=Verdict.DENY, rule=UNSEEN.rule, notes=(*line.notes, why))
-        elif line.verdict is Verdict.SILENT:
-            line = replace(line, verdict=Verdict.ALLOW)
-        self.lines[at] = line
-
-    def _unseen(self, message: Message) -> str:
-        if self.view.shows_nothing:
-            return "the tables have nothing in common"
-        try:
-            self.sight.facts(message)["payload"]
-        except KeyError:
-            return "the content is no JSON that can be taken apart, so it is shown whole or not at all"
-        return "nothing of the content is among what may be seen"
-
-    def concluded(self, lines: Iterable[Line], told: Deny | None) -> dict[str, Any]:
-        """What follows from the lines; `told` is what a running node says, and its verdict counts."""
-        lines = tuple(lines)
-        first = next((line for line in lines if line.verdict is Verdict.DENY), None)
-        notes: tuple[str, ...] = ()
-        if (first is None) != (told is None):
-            notes = ("asked twice, it answered differently: a condition calls a volatile function",)
-            first = None if told is None else Line(step=told.step, verdict=Verdict.DENY, rule=told.rule)
-        elif first is not None and told is not None and (told.step, told.rule) != (first.step, first.rule):
-            notes = (f"a running node names `{told.rule}` ({told.step.value}): it denies before the message comes",)
-        decided = first
-        named = [each.rule for each in (first, told) if each is not None]
-        if told is None:
-            spoke = [line for line in self.lines if line.verdict is Verdict.ALLOW and line.rule]
-            decided = spoke[0] if spoke else None
-            named = [line.rule for line in spoke]
-        return {
-            "lines": lines,
-            "allowed": told is None,
-            "decided": decided,
-            "rules": frozenset(name for rule in named for name in (rule, *rule.split(", "))),
-            "told": told,
-            "clocked": self.clocked,
-            "notes": notes,
-        }
-
-    # -- what a stage looked at ----------------------------------------------------------------------------------
-
-    def _describe(self, stage: Stage, details: _Details, known: Known, message: Message) -> None:
-        match stage:
-            case Reserved():
-                first = known.topic.split("/", 1)[0]
-                if first in RESERVED and not (stage.ruled and known.topic == CONTROL):
-                    details.tell(f"only services write below `{first}`", {"s.kind": known.context.subject.kind})
-            case Access():
-                target = known.target
-                actor = known.context.subject if target is None else target.subject
-                env = {"s": self.sight.subject(actor), **self._around(actor, message)}
-                if target is None:
-                    env["p"] = {}
-                details.policies(stage.policies.considered(stage.action, actor, known.topic, env), env)
-                details.spoke = True
-            case Brokered():
-                _types(details, known)
-            case Secured():
-                _levels(stage, details, known)
-            case Owners():
-                assert known.target is not None
-                owner, receiver = known.context.subject, known.target.subject
-                applicable = stage.preferences.receiving(owner.user, owner.domain, known.topic)
-                env = self._around(receiver, message)
-                seen = applicable.seeing(receiver, env)
-                for each, how in applicable.considered(receiver, env):
-                    details.rule(each.id, _keeps(each.keep), each.when, how, seen)
-            case Visible():
-                _tables(stage, details, known)
-            case Wanted() if known.where is not None:
-                assert known.target is not None
-                env = self._around(known.target.subject, message)
-                del env["p"]
-                details.rule(WHERE, "allow", known.where, outcome(known.where, env), env)
-            case _:
-                pass
-
-    def _around(self, actor: Subject, message: Message) -> dict[str, Any]:
-        """The roots of a message that is here, without `s`."""
-        sight = self.sight
-        return {
-            "o": sight.facts(message),
-            "e": sight.now(sight.environment(actor)),
-            "p": sight.published(message),
-        }
-
-
-class _Details:
-    """What one stage looked at."""
-
-    def __init__(self) -> None:
-        self.considered: list[Considered] = []
-        self.knew: dict[str, Any] = {}
-        self.absent: set[str] = set()
-        self.notes: list[str] = []
-        self.spoke = False
-        self.clocked = False
-
-    def tell(self, note: str, knew: Mapping[str, Any]) -> None:
-        self.spoke = True
-        self.notes.append(note)
-        self.knew |= knew
-
-    def policies(self, found: Iterable[tuple[Policy, Outcome]], env: Mapping[str, Any]) -> None:
-        for policy, how in found:
-            self.rule(policy.id, policy.effect.value, policy.when, how, env)
-            self._read(policy.topic.reads, env)
-
-    def rule(self, rule: str, says: str, when: Predicate | None, how: Outcome, env: Mapping[str, Any]) -> None:
-        self.spoke = True
-        came, error = str(how).lower(), ""
-        if isinstance(how, PredicateFailed):
-            came, error = "error", how.reason
-        elif isinstance(how, Predicate):
-            came = "open"
-        condition = "" if when is None else when.text
-        self.considered.append(Considered(rule=rule, says=says, condition=condition, outcome=came, error=error))
-        if when is not None:
-            self.clocked = self.clocked or when.volatile or any(map(_of_clock, when.reads))
-            self._read(when.reads, env)
-
-    def _read(self, paths: Iterable[str], env: Mapping[str, Any]) -> None:
-        for path in paths:
-            value: Any = env
-            try:
-                for name in path.split("."):
-                    value = value[name]
-            except (KeyError, TypeError, IndexError):
-                self.absent.add(path)
-            else:
-                if value is not UNKNOWN:
-                    self.knew[path] = value
-
-
-def _of_clock(path: str) -> bool:
-    """Whether an attribute is the clock's, now or when the message was published, or holds one that is."""
-    return path in _CLOCKS or path.removeprefix("p.") in CLOCK_PATHS
-
-
-def _keeps(view: View) -> str:
-    return "keep all" if view.shows_all else f"keep {', '.join(view.plain)}"
-
-
-def _demanded(demand: Demand) -> str:
-    return "nothing" if demand.level is None else demand.level
-
-
-def _types(details: _Details, known: Known) -> None:
-    assert known.target is not None
-    if exempt(known.context.subject):
-        details.tell("the node speaks of itself", {})
-        return
-    came, goes = known.link, known.target.type
-    details.spoke = True
-    details.knew |= {"came over": came, "leaves over": goes}
-    if UNTYPED in (came, goes):
-        details.notes.append("nothing passes over a link without a type")
-
-
-def _levels(stage: Secured, details: _Details, known: Known) -> None:
-    assert known.target is not None
-    levels, source, target = stage.levels, known.context, known.target
-    own, level = source.subject.level, target.subject.level
-    publisher = source.demand or RELAXED
-    subscriber = levels.effective(level, known.terms.demand, target.demand)
-    details.knew |= {
-        "publisher demands": _demanded(publisher),
-        "level of the reader": level,
-        "subscriber demands": _demanded(subscriber),
-        "floor": levels.floor(own),
-    }
-    for demand in (publisher, subscriber):
-        if demand.level is not None:
-            details.spoke = True
-            if levels.rank(demand.level) is None:
-                details.notes.append(f"`{demand.level}` is no level here: nothing meets it")
-
-
-def _tables(stage: Visible, details: _Details, known: Known) -> None:
-    assert known.target is not None
-    actor, said = known.target.subject, known.context.view
-    for row, applies in stage.views.considered(actor, known.topic):
-        details.rule(row.id, f"{_keeps(row.view)} for {row.subject}", None, applies, _NOTHING)
-    if said is None:
-        return
-    details.spoke = True
-    table = Table.parse(said)
-    if table.error:
-        details.notes.append(table.error)
-    for subject, view, applies in table.considered(actor, known.context.subject.domain):
-        details.rule(PUBLISHER, f"{_keeps(view)} for {subject}", None, applies, _NOTHING)

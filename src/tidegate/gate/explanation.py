@@ -26,6 +26,15 @@ class Verdict(Enum):
     """An earlier step has denied."""
 
 
+class Beyond(Enum):
+    """What stands beside the steps of the door."""
+
+    CONNECT = "connect"
+    """Whoever asks is not let in."""
+    LINK = "link"
+    """A link between scopes, with all the steps that it has."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Considered:
     """A rule that a step looked at, and how it turned out."""
@@ -42,10 +51,12 @@ class Considered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One step, or a part of one."""
+    """One step, or a part of one; or a whole link between scopes that was crossed."""
 
-    step: Step
+    step: Step | Beyond
     part: str = ""
+    link: str = ""
+    """The link between scopes that it is about: `H1->I`; empty if it is about a client's."""
     verdict: Verdict
     rule: str = ""
     error: str = ""
@@ -60,8 +71,11 @@ class Line:
 
     @property
     def place(self) -> str:
-        """`read, preferences`."""
-        return f"{self.step.value}, {self.part}" if self.part else self.step.value
+        """`read, preferences`, or `link H1->I, brokering`."""
+        if not self.link:
+            return f"{self.step.value}, {self.part}" if self.part else self.step.value
+        step = "" if self.step is Beyond.LINK else self.step.value
+        return ", ".join(word for word in (f"link {self.link}", step, self.part) if word)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +97,13 @@ class Explanation:
     rules: frozenset[str] = frozenset()
     """Every rule that can be said to have decided it."""
     told: Deny | None = None
-    """What a running node writes into its audit."""
+    """What a running node writes into its audit; None also where a message has no way, which is nobody's offence."""
     clocked: bool = False
     """Whether some rule that was looked at reads the clock."""
     message: Message | None = None
     """As it was published."""
+    entered: str = ""
+    """The scope that it was published into."""
     context: Context | None = None
     shown: Message | None = None
     """What of it the reader gets."""

@@ -6,6 +6,8 @@
 - A plan that stands in a lane is valid: nobody checks it again. That is why invalidation removes it at once.
 - Plans are bounded by their total cost; the oldest go first, one or two per new one, so that a flood of distinct
   topics costs the same per message at any time. Lanes without plans and without peers are gone.
+- Links to other scopes of the node are part of a plan: see `plan` and `crossing`. A plan that leads on to one of
+  another scope goes when that one goes.
 - Each subscription is decided by itself through all steps; what a session gets of a message is combined from those of
   its subscriptions that let it pass.
 """
@@ -13,21 +15,23 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import Any, Protocol
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from tidegate.errors import ProtocolError
-from tidegate.gate.door import stages
+from tidegate.gate.crossing import Branch, Exit
+from tidegate.gate.door import crossing, stages
 from tidegate.gate.granting import RULES, Publishing
 from tidegate.gate.plan import UNSEEN, Members, Passage, Plan, combine, graver
 from tidegate.gate.rubbish import Rubbish
 from tidegate.gate.rules import Rules
 from tidegate.gate.sight import FLOOR, Sight
 from tidegate.gate.verdict import Allow, Deny, Known, Residual, Stage, Step
-from tidegate.monitor import Attachment, Direction, Post
+from tidegate.monitor import Attachment, Direction, Post, Shift
 from tidegate.policy import ALL
 from tidegate.policy.rules import CONTROL
 from tidegate.routing import Group, Shares, Subscriptions, TopicTree
@@ -63,11 +67,13 @@ class Lane:
 
     __slots__ = (
         "__weakref__",
+        "admitted",
         "context",
         "holder",
         "key",
         "link",
         "monitors",
+        "onward",
         "plans",
         "protocol",
         "ruled",
@@ -86,10 +92,17 @@ class Lane:
         self.monitors: tuple[Attachment, ...] = ()  # of the source link
         self.ruled = True  # the publisher has rules of its own; if not, none count, whoever represents the others
         self.writer: Subject | None = None  # the monitor that made what takes this lane
+        self.admitted = False  # it has been, and is not asked again on the way in
+        self.onward: dict[Hashable, Lane] | None = None  # the lanes of the same in other scopes, by the way there
         self.holder: dict[Any, Lane] | None = None  # where it is found, under `key`, as long as it has plans
         self.key: Hashable = None
         self.plans: dict[bytes, Plan] = {}
         self.variants: dict[Any, Lane] | None = None  # of messages that ask for something of their own
+
+    @property
+    def entrance(self) -> bool:
+        """Whether messages take it first, and not after they have crossed a link from another scope."""
+        return not self.admitted or self.writer is not None
 
 
 class Gate:
@@ -105,6 +118,8 @@ class Gate:
         fresh: Callable[[Session], bool],
         retired: Callable[[Plan], None],
         publishers: Publishing | None = None,
+        compiled: Callable[[Lane, Plan], None] = lambda lane, plan: None,
+        shift: Shift | None = None,
         bound: int = PLAN_COST,
     ) -> None:
         self.subscriptions = subscriptions
@@ -113,8 +128,11 @@ class Gate:
         self.fresh = fresh  # brings a session's subject up to the rules; False if it has no business here any more
         self.retired = retired  # told of plans that are not used any more
         self.publishers = publishers  # what they say of their own messages, if they may
+        self.compiled = compiled  # told of plans that are kept from now on
+        self.shift = shift or Shift()  # of all posts of the node
         self.bound = bound
         self.version = 0
+        self.epoch = 0  # another number: lanes of what monitors made may have gone
         self.sight = Sight(rules, clock)
         self.failed: tuple[tuple[str, str], ...] = ()  # of the last `decide`, see `Passage.failed`
         self.watched = False  # every message is written down, so none takes the fast lane
@@ -132,6 +150,8 @@ class Gate:
         self._abandoned: deque[tuple[Lane, Plan]] = deque()
         self.nowhere = Lane(Context.decode(b""), "", V5, NONE, NOWHERE)  # for whoever has to look for another
         self.posts: tuple[Post, ...] = ()  # the monitors of links that leave the scope
+        self.exits: tuple[Exit, ...] = ()  # links to other scopes
+        self.upstream: tuple[Gate, ...] = ()  # of scopes with links to this one
         self.change(rules)
 
     # -- plans -------------------------------------------------------------------------------------------------
@@ -140,7 +160,7 @@ class Gate:
         """Where a source of this kind finds its plans."""
         monitors = self.monitors(source)
         names = tuple(one.id for one in monitors)
-        key = (protocol, source.type, names, *(stage.kin(source) for stage in self.ingress + self.egress))
+        key = (protocol, source.type, names, *(stage.kin(source) for stage in self.telling))
         lane = self._lanes.get(key)
         if lane is None:
             lane = Lane(self.context(source), source.type, protocol, self.told(source.subject.level), self.version)
@@ -162,15 +182,40 @@ class Gate:
             found.holder, found.key = variants, wish
         return found
 
-    def deriving(self, data: bytes, context: Context, link: str, writer: Subject) -> Lane:
-        """The lane of what a monitor made: it has the context of what caused it (`data`), and the monitor wrote it."""
+    def deriving(self, data: bytes, context: Context, link: str, writer: Subject | None) -> Lane:
+        """The lane of what a monitor made: it has the context of what caused it (`data`), and the monitor wrote it.
+
+        Without a writer it has come over a link from another scope.
+        """
         voices = None if self.publishers is None else self.publishers.of(context.subject)
-        key = (data, link, writer.client, None if voices is None else voices.revision)
+        key = (data, link, writer and writer.client, None if voices is None else voices.revision)
         found = self._derived.get(key)
         if found is None:
             found = self._derived[key] = Lane(context, link, V5, NONE, self.version)
             found.writer = writer
+            found.admitted = writer is None
             found.holder, found.key = self._derived, key
+        return found
+
+    def beyond(self, lane: Lane, exit: Exit, before: str, after: str) -> Lane:
+        """The lane here of what takes one in another scope and comes over a link from there.
+
+        What is called otherwise here has a context that says what it was published under.
+        """
+        if lane.onward is None:
+            lane.onward = {}
+        key: Hashable = exit if before == after else (exit, before)
+        found = lane.onward.get(key)
+        if found is None or found.version != self.version:
+            context = lane.context
+            if before != after and context.topic is None:
+                context = replace(context, topic=before)
+            found = lane.onward[key] = Lane(context, exit.link.type, lane.protocol, lane.told, self.version)
+            found.ruled = lane.ruled
+            found.admitted = True
+            if before != after:  # one for each topic: gone when that has no plan any more
+                found.holder, found.key = lane.onward, key
+            self._lanes[id(lane), key] = found
         return found
 
     def monitors(self, link: Link) -> tuple[Attachment, ...]:
@@ -179,7 +224,7 @@ class Gate:
         if not len(self.rules.monitors) or subject.kind != "client":
             return ()
         kind = Direction.IM_PUB if link.inward else Direction.IM_SUB
-        return self.rules.monitors.over(link.source, link.target, kind=kind, scope=subject.scope)
+        return self.rules.monitors.over(link.source, link.target, kind=kind, scope=link.scope)
 
     def context(self, source: Link, wish: Wish = NO_WISH) -> Context:
         """The context of what is published over a link. The innermost demand counts."""
@@ -210,19 +255,16 @@ class Gate:
             raise ProtocolError("topic is not UTF-8", Reason.TOPIC_NAME_INVALID) from None
         if not valid_topic(topic):
             raise ProtocolError("invalid topic name", Reason.TOPIC_NAME_INVALID)
-        plan = self.compile(
-            topic,
-            lane.context,
-            lane.link,
-            lane.protocol,
-            lane.told,
-            monitors=lane.monitors,
-            writer=lane.writer,
-            ruled=lane.ruled,
-        )
+        plan = self.compile(topic, lane)
         if plan.control:
             return plan  # not kept: what its sender publishes next, in the same breath, may need other plans
+        if any(branch.lane.plans.get(branch.name) is not other for branch, other in plan.flat):
+            return plan  # nor is what leads on to plans that had to make room for each other
         lane.plans[name] = plan
+        for _, other in plan.flat:
+            if other.users is None:
+                other.users = WeakKeyDictionary()
+            other.users[plan] = (self, lane, name)
         holders = self._index.get(topic)
         if holders is None:
             self._index.set(topic, [lane])
@@ -241,36 +283,22 @@ class Gate:
             self.clock.since = self.clock.wall
         while self.cost > self.bound and len(self._order) > 1:
             self._evict()
+        self.compiled(lane, plan)
         return plan
 
-    def compile(
-        self,
-        topic: str,
-        context: Context,
-        link: str,
-        protocol: int,
-        told: Properties = NONE,
-        *,
-        admitted: bool = False,
-        monitors: tuple[Attachment, ...] = (),
-        writer: Subject | None = None,
-        ruled: bool = True,
-    ) -> Plan:
-        """Evaluates every stage with what is known; keeps what is not. `admitted`: not those on the way in.
-
-        `monitors` are those of the source link; `writer` is the one that made the message, if one did. If not `ruled`,
-        it is for publishers without rules, whatever whoever represents them has.
-        """
+    def compile(self, topic: str, lane: Lane) -> Plan:
+        """Evaluates every stage with what is known; keeps what is not."""
+        context, link, writer = lane.context, lane.link, lane.writer
         plan = Plan(topic, self.version)
         if context.view is not None:
             plan.cost += len(context.view) // 128
         known = Known(topic=topic, context=context, link=link, now=self.clock.wall)
-        if not ruled:
+        if not lane.ruled:  # whoever represents the publishers without rules may have some by now
             known.scene[RULES] = []
         entering = known
         if writer is not None:
             entering = Known(topic=topic, context=Context(subject=writer), link=link, now=known.now)
-        admission = self.asked(() if admitted else self.ingress, entering)
+        admission = self.asked(() if lane.admitted else self.ingress, entering)
         plan.until, plan.clocked = entering.until, entering.clocked
         if isinstance(admission, Deny):
             plan.refusal = admission
@@ -283,15 +311,77 @@ class Gate:
         self._targets(plan, self.subscriptions.match(levels), known)
         if len(self.shares):
             plan.groups = tuple((group, self._members(plan, group, known)) for group in self.shares.match(levels))
-        if monitors or self.posts:
-            plan.watch(topic, monitors, self.posts)
-        plan.settle(protocol, told, self.watched)
+        if lane.monitors or self.posts:
+            plan.watch(topic, lane.monitors, self.posts)
+        plan.branches = tuple(self._branches(plan, lane, known)) if self.exits else ()
+        plan.cost += 3 * len(plan.branches) + (lane.admitted and not lane.writer)  # who leads on to it is kept, too
+        leads = True
+        if plan.branches and lane.entrance:
+            leads = plan.lead(list(self._behind(plan)), self.shift)
+        plan.settle(lane.protocol, lane.told, self.watched, leads)
         return plan
+
+    def _branches(self, plan: Plan, lane: Lane, source: Known) -> Iterator[Branch]:
+        """The links to other scopes that a topic may cross."""
+        for exit in self.exits:
+            crossed = exit.link.crossing(plan.topic)
+            if crossed is None:
+                continue
+            topic, qos = crossed
+            way = self.over(exit, source)
+            barred = None if isinstance(way, Deny) else exit.barred(plan.topic, topic)
+            if barred is not None:
+                filtering, step = barred
+                if filtering.silent:
+                    continue
+                way = Deny(step=step, rule=filtering.id)
+            plan.until, plan.clocked = min(plan.until, source.until), plan.clocked or source.clocked
+            if isinstance(way, Deny):
+                if way.step is not Step.BROKERING:  # where links lead is nobody's offence
+                    plan.denied += ((exit.outward, way),)
+            else:
+                yield Branch(exit, topic, qos, way, exit.gate.beyond(lane, exit, plan.topic, topic), plan.topic)
+
+    def over(self, exit: Exit, source: Known) -> Passage | Deny:
+        """What is left to ask before a message crosses a link to another scope, or who denies every one."""
+        ways: list[Passage] = []
+        for steps, target in ((self.sending, exit.outward), (self.receiving, exit.inward)):
+            known = Known(
+                topic=source.topic,
+                context=source.context,
+                link=source.link,
+                now=source.now,
+                target=target,
+                scene=source.scene,
+            )
+            way = self.asked(steps, known)
+            source.until, source.clocked = min(source.until, known.until), source.clocked or known.clocked
+            if isinstance(way, Deny):
+                return way
+            ways.append(way)
+        there, here = ways
+        return Passage(None, there.residuals + here.residuals, there.view & here.view, ())
+
+    def _behind(self, plan: Plan) -> Iterator[tuple[Branch, Plan]]:
+        """The plans of other scopes that messages get to, in the order in which they do: see `scope.journey`."""
+        crossed: set[Exit] = set()
+        waiting: deque[tuple[Plan, frozenset[Gate]]] = deque([(plan, frozenset((self,)))])
+        while waiting:
+            here, path = waiting.popleft()
+            for branch in here.branches:
+                exit = branch.exit
+                if exit in crossed or exit.gate in path:
+                    continue
+                crossed.add(exit)
+                found = branch.lane.plans.get(branch.name) or exit.gate.plan(branch.lane, branch.name)
+                plan.until, plan.clocked = min(plan.until, found.until), plan.clocked or found.clocked
+                yield branch, found
+                waiting.append((found, path | {exit.gate}))
 
     def _targets(self, plan: Plan, found: list[tuple[Session, Grant]], source: Known) -> None:
         targets: list[Grant] = []
         conditional: list[tuple[Passage, ...]] = []
-        denied: list[tuple[Grant, Deny]] = []
+        denied: list[tuple[Link, Deny]] = []
         by_session: dict[Session, list[Grant]] = {}
         for session, grant in found:
             by_session.setdefault(session, []).append(grant)
@@ -309,7 +399,7 @@ class Gate:
             if not ways:
                 assert why is not None
                 if why.step is not Step.WHERE or why.error:
-                    denied.append((grants[0], why))
+                    denied.append((grants[0].session.outward, why))
             elif all(way.clear for way in ways):
                 targets.append(combine([way.grant for way in ways if way.grant is not None]))
             else:
@@ -477,14 +567,17 @@ class Gate:
         self.rules = rules
         self.sight = Sight(rules, self.clock)
         self._told = {}
+        self.sending, self.receiving = crossing(rules, self.sight)
         self.enforce(*stages(rules, self.sight, self.publishers))
 
     def enforce(self, ingress: tuple[Stage, ...], egress: tuple[Stage, ...]) -> None:
         """Other steps than those of the rules, for tests of the door itself."""
         self.ingress = ingress
         self.egress = egress
+        linked = self.sending + self.receiving if self.rules.space.links else ()
+        self.telling = ingress + egress + linked  # those that may tell sources apart
         self.version += 1
-        self.forget()
+        self._forget()  # those that lead on to it change with it: see `Realm.change`
         self._lanes = WeakValueDictionary()
 
     @property
@@ -493,15 +586,27 @@ class Gate:
         return len(self._index)
 
     def forget(self) -> None:
-        """All plans at once; they are made anew as messages come."""
+        """All plans at once; they are made anew as messages come. So do those that lead on to them."""
+        reached = [self]
+        known = {self}
+        for gate in reached:  # it grows: each once, for there may be very many ways
+            for other in gate.upstream:
+                if other not in known:
+                    known.add(other)
+                    reached.append(other)
+        for gate in reached:
+            gate._forget()
+
+    def _forget(self) -> None:
         for lane in list(self._lanes.values()):
             self._empty(lane)
             for variant in (lane.variants or {}).values():
                 self._empty(variant)
-            lane.variants = None
+            lane.variants = lane.onward = None
         for lane in self._derived.values():
             self._empty(lane)
         self._derived = {}
+        self.epoch += 1
         self.rubbish.add(self._order, *self._index.dismantled())
         self._index = TopicTree()
         self._order = deque()
@@ -516,6 +621,7 @@ class Gate:
             for lane in (outer, *(outer.variants or {}).values()):
                 self._abandoned.extend((lane, plan) for plan in lane.plans.values())
                 lane.plans.clear()  # in place: a peer in the middle of a chunk holds it
+                lane.onward = None
             outer.variants = None
             outer.version = NOWHERE  # whoever still holds it looks for another
         self._drop_decisions()
@@ -575,6 +681,12 @@ class Gate:
         self.retired(plan)
         if not lane.plans and lane.holder is not None:
             lane.holder.pop(lane.key, None)
+            self.epoch += 1
+        if plan.users:
+            for user, (gate, holding, called) in list(plan.users.items()):
+                if holding.plans.get(called) is user:
+                    gate._drop(holding, called)
+                    gate._unindex(holding, user.topic)
 
     def _unindex(self, lane: Lane, topic: str) -> None:
         holders = self._index.get(topic)

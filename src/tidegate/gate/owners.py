@@ -1,4 +1,7 @@
-"""Step 8, its second half: the person whose data it is agrees (semantics, *Preferences*)."""
+"""Step 8, its second half: the person whose data it is agrees (semantics, *Preferences*).
+
+Owners say who may receive their messages, and to which scopes these may be forwarded.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import Any
 
 from tidegate.gate.sight import CONNECTION, Sight, later
 from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, Step
-from tidegate.policy import Granted, Pending, Preferences, Refuse, paths_below
+from tidegate.policy import Applicable, Granted, Pending, Preferences, Refuse, paths_below
 from tidegate.session import Link, Message
 
 
@@ -22,8 +25,7 @@ class Owners:
         self._paths = paths_below("p", preferences.reads)
 
     def evaluate(self, known: Known) -> Answer:
-        owner = known.context.subject
-        applicable = self.preferences.receiving(owner.user, owner.domain, known.published)
+        applicable = self.applicable(known)
         if not applicable.preferences:
             return ALLOW
         assert known.target is not None
@@ -58,6 +60,11 @@ class Owners:
             return Residual(decide)
         return self._said(answer)
 
+    def applicable(self, known: Known) -> Applicable:
+        """Those of the owner that speak of this message and its receiver."""
+        owner = known.context.subject
+        return self.preferences.receiving(owner.user, owner.domain, known.published)
+
     def _said(self, answer: Granted | Refuse) -> Allow | Deny:
         if isinstance(answer, Refuse):
             return Deny(step=Step.READ, rule=answer.rule, error=answer.error or "")
@@ -70,3 +77,12 @@ class Owners:
 
     def grant(self, filter: str, target: Link) -> Allow | Deny:
         return ALLOW
+
+
+class Forwarded(Owners):
+    """The same for a link between scopes: whether it may be forwarded to the scope that it leads to."""
+
+    def applicable(self, known: Known) -> Applicable:
+        assert known.target is not None
+        owner, to = known.context.subject, known.target.subject.scope
+        return self.preferences.forwarding(owner.user, owner.domain, known.published, to)

@@ -2,19 +2,29 @@
 
 Everything that can be decided before the message comes has been decided: targets that are denied for good are not
 in it. Peers follow `fast` and `cross` without asking; the scope follows the rest.
+
+Where links lead on to other scopes a plan has branches, and each scope behind them has a plan of its own for what comes
+over such a link. Of a plan that a client's messages take, what all these say together is known (`flat`), as long as
+nothing on the way has to see the message: the fast lane leads through any number of scopes at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator, Sequence
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
+from tidegate.gate.crossing import Branch, Exit, Guard
 from tidegate.gate.sight import FLOOR
 from tidegate.gate.verdict import FOREVER, Deny, Residual, Step
 from tidegate.monitor import Attachment, Post, Shift
 from tidegate.policy import ALL, View
 from tidegate.routing import Group
-from tidegate.session import Grant, Message, Session
+from tidegate.session import Grant, Link, Message, Session
 from tidegate.wire import NONE, V5, Properties, encode_properties
+
+if TYPE_CHECKING:
+    from tidegate.gate.gate import Gate, Lane
 
 LONG = 128  # characters of a topic that count like one target: topics may have 65,535 bytes
 UNSEEN = Deny(step=Step.VIEW, rule="nothing is left")
@@ -121,7 +131,12 @@ class Plan:
     """See the module. `cost` is what it counts for against the bound on all plans."""
 
     __slots__ = (
+        "__weakref__",
         "admission",
+        "afar",
+        "apart",
+        "branches",
+        "busy",
         "calmed",
         "clocked",
         "conditional",
@@ -132,12 +147,14 @@ class Plan:
         "durable",
         "failed",
         "fast",
+        "flat",
         "groups",
         "guarded",
         "hearing",
         "local",
         "monitored",
         "passed",
+        "plain",
         "quiet",
         "refusal",
         "shift",
@@ -145,7 +162,9 @@ class Plan:
         "targets",
         "told",
         "topic",
+        "twice",
         "until",
+        "users",
         "version",
     )
 
@@ -153,7 +172,8 @@ class Plan:
         self.topic = topic
         self.version = version  # of the policies
         self.passed = 0
-        self.told = 0  # of those, how many have been accounted for
+        self.apart = 0  # of those, which did not take `flat` with it, because each scope was asked by itself
+        self.told = (0, 0)  # of both, how many have been accounted for
         self.until = FOREVER  # wall clock: it is made anew then
         self.clocked = False  # or when that is put back
         self.refusal: Deny | None = None
@@ -162,7 +182,7 @@ class Plan:
         self.targets: tuple[Grant, ...] = ()
         self.conditional: tuple[tuple[Passage, ...], ...] = ()  # those of one session together
         self.groups: tuple[tuple[Group[Session, Grant], Members], ...] = ()
-        self.denied: tuple[tuple[Grant, Deny], ...] = ()
+        self.denied: tuple[tuple[Link, Deny], ...] = ()
         self.failed: tuple[tuple[Session, tuple[tuple[str, str], ...]], ...] = ()  # conditions, and what went wrong
         self.local = False  # some target does not want its own messages
         self.durable = False
@@ -174,8 +194,29 @@ class Plan:
         self.quiet: tuple[tuple[dict[Hashable, int], frozenset[Hashable]], ...] = ()
         self.still: tuple[tuple[int, frozenset[Hashable]], ...] = ()  # by position on the link: when nothing happens
         self.shift = _NO_POSTS
-        self.calmed = 0  # the shift in which all of `quiet` were
+        self.calmed = 0  # the shift in which all of `quiet` and `afar` were
+        self.branches: tuple[Branch, ...] = ()  # to other scopes
+        self.flat: tuple[tuple[Branch, Plan], ...] = ()  # the plans there, and by which branch each is reached
+        self.busy: tuple[tuple[Exit, Plan], ...] = ()  # of `flat`, those that a message can reach anybody by
+        self.plain = False  # and all of them are reached by every message as it is
+        self.twice = False  # several of them are of one scope, by different ways
+        self.afar: tuple[Guard, ...] = ()  # monitors of links between scopes, and of links that leave those
+        self.users: WeakKeyDictionary[Plan, tuple[Gate, Lane, bytes]] | None = None  # plans that lead on to this one
         self.cost = 1 + len(topic) // LONG
+
+    @property
+    def untold(self) -> bool:
+        """Messages took it that have not been accounted for."""
+        return self.told != (self.passed, self.apart)
+
+    def tell(self) -> Iterator[tuple[int, Plan]]:
+        """How many took it since the last time, and whatever of it they took with it."""
+        together, apart = self.passed - self.told[0], self.apart - self.told[1]
+        self.told = self.passed, self.apart
+        if together + apart:
+            yield together + apart, self
+        if together:
+            yield from ((together, plan) for _, plan in self.flat)
 
     @property
     def asks(self) -> bool:
@@ -203,38 +244,76 @@ class Plan:
 
     def _calmed(self) -> bool:
         """The same of links it may leave over. It stays true until another mode appears at one of the posts."""
-        if not all(modes.keys() <= states for modes, states in self.quiet):
+        if not all(modes.keys() <= states for modes, states in (*self.quiet, *self.afar)):
             return False
         self.calmed = self.shift.number
         return True
 
-    def settle(self, protocol: int, told: Properties, watched: bool) -> None:
-        """Decides which lane a QoS 0 publish of this protocol version takes. `watched`: each is written down."""
+    def lead(self, found: Sequence[tuple[Branch, Plan]], posts: Shift) -> bool:
+        """What lies behind its branches; whether the fast lane may lead there while monitors on the way are calm."""
+        self.flat = tuple(found)
+        self.busy = tuple((branch.exit, plan) for branch, plan in found if not plan.idle)
+        self.plain = all(branch.plain for branch, _ in found)
+        self.twice = len({branch.exit.gate for branch, _ in found}) < len(found)
+        self.durable = any(plan.durable for _, plan in found)
+        self.cost += len(found)
+        guards: list[Guard] = []
+        for branch, plan in found:
+            if branch.guards is None or branch.renamed or not branch.clear or not plan.simple:
+                return False
+            guards += (*branch.guards, *plan.quiet)
+        self.afar = tuple(guards)
+        if guards:
+            self.guarded = True
+            self.shift, self.calmed = posts, -1
+        return all(states for _, states in guards)
+
+    @property
+    def idle(self) -> bool:
+        """Nobody is there whom a message could reach."""
+        return not (self.targets or self.conditional or self.groups or self.hearing)
+
+    @property
+    def simple(self) -> bool:
+        """Whatever it says is said before the message comes, and for everybody alike."""
+        return not (self.conditional or self.groups)
+
+    def settle(self, protocol: int, told: Properties, watched: bool, leads: bool = True) -> None:
+        """Decides which lane a QoS 0 publish of this protocol version takes. `watched`: each is written down.
+
+        `leads`: the fast lane may lead to what lies behind the branches.
+        """
         targets = self.targets
         conditional = self.conditional
         self.cost += len(targets) + sum(map(len, conditional)) + len(self.denied)
         self.cost += sum(1 + len(members) for _, members in self.groups)
-        self.local = any(grant.no_local or grant.own for grant in targets)
+        self.local = any(grant.no_local or grant.own for grant in targets) or any(
+            # a member of a role receives elsewhere than where it publishes
+            (grant.no_local or grant.own) and grant.session.inward.scope != grant.session.home
+            for _, plan in self.flat
+            for grant in plan.targets
+        )
         self.durable = (
-            bool(self.groups)
+            self.durable
+            or bool(self.groups)
             or any(grant.session.row for grant in targets)
             or any(one.grant is not None and one.grant.session.row for ways in conditional for one in ways)
         )
-        if self.refusal or self.admission or conditional or self.groups or self.local or watched:
+        if self.refusal or self.admission or not self.simple or self.local or watched or not leads:
             return
         if not all(states for _, states in (*self.still, *self.quiet)):
             return  # a monitor that has to see every message
-        same: list[Session] = []
-        older: list[Session] = []
-        newer: list[Session] = []
-        for grant in targets:
+        same: dict[Session, None] = {}
+        older: dict[Session, None] = {}
+        newer: dict[Session, None] = {}
+        for grant in (*targets, *(grant for _, plan in self.flat for grant in plan.targets)):
             session = grant.session
             if grant.ids or not session.plain:
                 return
             if session.version == protocol and (session.version != V5 or told is NONE):
-                same.append(session)
+                same[session] = None
             else:
-                (newer if session.version == V5 else older).append(session)
+                (newer if session.version == V5 else older)[session] = None
         self.fast = tuple(same)
         block = b"\0" if told is NONE else encode_properties(told)
         others: list[tuple[bytes | None, tuple[Session, ...]]] = [(None, tuple(older)), (block, tuple(newer))]

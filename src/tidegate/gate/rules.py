@@ -14,6 +14,7 @@ from tidegate.policy import Classification, Environment, Levels, Policies, Prefe
 from tidegate.policy.brokering import OPEN, Brokering
 from tidegate.policy.capability import Proof
 from tidegate.policy.predicate import Function
+from tidegate.policy.space import ALONE, Space
 
 _NONE: Mapping[str, Environment] = MappingProxyType({})
 _NO_FUNCTIONS: Mapping[str, Function] = MappingProxyType({})
@@ -38,6 +39,8 @@ class Rules:
     preferences: Preferences = field(default_factory=lambda: Preferences(()))
     brokering: Brokering = OPEN
     """Over which links what came over which may leave, by their types."""
+    space: Space = ALONE
+    """The scopes of the node, and the links between them."""
     levels: Levels = field(default_factory=Levels)
     tells: bool = False
     """Whether MQTT 5 subscribers are told the floor of what they receive."""

@@ -279,7 +279,7 @@ class Published(dict[str, Any]):
             case "time":
                 return datetime.fromtimestamp(message.published, self.sight.rules.environment.zone)
             case "qos":
-                return message.qos
+                return message.qos if self.context.qos is None else self.context.qos
             case "size":
                 return len(message.payload)
             case "e":

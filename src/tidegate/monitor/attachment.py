@@ -71,6 +71,18 @@ class Attachment:
     """It acts only where no other does."""
     refuses: bool = False
     """MQTT 5 acknowledges what it suppressed with 0x87, otherwise with 0x10."""
+    made: bool = False
+    """It is a filter that nobody has written as a monitor: it is decided with the plan."""
+    silent: bool = False
+    """What it suppresses goes elsewhere, and nobody has to be told."""
+
+    @property
+    def place(self) -> str:
+        """The scope where it acts, by its bare name."""
+        if self.link is None:
+            return self.scope or ""
+        source, target = self.link
+        return (target if target.startswith("scope:") else source).removeprefix("scope:")
 
 
 class Monitors:

@@ -24,6 +24,8 @@ _NOTHING: Final[frozenset[str]] = frozenset()
 _ONE_STATE: Final[frozenset[Hashable]] = frozenset((ONLY,))
 # 95 characters for 256 bytes: some come three times, some twice, as with any generator of bytes
 _PRINTABLE: Final = bytes(0x20 + byte * 95 // 256 for byte in range(256))
+_KNOWN: Final = 1000
+"""Topics whose new names are remembered."""
 _SEEDS: Final = 1 << 53
 """As many as JSON keeps exactly everywhere."""
 
@@ -102,10 +104,11 @@ class _Renaming:
 class Names:
     """A map of topics: the first pattern that matches renames."""
 
-    __slots__ = ("_renamings", "_written")
+    __slots__ = ("_known", "_renamings", "_written")
 
     def __init__(self, entries: Mapping[str, str]) -> None:
         self._written = dict(entries)
+        self._known: dict[str, str] = {}  # what was asked before
         self._renamings = tuple(_Renaming(old, new) for old, new in entries.items())
 
     def touches(self, topic: str) -> bool:
@@ -114,6 +117,14 @@ class Names:
 
     def renamed(self, topic: str) -> str:
         """The new name. Raises `MonitorFailed` if that is none."""
+        known = self._known.get(topic)
+        if known is None:
+            if len(self._known) >= _KNOWN:
+                self._known.clear()
+            known = self._known[topic] = self._found(topic)
+        return known
+
+    def _found(self, topic: str) -> str:
         for each in self._renamings:
             if each.matches(topic):
                 new = each.of(topic)

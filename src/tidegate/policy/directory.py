@@ -32,6 +32,8 @@ class Entry:
     roles: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     attributes: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    scopes: tuple[str, ...] = ()
+    """Of a client: the scopes that it may connect to; none: all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,8 @@ class Known:
     attributes: Mapping[str, Any]
     impostor: bool = False
     """It uses the name of a client of the directory, and is not authenticated for it."""
+    scopes: tuple[str, ...] = ()
+    """Whoever uses that name may connect to these only; none: to all."""
 
 
 def check_attributes(names: Iterable[str], where: str) -> None:
@@ -92,6 +96,7 @@ class Directory:
         """
         entry = None if client is None else self.clients.get(client)
         impostor = False
+        scopes = () if entry is None else entry.scopes
         if entry is not None:
             own = as_client if user is None else entry.user == user or (as_client and entry.user is None)
             impostor = not own
@@ -109,7 +114,8 @@ class Directory:
             attributes |= self.groups.get(group, _NOTHING)
         for each in said:
             attributes |= each.attributes
-        return Known(user=user, roles=roles, groups=groups, attributes=MappingProxyType(attributes), impostor=impostor)
+        found = MappingProxyType(attributes)
+        return Known(user=user, roles=roles, groups=groups, attributes=found, impostor=impostor, scopes=scopes)
 
     def terms(self) -> frozenset[Term]:
         """The users, roles and groups that exist, for warnings about rules that speak of others."""

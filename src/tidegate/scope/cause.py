@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.session import Link, Message, Origin
+from tidegate.session.message import OUTPUT_BITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +23,11 @@ class Cause:
     number: int
     output: int
     used: int
-    """How many outputs of it have been numbered."""
+    """Which of its outputs the timer counts as: what it puts out is numbered after that."""
     link: str
     context: bytes
+    ticked: int = 0
+    """How many of those there have been."""
 
     @classmethod
     def of(cls, message: Message, principal: str, link: Link, used: int) -> Cause:
@@ -44,7 +47,7 @@ class Cause:
         )
 
     def message(self) -> Message:
-        """It again, without its content."""
+        """What the timer counts as, without content."""
         origin = Origin(self.node, self.boot)
         return Message(
             self.topic,
@@ -56,7 +59,7 @@ class Cause:
             self.number,
             self.context,
             self.link,
-            output=self.output,
+            output=self.output << OUTPUT_BITS | self.used if self.used else self.output,
         )
 
     def fields(self) -> list[Any]:

@@ -15,6 +15,7 @@ from tidegate.gate.capability import proving
 from tidegate.policy import Demand
 from tidegate.policy.capability import Capability, proof
 from tidegate.scope.identity import Accepted, Authenticator, Continue, Exchange, Identity, Refused
+from tidegate.scope.membership import Member
 from tidegate.session import NEVER, Hold, Link, Peer, Phase, Session, Subject
 from tidegate.wire import V5, Auth, Connack, Connect, Properties, Reason, Will, encode
 
@@ -81,7 +82,7 @@ class Handshake:
             if isinstance(found, Refused):
                 self._refuse(peer, packet, found)
             else:
-                self._open(peer, packet, found, None)
+                self.welcome(peer, packet, found, None)
 
         self.authenticator.authenticate(peer, packet, answer)
         if not answered:
@@ -142,7 +143,7 @@ class Handshake:
         elif isinstance(found, Refused):
             self._refuse(peer, conversation.packet, found)
         else:
-            self._open(peer, conversation.packet, found.identity, found)
+            self.welcome(peer, conversation.packet, found.identity, found)
 
     def _again(self, peer: Peer, conversation: Conversation, found: Accepted | Refused) -> None:
         session = peer.session
@@ -153,11 +154,13 @@ class Handshake:
             peer.close(Reason.NOT_AUTHORIZED, "re-authenticated as somebody else")
         else:
             subject = self._subject(peer, session.client, found.identity)
-            if objection := self.scope.gate.rules.brokering.objection(subject):
+            objection = self.scope.objection(found.identity, subject)
+            if objection := objection or self.scope.watch.objection(self.scope.presence(subject)):
                 peer.close(Reason.NOT_AUTHORIZED, objection)
                 return
             self.scope.identify(session, subject, session.inward.demand)
-            peer.lane = self.scope.gate.lane(session.inward, peer.version)
+            self.scope.seen(session)
+            peer.lane = self.scope.entrance.gate.lane(session.inward, peer.version)
             self.scope.validity.came(session)
             if session.row:
                 session.save()
@@ -171,12 +174,22 @@ class Handshake:
     def _subject(self, peer: Peer, client: str, identity: Identity) -> Subject:
         return self.scope.subject(identity, client=client, address=peer.address, listener=peer.listener.name)
 
-    def _open(self, peer: Peer, packet: Connect, identity: Identity, accepted: Accepted | None) -> None:
+    def welcome(self, peer: Peer, packet: Connect, identity: Identity, accepted: Accepted | None) -> None:
+        """Whoever it is may come in here, or has to hear why not."""
         scope = self.scope
+        placed = scope.gate.rules.space.role(scope.name, identity.roles)
+        if isinstance(placed, str):
+            self._refuse(peer, packet, Refused(text=placed))
+            return
+        if placed is not None:
+            home = scope.neighbours[placed.receiving]
+            peer.host = Member(home)
+            home.welcome(peer, packet, identity, accepted)
+            return
         client = packet.client_id or self.site.random_id()
         subject = self._subject(peer, client, identity)
         brokering = scope.gate.rules.brokering
-        if objection := brokering.objection(subject):
+        if objection := scope.objection(identity, subject) or scope.watch.objection(scope.presence(subject)):
             self._refuse(peer, packet, Refused(text=objection))
             return
         demand = scope.gate.rules.levels.demand(packet.properties.user_properties)
@@ -184,7 +197,7 @@ class Handshake:
         if packet.will is not None:
             # semantics.md, Time: a will is checked against what is static at CONNECT, and decided when it fires
             link = Link(subject, True, brokering.types(subject).inward, demand)
-            refusal = scope.gate.admits(packet.will.topic, link) or self._unproven(holder, packet.will)
+            refusal = scope.entrance.gate.admits(packet.will.topic, link) or self._unproven(holder, packet.will)
             if refusal is not None:
                 scope.audit.denied("write", link, packet.will.topic, refusal)
                 self.site.counters.denied += 1
@@ -230,7 +243,7 @@ class Handshake:
         session = old or Session(site=self.site, decider=scope, principal=principal, client=client, subject=subject)
         scope.identify(session, subject, admitted.demand)
         session.authenticated = self.site.generation
-        lane = scope.gate.lane(session.inward, packet.version)
+        lane = scope.entrance.gate.lane(session.inward, packet.version)
         scope.sessions[key] = session
         timers = self.site.timers
         timers.cancel(session.timer)
@@ -253,6 +266,7 @@ class Handshake:
             session.save()
         peer.accept(session, lane)
         scope.validity.came(session)
+        scope.seen(session)
         scope.connected += 1
         scope.monitoring.states.up(session)
         self.site.counters.connections += 1

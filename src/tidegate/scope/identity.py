@@ -31,6 +31,7 @@ class Identity:
     tls: Mapping[str, str] = field(default_factory=dict)  # version and cipher of the connection
     impostor: bool = False  # it uses the identifier of a client that it has not proved to be
     capability: Capability | None = None  # what it came with
+    scopes: tuple[str, ...] = ()  # it may connect to these only; none: to all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,9 @@ in the order in which it comes; and, if it waits for it, what its client has not
 there needs a subscription, and is decided like anything else that is sent, but not shown to the monitors of that link
 again.
 
+On a link between scopes, those that act where it leaves one see what is forwarded, and what they make has to be shared
+and allowed over that link; those that act where it enters the other see what comes, under the names that it has there.
+
 A publisher's handshake is not touched: it is told of a suppressed message like of one that nobody wants, or that it
 was refused. Whose state it is and how it is kept is in `states`.
 """
@@ -16,10 +19,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.gate import Deny, Plan, Step, combine
+from tidegate.gate import Deny, Exit, Lane, Plan, Step, combine
 from tidegate.monitor import NO_SCENE, Attachment, Each, Event, Instance, MonitorFailed
 from tidegate.monitor.python import Wrapped
 from tidegate.scope.cause import Cause
+from tidegate.scope.journey import Journey
 from tidegate.scope.sources import Mixture
 from tidegate.scope.states import States
 from tidegate.session import Context, Delivery, Link, Message, Route, Session, Subject
@@ -32,6 +36,9 @@ if TYPE_CHECKING:
 CONTEXTS: Final = 10_000  # of what was derived, kept for the next of the same kind
 MOST: Final = 1000  # outputs of all monitors of a link for one event
 
+LINK: Final = ""
+"""Whose state it is that watches a link between scopes: nobody's, who could authenticate."""
+
 UNWRITABLE: Final = Deny(step=Step.MONITOR_IN, rule="monitor", reason=Reason.NO_MATCHING_SUBSCRIBERS)
 
 Made = tuple[Message, Route | None]  # and the way it takes, if it is not the event itself
@@ -40,12 +47,16 @@ Made = tuple[Message, Route | None]  # and the way it takes, if it is not the ev
 class Crossing:
     """One event on its way over one link."""
 
-    __slots__ = ("count", "link", "message", "mixed", "overheard", "principal", "refusal")
+    __slots__ = ("came", "count", "link", "message", "mixed", "overheard", "principal", "refusal", "root")
 
-    def __init__(self, link: Link, principal: str, message: Message, count: int = 0) -> None:
+    def __init__(
+        self, link: Link, principal: str, message: Message, count: int = 0, root: Message | None = None
+    ) -> None:
         self.link = link
+        self.root = root or message  # what outputs are numbered after, however many links it has crossed
         self.principal = principal
         self.message = message
+        self.came = link.type if link.inward else message.link  # over a link of this type
         self.count = count  # of outputs that have been numbered
         self.mixed: tuple[bytes, ...] = ()  # contexts that what is made of it may come from, too
         self.overheard = False  # nobody wants it: it is not sent, and nobody is told if it is suppressed
@@ -57,7 +68,8 @@ class Crossing:
 
     @property
     def action(self) -> str:
-        return "write" if self.link.inward else "read"
+        # a client writes into a scope and reads from it; a link forwards out of one, and imports into the other
+        return "write" if self.link.inward is (self.link.subject.kind != "link") else "read"
 
     def suppress(self, attachment: Attachment, error: str = "") -> Deny:
         """What its publisher and the audit are told of an event that a monitor suppresses."""
@@ -72,14 +84,17 @@ class Monitoring:
     def __init__(self, scope: Scope, stopwatch: Callable[[], float]) -> None:
         self.scope = scope
         self.site = scope.site
-        self.states = States(scope, self._tick)
+        self.states = States(scope, self._tick, scope.gate.shift)
         self._mixture = Mixture(scope)
         self._stopwatch = stopwatch
-        self._contexts: dict[tuple[bytes, str], tuple[bytes, Context]] = {}
+        self._contexts: dict[tuple[bytes, str, int | None], tuple[bytes, Context]] = {}
         self._heard: dict[tuple[str, str], bool] = {}  # by monitor and topic
+        self._ways: dict[tuple[str, bytes, str, str, str, bool], tuple[bytes, Lane | None, bytes]] = {}
+        self._ways_at = (-1, -1)  # what they hold for
         self._roots: dict[str, frozenset[str]] = {}
         self._writers: dict[str, Subject] = {}
         self._foreign: frozenset[str] = frozenset()  # written in Python by administrators
+        self.joined: dict[tuple[str, bool], Exit] = {}  # links with other scopes, by name, and whether it enters here
 
     def change(self) -> None:
         """Other rules are in force."""
@@ -110,6 +125,7 @@ class Monitoring:
         """What goes on of what came over a link, and why it was suppressed if that is nothing."""
         crossing = Crossing(session.inward, session.principal, message)
         made = self._run(session.entering, [(message, route)], crossing)
+        message.outputs = crossing.count
         return [(way, one) for one, way in made if way is not None], None if made else crossing.refusal
 
     # -- on the way out ------------------------------------------------------------------------------------------
@@ -122,7 +138,8 @@ class Monitoring:
         subscribed = isinstance(found, Message) and not delivery.overheard
         if isinstance(found, Deny):
             if delivery.overheard:
-                return []  # nobody asked for it
+                session.offered = (0, 0)  # nobody asked for it, and another copy may be allowed
+                return []
             scope.report("read", session.outward, message.topic, found)
             if delivery.group is not None:
                 scope.hand_on(delivery)
@@ -148,8 +165,11 @@ class Monitoring:
                 sent.append(delivery)
         return sent
 
-    def overhear(self, plan: Plan, message: Message) -> None:
-        """Monitors that listen to it see it, also on links whose clients have not subscribed to it."""
+    def overhear(self, plan: Plan, message: Message, seen: set[tuple[object, int]] | None = None) -> None:
+        """Monitors that listen to it see it, also on links whose clients have not subscribed to it.
+
+        `seen`: who has been delivered it or has overheard it, if it comes more than once.
+        """
         offered = (message.number, message.output)
         for post, (modes, calm) in zip(plan.hearing, plan.quiet, strict=True):
             if modes.keys() <= calm or not post.attachment.monitor.overhears:
@@ -159,10 +179,15 @@ class Monitoring:
                     continue
                 if post.sessions[session].mode in calm and not session.lagging:
                     continue
+                heard = (session.outward, message.output)
+                if seen is not None and (heard in seen or (session, message.output) in seen):
+                    continue
                 session.offered = offered
                 delivery = Delivery(message, 0)
                 delivery.overheard = True
                 session.offer(delivery)
+                if seen is not None and session.offered == offered:
+                    seen.add(heard)
 
     def _addressed(
         self, session: Session, message: Message, retain: bool, group: tuple[str, str] | None = None
@@ -192,6 +217,23 @@ class Monitoring:
         delivery.seen = True
         delivery.by = _ids(session)
         return [delivery]
+
+    # -- between scopes ------------------------------------------------------------------------------------------
+
+    def export(self, exit: Exit, message: Message, root: Message) -> list[Message]:
+        """What leaves over a link to another scope in place of a message. `root`: what outputs are numbered after."""
+        crossing = Crossing(exit.outward, LINK, message, root.outputs, root)
+        made = self._run(exit.leaving, [(message, None)], crossing)
+        root.outputs = crossing.count
+        root.noted = root.noted or message.noted
+        return [one for one, _ in made]
+
+    def arrive(self, exit: Exit, message: Message, root: Message) -> list[Made]:
+        """What goes on here of a message that has come over a link from another scope; itself without a route."""
+        crossing = Crossing(exit.inward, LINK, message, root.outputs, root)
+        made = self._run(exit.entering, [(message, None)], crossing)
+        root.outputs = crossing.count
+        return made
 
     # -- the machine ---------------------------------------------------------------------------------------------
 
@@ -240,7 +282,7 @@ class Monitoring:
         if not outputs:
             self.states.tallies[attachment.id].suppressed += 1
             why = crossing.suppress(attachment)
-            if not crossing.overheard:
+            if not crossing.overheard and not attachment.silent:
                 self.scope.report(crossing.action, crossing.link, message.topic, why)
         made = [one if output is event else self._made(instance, output, message, crossing) for output in outputs]
         return [each for each in made if each is not None]
@@ -269,8 +311,11 @@ class Monitoring:
             if state == attachment.monitor.start():
                 instance.sources = ()
         if attachment.monitor.due(state) is not None:
-            used = crossing.count + len(outputs)
-            instance.cause = Cause.of(message, crossing.principal, crossing.link, used)
+            if event.is_tick:
+                instance.cause = replace(instance.cause, ticked=(crossing.count + len(outputs)) % MOST)
+            else:
+                crossing.count += 1
+                instance.cause = Cause.of(message, crossing.principal, crossing.link, crossing.count)
         at_once = event.qos > 0
         if self.states.move(instance, state, at_once=at_once) and at_once:
             crossing.message.noted = True
@@ -310,6 +355,11 @@ class Monitoring:
             scope.report(crossing.action, crossing.link, output.topic, why)
             return None
         cause = crossing.message
+        number = crossing.root.numbered(crossing.count)
+        if number is None:
+            why = crossing.suppress(attachment, "made it of what too many others have made, one after the other")
+            scope.report(crossing.action, crossing.link, output.topic, why)
+            return None
         whose = shown.context
         if attachment.id in self._foreign:
             found = self._mixture.context(crossing.mixed, whose)
@@ -318,30 +368,52 @@ class Monitoring:
                 scope.report(crossing.action, crossing.link, output.topic, why)
                 return None
             whose = found
-        data, context = self._context(whose, cause.topic, output.topic)
+        data, lane, name = self._way(attachment.id, whose, cause.topic, output.topic, crossing)
         qos, retain = min(output.qos, limits.max_qos), output.retain and limits.retain
-        message = cause.derived(crossing.count, output.topic, output.payload, qos, retain, data)
+        message = cause.derived(number, output.topic, output.payload, qos, retain, data, crossing.came)
         tally.added += 1
-        if not crossing.link.inward:
+        if lane is None:
             return message, None
-        writer = self._writers[attachment.id]
-        lane = scope.gate.deriving(data, context, cause.link, writer)
-        plan = scope.found(lane, output.topic.encode())
-        refusal = plan.refusal or scope.refusal(plan, message)
+        plan = lane.plans.get(name) or scope.found(lane, name)
+        refusal = plan.refusal
+        if refusal is None and (retain or plan.admission):
+            refusal = scope.refusal(plan, message)
         if refusal is not None:
-            scope.report("write", Link(writer, True, cause.link), output.topic, refusal)
+            scope.report("write", Link(self._writers[attachment.id], True, crossing.came), output.topic, refusal)
             return None
         return message, plan
 
-    def _context(self, data: bytes, before: str, topic: str) -> tuple[bytes, Context]:
-        """That of what caused it, which also says what it was published under if that has changed."""
-        key = (data, before if topic != before else "")
+    def _way(
+        self, id: str, whose: bytes, before: str, after: str, crossing: Crossing
+    ) -> tuple[bytes, Lane | None, bytes]:
+        """The context of what a monitor makes, and on the way in the lane that it takes."""
+        gate = self.scope.gate
+        at = (gate.epoch, self.scope.publishers.revision)
+        if self._ways_at != at:
+            self._ways_at = at
+            self._ways.clear()
+        inward = crossing.link.inward
+        key = (id, whose, before, after, crossing.came, inward)
+        found = self._ways.get(key)
+        if found is None:
+            data, context = self.context(whose, before, after)
+            lane = gate.deriving(data, context, crossing.came, self._writers[id]) if inward else None
+            if len(self._ways) >= CONTEXTS:
+                self._ways.clear()
+            found = self._ways[key] = (data, lane, after.encode())
+        return found
+
+    def context(self, data: bytes, before: str, topic: str, qos: int | None = None) -> tuple[bytes, Context]:
+        """That of what caused it, which also says what it was published under, and with which QoS, if that is gone."""
+        key = (data, before if topic != before else "", qos)
         found = self._contexts.get(key)
         if found is None:
             context = self.scope.gate.sight.decoded(data)
             if key[1] and context.topic is None:
                 context = replace(context, topic=before)
-                data = context.encode()
+            if qos is not None and context.qos is None:
+                context = replace(context, qos=qos)
+            data = context.encode()
             if len(self._contexts) >= CONTEXTS:
                 self._contexts.clear()
             found = self._contexts[key] = (data, context)
@@ -358,6 +430,9 @@ class Monitoring:
         message = cause.message()
         publisher = scope.gate.sight.context(message).subject
         message.properties = scope.gate.told(publisher.level)
+        if cause.principal == LINK:
+            self._tick_between(instance, cause, message)
+            return
         session = scope.sessions.get((cause.principal, cause.client))
         if cause.inward:
             # its client may be gone: that it is silent is what somebody waits for
@@ -374,7 +449,7 @@ class Monitoring:
             return
         if instance not in chain:
             return  # the rules have changed
-        crossing = Crossing(link, cause.principal, message, cause.used)
+        crossing = Crossing(link, cause.principal, message, cause.ticked)
         outputs = self._asked(instance, Event.tick(self.site.steady), message, crossing)
         made = [self._made(instance, output, message, crossing) for output in outputs or ()]
         rest = chain[chain.index(instance) + 1 :]
@@ -384,6 +459,27 @@ class Monitoring:
             elif session is not None:
                 for delivery in self._addressed(session, one, retain=False):
                     session.add(delivery)
+
+    def _tick_between(self, instance: Instance, cause: Cause, message: Message) -> None:
+        """The same on a link between scopes."""
+        exit = self.joined.get((cause.client, cause.inward))
+        chain = () if exit is None else exit.entering if cause.inward else exit.leaving
+        if exit is None or instance not in chain:
+            return  # the rules have changed
+        crossing = Crossing(exit.inward if cause.inward else exit.outward, LINK, message, cause.ticked)
+        outputs = self._asked(instance, Event.tick(self.site.steady), message, crossing)
+        first = [self._made(instance, output, message, crossing) for output in outputs or ()]
+        rest = chain[chain.index(instance) + 1 :]
+        made = self._run(rest, [each for each in first if each is not None], crossing)
+        message.outputs = crossing.count
+        journey = Journey(message, None)
+        path = (exit.link.source,)
+        if not cause.inward:
+            journey.resume(exit, [one for one, _ in made], path)
+            return
+        for one, way in made:
+            if isinstance(way, Plan):
+                journey.begin(self.scope, way, one, path)
 
 
 def _ids(session: Session) -> tuple[str, ...]:

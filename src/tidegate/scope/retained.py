@@ -11,12 +11,16 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 
+from tidegate.gate import Deny, Step
 from tidegate.routing import TopicTree
 from tidegate.session import Grant, Message, Peer, Session, Site
+from tidegate.wire import Reason
 
 PIECE = 100  # messages sent per turn to one subscriber; each is decided, which takes some 20 µs
 PIECE_BYTES = 256 * 1024  # and bytes of them: what does not fit its socket waits here, not in its outbox
 WALK = 20_000  # topics looked at per turn
+
+FULL = Deny(step=Step.WRITE, rule="limits.retained", reason=Reason.QUOTA_EXCEEDED)
 
 Send = Callable[[Session, Grant, Message], None]
 
@@ -24,10 +28,11 @@ Send = Callable[[Session, Grant, Message], None]
 class Retained:
     """The retained messages of a scope."""
 
-    def __init__(self, site: Site, send: Send) -> None:
+    def __init__(self, site: Site, send: Send, scope: str) -> None:
         self.bytes = 0
         self._site = site
         self._send = send
+        self._scope = scope
         self._tree: TopicTree[Message] = TopicTree()
         self._expiring: list[tuple[float, str]] = []  # by when they expire
         self._replays: dict[Session, Replay] = {}
@@ -40,11 +45,12 @@ class Retained:
     def get(self, topic: str) -> Message | None:
         return self._tree.get(topic)
 
-    def full_for(self, message: Message) -> bool:
-        """Whether keeping it would go over the limits."""
-        if self._over(message):
-            self._expire(100)
-        return self._over(message)
+    def refusal(self, message: Message) -> Deny | None:
+        """Why it cannot be kept, if it should be."""
+        if not message.retain or not message.payload or not self._over(message):
+            return None
+        self._expire(100)
+        return FULL if self._over(message) else None
 
     def _over(self, message: Message) -> bool:
         limits = self._site.limits
@@ -62,9 +68,9 @@ class Retained:
         if message.payload:
             self.restore(message)
             if lasting:
-                store.retain(topic, message)
+                store.retain(self._scope, topic, message)
         elif self._pop(topic) and lasting:
-            store.retain(topic, None)
+            store.retain(self._scope, topic, None)
 
     def restore(self, message: Message) -> None:
         old = self._tree.get(message.topic)
@@ -86,7 +92,7 @@ class Retained:
             topic = heappop(self._expiring)[1]
             message = self._tree.get(topic)
             if message is not None and message.expires is not None and message.expires <= now and self._pop(topic):
-                self._site.store.retain(topic, None)
+                self._site.store.retain(self._scope, topic, None)
 
     def _pop(self, topic: str) -> bool:
         old = self._tree.pop(topic)
@@ -130,7 +136,7 @@ class Retained:
     def send(self, session: Session, grant: Grant, message: Message) -> None:
         if message.expires is not None and message.expires <= self._site.now:
             self._pop(message.topic)
-            self._site.store.retain(message.topic, None)
+            self._site.store.retain(self._scope, message.topic, None)
         else:
             self._send(session, grant, message)
 

@@ -22,12 +22,13 @@ from tidegate.policy.index import FilterIndex
 from tidegate.policy.predicate import Predicate, PredicateError
 from tidegate.policy.rules import Book, Fault, Rule, Unfit, condition, covered, publisher_of, read
 from tidegate.policy.voices import Voice, Voices
-from tidegate.session import Bucket, Message, Session, Subject
+from tidegate.session import Bucket, Message, Session, Site, Subject
 from tidegate.session.timers import Timer
 from tidegate.topics import overlaps
 from tidegate.wire import Reason
 
 if TYPE_CHECKING:
+    from tidegate.scope.audit import Audit
     from tidegate.scope.scope import Scope
 
 ROOM = "rules"  # in the store
@@ -62,11 +63,12 @@ class _Entry:
 
 
 class Publishers:
-    """The rules of all publishers of a scope (gate.granting.Publishing)."""
+    """The rules of all publishers of a node (gate.granting.Publishing)."""
 
-    def __init__(self, scope: Scope) -> None:
-        self.scope = scope
-        self.site = scope.site
+    def __init__(self, site: Site, scopes: Mapping[str, Scope], audit: Audit) -> None:
+        self.site = site
+        self._scopes = scopes  # what is published in one may be read in others
+        self._audit = audit
         self._entries: dict[str, _Entry] = {}
         self._total = 0
         self._revision = 0
@@ -83,6 +85,16 @@ class Publishers:
         return self._total
 
     @property
+    def _rules(self) -> Rules:
+        """Those of the administrator, which are the same in all scopes."""
+        return next(iter(self._scopes.values())).gate.rules
+
+    @property
+    def revision(self) -> int:
+        """Another number, other rules of some publisher."""
+        return self._revision
+
+    @property
     def now(self) -> float:
         """The wall clock, unless it was put back."""
         return max(self.site.wall, self.site.steady)
@@ -90,12 +102,12 @@ class Publishers:
     # -- for the gate (gate.granting.Publishing) -------------------------------------------------------------------
 
     def of(self, publisher: Subject) -> Voices | None:
-        key = publisher_of(publisher, self.scope.gate.rules.domain) if self._entries else None
+        key = publisher_of(publisher, self._rules.domain) if self._entries else None
         entry = None if key is None else self._entries.get(key)
         if entry is None:
             return None
         assert key is not None
-        if entry.sight is not self.scope.gate.rules:
+        if entry.sight is not self._rules:
             self._speak(key, entry)
         return entry.voices
 
@@ -109,7 +121,7 @@ class Publishers:
         return 0.0 if voice.over else left
 
     def allowing(self, filter: str, terms: Terms) -> Iterator[Voice]:
-        rules = self.scope.gate.rules
+        rules = self._rules
         for term in terms:
             index = self._allowing.get(term)
             for key, rule in index.overlapping(filter) if index is not None else ():
@@ -120,7 +132,7 @@ class Publishers:
 
     def _speak(self, key: str, entry: _Entry) -> None:
         """Makes what counts of a publisher's rules."""
-        rules = entry.sight = self.scope.gate.rules
+        rules = entry.sight = self._rules
         over = [voice.rule for voice in entry.voices.voices if voice.over] if entry.voices is not None else []
         voices = [
             self._voice(key, entry, rule)
@@ -131,7 +143,7 @@ class Publishers:
         entry.voices = Voices(voices, self._revision) if voices else None
 
     def _voice(self, key: str, entry: _Entry, rule: Rule) -> Voice:
-        rules = self.scope.gate.rules
+        rules = self._rules
         when: Predicate | str | None = None
         if rule.when is not None:
             when = entry.conditions.get(rule.when)
@@ -147,7 +159,7 @@ class Publishers:
 
     def came(self, session: Session, old: Subject) -> None:
         """A session's subject was found, under the rules in force."""
-        rules = self.scope.gate.rules
+        rules = self._rules
         if not rules.ceiling:
             return
         before, key = publisher_of(old, rules.domain), publisher_of(session.subject, rules.domain)
@@ -157,7 +169,7 @@ class Publishers:
             self._sessions.setdefault(key, set()).add(session)
 
     def ended(self, session: Session) -> None:
-        self._gone(session, publisher_of(session.subject, self.scope.gate.rules.domain))
+        self._gone(session, publisher_of(session.subject, self._rules.domain))
 
     def _gone(self, session: Session, key: str | None) -> None:
         if key is not None and key in self._sessions:
@@ -167,7 +179,7 @@ class Publishers:
 
     def changed(self, old: Rules) -> None:
         """Other rules of the administrator are in force."""
-        rules = self.scope.gate.rules
+        rules = self._rules
         if not rules.ceiling:
             self._sessions.clear()  # all are found again if publishers get a say
         if rules.functions or old.functions:
@@ -180,9 +192,9 @@ class Publishers:
         """A publication of rules; why it is refused, if it is."""
         if message.use is not None and message.use.handled:
             return None  # a repetition: others may have come since, which it must not undo
-        gate, site = self.scope.gate, self.site
-        subject = gate.sight.context(message).subject
-        key = publisher_of(subject, gate.rules.domain)
+        rules, site = self._rules, self.site
+        subject = next(iter(self._scopes.values())).gate.sight.context(message).subject
+        key = publisher_of(subject, rules.domain)
         if key is None:
             return _refusal(Fault.FORBIDDEN, "nobody in particular has no messages of its own: say who you are")
         if message.retain:
@@ -195,14 +207,14 @@ class Publishers:
         if entry is None and len(self._entries) >= PUBLISHERS:
             return _refusal(Fault.EXCESSIVE, "too many publishers have rules here: ask the administrator")
         known = {} if entry is None else entry.conditions
-        publication = read(message.payload, self.now, gate.rules.functions, known)
+        publication = read(message.payload, self.now, rules.functions, known)
         if isinstance(publication, Unfit):
             return _refusal(publication.fault, publication.text)
         # a rule takes some 20 µs, and so do 4 bytes of a condition that has to be parsed
         site.effort += (
             5 + len(publication.rules) + sum(len(each) for each in publication.conditions.keys() - known) // 4
         )
-        book = (entry or _Entry(Book())).book.after(publication, gate.rules.ceiling)
+        book = (entry or _Entry(Book())).book.after(publication, rules.ceiling)
         if isinstance(book, Unfit):
             return _refusal(book.fault, book.text)
         if self._total + len(book.rules) - (0 if entry is None else len(entry.book.rules)) > TOTAL:
@@ -214,7 +226,7 @@ class Publishers:
         message.noted = True
         if message.use is not None:
             message.use.handled = True
-        self.scope.audit.ruled(subject, book.sequence, publication.ids)
+        self._audit.ruled(subject, book.sequence, publication.ids)
         return None
 
     def _bucket(self, key: str) -> Bucket:
@@ -230,7 +242,7 @@ class Publishers:
         before = entry.book.rules
         gone = [rule for id, rule in before.items() if book.rules.get(id) is not rule]
         come = [rule for id, rule in book.rules.items() if before.get(id) is not rule]
-        had_lanes = entry.sight is self.scope.gate.rules and entry.voices is not None
+        had_lanes = entry.sight is self._rules and entry.voices is not None
         for rule in gone:
             self._unindex(key, rule)
         for rule in come:
@@ -247,27 +259,29 @@ class Publishers:
 
     def _index(self, key: str, rule: Rule) -> None:
         if rule.allows:
-            for term in rule.subject.within(self.scope.gate.rules.domain).terms:
+            for term in rule.subject.within(self._rules.domain).terms:
                 self._allowing.setdefault(term, FilterIndex()).add(_levels(rule), (key, rule))
 
     def _unindex(self, key: str, rule: Rule) -> None:
         if rule.allows:
-            for term in rule.subject.within(self.scope.gate.rules.domain).terms:
+            for term in rule.subject.within(self._rules.domain).terms:
                 self._allowing[term].discard(_levels(rule), (key, rule))
 
     def _relane(self, key: str, had_lanes: bool) -> None:
         """Its connections look for other plans with their next message, and so does what is stored of it."""
-        gate = self.scope.gate
-        lanes: set[Lane] = set()
+        lanes: dict[str, set[Lane]] = {name: set() for name in self._scopes}
         for session in self._sessions.get(key, ()):
             peer = session.peer
-            if peer is not None:
+            scope = self._scopes.get(session.home)
+            if peer is not None and scope is not None:
+                gate = scope.entrance.gate
                 if had_lanes and isinstance(peer.lane, Lane) and peer.lane.version == gate.version:
-                    lanes.add(peer.lane)
+                    lanes[scope.entrance.name].add(peer.lane)
                 peer.lane = gate.nowhere
-        gate.abandon(lanes)
-        self.site.unfinished.append(gate.tidy)
-        self.scope.sweep()
+        for name, scope in self._scopes.items():
+            scope.gate.abandon(lanes[name])
+            self.site.unfinished.append(scope.gate.tidy)
+            scope.sweep()
 
     # -- expiring --------------------------------------------------------------------------------------------------
 
@@ -318,7 +332,7 @@ class Publishers:
 
     def _review(self, filters: Iterable[str]) -> None:
         """Held subscriptions that overlap may come alive, others fall asleep: in pieces, one review at a time."""
-        if not self.scope.gate.rules.holds:
+        if not self._rules.holds:
             return
         if self._concerned is not None:
             self._concerned.update(filters)
@@ -332,15 +346,16 @@ class Publishers:
         while self._concerned is None or self._concerned:
             filters, self._concerned = self._concerned, set()
             effort = 0
-            for session in list(self.scope.sessions.values()):
-                # who is away is looked at when it comes back
-                if session.peer is not None and session.subscriptions and self.scope.fresh(session):
-                    self.scope.wake(session, filters)
-                    effort += LOOK * len(session.subscriptions)
-                effort += 1
-                if effort > PIECE:
-                    effort = 0
-                    yield True
+            for scope in list(self._scopes.values()):
+                for session in list(scope.sessions.values()):
+                    # who is away is looked at when it comes back
+                    if session.peer is not None and session.subscriptions and scope.fresh(session):
+                        scope.wake(session, filters)
+                        effort += LOOK * len(session.subscriptions)
+                    effort += 1
+                    if effort > PIECE:
+                        effort = 0
+                        yield True
         self._reviewing = False
         yield False
 

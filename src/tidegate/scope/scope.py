@@ -6,17 +6,22 @@ the node's own services. Everything that is delivered was decided at the moment 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tidegate.errors import ProtocolError
+from tidegate.flow.presence import Presence
+from tidegate.flow.watch import Watch
 from tidegate.gate import Deny, Gate, Lane, Plan, Rules, Step, passed, undecided
+from tidegate.monitor import Shift
 from tidegate.policy import Demand
 from tidegate.policy.capability import BEFORE, NOTHING
+from tidegate.policy.space import Role
 from tidegate.routing import Shares, Subscriptions
 from tidegate.scope.audit import Audit, Silent
 from tidegate.scope.handshake import Handshake
-from tidegate.scope.identity import ANONYMOUS, Authenticator, Identity, Refused
+from tidegate.scope.identity import ANONYMOUS, Accepted, Authenticator, Identity, Refused
+from tidegate.scope.journey import Journey, crossed
 from tidegate.scope.monitors import Monitoring
 from tidegate.scope.retained import Retained
 from tidegate.scope.rules import Publishers
@@ -76,6 +81,8 @@ class Scope:
         rules: Rules,
         audit: Audit = NOBODY,
         stopwatch: Callable[[], float] = lambda: 0.0,
+        publishers: Publishers | None = None,
+        shift: Shift | None = None,
     ) -> None:
         self.name = name
         self.node = node
@@ -84,8 +91,12 @@ class Scope:
         self.sessions: dict[Key, Session] = {}
         self.subscriptions: Subscriptions[Session, Grant] = Subscriptions()
         self.shares: Shares[Session, Grant] = Shares()
-        self.retained = Retained(site, self._send_retained)
-        self.publishers = Publishers(self)
+        self.retained = Retained(site, self._send_retained, name)
+        self.publishers = Publishers(site, {name: self}, audit) if publishers is None else publishers
+        self.entrance = self  # where its clients publish
+        self.neighbours: Mapping[str, Scope] = {name: self}  # all scopes of the node
+        self.watch = Watch(rules.space, rules.brokering, ())  # over flows that are forbidden
+        self._present: dict[Session, Presence] = {}  # of those who are connected, if they could open one
         self.gate = Gate(
             self.subscriptions,
             self.shares,
@@ -94,6 +105,8 @@ class Scope:
             fresh=self.fresh,
             retired=audit.retired,
             publishers=self.publishers,
+            compiled=self._compiled,
+            shift=shift,
         )
         site.on_alarm.append(self.gate.tick)
         self.connected = 0
@@ -111,37 +124,44 @@ class Scope:
     def connect(self, peer: Peer, packet: Connect) -> None:
         self._handshake.connect(peer, packet)
 
+    def welcome(self, peer: Peer, packet: Connect, identity: Identity, accepted: Accepted | None) -> None:
+        """Somebody who has said who it is, and belongs here."""
+        self._handshake.welcome(peer, packet, identity, accepted)
+
     def auth(self, peer: Peer, packet: Auth) -> None:
         self._handshake.auth(peer, packet)
 
     def plan(self, peer: Line, topic: bytes) -> Route:
-        return self.found(self._lane(peer), topic)
+        return self._asked(self._lane(peer), topic)
 
-    def found(self, lane: Lane, topic: bytes) -> Plan:
+    def _asked(self, lane: Lane, topic: bytes) -> Plan:
+        """For what a client publishes."""
         plan = lane.plans.get(topic)
         if plan is not None:
             return plan
         if topic.count(b"/") >= self.site.limits.topic_levels:
             raise ProtocolError("too many topic levels", Reason.TOPIC_NAME_INVALID)
-        return self._compiled(lane, topic)
+        return self.gate.plan(lane, topic)
+
+    def found(self, lane: Lane, topic: bytes) -> Plan:
+        """For what is here already: a link may have put levels in front of its topic."""
+        return lane.plans.get(topic) or self.gate.plan(lane, topic)
 
     def _lane(self, peer: Line) -> Lane:
         """The rules may have changed since it connected."""
         session = peer.session
-        if not self.fresh(session):
+        if not session.decider.fresh(session):
             raise ProtocolError("your access has been withdrawn", Reason.NOT_AUTHORIZED)
         lane = peer.lane
         if not isinstance(lane, Lane) or lane.version != self.gate.version:
             lane = peer.lane = self.gate.lane(session.inward, peer.version)
         return lane
 
-    def _compiled(self, lane: Lane, name: bytes) -> Plan:
-        plan = self.gate.plan(lane, name)
+    def _compiled(self, lane: Lane, plan: Plan) -> None:
+        """A plan was made, which it is told of by the gate."""
         self.site.effort += 1 if self.gate.rules.policies is None else 5  # with policies it takes as much longer
-        if not plan.control:
-            self.audit.compiled(lane, plan)
+        self.audit.compiled(lane, plan)
         self._complain(plan)
-        return plan
 
     def _complain(self, plan: Plan) -> None:
         """Conditions that failed when the plan was made, and counted as false."""
@@ -166,10 +186,10 @@ class Scope:
             if len(contexts[1]) >= CONTEXTS:
                 contexts[1].clear()
             context = contexts[1][wish] = self.gate.context(link, wish).encode()
-        return self.found(lane, topic), context
+        return self._asked(lane, topic), context
 
     def plan_of(self, peer: Line, message: Message) -> Route:
-        if not self.fresh(peer.session):
+        if not peer.session.decider.fresh(peer.session):
             raise ProtocolError("your access has been withdrawn", Reason.NOT_AUTHORIZED)
         if message.context == peer.session.context and message.link == peer.session.inward.type:
             topic = message.topic.encode()
@@ -178,12 +198,9 @@ class Scope:
                 return route
         # It asked for something of its own, came over an earlier connection or under earlier rules. It was admitted
         # then, and is not asked again on the way in.
-        context = self.gate.sight.context(message)
-        plan = self.gate.compile(message.topic, context, message.link, peer.version, admitted=True)
-        for grant, why in plan.denied:  # it is for this one message
-            self.report("read", grant.session.outward, message.topic, why)
-        self._complain(plan)
-        return plan
+        # Kept, for the next of the same kind: what lies behind links is found by it.
+        lane = self.gate.deriving(message.context, self.gate.sight.context(message), message.link, None)
+        return self.found(lane, message.topic.encode())
 
     # -- who they are ------------------------------------------------------------------------------------------
 
@@ -212,10 +229,63 @@ class Scope:
         types = self.gate.rules.brokering.types(subject)
         context = self.gate.context(Link(subject, True, types.inward, demand))
         old = session.subject
-        session.identify(subject, demand, context.encode(), types)
+        session.identify(subject, demand, context.encode(), types, self.entrance.name)
         session.generation = self.site.generation
         self.publishers.came(session, old)
         self.monitoring.states.attach(session)
+
+    def objection(self, identity: Identity, subject: Subject) -> str:
+        """Why a client may not be connected here; empty if it may."""
+        if identity.scopes and self.front not in identity.scopes:
+            return f"you may not connect to the scope {self.front}"
+        if self.front != self.name:
+            placed = self.gate.rules.space.role(self.front, subject.roles)
+            if not isinstance(placed, Role):
+                return placed or ""
+            if placed.receiving != self.name:
+                return "brokering: you have another role now; connect again"
+        return self.gate.rules.brokering.objection(subject)
+
+    @property
+    def front(self) -> str:
+        """The scope that its clients connect to: with roles, the bus."""
+        return self.gate.rules.space.bus if self.entrance is not self else self.name
+
+    def presence(self, subject: Subject, rules: Rules | None = None) -> Presence:
+        """Where a client is in the connection graph, under these rules or those in force."""
+        types = (rules or self.gate.rules).brokering.types(subject)
+        return Presence(
+            client=subject.name,
+            enters=self.entrance.name,
+            leaves=self.name,
+            inward=types.inward,
+            outward=types.outward,
+        )
+
+    def observe(self, watch: Watch) -> None:
+        """Another watch over flows, which has to know who is here."""
+        self.watch = watch
+        self._present.clear()
+        for session in list(self.sessions.values()):
+            if session.peer is None or not watch.concerns(session.subject.name):
+                continue
+            if not self.fresh(session):
+                continue  # the review of the change sends it away
+            if why := watch.objection(self.presence(session.subject)):
+                session.peer.close(Reason.NOT_AUTHORIZED, why)  # it came while the rules were changing
+            else:
+                self.seen(session)
+
+    def seen(self, session: Session) -> None:
+        """A client has come, or is somebody else now."""
+        self._unseen(session)
+        if self.watch.concerns(session.subject.name):
+            presence = self._present[session] = self.presence(session.subject)
+            self.watch.came(presence)
+
+    def _unseen(self, session: Session) -> None:
+        if (presence := self._present.pop(session, None)) is not None:
+            self.watch.left(presence)
 
     def fresh(self, session: Session) -> bool:
         """Brings a session's subject up to the rules in force; False if its access has been withdrawn."""
@@ -226,7 +296,7 @@ class Scope:
             return False
         old = session.subject
         subject = self.subject(found, client=session.client, address=old.address, listener=old.listener)
-        if self.gate.rules.brokering.objection(subject):
+        if self.objection(found, subject):
             return False
         self.identify(session, subject, session.inward.demand)
         return True
@@ -234,11 +304,19 @@ class Scope:
     def change(self, rules: Rules) -> None:
         """Other rules. The next message is decided by them; who has to go is told so soon after."""
         before = self.gate.rules
-        self.gate.change(rules)
+        self.adopt(rules)
         self.publishers.changed(before)
+        self.site.generation += 1
+        self.review()
+
+    def adopt(self, rules: Rules) -> None:
+        """Other rules are in force here, and will be in all scopes of the node before anything else happens."""
+        self.gate.change(rules)
         self.monitoring.change()
         self._subscribing.changed()
-        self.site.generation += 1
+
+    def review(self) -> None:
+        """Looks at all sessions after a change, in pieces."""
         self.site.unfinished.append(self._review(self.site.generation).__next__)
         self.sweep()
 
@@ -277,6 +355,7 @@ class Scope:
             return
         session.detach()
         self.validity.left(session)
+        self._unseen(session)
         self.connected -= 1
         self.monitoring.states.down(session)
         self.audit.disconnected(session, reason)
@@ -341,7 +420,7 @@ class Scope:
         if capability is not None and session.will_proven:
             capability.ledger.shown = BEFORE  # with CONNECT
         try:
-            self.publish(
+            self.entrance.publish(
                 session.inward,
                 will.topic,
                 will.payload,
@@ -389,7 +468,7 @@ class Scope:
         if lane.told is not NONE:
             properties = with_told(properties, lane.told)
         name = topic.encode()
-        plan = lane.plans.get(name) or self._compiled(lane, name)
+        plan = lane.plans.get(name) or self.gate.plan(lane, name)
         site.number += 1
         message = Message(
             topic,
@@ -426,9 +505,7 @@ class Scope:
         return self.monitoring.enter(source, message, route)
 
     def refusal(self, plan: Plan, message: Message) -> Deny | None:
-        if message.retain and message.payload and self.retained.full_for(message):
-            return Deny(step=Step.WRITE, rule="limits.retained", reason=Reason.QUOTA_EXCEEDED)
-        return undecided(plan.admission, message)
+        return self.retained.refusal(message) or undecided(plan.admission, message)
 
     def denied(self, session: Session, topic: str, refusal: Refusal) -> None:
         assert isinstance(refusal, Deny)
@@ -447,20 +524,58 @@ class Scope:
         return f"{text}: denied by {why.rule}" if self.site.limits.explain else text
 
     def route(self, plan: Route, message: Message, source: Session | None) -> int:
-        """Delivers to everybody the plan names; to how many."""
+        """Delivers to everybody the plan names, in all scopes that it leads to; to how many."""
         assert isinstance(plan, Plan)
         if plan.control:
             return 1  # it was for the node itself, which has taken it
-        plan.passed += 1
-        retain = message.retain
-        if retain:
-            self.retained.keep(message)
         if self.gate.watched:
             self.audit.published(message, self.gate.sight.context(message).subject)
+        if not plan.branches:
+            return self.arrived(plan, message, source)
+        if not plan.plain or message.retain or message.properties.response_topic is not None:
+            return Journey(message, source).begin(self, plan, message)
+        plan.passed += 1
+        busy = plan.busy
+        if len(busy) == 1 and plan.idle:
+            exit, other = busy[0]
+            message.link = exit.link.type  # nobody sees it who would have to know another
+            reached: int = exit.scope.hand_out(other, message, source)
+            return reached
+        seen: set[tuple[object, int]] | None = set() if plan.twice else None
+        reached = self.hand_out(plan, message, source, seen)
+        for exit, other in busy:
+            one = crossed(message, exit)
+            reached += exit.scope.hand_out(other, one, source, seen)
+            if one.rows or one.noted:
+                message.noted = True
+        return reached
+
+    def arrived(
+        self, plan: Plan, message: Message, source: Session | None, seen: set[tuple[object, int]] | None = None
+    ) -> int:
+        """A message is here: kept if it is retained, and delivered to whomever the plan names here.
+
+        `seen`: who has been delivered it, of those that it could be delivered to more than once.
+        """
+        if plan.flat:
+            plan.apart += 1
+        else:
+            plan.passed += 1
+        if message.retain and (seen is None or _first(seen, (self.retained, message.topic), message)):
+            self.retained.keep(message)
+        return self.hand_out(plan, message, source, seen)
+
+    def hand_out(
+        self, plan: Plan, message: Message, source: Session | None, seen: set[tuple[object, int]] | None = None
+    ) -> int:
+        """Delivers to whomever a plan names in this scope."""
+        retain = message.retain
         qos = message.qos
         for target in plan.targets:
             grant = target
             session = grant.session
+            if seen is not None and not _first(seen, session, message):
+                continue
             if session is source:
                 if grant.no_local:
                     continue
@@ -473,12 +588,16 @@ class Scope:
             )
         reached = len(plan.targets)
         for ways in plan.conditional:
-            found = passed(ways, message)
             session = ways[0].session
+            if seen is not None and (session, message.output) in seen:
+                continue
+            found = passed(ways, message)
             if isinstance(found, Deny):
                 self.report("read", session.outward, message.topic, found)
                 continue
             grant, shown = found
+            if seen is not None:
+                seen.add((session, message.output))
             for way in ways:
                 if way.failed:
                     self.audit.failed(session.outward, message.topic, way.failed)
@@ -489,9 +608,13 @@ class Scope:
                 grant = grant.own or grant
             session.deliver(message, min(qos, grant.qos), retain and grant.retain_as_published, grant.ids, None, shown)
         for group, members in plan.groups:
-            reached += self._sharing.send(group, message, members)
+            if seen is None or (group, message.output) not in seen:
+                sent = self._sharing.send(group, message, members)
+                reached += sent
+                if sent and seen is not None:
+                    seen.add((group, message.output))
         if plan.hearing:
-            self.monitoring.overhear(plan, message)
+            self.monitoring.overhear(plan, message, seen)
         return reached
 
     # -- decided when it is sent -------------------------------------------------------------------------------
@@ -508,8 +631,8 @@ class Scope:
         session.deliver(message, min(message.qos, grant.qos), True, grant.ids, None, found)
 
     def own(self, session: Session, message: Message) -> bool:
-        publisher = self.gate.sight.context(message).subject
-        return publisher.client == session.client and publisher.user == session.subject.user
+        publisher, subject = self.gate.sight.context(message).subject, session.subject
+        return (publisher.client, publisher.user, publisher.scope) == (subject.client, subject.user, subject.scope)
 
     def permits(self, session: Session, delivery: Delivery) -> Message | None:
         """What of something that waited may be sent now (session.Decider)."""
@@ -563,7 +686,7 @@ class Scope:
         context = Context.decode(record.context)
         subject = replace(context.subject, scope=self.name, node=self.node, client=record.client)
         session = Session(site=site, decider=self, principal=record.principal, client=record.client, subject=subject)
-        session.identify(subject, context.demand, record.context)
+        session.identify(subject, context.demand, record.context, entrance=self.entrance.name)
         session.generation = -1  # what is known of it now is looked up when it matters
         session.version = record.version
         session.expiry = record.expiry
@@ -585,3 +708,12 @@ class Scope:
         self._expire_later(session, max(0.0, left))
         if record.ended is None:
             session.save()  # from now on it is away, also for the start after the next crash
+
+
+def _first(seen: set[tuple[object, int]], where: object, message: Message) -> bool:
+    """Whether nobody has delivered it there; from now on somebody has."""
+    key = (where, message.output)
+    if key in seen:
+        return False
+    seen.add(key)
+    return True

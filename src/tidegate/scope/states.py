@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import cbor2
 
+from tidegate.gate import Exit
 from tidegate.monitor import Attachment, Each, Instance, Post, Shift, State
 from tidegate.scope.cause import Cause
 from tidegate.session import Link, Session
@@ -19,7 +20,7 @@ from tidegate.session import Link, Session
 if TYPE_CHECKING:
     from tidegate.scope.scope import Scope
 
-ROOM: Final = "monitor"  # in the store
+ROOM: Final = "monitor"  # in the store, with the scope's name behind it
 VERSION: Final = b"\x01"
 SEPARATOR: Final = "\n"  # no id has one
 SOON: Final = 0.02  # seconds until a state that no acknowledgement waits for is noted; its commit takes some more
@@ -47,9 +48,10 @@ class Tally:
 class States:
     """All instances of a scope's monitors."""
 
-    def __init__(self, scope: Scope, tick: Callable[[Instance], None]) -> None:
+    def __init__(self, scope: Scope, tick: Callable[[Instance], None], shift: Shift) -> None:
         self.scope = scope
         self.site = scope.site
+        self.room = f"{ROOM}/{scope.name}"
         self.instances: dict[Where, Instance] = {}
         self.tallies: dict[str, Tally] = {}
         self._tick = tick
@@ -57,7 +59,7 @@ class States:
         self._dirty: list[Instance] = []
         self._soon = 0.0  # when those are written down
         self._posts: dict[str, Post] = {}
-        self._shift = Shift()
+        self._shift = shift
         self._settled = True
 
     # -- when the rules change -----------------------------------------------------------------------------------
@@ -71,7 +73,7 @@ class States:
         self._posts = {
             one.id: Post(one, self._shift)
             for one in monitors
-            if (one.link is not None and one.link[0] == here)
+            if (one.link is not None and one.link[0] == here and not one.link[1].startswith("scope:"))
             or (one.direction is not None and not one.direction.enters and one.scope == self.scope.name)
         }
         gate.posts = tuple(self._posts.values())
@@ -124,13 +126,25 @@ class States:
         up = session.peer is not None
         if up:
             self.down(session)
-        session.entering = self.chain(gate.monitors(session.inward), session.inward, session.principal)
+        entrance = self.scope.entrance
+        entering = entrance.gate.monitors(session.inward)
+        session.entering = entrance.monitoring.states.chain(entering, session.inward, session.principal)
         before = {one.attachment.id for one in session.leaving}
         session.leaving = self.chain(gate.monitors(session.outward), session.outward, session.principal)
         if session.queued and any(one.attachment.id not in before for one in session.leaving):
             session.unsee()  # those that were there before are not shown it again
         if up:
             self.up(session)
+
+    def join(self, exit: Exit, attachments: Iterable[Attachment], *, entering: bool) -> tuple[Instance, ...]:
+        """Finds the monitors of a link with another scope, at this end of it."""
+        chain = self.chain(attachments, exit.inward if entering else exit.outward, "")
+        for instance in chain:
+            if instance.attachment.each is Each.LINK:
+                post = exit.posts[instance] = Post(instance.attachment, self._shift)
+                post.add(exit, instance)
+            self._arm(instance)
+        return chain
 
     def up(self, session: Session) -> None:
         """Its links are there."""
@@ -163,7 +177,8 @@ class States:
 
     def ended(self, session: Session) -> None:
         """A session is over. What is remembered of its client stays, within bounds."""
-        self.parted((*session.entering, *session.leaving))
+        self.scope.entrance.monitoring.states.parted(session.entering)
+        self.parted(session.leaving)
         session.entering = session.leaving = ()
 
     def parted(self, instances: Iterable[Instance]) -> None:
@@ -193,7 +208,7 @@ class States:
     def _instance(self, attachment: Attachment, link: Link, principal: str) -> Instance:
         match attachment.each:
             case Each.LINK:
-                key = f"{principal} {link}"
+                key = f"{principal} {link}" if principal else str(link)  # one between scopes is nobody's
             case Each.CLIENT:
                 key = f"{principal} {link.subject.name}"
             case Each.SCOPE:
@@ -261,7 +276,7 @@ class States:
             }
             value = VERSION + cbor2.dumps(known)
         if value is not None or instance.stored:
-            self.site.store.keep(ROOM, SEPARATOR.join(where), value)
+            self.site.store.keep(self.room, SEPARATOR.join(where), value)
             instance.stored = value is not None
 
     def _drop(self, where: Where) -> None:
@@ -272,7 +287,7 @@ class States:
         self.site.timers.cancel(instance.timer)
         instance.timer = None
         if instance.stored:
-            self.site.store.keep(ROOM, SEPARATOR.join(where), None)
+            self.site.store.keep(self.room, SEPARATOR.join(where), None)
             instance.stored = False
 
     def restore(self, records: Mapping[str, bytes]) -> None:
@@ -282,19 +297,23 @@ class States:
             id, _, key = name.partition(SEPARATOR)
             attachment = monitors.by_id.get(id)
             if attachment is None or value[:1] != VERSION:
-                self.site.store.keep(ROOM, name, None)
+                self.site.store.keep(self.room, name, None)
                 continue
             known = cbor2.loads(value[1:])
             accepted = attachment.monitor.accepts(known["state"])
             if not accepted:
-                self.site.store.keep(ROOM, name, None)
+                self.site.store.keep(self.room, name, None)
                 continue
-            instance = Instance(attachment, key, known["state"])
+            instance = self.instances.get((id, key))
+            joined = instance is not None  # of a link with another scope, which is there before any client is
+            if instance is None:
+                instance = Instance(attachment, key, known["state"])
+            instance.move(known["state"])
             instance.stored = True
             instance.cause = None if known["cause"] is None else Cause(*known["cause"])
             instance.sources = tuple(known.get("sources", ()))
             self.instances[id, key] = instance
-            if attachment.each is not Each.SCOPE:
+            if attachment.each is not Each.SCOPE and not joined:
                 self._idle[id, key] = None
             self._arm(instance)
 

@@ -7,7 +7,7 @@ from tidegate.session.grant import Grant, Shut
 from tidegate.session.host import Host, Refusal, Route
 from tidegate.session.intake import forwarded, with_told
 from tidegate.session.line import Hold, Line, Listening, Phase, Shell
-from tidegate.session.link import Link, Subject
+from tidegate.session.link import Joint, Link, Subject
 from tidegate.session.message import Delivery, Message, Origin, State
 from tidegate.session.peer import Peer
 from tidegate.session.rate import Bucket
@@ -28,6 +28,7 @@ __all__ = [
     "Grant",
     "Hold",
     "Host",
+    "Joint",
     "Limits",
     "Line",
     "Link",

@@ -44,7 +44,9 @@ class Context:
     view: str | None = None
     surroundings: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
     topic: str | None = None
-    """What it was published under, if a monitor has changed that."""
+    """What it was published under, if a monitor or a link has changed that."""
+    qos: int | None = None
+    """With which QoS, if a link has lowered that."""
 
     def encode(self) -> bytes:
         subject = self.subject
@@ -79,6 +81,8 @@ class Context:
             known["e"] = dict(self.surroundings)
         if self.topic is not None:
             known["topic"] = self.topic
+        if self.qos is not None:
+            known["qos"] = self.qos
         return VERSION + cbor2.dumps(known)
 
     @classmethod
@@ -112,6 +116,7 @@ class Context:
             view=known.get("view"),
             surroundings=known.get("e", _NOTHING),
             topic=known.get("topic"),
+            qos=known.get("qos"),
         )
 
 

@@ -50,6 +50,7 @@ class Message:
         "number",
         "origin",
         "output",
+        "outputs",
         "payload",
         "properties",
         "published",
@@ -91,6 +92,7 @@ class Message:
         self.properties = properties  # only what is forwarded; no expiry, no alias, no subscription identifiers
         self.expires = expires  # monotonic deadline
         self.output = output
+        self.outputs = 0  # of monitors, that have been numbered after it
         self.form = 0  # how `head` and `tail` are encoded, see frames.py; 0: not at all
         self.head = self.tail = b""
         self.frames: dict[tuple[int, tuple[int, ...]], tuple[bytes, bytes]] | None = None  # see frames.py
@@ -112,8 +114,15 @@ class Message:
             output >>= OUTPUT_BITS
         return text + tail
 
-    def derived(self, index: int, topic: str, payload: bytes, qos: int, retain: bool, context: bytes) -> Message:
-        """What a monitor made of it: its output `index`, counted from 1, which may go through another monitor."""
+    def numbered(self, index: int) -> int | None:
+        """The number of its output `index`, counted from 1; None if it was made of too many already to be stored."""
+        number = self.output << OUTPUT_BITS | index
+        return number if number < 1 << 63 else None
+
+    def derived(
+        self, number: int, topic: str, payload: bytes, qos: int, retain: bool, context: bytes, link: str
+    ) -> Message:
+        """What a monitor made of it, under the number that says of what: see `numbered`."""
         return Message(
             topic,
             payload,
@@ -123,10 +132,27 @@ class Message:
             self.origin,
             self.number,
             context,
-            self.link,
+            link,
             self.properties,
             self.expires,
-            self.output << OUTPUT_BITS | index,
+            number,
+        )
+
+    def across(self, topic: str, qos: int, context: bytes, link: str, properties: Properties) -> Message:
+        """The same message, as it is in another scope."""
+        return Message(
+            topic,
+            self.payload,
+            qos,
+            self.retain,
+            self.published,
+            self.origin,
+            self.number,
+            context,
+            link,
+            properties,
+            self.expires,
+            self.output,
         )
 
     @property

@@ -47,7 +47,7 @@ from tidegate.wire import (
     level,
 )
 
-EFFORT = 64  # spent on plans in a turn before those who need more of them have to wait: 1 to 2 ms
+EFFORT = 64  # spent in a turn on plans and on ways through scopes before those who need more wait: 1 to 2 ms
 FLUSH_BYTES = 64 * 1024  # read in one turn before what they caused is written, without waiting for its end
 SHORT = 2  # a frame cannot be shorter
 QUICK_PUBLISH = (0x32, 0x34)  # QoS 1 or 2, neither DUP nor retained
@@ -193,6 +193,10 @@ class Peer(Intake):
                         if self.phase is not Phase.OPEN:
                             pos = end  # it was denied, and that ended the connection
                             break
+                        if site.effort > EFFORT:
+                            pos = stop
+                            self._tire()
+                            break
                     pos = stop
                     continue
             elif length == 2 and (handler := quick.get(first)) is not None:
@@ -229,6 +233,9 @@ class Peer(Intake):
                         pos = end  # it was denied, and that ended the connection
                         break
                     pos = stop
+                    if site.effort > EFFORT:
+                        self._tire()
+                        break
                     continue
             elif first >> 4 == Type.PUBLISH:
                 publishes += 1
@@ -238,9 +245,7 @@ class Peer(Intake):
                 # It may need a plan, and this turn has made enough of them: a flood of new topics, or the first
                 # messages after a change of the rules. What is known already goes on meanwhile.
                 publishes -= 1
-                if not self.held & Hold.WORK:
-                    self.hold_reading(Hold.WORK)
-                    site.unfinished.append(self._go_on_working)
+                self._tire()
                 break
             self._packet(decode(first, data[start:stop], self.version))
             pos = stop
@@ -256,6 +261,12 @@ class Peer(Intake):
         if site.read > FLUSH_BYTES:
             site.flush()
         return pos
+
+    def _tire(self) -> None:
+        """It goes on with the next turn."""
+        if not self.held & Hold.WORK:
+            self.hold_reading(Hold.WORK)
+            self.site.unfinished.append(self._go_on_working)
 
     def _go_on_working(self) -> bool:
         """Reads on where too much work was left; True if others have taken this turn."""

@@ -84,6 +84,7 @@ class Session(Owed):
         "expiry",
         "generation",
         "held",
+        "home",
         "incoming",
         "incoming_bytes",
         "inward",
@@ -107,9 +108,19 @@ class Session(Owed):
         "write",
     )
 
-    def __init__(self, *, site: Site, decider: Decider, principal: str, client: str, subject: Subject) -> None:
+    def __init__(
+        self,
+        *,
+        site: Site,
+        decider: Decider,
+        principal: str,
+        client: str,
+        subject: Subject,
+        home: str | None = None,
+    ) -> None:
         super().__init__(site)
         self.decider = decider
+        self.home = subject.scope if home is None else home  # the scope that it lives in
         self.principal = principal
         self.client = client
         self.generation = 0  # of the rules under which `subject` was found
@@ -147,12 +158,17 @@ class Session(Owed):
     # -- who it is ---------------------------------------------------------------------------------------------
 
     def identify(
-        self, subject: Subject, demand: Demand | None = None, context: bytes = b"", types: Types = PLAIN
+        self,
+        subject: Subject,
+        demand: Demand | None = None,
+        context: bytes = b"",
+        types: Types = PLAIN,
+        entrance: str | None = None,
     ) -> None:
-        """The subject as this connection authenticated it, what it demands, the context of what it publishes, and the
-        types of its links."""
+        """The subject as this connection authenticated it, what it demands, the context of what it publishes, the
+        types of its links, and the scope that it publishes into if that is another."""
         self.subject = subject
-        self.inward = Link(subject, True, types.inward, demand)
+        self.inward = Link(subject, True, types.inward, demand, entrance)
         self.outward = Link(subject, False, types.outward, demand)
         self.context = context
 
@@ -165,6 +181,7 @@ class Session(Owed):
         """Notes it as persistent, as it now is."""
         record = StoredSession(
             row=self.row,
+            scope=self.home,
             principal=self.principal,
             client=self.client,
             version=self.version,

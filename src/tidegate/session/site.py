@@ -140,7 +140,7 @@ class Site:
         self.since = 0.0  # or if it is put back to before this
         self.on_alarm: list[Callable[[], None]] = []
         self.number = 0  # of the last message
-        self.effort = 0  # spent on plans in this turn, in units of some 20 µs
+        self.effort = 0  # spent in this turn on plans and on ways through scopes, in units of some 20 µs
         self.generation = 0  # of the rules; another number, other decisions
 
     def open(self) -> None:

@@ -1,0 +1,136 @@
+"""Which scopes there are, how they are linked, and what crosses each link (semantics, *Brokering* and *Flows*).
+
+A link between scopes is directed and has a type, as every link has. It carries everything, or what its shares list,
+under the names that they give it on the other side.
+
+Invariants
+- There is at most one link from one scope to another.
+- A topic crosses by the first share that matches it, so it has one name on the other side.
+- Reserved topics (`$…`) are about one scope, and never cross; nor does what would be too long behind a link.
+
+It does not decide who may see what crosses, nor which type may follow which: see `brokering` and `access`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+from typing import Final
+
+from tidegate.policy.brokering import PLAIN
+from tidegate.topics import matches, valid_topic
+
+
+class Way(Enum):
+    """Where a link leads in the hierarchy."""
+
+    UP = "up"
+    """To a parent."""
+    DOWN = "down"
+    """To a child."""
+    ACROSS = "across"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """Topics that cross a link, what they are called on either side, and the highest QoS they keep."""
+
+    filter: str
+    here: str = ""
+    """In front of the filter where they come from. It is taken away."""
+    there: str = ""
+    """In front of what is left, where they go to."""
+    qos: int = 2
+
+    def renamed(self, topic: str) -> str | None:
+        """What a topic is called on the other side; None if it does not cross by this."""
+        if not topic.startswith(self.here):
+            return None
+        rest = topic[len(self.here) :]
+        return self.there + rest if matches(self.filter, rest) else None
+
+    @property
+    def turned(self) -> Share:
+        """The same for the other direction."""
+        return Share(filter=self.filter, here=self.there, there=self.here, qos=self.qos)
+
+
+ALL: Final = (Share(filter="#"),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Between:
+    """A directed link between two scopes."""
+
+    source: str
+    target: str
+    type: str = PLAIN.inward
+    way: Way = Way.ACROSS
+    shares: tuple[Share, ...] = ALL
+    """What crosses; the first that matches counts."""
+    back: tuple[Share, ...] = ()
+    """What crosses the link in the other direction, so that answers can be addressed."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.source}->{self.target}"
+
+    def crossing(self, topic: str) -> tuple[str, int] | None:
+        """What a topic is called behind this link, and with which QoS at most; None if it does not cross."""
+        if topic.startswith("$"):
+            return None
+        for share in self.shares:
+            found = share.renamed(topic)
+            if found:
+                return None if found.startswith("$") or not valid_topic(found) else (found, share.qos)
+        return None
+
+    def answered(self, topic: str) -> str:
+        """Where somebody behind this link has to answer, so that the answer arrives under this topic before it."""
+        for share in self.back:
+            found = share.turned.renamed(topic)
+            if found:
+                return found
+        return topic
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Role:
+    """The two scopes of a role: where its members publish, and where they receive."""
+
+    publishing: str
+    receiving: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """All scopes of a node and their links."""
+
+    scopes: tuple[str, ...] = ()
+    parents: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    links: tuple[Between, ...] = ()
+    roles: Mapping[str, Role] = field(default_factory=lambda: MappingProxyType({}))
+    """With `rbac`: who connects to the bus belongs to exactly one of these."""
+    bus: str = ""
+
+    def leaving(self, scope: str) -> tuple[Between, ...]:
+        return tuple(one for one in self.links if one.source == scope)
+
+    def role(self, scope: str, held: Iterable[str]) -> Role | str | None:
+        """The scopes of whoever connects to a scope with these roles; why it may not; None if it stays there."""
+        if scope != self.bus or not self.roles:
+            return None
+        found = [name for name in dict.fromkeys(held) if name in self.roles]
+        if len(found) == 1:
+            return self.roles[found[0]]
+        if not found:
+            return "brokering: you have none of the roles that may connect here"
+        return f"brokering: you have several roles ({', '.join(found)}), and may have one here"
+
+
+ALONE: Final = Space()

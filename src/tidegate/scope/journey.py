@@ -1,0 +1,172 @@
+"""One message on its way through the scopes of a node.
+
+A link between scopes is a function call. Scopes are visited in the order in which a message would get there link by
+link, the nearest first.
+
+Invariants
+- A message never enters a scope that it has been in, and crosses each link at most once.
+- Nobody is owed it twice, however many ways lead to a scope. A copy that is refused does not shadow another.
+- Monitors of a link see everything that may cross it, whether or not anybody behind it has subscribed.
+- What its publisher is told does not depend on what happens on the way, but it is told only when all of it is safe.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tidegate.gate import Branch, Deny, Exit, Known, Plan, Step
+from tidegate.session import Link, Message, Session, Site
+from tidegate.wire import Properties
+
+if TYPE_CHECKING:
+    from tidegate.scope.scope import Scope
+
+Path = tuple[str, ...]  # of scopes, in the order of the visits
+
+
+class Journey:
+    """Where one message has been, and where it still has to go."""
+
+    __slots__ = ("_crossed", "_seen", "_waiting", "root", "source")
+
+    def __init__(self, root: Message, source: Session | None) -> None:
+        self.root = root
+        self.source = source
+        self._crossed: set[tuple[Exit, int]] = set()
+        self._seen: set[tuple[object, int]] = set()
+        self._waiting: deque[tuple[Scope, Plan, Message, Path]] = deque()
+
+    def begin(self, scope: Scope, plan: Plan, message: Message, path: Path = ()) -> int:
+        """From a scope on; to how many it was delivered."""
+        self._waiting.append((scope, plan, message, (*path, scope.name)))
+        return self._go(scope.site)
+
+    def resume(self, exit: Exit, messages: list[Message], path: Path) -> int:
+        """From a link on, that monitors have made something for."""
+        for message in messages:
+            self._enter(exit, message, None, path)
+        return self._go(exit.scope.site)
+
+    def _go(self, site: Site) -> int:
+        reached = visits = 0
+        root = self.root
+        while self._waiting:
+            scope, plan, message, path = self._waiting.popleft()
+            visits += 1
+            if len(path) > 1 and (full := scope.retained.refusal(message)):
+                message = self._unkept(scope, message, full)
+            reached += scope.arrived(plan, message, self.source, self._seen)
+            for branch in plan.branches:
+                self._cross(scope, branch, message, path)
+            if message is not root and (message.rows or message.noted or (message.retain and site.store.noted)):
+                root.noted = True
+        site.effort += visits // 2  # each takes about as long as half a plan
+        return reached
+
+    def _unkept(self, scope: Scope, message: Message, why: Deny) -> Message:
+        """The same for those who are there: no more can be kept in this scope."""
+        publisher = scope.gate.sight.context(message).subject
+        scope.report("write", Link(publisher, True, message.link), message.topic, why)
+        made = message.across(message.topic, message.qos, message.context, message.link, message.properties)
+        made.retain = False
+        return made
+
+    def _cross(self, scope: Scope, branch: Branch, message: Message, path: Path) -> None:
+        """Over one link, if it may."""
+        exit = branch.exit
+        if exit.target in path:
+            return
+        key = (exit, message.output)
+        if key in self._crossed:
+            return
+        if not branch.clear:
+            shown = branch.passage.show(message)
+            if isinstance(shown, Deny):
+                scope.report(_doing(shown), exit.outward, message.topic, shown)
+                return
+            message = shown
+            if branch.passage.failed:
+                scope.audit.failed(exit.outward, message.topic, branch.passage.failed)
+        self._crossed.add(key)
+        if not branch.watched or not exit.leaving:
+            self._enter(exit, message, branch, path)
+            return
+        for one in scope.monitoring.export(exit, message, self.root):
+            self._enter(exit, one, branch if one is message else None, path)
+
+    def _enter(self, exit: Exit, message: Message, branch: Branch | None, path: Path) -> None:
+        """Into the scope behind a link. Without a branch a monitor made it, and it is decided by itself."""
+        scope: Scope = exit.scope
+        arrived = message
+        if branch is None:
+            way = exported(exit, message)
+            if way is None or isinstance(way, Deny):
+                if way is not None:
+                    scope.report(_doing(way), exit.outward, message.topic, way)
+                return
+            shown, topic, qos = way
+            arrived = _called(shown, exit, topic, qos)
+            context = scope.gate.sight.context(arrived)
+            lane, name = scope.gate.deriving(arrived.context, context, exit.link.type, None), topic.encode()
+        else:
+            lane, name = branch.lane, branch.name
+            if branch.renamed or branch.qos < message.qos or message.properties.response_topic is not None:
+                arrived = _called(message, exit, branch.topic, branch.qos)
+        beyond = (*path, exit.target)
+        if exit.entering and (branch is None or branch.watched):
+            made = scope.monitoring.arrive(exit, arrived, self.root)
+            if arrived.noted:
+                self.root.noted = True  # a monitor has changed its state, and may have suppressed it
+        else:
+            made = [(arrived, None)]
+        for one, route in made:
+            if isinstance(route, Plan):
+                self._waiting.append((scope, route, one, beyond))
+            else:
+                self._waiting.append((scope, scope.found(lane, name), crossed(one, exit), beyond))
+
+
+def _doing(why: Deny) -> str:
+    """What a link was denied: forwarding, or importing."""
+    return "write" if why.step is Step.WRITE else "read"
+
+
+def _called(message: Message, exit: Exit, topic: str, qos: int) -> Message:
+    """A message as it is called behind a link."""
+    before = message.qos if qos < message.qos else None
+    data, _ = exit.scope.monitoring.context(message.context, message.topic, topic, before)
+    return message.across(topic, min(message.qos, qos), data, exit.link.type, addressed(message.properties, exit))
+
+
+def crossed(message: Message, exit: Exit) -> Message:
+    """The same message behind a link that changes nothing but the type of the link it came over."""
+    link = exit.link.type
+    if message.link == link:
+        return message
+    return message.across(message.topic, message.qos, message.context, link, message.properties)
+
+
+def exported(exit: Exit, message: Message) -> tuple[Message, str, int] | Deny | None:
+    """What a monitor made, on its way over a link: it has to be shared and allowed there like anything else."""
+    found = exit.link.crossing(message.topic)
+    if found is None:
+        return None
+    gate = exit.gate
+    known = Known(
+        topic=message.topic, context=gate.sight.context(message), link=message.link, now=gate.clock.wall, target=None
+    )
+    way = gate.over(exit, known)
+    if isinstance(way, Deny):
+        return way
+    shown = way.show(message)
+    return shown if isinstance(shown, Deny) else (shown, *found)
+
+
+def addressed(properties: Properties, exit: Exit) -> Properties:
+    """Who answers in the scope behind a link has to use the names that topics have there."""
+    topic = properties.response_topic
+    if topic is None or (there := exit.link.answered(topic)) == topic:
+        return properties
+    return replace(properties, response_topic=there)

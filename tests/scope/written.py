@@ -1,0 +1,65 @@
+"""Worlds from the text of a configuration, people with roles, and an audit that can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from textwrap import dedent
+from typing import Any
+
+from pure import Anybody, World
+from tidegate import wire
+from tidegate.config import parse
+from tidegate.gate import Deny, Lane, Plan, Rules
+from tidegate.scope import Identity, Refused
+from tidegate.scope.audit import Silent
+from tidegate.session import Link, Peer, Session
+
+HEAD = """
+version: 1
+node: {name: n}
+listeners: [{url: "mqtt://127.0.0.1:1883", scope: a, anonymous: true}]
+"""
+
+
+def rules(text: str, *, policies: str = "open") -> Rules:
+    """The rules of a configuration without its head; there is a scope `a` in all of them."""
+    said = "" if "policies:" in text else f"policies: {policies}\n"
+    return parse(HEAD + said + dedent(text), "tidegate.yaml").built.rules
+
+
+def written(text: str, **fields: Any) -> World:
+    world = World(rules=rules(text), **fields)
+    world.heard = Recording()  # type: ignore[attr-defined]
+    for scope in world.realm.scopes.values():
+        scope.audit = world.heard  # type: ignore[attr-defined]
+    return world
+
+
+class Recording(Silent):
+    """Remembers what was denied: the action, the link, the topic and the rule."""
+
+    def __init__(self) -> None:
+        self.denials: list[tuple[str, str, str, str]] = []
+
+    def denied(self, action: str, link: Link, topic: str, why: Deny) -> None:
+        self.denials.append((action, str(link), topic, why.rule))
+
+    def compiled(self, lane: Lane, plan: Plan) -> None:
+        self.denials += [("plan", str(link), plan.topic, why.rule) for link, why in plan.denied]
+
+
+class Roles(Anybody):
+    """Everybody has the roles that are listed under the name."""
+
+    def __init__(self, **roles: str) -> None:
+        self.roles = roles
+
+    def authenticate(self, peer: Peer, packet: wire.Connect, answer: Callable[[Identity | Refused], None]) -> None:
+        answer(self._known(packet.username))
+
+    def renew(self, session: Session) -> Identity | Refused:
+        return self._known(session.subject.user)
+
+    def _known(self, user: str | None) -> Identity:
+        held = tuple(self.roles.get(user or "", "").split())
+        return Identity(principal=user or "anonymous", user=user, roles=held)
