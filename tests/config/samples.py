@@ -15,10 +15,22 @@ listeners:
   - {url: "ws://127.0.0.1:8083/mqtt", scope: gym, environment: {location: rome}}
 
 scopes:
-  gym: {}
+  gym: {parents: [brand]}
+  brand: {}
+  analyzer: {}
+
+links:
+  - from: gym
+    to: analyzer
+    share:
+      - {topic: "+/performance/+/speed", direction: out, qos: 1, remote_prefix: "MyGym/"}
 
 levels: {implied: false, order: [plain, tls, mtls, trusted]}
 trust: {by: subject, accept: ["CN=remotegym"], ask_neighbours: false, otherwise: degrade}
+brokering:
+  preset: component
+  assign: [{link: "gym->analyzer", type: up}]
+  interface: {scope: gym, parent: brand, export: ["+/performance/#"], import: []}
 classify: [{topic: "+/performance/+/heartbeats", category: sensitive}]
 environment: {location: milan, purpose: training}
 directory:
@@ -33,8 +45,10 @@ policies:
   - {id: p2, subject: "role:coach", topic: "+/performance/#", action: read, when: "within(e.now, s.shift)"}
 preferences:
   - {id: up1, user: mary, topic: "+/performance/ts1/+", when: "s.role == 'coach' && s.user == 'alice'"}
+  - {id: up2, user: mary, topic: "+/performance/ts1/+", to: analyzer, when: "false"}
 views:
   - {topic: "angina", for: "group:cardiologists", keep: ["/illness", "/therapy"]}
+flows: {forbid: ["scope:brand -> scope:analyzer"], require: ["client:treadmill-1 -> scope:brand"]}
 tests:
   - {as: "user:bob", action: read, topic: tr1/performance/ts1/speed, from: "user:mary", expect: deny, by: up1}
 record: traffic

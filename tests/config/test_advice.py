@@ -87,9 +87,14 @@ def test_nothing(more: str) -> None:
             "`preferences[0].user` names the unknown user `bob`; add it under `directory.users`",
         ),
         (
-            policies("id: a, subject: 'link:a->b', topic: t, action: read"),
+            policies("id: a, subject: 'scope:main', topic: t, action: read"),
             8,
-            "`policies[0].subject` speaks of `link:a->b`, and no link acts in this version yet; nobody is meant",
+            "`policies[0].subject` speaks of `scope:main`, which has no links; nobody is meant",
+        ),
+        (
+            FINE + "views: [{id: v, topic: t, for: 'scope:main', keep: all}]\n",
+            8,
+            "`views[0].for` speaks of `scope:main`, and is about clients only; nobody is meant",
         ),
         (
             policies("id: a, subject: '*', topic: t, action: read, when: 1 > 2"),

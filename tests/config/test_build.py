@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from config.samples import HEAD, WHOLE
 from tidegate import policy
 from tidegate.config import Asked, Built, Config, ConfigErrors, Policy, Record, build, load, parse
+from tidegate.flow.watch import violated
 from tidegate.policy import Action, Combining, Directory, Effect, Facts, Permit, Policies, Refuse, Trusted
 
 
@@ -56,7 +57,7 @@ class TestTheWholeExample:
         rules = made.rules
         assert rules.domain == "mygymbrand"
         assert [each.id for each in policies(made).policies] == ["builtin:sys", "p1", "p2"]
-        assert [each.id for each in rules.preferences.preferences] == ["up1"]
+        assert [(each.id, each.to) for each in rules.preferences.preferences] == [("up1", None), ("up2", "analyzer")]
         assert rules.preferences.preferences[0].text == "s.role == 'coach' && s.user == 'alice'"
         assert [row.id for row in rules.views.rows] == ["views[0]"]
         assert rules.views.rows[0].view.plain == ["/illness", "/therapy"]
@@ -66,6 +67,21 @@ class TestTheWholeExample:
         assert not rules.holds
         assert rules.classification.category("tr1/performance/ts1/heartbeats") == "sensitive"
         assert rules.version == f"1-{made.policy_version}"
+
+    def test_its_scopes(self) -> None:
+        made = parse(WHOLE, "f.yaml", variables={}).built
+        assert made.rules.space.scopes == ("gym", "brand", "analyzer")
+        assert [(link.name, link.type) for link in made.rules.space.links] == [
+            ("gym->brand", "up"),
+            ("brand->gym", "down"),
+            ("gym->analyzer", "up"),
+        ]
+        assert list(made.rules.monitors.by_id) == ["interface[0].export", "interface[0].import"]
+        assert [str(each) for each in made.flows] == [
+            "scope:brand -> scope:analyzer",
+            "client:treadmill-1 -> scope:brand",
+        ]
+        assert not violated(made.rules.space, made.rules.brokering, made.presences, made.flows)
 
     def test_its_surroundings(self) -> None:
         rules = parse(WHOLE, "f.yaml", variables={}).built.rules

@@ -45,7 +45,8 @@ def policy(**other: str) -> str:
         (
             {"subject": ""},
             "`policies[0].subject` is missing; add it "
-            "(Who: `*`, `user:…`, `role:…`, `group:…`, `client:…`, `service:…`, or a list of these)",
+            "(Who: `*`, `user:…`, `role:…`, `group:…`, `client:…`, `service:…`, `monitor:…`, `scope:…` (with all its "
+            "links), `link:A->B`, or a list of these)",
         ),
         (
             {"subject": "coach"},

@@ -45,7 +45,7 @@ def problems(text: str, **variables: str) -> list[str]:
             "directory: {users: {joe: {pasword: x}}}\n",
             "f.yaml:4: unknown key `pasword` in `directory.users.joe`; did you mean `password`?",
         ),
-        ("scopes: {main: {x: 1}}\n", "f.yaml:4: unknown key `x` in `scopes.main`; nothing can be set here; remove it"),
+        ("scopes: {main: {x: 1}}\n", "f.yaml:4: unknown key `x` in `scopes.main`; known here: parents"),
         ("policies: closed\n", "f.yaml:4: `policies` must be `open` or a list of policies; write one of these"),
         ("policies: opne\n", "f.yaml:4: `policies` must be `open` or a list of policies; did you mean `open`?"),
         ("policies: {}\n", "f.yaml:4: `policies` must be `open` or a list of policies; write one of these"),
@@ -100,8 +100,9 @@ def problems(text: str, **variables: str) -> list[str]:
             "f.yaml:4: `directory.clients.t1.user` names the unknown user `zoe`; add it under `directory.users`",
         ),
         ("trust: {accept: [], ask_neighbours: true}\n", f"f.yaml:4: `ask_neighbours` as `true` {NOT_YET}"),
-        ("preferences:\n  - {id: a, user: u, topic: t, to: '*'}\n", f"f.yaml:5: `to` {NOT_YET}"),
-        ("scopes:\n  main:\n    parents: [x]\n", f"f.yaml:6: `parents` {NOT_YET}"),
+        ("links:\n  - {from: main, to: x, via: []}\n", f"f.yaml:5: `via` {NOT_YET}"),
+        ("links:\n  - {from: main, to: x, failover: {}}\n", f"f.yaml:5: `failover` {NOT_YET}"),
+        ("links:\n  - {from: main, to: x, forward: all}\n", f"f.yaml:5: `forward` {NOT_YET}"),
         ("scopes: {main: {backend: 'mqtt://h'}}\n", f"f.yaml:4: `backend` {NOT_YET}"),
         (
             "limits: {inflight: '${LOTS}'}\n",
@@ -117,7 +118,7 @@ def test_one_problem(more: str, said: str) -> None:
     assert problems(GOOD + more) == [said]
 
 
-@pytest.mark.parametrize("key", ["links", "flows", "keys", "pipeline", "http"])
+@pytest.mark.parametrize("key", ["keys", "pipeline", "http"])
 def test_keys_of_later_versions_are_refused_as_such(key: str) -> None:
     assert problems(GOOD + f"{key}: {{}}\n") == [f"f.yaml:4: `{key}` {NOT_YET}"]
 
@@ -157,7 +158,6 @@ def test_listeners_that_clash_and_scopes_that_are_not_chosen() -> None:
     text = "version: 1\nnode: {name: n}\nscopes: {a: {}, b: {}}\nlisteners:\n"
     text += "  - {url: 'mqtt://0.0.0.0:1', scope: a}\n  - {url: 'ws://127.0.0.1:1', scope: b}\n  - {url: 'mqtt://127.0.0.1:2'}\n"
     assert problems(text) == [
-        "f.yaml:3: `scopes.b` is a second scope, which this version does not support yet; remove it",
         "f.yaml:6: `listeners[1].url` takes the same address as listener 0; choose another port",
         "f.yaml:7: `listeners[2].scope` is missing and there are several scopes; say which one clients enter here",
     ]

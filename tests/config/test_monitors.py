@@ -444,7 +444,7 @@ def test_an_unknown_first_state() -> None:
     [
         (
             entry("scope: home, direction: ex_pub, filter: [a]"),
-            "`monitors[0].direction` acts on nothing, because `home` has no parents; change it",
+            "`monitors[0].direction` acts on nothing, because `home` has neither parents nor such links; change it",
         ),
         (
             entry(f"{HERE}, only: 'a/+', after: ['b'], reset: '+/c'"),

@@ -114,6 +114,10 @@ TYPES: dict[str, Any] = {
         HEAD + "tests: [{as: 'client:c', action: write, topic: t, payload: {a: [1]}, expect: allow,"
         " at: '2026-03-02T09:30:00', set: {s.level: tls}, properties: {a: b}, qos: 1, retain: true}]\n",
         HEAD + "audit: {keep: 5, size: 2000000, rate: 0.5}\nrecord: off\n",
+        HEAD.replace("1'}", "1', scope: a}") + "scopes: {a: {}, b: {}}\nlinks: [{from: a, to: b, direction: in}]\n"
+        "brokering: {allow: [[x, y]], default: {link: x, in: y}}\n",
+        HEAD + "brokering: {preset: rbac, bus: plant, roles: {op: {pub: [a]}}}\nflows: {paths: true}\n",
+        HEAD + "directory: {clients: {c: {scopes: [main]}}}\n",
     ],
 )
 def test_the_schema_accepts_what_the_loader_accepts(text: str) -> None:
@@ -135,6 +139,10 @@ def test_the_schema_accepts_what_the_loader_accepts(text: str) -> None:
         "tests: [{as: 'client:c', action: write, topic: t, expect: allow, qos: 3}]\n",
         "limits: {held: -1}\n",
         "trust: {by: name, accept: []}\n",
+        "links: [{from: main}]\n",
+        "links: [{from: main, to: x, share: [{topic: t, direction: up}]}]\n",
+        "flows: {forbid: 'client:a -> client:b'}\n",
+        "directory: {clients: {c: {scopes: []}}}\n",
     ],
 )
 def test_it_refuses_what_can_be_refused_without_reading_texts(more: str) -> None:

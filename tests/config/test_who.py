@@ -20,6 +20,8 @@ from tidegate.errors import ConfigError
         ("user:alice@remotegym", Who(user="alice", domain="remotegym")),
         ("user:alice@home@remotegym/client:x@y", Who(user="alice@home", domain="remotegym", name="x@y")),
         ("service:pipeline", Who(kind="service", name="pipeline")),
+        ("scope:gym", Who(kind="scope", name="gym")),
+        ("link:gym->brand", Who(kind="link", name="gym->brand")),
     ],
 )
 def test_who_is_meant(text: str, who: Who) -> None:

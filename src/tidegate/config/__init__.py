@@ -26,6 +26,7 @@ from tidegate.config.choices import (
     ViewDefault,
 )
 from tidegate.config.deciding import Case, Class, Levels, Policy, Preference, Trust, View
+from tidegate.config.links import Scope
 from tidegate.config.load import load, outline, parse
 from tidegate.config.model import (
     Audit,
@@ -36,7 +37,6 @@ from tidegate.config.model import (
     Log,
     Node,
     Queue,
-    Scope,
     Sys,
     Traffic,
 )

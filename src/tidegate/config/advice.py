@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 _PLACES: Final = {"user": "directory.users", "role": "directory", "group": "directory"}
 _SPEAKING: Final = {"policies": "subject", "views": "for", "brokering": "client"}
 """Sections that name subjects, and by which key."""
-_NOBODY_YET: Final = frozenset(("scope", "link"))
+_NOBODY: Final = {"views": "clients", "brokering": "clients and services"}
+"""Sections that are not about scopes and links, and what they are about."""
 
 
 def warnings(config: Config) -> Iterator[Finding]:
@@ -34,8 +35,8 @@ def warnings(config: Config) -> Iterator[Finding]:
         yield from _unknown_subjects(config)
     for section in _SPEAKING:
         for path, term in _subjects(config, section):
-            if term.sort in _NOBODY_YET:
-                yield path, f"speaks of `{term}`, and no {term.sort} acts in this version yet; nobody is meant"
+            if term.sort in ("scope", "link") and section in _NOBODY:
+                yield path, f"speaks of `{term}`, and is about {_NOBODY[section]} only; nobody is meant"
             elif term.sort == "monitor" and term.name not in config.built.rules.monitors.by_id:
                 known = tuple(config.built.rules.monitors.by_id)
                 yield path, unknown("monitor", term.name, known, "monitors")
@@ -94,6 +95,8 @@ def _never_assigned(config: Config) -> Iterator[Finding]:
     """Assignments of types that select nobody whom an earlier one does not select."""
     before: frozenset[policy.Term] = frozenset()
     for index, entry in enumerate(config.brokering.assign):
+        if entry.subject is None:
+            continue
         selected = policy.Selector.parse(entry.subject).within(config.node.domain)
         if policy.Selector(before).covers(selected):
             yield (
@@ -116,6 +119,9 @@ def _unknown_subjects(config: Config) -> Iterator[Finding]:
     names: dict[str, tuple[str, ...]] = {
         sort: tuple(sorted(term.name for term in known if term.sort == sort)) for sort in _PLACES
     }
+    for role in config.brokering.roles or ():
+        if role not in names["role"]:
+            yield ("brokering", "roles", role), unknown("role", role, names["role"], "directory")
     for section in _SPEAKING:
         for path, term in _subjects(config, section):
             if term.sort not in _PLACES or term in known or term.domain not in ("", directory.domain):
@@ -135,6 +141,8 @@ def _subjects(config: Config, section: str) -> Iterator[tuple[tuple[str | int, .
     read: dict[str, policy.Term] = {}
     for index, entry in enumerate(rows):
         written: Any = entry.subject
+        if written is None:  # a link between scopes
+            continue
         several = isinstance(written, tuple)
         for at, text in enumerate(written if several else (written,)):
             if text not in read:

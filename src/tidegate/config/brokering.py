@@ -1,28 +1,35 @@
-"""Brokering in the configuration: types of clients' links, and which may follow which.
+"""Brokering in the configuration: types of links, and which may follow which.
 
 Names are checked here, with their place: a type that occurs in no pair, or a label without a place in the order, would
-let nothing pass and look as if somebody had meant it. What needs several scopes is refused (see `load.NOT_YET`).
+let nothing pass and look as if somebody had meant it. What has to do with scopes and links is checked in `typed`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import Annotated, Final, Self
+from typing import Annotated, Final, Self, assert_never
 
-from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
+from tidegate import topics
 from tidegate.config.checks import Finding
-from tidegate.config.deciding import Subject, together
-from tidegate.config.problems import suggestion
-from tidegate.config.section import Name, Section, not_yet
+from tidegate.config.deciding import Filter, Subject, together
+from tidegate.config.links import LinkName
+from tidegate.config.problems import PLAIN_NAME, suggestion
+from tidegate.config.section import LIST, ONE, Name, Section, shape
 from tidegate.config.units import refusal
-from tidegate.config.vocabulary import sentence
+from tidegate.config.vocabulary import Vocabulary, sentence
 from tidegate.errors import ConfigError
 from tidegate.policy import brokering
 
 MAX_TYPES: Final = 256
 """Of a partial order all pairs are kept."""
+PUB, SUB = ".pub", ".sub"
+"""How the scopes of a role end, in which its members publish and from which they receive."""
+_COMPONENT: Final = frozenset((("up", "up"), ("up", "down"), ("down", "down")))
+# scopes, RBAC-BP-3
+_RBAC: Final = frozenset((("DevUp", "PubUp"), ("PubUp", "SubDown"), ("SubDown", "DevDown")))
 
 
 class Preset(StrEnum):
@@ -34,13 +41,25 @@ class Preset(StrEnum):
     RBAC = "rbac"
 
 
+_ONLY: Final = {"labels": Preset.BLP, "order": Preset.BLP, "bus": Preset.RBAC, "roles": Preset.RBAC}
+"""Keys that only one preset knows."""
+
+
 def _type(written: str) -> str:
     if written in brokering.RESERVED:
         raise refusal(f"is `{written}`, which the node calls links without a type; choose another name")
     return written
 
 
+def _role(written: str) -> str:
+    if not PLAIN_NAME.fullmatch(f"{written}{PUB}"):
+        most = 64 - len(PUB)
+        raise refusal(f"becomes the name of scopes; write at most {most} letters, digits, `.`, `_` and `-`")
+    return written
+
+
 TypeName = Annotated[Name, AfterValidator(_type)]
+RoleName = Annotated[str, AfterValidator(_role)]
 Pair = Annotated[
     tuple[TypeName, TypeName],
     WithJsonSchema({"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2}),
@@ -60,19 +79,104 @@ class Ends(Section):
         return brokering.Types(inward=self.inward or default.inward, outward=self.outward or default.outward)
 
 
-class Assignment(Ends):
-    """Types of the links of some clients. A type that is left out is that of `default`."""
+class Default(Ends):
+    """Types of all links that no assignment is about."""
 
-    subject: Subject = Field(alias="client")
-    """Whose links: a subject as in policies. The first assignment that selects a client counts."""
+    link: TypeName | None = None
+    """Of the links between scopes."""
+
+
+class Assignment(Ends):
+    """Types of the links of some clients, or the type of one link between scopes."""
+
+    subject: Subject | None = Field(default=None, alias="client")
+    """Whose links: a subject as in policies. The first assignment that selects a client counts. A type that is left out
+    is that of `default`."""
+    link: LinkName | None = None
+    """Instead of `client`: the link from one scope to another, as `A->B`."""
+    type: TypeName | None = None
+    """With `link`: its type."""
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        found: list[Finding] = []
+        if self.link is None and self.subject is None:
+            found.append(((), "is about nobody; add `client`, or `link` and `type`"))
+        elif self.link is None:
+            if self.type is not None:
+                found.append((("type",), "has no effect beside `client`, which has two links; write `in` and `out`"))
+        else:
+            if self.type is None:
+                found.append((("type",), "is missing, which `link` needs; add it"))
+            for key, written in (("client", self.subject), ("in", self.inward), ("out", self.outward)):
+                if written is not None:
+                    found.append(((key,), "has no effect beside `link`, which has one `type`; remove one of the two"))
+        if found:
+            raise together(found)
+        return self
+
+
+class Interface(Section):
+    """What a scope tells one of its parents, and takes from it: a filter on each of the two links."""
+
+    scope: str
+    """The scope."""
+    parent: str
+    """Its parent."""
+    exports: tuple[Filter, ...] | None = Field(default=None, alias="export")
+    """Topic filters: what the scope tells the parent. Empty: nothing. Default: everything."""
+    imports: tuple[Filter, ...] | None = Field(default=None, alias="import")
+    """Topic filters: what the scope takes from the parent. Empty: nothing. Default: everything."""
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if self.exports is None and self.imports is None:
+            raise together([((), "keeps nothing back; add `export` or `import`")])
+        return self
+
+
+class Rights(Section):
+    """What the members of a role may do."""
+
+    pub: tuple[Filter, ...] = ()
+    """Topic filters: what they may publish."""
+    sub: tuple[Filter, ...] = ()
+    """Topic filters: what they may receive. Nothing of it may be among what they publish."""
+
+    @model_validator(mode="after")
+    def _apart(self) -> Self:
+        words = Vocabulary()
+        # scopes, 3.4.3: members are joined with the bus by two ways, and would receive what they publish
+        found: list[Finding] = [
+            (
+                ("pub", index),
+                f"is `{one}`, which overlaps `{other}` of `sub`, and a role cannot receive what it publishes; "
+                "make one of the two narrower, or make two roles",
+            )
+            for index, one in enumerate(self.pub)
+            for other in self.sub
+            if topics.overlaps(words.filter(one), words.filter(other))
+        ]
+        if not self.pub and not self.sub:
+            found.append(((), "may do nothing; add `pub` or `sub`"))
+        if found:
+            raise together(found)
+        return self
+
+
+Interfaces = Annotated[
+    Annotated[Interface, Tag(ONE)] | Annotated[tuple[Interface, ...], Tag(LIST)],
+    Discriminator(shape),
+]
 
 
 class Brokering(Section):
     """Over which links a message may leave, by the types of the links."""
 
     preset: Preset | None = None
-    """`open`: over all of them. `blp`: labels, and a message never goes to a lower one (Bell-LaPadula). `component` and
-    `rbac` are not supported yet. Default: `open`, or own types if there is `allow`."""
+    """`open`: over all of them. `component`: up to parents, then down to children, never up again. `blp`: labels, and a
+    message never goes to a lower one (Bell-LaPadula). `rbac`: from what a role may publish, over a bus, to what roles
+    may receive. Default: `open`, or own types if there is `allow`."""
     allow: tuple[Pair, ...] | None = Field(default=None, min_length=1)
     """Own types, as pairs: what came over a link of the first type may leave over one of the second. Nothing else
     may."""
@@ -81,18 +185,18 @@ class Brokering(Section):
     order: Mapping[TypeName, tuple[TypeName, ...]] | None = Field(default=None, min_length=1, max_length=MAX_TYPES)
     """With `blp`, instead of `labels`: a partial order. Each label, and those below it; what follows from others need
     not be written."""
+    bus: Name | None = None
+    """With `rbac`: the scope that clients connect to, and the only one that is written. Each role has two more,
+    `ROLE.pub` and `ROLE.sub`, which are linked with it; clients are placed there by their role."""
+    roles: Mapping[RoleName, Rights] | None = Field(default=None, min_length=1)
+    """With `rbac`: the roles of the directory that may connect, and their rights. Whoever connects has exactly one."""
     assign: tuple[Assignment, ...] = ()
-    """Whose links have which types."""
-    default: Ends = Field(default_factory=Ends)
-    """Types of the links of all other clients. Without them: nothing passes over these links; with `blp`, clients
-    without labels cannot connect."""
-
-    @field_validator("preset")
-    @classmethod
-    def _one_scope(cls, preset: Preset | None) -> Preset | None:
-        if preset in (Preset.COMPONENT, Preset.RBAC):
-            raise not_yet(f"as `{preset}`, which is for several scopes,")
-        return preset
+    """Which links have which types. With `component` only for links between scopes that are not parent and child."""
+    default: Default = Field(default_factory=Default)
+    """Types of all other links. Clients' links without a type let nothing pass; with `blp`, clients without labels
+    cannot connect. A link between scopes must have a type."""
+    interface: Interfaces = ()
+    """What scopes tell their parents and take from them, one or a list: short for monitors that are filters."""
 
     @model_validator(mode="after")
     def _together(self) -> Self:
@@ -105,6 +209,28 @@ class Brokering(Section):
     def labelled(self) -> bool:
         return self.preset is Preset.BLP
 
+    @property
+    def interfaces(self) -> tuple[Interface, ...]:
+        return self.interface if isinstance(self.interface, tuple) else (self.interface,)
+
+    @property
+    def expanded(self) -> dict[str, tuple[str, str]]:
+        """With `rbac`: the two scopes of each role."""
+        return {role: (f"{role}{PUB}", f"{role}{SUB}") for role in self.roles or ()}
+
+    @property
+    def otherwise(self) -> brokering.Types:
+        """The types of clients that no assignment selects."""
+        match self.preset:
+            case Preset.COMPONENT:
+                return brokering.Types(inward="up", outward="down")
+            case Preset.RBAC:
+                return brokering.Types(inward="DevUp", outward="DevDown")
+            case Preset.OPEN | Preset.BLP | None:
+                return self.default.types()
+            case _:
+                assert_never(self.preset)
+
     def types(self, ends: Ends) -> brokering.Types:
         """The types that an assignment, or the default, gives."""
         return ends.types(self.default.types())
@@ -112,6 +238,11 @@ class Brokering(Section):
     @property
     def pairs(self) -> brokering.Pairs | None:
         """What may follow what; None: everything. ConfigError if labels have no order."""
+        match self.preset:
+            case Preset.COMPONENT:
+                return _COMPONENT
+            case Preset.RBAC:
+                return _RBAC
         if self.labels is not None:
             return brokering.chain(self.labels)
         if self.order is not None:
@@ -121,23 +252,51 @@ class Brokering(Section):
     def _useless(self) -> Iterator[Finding]:
         """What is written and would not count, or is not there and has to be."""
         said = self.model_fields_set
-        if self.labelled:
-            if self.labels is None and self.order is None:
-                yield ("labels",), "is missing, which `blp` needs; list the labels, lowest first, or write an `order`"
-            if self.labels is not None and self.order is not None:
-                yield ("order",), "is a second order beside `labels`; remove one of them"
-            if self.allow is not None:
-                yield ("allow",), "has no effect with `preset: blp`; remove it, or the preset"
-            return
-        for key in ("labels", "order"):
-            if key in said:
-                yield (key,), "has no effect without `preset: blp`; add that, or remove it"
-        if self.allow is None:
-            for key in ("assign", "default"):
-                if key in said:
-                    yield (key,), "has no effect while brokering is open; add `allow` or `preset: blp`, or remove it"
-        elif self.preset is Preset.OPEN:
-            yield ("allow",), "has no effect with `preset: open`; remove it, or the preset"
+        for key, preset in _ONLY.items():
+            if key in said and self.preset is not preset:
+                yield (key,), f"has no effect without `preset: {preset}`; add that, or remove it"
+        if self.preset is not None and self.allow is not None:
+            yield ("allow",), f"has no effect with `preset: {self.preset}`; remove it, or the preset"
+        match self.preset:
+            case Preset.BLP:
+                if self.labels is None and self.order is None:
+                    yield (
+                        ("labels",),
+                        "is missing, which `blp` needs; list the labels, lowest first, or write an `order`",
+                    )
+                if self.labels is not None and self.order is not None:
+                    yield ("order",), "is a second order beside `labels`; remove one of them"
+            case Preset.COMPONENT:
+                if "default" in said:
+                    yield (
+                        ("default",),
+                        "has no effect with `preset: component`, where links are `up` or `down`; remove it",
+                    )
+                for index, entry in enumerate(self.assign):
+                    if entry.subject is not None:
+                        yield (
+                            ("assign", index, "client"),
+                            "has no effect with `preset: component`, where links from clients are `up` and those to "
+                            "them `down`; remove it",
+                        )
+            case Preset.RBAC:
+                if self.bus is None:
+                    yield ("bus",), "is missing, which `rbac` needs; name the scope that clients connect to"
+                if self.roles is None:
+                    yield ("roles",), "is missing, which `rbac` needs; add at least one role, with `pub` and `sub`"
+                for key in ("assign", "default", "interface"):
+                    if key in said:
+                        yield (key,), "has no effect with `preset: rbac`, which makes its own links; remove it"
+            case Preset.OPEN | None:
+                if self.allow is None:
+                    for key in ("assign", "default"):
+                        if key in said:
+                            yield (
+                                (key,),
+                                "has no effect while brokering is open; add `allow` or `preset: blp`, or remove it",
+                            )
+            case _:
+                assert_never(self.preset)
 
     def _wrong(self) -> Iterator[Finding]:
         """Types that there are not, and labels that fall."""
@@ -150,19 +309,23 @@ class Brokering(Section):
         if len(made.known) > MAX_TYPES:
             yield ("allow" if self.order is None else "order",), f"has more than {MAX_TYPES} types; use fewer"
             return
-        rows = [(("assign", at), one) for at, one in enumerate(self.assign)]
-        for path, ends in (*rows, (("default",), self.default)):
-            wrong = list(_unknown(ends, made.known))
+        rows: list[tuple[tuple[str | int, ...], Default | Assignment]] = [
+            *((("assign", at), one) for at, one in enumerate(self.assign)),
+            (("default",), self.default),
+        ]
+        for path, ends in rows:
+            wrong = list(_unknown(ends, made.known, self.preset))
             yield from (((*path, key), text) for key, text in wrong)
-            if self.labelled and not wrong:
-                yield from ((path, text) for text in _labels(made, self.types(ends), isinstance(ends, Assignment)))
+            of_link = isinstance(ends, Assignment) and ends.link is not None
+            if self.labelled and not wrong and not of_link:
+                yield from ((path, text) for text in _labels(made, self.types(ends), ends is not self.default))
 
 
-def _unknown(ends: Ends, known: frozenset[str]) -> Iterator[tuple[str, str]]:
-    for key, name in (("in", ends.inward), ("out", ends.outward)):
+def _unknown(ends: Default | Assignment, known: frozenset[str], preset: Preset | None) -> Iterator[tuple[str, str]]:
+    of_link = ("type", ends.type) if isinstance(ends, Assignment) else ("link", ends.link)
+    for key, name in (("in", ends.inward), ("out", ends.outward), of_link):
         if name is not None and name not in known:
-            meant = suggestion(name, known)
-            yield key, f"names the unknown type `{name}`; {_remedy(meant)}"
+            yield key, f"names the unknown type `{name}`; {_remedy(suggestion(name, known), preset)}"
 
 
 def _labels(made: brokering.Brokering, types: brokering.Types, needed: bool) -> Iterator[str]:
@@ -176,5 +339,9 @@ def _labels(made: brokering.Brokering, types: brokering.Types, needed: bool) -> 
         yield f"has no label `{key}`, and neither has `default`; add one"
 
 
-def _remedy(meant: str) -> str:
-    return f"did you mean `{meant}`?" if meant else "write it among the labels, or into a pair of `allow`"
+def _remedy(meant: str, preset: Preset | None) -> str:
+    if meant:
+        return f"did you mean `{meant}`?"
+    return (
+        "write `up` or `down`" if preset is Preset.COMPONENT else "write it among the labels, or into a pair of `allow`"
+    )

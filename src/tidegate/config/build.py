@@ -23,8 +23,11 @@ from tidegate.config.choices import Policies, Subscribe, ViewDefault
 from tidegate.config.deciding import names_file
 from tidegate.config.machines import attachment
 from tidegate.config.problems import ConfigErrors, path_text
+from tidegate.config.space import made_monitors, presences, space
 from tidegate.config.vocabulary import Vocabulary, sentence
 from tidegate.errors import ConfigError
+from tidegate.flow.assertions import Assertion
+from tidegate.flow.presence import Presence
 from tidegate.gate.rules import Rules
 from tidegate.monitor import Attachment, Monitors
 from tidegate.policy.brokering import Assignment, Brokering
@@ -42,7 +45,7 @@ STATISTICS: Final = policy.Policy.parse(id=f"{BUILT_IN}sys", subject="service:sy
 
 _DECIDES: Final = frozenset(
     {"policies", "combining", "preferences", "levels", "views", "view_default", "classify", "environment"}
-    | {"functions", "subscribe", "directory", "rules", "brokering", "monitors"}
+    | {"functions", "subscribe", "directory", "rules", "brokering", "monitors", "scopes", "links", "flows"}
 )
 _LONG: Final = ("policies", "preferences", "views", "classify", "monitors")
 _PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
@@ -63,6 +66,10 @@ class Built:
     """None: none are taken. Without the keys that have to be fetched."""
     policy_version: str
     """The first 12 hexadecimal digits of the SHA-256 of everything that decides."""
+    flows: tuple[Assertion, ...] = ()
+    """What must not flow, then what must be able to."""
+    presences: tuple[Presence, ...] = ()
+    """The clients of the directory, where they may connect."""
 
 
 def build(config: Config, vocabulary: Vocabulary | None = None, *, file: str = "") -> Built:
@@ -116,12 +123,14 @@ class _Builder:
         if self.problems or brokering is None or levels is None or directory is None:
             raise ConfigErrors(self.problems)
         digest = _digest(config, accepted, capabilities)
+        joined = space(config, self.words)
         rules = Rules(
             version=f"1-{digest}",
             domain=domain,
             policies=policies,
             preferences=policy.Preferences(preferences, domain=domain),
             brokering=brokering,
+            space=joined,
             levels=levels,
             tells=config.levels is not None,
             views=policy.Views(
@@ -142,9 +151,17 @@ class _Builder:
             ceiling=() if config.rules is None else tuple(map(self.words.filter, config.rules.allow)),
             holds=config.subscribe is Subscribe.HOLD,
             functions=MappingProxyType(self.words.functions),
-            monitors=Monitors(monitors),
+            monitors=Monitors((*monitors, *made_monitors(config, self.words))),
         )
-        return Built(rules=rules, directory=directory, trust=trust, capabilities=capabilities, policy_version=digest)
+        return Built(
+            rules=rules,
+            directory=directory,
+            trust=trust,
+            capabilities=capabilities,
+            policy_version=digest,
+            flows=tuple(assertion for _, assertion in config.flows.written()),
+            presences=tuple(presences(config, directory, brokering, joined)),
+        )
 
     def make_policies(self) -> policy.Policies | None:
         written = self.config.policies
@@ -169,6 +186,7 @@ class _Builder:
             id=rule_id("preferences", index, entry.id),
             user=entry.user,
             topic=self.words.filter(entry.topic),
+            to=entry.to,
             when=None if entry.when is None else self.words.predicate(entry.when),
             keep=self.words.view(entry.keep),
             text=entry.when,
@@ -194,8 +212,12 @@ class _Builder:
         said = self.config.brokering
         return Brokering(
             said.pairs,
-            [Assignment(subject=self.words.selector(one.subject), types=said.types(one)) for one in said.assign],
-            said.default.types(),
+            [
+                Assignment(subject=self.words.selector(one.subject), types=said.types(one))
+                for one in said.assign
+                if one.subject is not None
+            ],
+            said.otherwise,
             labelled=said.labelled,
             domain=self.domain,
         )
@@ -210,7 +232,10 @@ class _Builder:
         said = self.config.directory
         return policy.Directory(
             users={name: _entry(user) for name, user in said.users.items()},
-            clients={name: _entry(client, user=client.user) for name, client in said.clients.items()},
+            clients={
+                name: _entry(client, user=client.user, scopes=client.scopes or ())
+                for name, client in said.clients.items()
+            },
             roles={name: role.attributes for name, role in said.roles.items()},
             groups={name: group.attributes for name, group in said.groups.items()},
             domain=self.domain,
@@ -234,9 +259,9 @@ class _Builder:
         return None if said is None else policy.Trust(said.by, accepted, said.otherwise)
 
 
-def _entry(said: people.User | people.Client, user: str | None = None) -> policy.Entry:
+def _entry(said: people.User | people.Client, user: str | None = None, scopes: tuple[str, ...] = ()) -> policy.Entry:
     attributes = MappingProxyType(dict(said.attributes))
-    return policy.Entry(user=user, roles=said.roles, groups=said.groups, attributes=attributes)
+    return policy.Entry(user=user, roles=said.roles, groups=said.groups, attributes=attributes, scopes=scopes)
 
 
 def _certificates(file: str) -> list[str]:

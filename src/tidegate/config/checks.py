@@ -22,8 +22,6 @@ RULES: Final = ("policies", "preferences", "views", "monitors")
 
 def problems(config: Config) -> Iterator[Finding]:
     """Everything that makes a configuration unusable although each value is fine."""
-    for name in list(config.scopes)[1:]:
-        yield ("scopes", name), "is a second scope, which this version does not support yet; remove it"
     for index, listener in enumerate(config.listeners):
         here = ("listeners", index)
         for key, text in _listener(listener):
@@ -123,10 +121,6 @@ def warnings(config: Config) -> Iterator[Finding]:
                 ("listeners", index, "max_packet"),
                 "is larger than `limits.queue.bytes`, so the largest packets can never be queued; lower it",
             )
-    entered = {listener.scope for listener in config.listeners}
-    for name in config.scopes:
-        if name not in entered:
-            yield ("scopes", name), "has no listener, so no client can enter it; add one, or remove the scope"
 
 
 def others_come(config: Config) -> bool:

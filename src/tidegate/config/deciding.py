@@ -158,14 +158,16 @@ class Policy(Section):
     """Name of the policy in the audit and wherever it decides. Unique among policies, preferences, views and monitors.
     Default: its position, which is warned about."""
     subject: Subject
-    """Who: `*`, `user:…`, `role:…`, `group:…`, `client:…`, `service:…`, or a list of these."""
+    """Who: `*`, `user:…`, `role:…`, `group:…`, `client:…`, `service:…`, `monitor:…`, `scope:…` (with all its links),
+    `link:A->B`, or a list of these."""
     topic: Annotated[str, _understood(Vocabulary.template)]
     """A topic filter; `{s.user}` stands for an attribute of the subject."""
     action: Annotated[
         Annotated[policy.Action, Tag(ONE)] | Annotated[tuple[policy.Action, ...], Field(min_length=1), Tag(LIST)],
         Discriminator(shape),
     ]
-    """`read` (receive), `write` (publish), or a list of both."""
+    """`read` (receive), `write` (publish), or a list of both. Of a scope or link, `write` is to forward out and `read`
+    to take in."""
     effect: policy.Effect = policy.Effect.ALLOW
     """Whether it allows or denies."""
     when: Condition | None = None
@@ -181,6 +183,9 @@ class Preference(Section):
     """Whose messages it is about."""
     topic: Filter
     """Of those messages, which: a topic filter."""
+    to: str | None = None
+    """A scope: it is about forwarding to that scope. `"*"`: to any other scope that no preference names. Default: it is
+    about the clients that receive."""
     when: Condition | None = None
     """Who may receive them, as a condition on the receiver `s`, and on `o`, `e`, `p`. Default: everybody."""
     keep: Keep = "all"
@@ -294,7 +299,8 @@ class Case(Section):
     """A test of the rules themselves: what should be decided. `tidegate check` runs it."""
 
     subject: Acting = Field(alias="as")
-    """Who acts: `user:mary`, `client:tr1`, `user:mary/client:tr1`, `user:alice@remotegym`, `service:pipeline`."""
+    """Who acts: `user:mary`, `client:tr1`, `user:mary/client:tr1`, `user:alice@remotegym`, `service:pipeline`; or
+    what forwards (`write`) and imports (`read`): `link:A->B`, `scope:A`."""
     action: Asked
     """What is done: `read`, `write` or `subscribe`."""
     topic: Identity

@@ -18,6 +18,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from tidegate.config.address import parse_address
 from tidegate.config.checks import RULES, repeated
+from tidegate.config.flows import violations
 from tidegate.config.model import Config
 from tidegate.config.place import place
 from tidegate.config.problems import ConfigErrors, path_text, suggestion
@@ -30,10 +31,9 @@ from tidegate.errors import ConfigError
 Place = tuple[int | str, ...]
 
 NOT_YET: Final[Mapping[tuple[str, ...], frozenset[str]]] = {
-    (): frozenset({"links", "flows", "keys", "pipeline", "http"}),
-    ("scopes", "*"): frozenset({"parents", "backend"}),
-    ("preferences", "*"): frozenset({"to"}),
-    ("brokering", "assign", "*"): frozenset({"link", "type"}),
+    (): frozenset({"keys", "pipeline", "http"}),
+    ("scopes", "*"): frozenset({"backend"}),
+    ("links", "*"): frozenset({"via", "failover", "forward"}),
 }
 """Keys that are announced but not enforced by this version, by the place they stand at."""
 
@@ -78,6 +78,11 @@ def load(path: Path | str) -> Config:
         assert config.built
     except ConfigErrors as broken:
         found += broken.problems
+    if not found:
+        found += (
+            ConfigError(f"{path_text(at)} {text}", file=str(path), line=config.line(*at))
+            for at, text in violations(config)
+        )
     if found:
         raise ConfigErrors(found)
     return config

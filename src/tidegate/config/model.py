@@ -30,9 +30,9 @@ from pydantic import (
 )
 
 from tidegate import policy
-from tidegate.config import advice, checks, monitors
+from tidegate.config import advice, checks, links, mentions, monitors, typed
 from tidegate.config.address import ListenAddress, parse_address
-from tidegate.config.brokering import Brokering
+from tidegate.config.brokering import Brokering, Preset
 from tidegate.config.capabilities import Capabilities
 from tidegate.config.choices import (
     ClientCert,
@@ -60,9 +60,11 @@ from tidegate.config.deciding import (
     View,
     together,
 )
+from tidegate.config.flows import Flows
+from tidegate.config.links import Link, Scope
 from tidegate.config.monitors import Monitor
 from tidegate.config.people import Directory
-from tidegate.config.problems import path_text, suggestion
+from tidegate.config.problems import PLAIN_NAME, path_text, suggestion
 from tidegate.config.section import LIST, ONE, FilePath, Identity, Name, PythonName, Section, shape
 from tidegate.config.tree import Node as Tree
 from tidegate.config.units import Count, Duration, Rate, Size, Switch, refusal
@@ -166,10 +168,6 @@ class Listener(Section):
     def burst(self) -> int:
         """`publish_burst`, or the messages of one second."""
         return self.publish_burst or max(1, math.ceil(self.publish_rate or 1))
-
-
-class Scope(Section):
-    """One event space. It has no settings yet."""
 
 
 class Queue(Section):
@@ -281,9 +279,11 @@ class Config(Section):
     node: Node
     """The node itself."""
     scopes: Mapping[Name, Scope] = Field(default_factory=lambda: {"main": Scope()}, min_length=1)
-    """Event spaces by name. Default: one, `main`."""
+    """Event spaces by name. Default: one, `main`; with `preset: rbac`, the bus."""
     listeners: tuple[Listener, ...] = Field(min_length=1)
     """Where clients connect."""
+    links: tuple[Link, ...] = ()
+    """Scopes that are joined besides parents and children."""
     directory: Directory = Field(default_factory=Directory)
     """Users, clients, roles and groups."""
     functions: tuple[Annotated[PythonName, AfterValidator(_function)], ...] = ()
@@ -327,6 +327,9 @@ class Config(Section):
     """What conditions read as `e.…` besides the clock, such as `{location: milan}`."""
     monitors: tuple[Monitor, ...] = ()
     """What is expected on links, one event after the other. Several on one link act in this order."""
+    flows: Flows = Field(default_factory=Flows)
+    """What must not flow from whom to whom, and what must be able to. Checked when the file is read, when anything
+    changes, and when clients connect."""
     tests: tuple[Case, ...] = ()
     """Tests of the rules themselves."""
     record: Record = Record.OFF
@@ -359,6 +362,16 @@ class Config(Section):
     _vocabulary: Vocabulary | None = PrivateAttr(default=None)
     _built: Built | None = PrivateAttr(default=None)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _bus_alone(cls, written: Any) -> Any:
+        """Where roles make all other scopes, the bus need not be listed."""
+        match written:
+            case {"brokering": {"preset": Preset.RBAC, "bus": str() as bus}} if "scopes" not in written:
+                return {**written, "scopes": {bus: {}}} if PLAIN_NAME.fullmatch(bus) else written
+            case _:
+                return written
+
     @field_validator("listeners")
     @classmethod
     def _only_scope(cls, listeners: tuple[Listener, ...], info: ValidationInfo) -> tuple[Listener, ...]:
@@ -371,7 +384,10 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _together(self) -> Self:
-        found = [*checks.problems(self), *monitors.problems(self)]
+        layout = [*links.problems(self), *typed.misplaced(self)]
+        found = [*checks.problems(self), *layout]
+        if not layout:  # what speaks of scopes and links would only be wrong in the same way
+            found += [*typed.problems(self), *mentions.problems(self), *monitors.problems(self)]
         if found:
             raise together(found)
         return self
@@ -402,7 +418,13 @@ class Config(Section):
 
     def warnings(self) -> list[tuple[int, str]]:
         """What is allowed but probably not meant: (line, text), in the order of the file."""
-        told = (*checks.warnings(self), *advice.warnings(self), *monitors.warnings(self))
+        told = (
+            *checks.warnings(self),
+            *links.warnings(self),
+            *mentions.warnings(self),
+            *advice.warnings(self),
+            *monitors.warnings(self),
+        )
         found = [(self.line(*path), f"{path_text(path)} {text}") for path, text in told]
         return sorted(found, key=lambda warning: warning[0])
 

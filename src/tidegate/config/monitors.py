@@ -27,8 +27,10 @@ from tidegate import topics
 from tidegate.config.checks import Finding, unknown
 from tidegate.config.choices import Ready
 from tidegate.config.deciding import Condition, Filter, RuleId, together
-from tidegate.config.problems import PLAIN_NAME, suggestion
+from tidegate.config.links import SCOPE, bare, ends, joints, scope_names
+from tidegate.config.problems import suggestion
 from tidegate.config.section import LIST, ONE, TABLE, PythonName, Section, form, shape
+from tidegate.config.typed import no_link
 from tidegate.config.units import Count, Duration, Switch, refusal
 from tidegate.config.vocabulary import Vocabulary, vocabulary_of
 from tidegate.errors import ConfigError
@@ -36,12 +38,14 @@ from tidegate.monitor import MAX_OUTPUTS, Direction, Each, Suppressed, analysis
 from tidegate.monitor.automaton import SHORTEST
 from tidegate.monitor.library import unlike
 from tidegate.monitor.sequence import MAX_STEPS
+from tidegate.policy.space import Way
 
 if TYPE_CHECKING:
     from tidegate.config.model import Config
 
 SEQUENCE: Final = ("only", "after", "reset", "payload", "on", "dedupe", "rate", "burst", "silence", "emit")
 OTHERS: Final = ("automaton", "filter", "map", "use", "python")
+_OUTSIDE: Final = frozenset((Direction.EX_PUB, Direction.EX_SUB))
 _NAMED: Final = frozenset((Ready.SIMPLE, Ready.COMPLEX))
 _PACE: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?) ?/ ?(s|m|h)")
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600}
@@ -93,29 +97,6 @@ def pace(written: str) -> tuple[float, int]:
 def _link(written: str) -> str:
     ends(written)
     return written
-
-
-def ends(written: str) -> tuple[str, str]:
-    """Source and target of a link by full name. Raises a refusal."""
-    parts = [part.strip() for part in written.split("->")]
-    if len(parts) != 2:
-        raise refusal("is no link; write it as `from->to`, for example `client:lock->home`")
-    source, target = map(_entity, parts)
-    if source == target:
-        raise refusal("begins and ends at the same place; write two different ones")
-    if not source.startswith("scope:") and not target.startswith("scope:"):
-        raise refusal("has no scope at either end; clients are linked with scopes, not with each other")
-    return source, target
-
-
-def _entity(written: str) -> str:
-    sort, colon, name = written.partition(":")
-    if colon and sort == "client" and name:
-        return written
-    bare = name if colon and sort == "scope" else written
-    if not PLAIN_NAME.fullmatch(bare):
-        raise refusal(f"has `{written}` at one end; write a scope by its name, and a client as `client:ID`")
-    return f"scope:{bare}"
 
 
 def _renames(written: Mapping[str, str]) -> Mapping[str, str]:
@@ -283,7 +264,7 @@ class Monitor(Section):
     """Instead of `link`: all links that touch this scope as `direction` says."""
     direction: Direction | None = None
     """With `scope`: `im_pub`: events from clients and child scopes. `im_sub`: events to them. `ex_pub`: events to
-    parent scopes. `ex_sub`: events from them."""
+    parents and to scopes that are linked otherwise. `ex_sub`: events from them."""
     each: Each = Each.LINK
     """What has a state of its own: each link, each client, or each scope."""
     default: Switch = False
@@ -344,7 +325,7 @@ class Monitor(Section):
         """Whether it acts where events come into a scope."""
         link = self.ends()
         if link is not None:
-            return link[1].startswith("scope:")
+            return link[1].startswith(SCOPE)
         return self.direction is not None and self.direction.enters
 
     @property
@@ -352,6 +333,14 @@ class Monitor(Section):
         """The key that says how it is written; None: the sequence language."""
         found = [key for key in OTHERS if getattr(self, key) is not None]
         return "use" if "use" in found else found[0] if found else None
+
+    @property
+    def between(self) -> bool:
+        """Whether it acts where no client is: on a link of two scopes, or towards parents."""
+        link = self.ends()
+        if link is not None:
+            return all(end.startswith(SCOPE) for end in link)
+        return self.direction in _OUTSIDE
 
     def _place(self) -> Iterator[Finding]:
         if self.link is not None:
@@ -366,6 +355,8 @@ class Monitor(Section):
             yield ("direction",), "is missing, which `scope` needs; add `im_pub`, `im_sub`, `ex_pub` or `ex_sub`"
         if "suppressed" in self.model_fields_set and (self.link or self.direction) and not self.enters:
             yield ("suppressed",), "has no effect where events leave a scope: nobody is acknowledged; remove it"
+        if self.each is Each.CLIENT and self.between:
+            yield ("each",), "is `client`, and between scopes there is none; write `link` or `scope`"
 
     def _way(self) -> Iterator[Finding]:
         said = self.model_fields_set
@@ -418,18 +409,23 @@ class Monitor(Section):
 
 
 def problems(config: Config) -> Iterator[Finding]:
-    """Scopes that monitors name and nobody has."""
-    known = tuple(config.scopes)
+    """Scopes and links that monitors name and nobody has."""
+    known = scope_names(config)
+    links = {joint.name: joint for joint in joints(config)}
     for index, entry in enumerate(config.monitors):
         here = ("monitors", index)
-        if entry.scope is not None and entry.scope not in config.scopes:
+        if entry.scope is not None and entry.scope not in known:
             yield (*here, "scope"), unknown("scope", entry.scope, known, "scopes")
+        lost = False
         for end in entry.ends() or ():
-            name = end.removeprefix("scope:")
-            if end.startswith("scope:") and name not in config.scopes:
+            name = end.removeprefix(SCOPE)
+            if end.startswith(SCOPE) and name not in known:
+                lost = True
                 meant = suggestion(name, known)
                 hint = f"did you mean `{meant}`? A" if meant else "a"
                 yield (*here, "link"), f"names the unknown scope `{name}`; {hint} client is written `client:{name}`"
+        if entry.link is not None and entry.between and not lost and bare(*ends(entry.link)) not in links:
+            yield (*here, "link"), no_link(bare(*ends(entry.link)), links)
 
 
 def warnings(config: Config) -> Iterator[Finding]:
@@ -438,13 +434,17 @@ def warnings(config: Config) -> Iterator[Finding]:
 
     words = Vocabulary()
     words.functions.update(config.built.rules.functions)
+    outward = {joint.source for joint in joints(config) if joint.way is not Way.DOWN}
+    inward = {joint.target for joint in joints(config) if joint.way is not Way.UP}
     for index, entry in enumerate(config.monitors):
         here = ("monitors", index)
-        # no scope has parents in this version
-        if entry.direction in (Direction.EX_PUB, Direction.EX_SUB):
-            yield (*here, "direction"), f"acts on nothing, because `{entry.scope}` has no parents; change it"
-        if all(end.startswith("scope:") for end in entry.ends() or ("",)):
-            yield (*here, "link"), "acts on nothing, because scopes are not linked with each other yet; change it"
+        if entry.direction in _OUTSIDE and entry.scope not in (
+            outward if entry.direction is Direction.EX_PUB else inward
+        ):
+            yield (
+                (*here, "direction"),
+                f"acts on nothing, because `{entry.scope}` has neither parents nor such links; change it",
+            )
         found = [*analysis.sequence_doubts(*steps(entry, words))]
         if entry.automaton is not None:
             found += ((("automaton", *at), text) for at, text in analysis.doubts(transitions(entry.automaton, words)))

@@ -63,6 +63,8 @@ class Client(Section):
     """Groups it belongs to in addition to those of its user."""
     attributes: Attributes = Field(default_factory=dict)
     """Anything that is known about the client. They win over those of its user."""
+    scopes: tuple[str, ...] | None = Field(default=None, min_length=1)
+    """The scopes that it may connect to, and whoever else uses its name. Default: all."""
 
 
 class Role(Section):

@@ -31,8 +31,9 @@ class ConfigErrors(ConfigError):
 
 def suggestion(wrong: str, known: Iterable[str]) -> str:
     """The known word that was probably meant, or nothing."""
-    close = difflib.get_close_matches(wrong.lower(), known, n=1, cutoff=0.6)
-    return close[0] if close else ""
+    names = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(wrong.lower(), names, n=1, cutoff=0.6)
+    return names[close[0]] if close else ""
 
 
 def path_text(path: Sequence[str | int]) -> str:

@@ -23,7 +23,7 @@ def release(held: list[Config]) -> None:
         for people in (config.directory, built.directory):
             pieces += (*people.users.values(), *people.clients.values())
         rules = built.rules
-        pieces += (*rules.preferences.preferences, *rules.views.rows)
+        pieces += (*rules.preferences.preferences, *rules.views.rows, *built.presences)
         if rules.policies is not None:
             pieces += rules.policies.pieces()
         pieces += _nodes(config.tree)

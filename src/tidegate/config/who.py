@@ -1,5 +1,5 @@
 """A subject as people name one: `user:mary`, `client:tr1`, `user:mary/client:tr1`, `user:alice@remotegym`,
-`service:pipeline`. The same on the command line and in `tests`.
+`service:pipeline`; and between scopes `scope:gym` and `link:gym->brand`. The same on the command line and in `tests`.
 
 It only says who is meant; what is known of them is the directory's.
 """
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidegate.errors import ConfigError
+from tidegate.policy import Selector
 
 _EXAMPLE: Final = "write for example `user:mary`, `client:tr1`, `user:mary/client:tr1` or `service:pipeline`"
 
@@ -19,9 +20,9 @@ class Who:
     """Somebody who acts. `domain` is empty for people of the node's own domain."""
 
     kind: str = "client"
-    """`client` or `service`; a user acts through a client."""
+    """`client`, `service`, `scope` or `link`; a user acts through a client."""
     name: str = ""
-    """The client identifier or the service; empty for a user of whom no client is named."""
+    """The client identifier, the service, the scope or `A->B`; empty for a user of whom no client is named."""
     user: str | None = None
     domain: str = ""
 
@@ -44,7 +45,10 @@ def parse_who(text: str) -> Who:
             if not user or (at and not domain):
                 raise ConfigError(f"`{text}` names nobody: write `user:name` or `user:name@domain`")
             return Who(name=client, user=user, domain=domain)
-        case "client" | "service" if name:
+        case "client" | "service" | "scope" if name:
             return Who(kind=sort, name=name)
+        case "link":
+            (term,) = Selector.parse(text).terms
+            return Who(kind=sort, name=term.name)
         case _:
             raise ConfigError(f"`{text}` is nobody who acts: {_EXAMPLE}")

@@ -1,0 +1,258 @@
+"""Links between scopes in the configuration: parents, `links`, and the names by which others speak of them.
+
+What is joined is listed here once (`joints`), each direction by itself, with the place where the file says so. Whoever
+checks a name or gives a type asks for that list.
+
+A scope of another node cannot be named yet (see `load.NOT_YET`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Final, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from tidegate.config.checks import Finding, unknown
+from tidegate.config.deciding import Filter, together
+from tidegate.config.problems import PLAIN_NAME, path_text
+from tidegate.config.section import Name, Section
+from tidegate.config.units import Count, refusal
+from tidegate.config.vocabulary import Vocabulary, sentence
+from tidegate.errors import ConfigError
+from tidegate.flow.forest import Cycle, TwoPaths, forest_fault
+from tidegate.policy.space import ALL, Way
+from tidegate.policy.space import Share as Crossing
+
+if TYPE_CHECKING:
+    from tidegate.config.model import Config
+
+SCOPE: Final = "scope:"
+
+
+class Towards(StrEnum):
+    """In which directions something crosses."""
+
+    OUT = "out"
+    IN = "in"
+    BOTH = "both"
+
+
+# -- names -----------------------------------------------------------------------------------------------------------
+
+
+def ends(written: str) -> tuple[str, str]:
+    """Source and target of a link by full name. Raises a refusal."""
+    parts = [part.strip() for part in written.split("->")]
+    if len(parts) != 2:
+        raise refusal("is no link; write it as `from->to`, for example `client:lock->home`")
+    source, target = map(_entity, parts)
+    if source == target:
+        raise refusal("begins and ends at the same place; write two different ones")
+    if not source.startswith(SCOPE) and not target.startswith(SCOPE):
+        raise refusal("has no scope at either end; clients are linked with scopes, not with each other")
+    return source, target
+
+
+def _entity(written: str) -> str:
+    sort, colon, name = written.partition(":")
+    if colon and sort == "client" and name:
+        return written
+    bare = name if colon and sort == "scope" else written
+    if not PLAIN_NAME.fullmatch(bare):
+        raise refusal(f"has `{written}` at one end; write a scope by its name, and a client as `client:ID`")
+    return f"{SCOPE}{bare}"
+
+
+def bare(source: str, target: str) -> str:
+    """A link of two scopes as it is called: `A->B`, from their full names."""
+    return f"{source.removeprefix(SCOPE)}->{target.removeprefix(SCOPE)}"
+
+
+def _between(written: str) -> str:
+    source, target = ends(written)
+    if not (source.startswith(SCOPE) and target.startswith(SCOPE)):
+        raise refusal("has a client at one end; write `client` instead of `link`, with `in` and `out`")
+    return bare(source, target)
+
+
+def _prefix(written: str) -> str:
+    if any(character in written for character in "+#\0"):
+        raise refusal("is put in front of topics as it is; write it without `+` and `#`")
+    if written.startswith("$"):
+        raise refusal("begins with `$`, and reserved topics never cross; choose another one")
+    return written
+
+
+LinkName = Annotated[str, AfterValidator(_between)]
+Prefix = Annotated[str, AfterValidator(_prefix)]
+
+
+# -- sections --------------------------------------------------------------------------------------------------------
+
+
+class Scope(Section):
+    """One event space."""
+
+    parents: tuple[Name, ...] = ()
+    """The scopes above it, which it is linked with in both directions. There may be several, but at most one way up
+    from one scope to another."""
+
+
+class Share(Section):
+    """Topics that cross a link."""
+
+    topic: Filter
+    """A topic filter, without the prefixes. A topic crosses by the first entry that matches it."""
+    direction: Towards = Towards.OUT
+    """`out`: from `from` to `to`. `in`: the other way. `both`: either."""
+    qos: Count = Field(default=2, ge=0, le=2)
+    """The highest QoS with which they cross."""
+    local_prefix: Prefix = ""
+    """What stands in front of them on the side of `from`."""
+    remote_prefix: Prefix = ""
+    """What stands in front of them on the side of `to`."""
+
+    @model_validator(mode="after")
+    def _crosses(self) -> Self:
+        if self.topic.startswith("$") and not (self.local_prefix and self.remote_prefix):
+            raise together([(("topic",), "begins with `$`, and reserved topics never cross; choose another one")])
+        return self
+
+    def crossing(self, words: Vocabulary, *, outward: bool) -> Crossing:
+        """What it is for the link in one direction."""
+        here, there = self.local_prefix, self.remote_prefix
+        made = Crossing(filter=words.filter(self.topic), here=here, there=there, qos=self.qos)
+        return made if outward else made.turned
+
+
+class Link(Section):
+    """Two scopes of this node that are joined, neither of which is the parent of the other."""
+
+    source: Name = Field(alias="from")
+    """One of the two scopes."""
+    target: Name = Field(alias="to")
+    """The other one."""
+    direction: Towards = Towards.BOTH
+    """Without `share`: whether everything crosses `out` (from `from` to `to`), `in` (the other way), or `both`."""
+    share: tuple[Share, ...] | None = Field(default=None, min_length=1)
+    """What crosses. Default: everything. A direction in which nothing is shared has no link."""
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        found: list[Finding] = []
+        if self.share is not None and "direction" in self.model_fields_set:
+            found.append((("direction",), "has no effect beside `share`, where each entry says its own; remove it"))
+        if self.source == self.target:
+            found.append((("to",), f"is `{self.target}`, as `from` is; name two different scopes"))
+        if found:
+            raise together(found)
+        return self
+
+    def towards(self) -> frozenset[Towards]:
+        """The directions in which something crosses: `out`, `in`, or these two."""
+        said = {self.direction} if self.share is None else {each.direction for each in self.share}
+        return frozenset((Towards.OUT, Towards.IN)) if Towards.BOTH in said else frozenset(said)
+
+    def crossings(self, words: Vocabulary, *, outward: bool) -> tuple[Crossing, ...]:
+        """What crosses in one direction."""
+        wanted = Towards.OUT if outward else Towards.IN
+        if wanted not in self.towards():
+            return ()
+        if self.share is None:
+            return ALL
+        return tuple(
+            each.crossing(words, outward=outward) for each in self.share if each.direction in (wanted, Towards.BOTH)
+        )
+
+
+# -- what is joined --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joint:
+    """A directed link between two scopes, and where the file says so."""
+
+    source: str
+    target: str
+    way: Way
+    at: tuple[str | int, ...]
+    entry: Link | None = None
+    """What says what crosses; None: everything does."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.source}->{self.target}"
+
+    def crossings(self, words: Vocabulary, *, back: bool = False) -> tuple[Crossing, ...]:
+        """What crosses, or what crosses the link in the other direction."""
+        if self.entry is None:
+            return ALL
+        return self.entry.crossings(words, outward=(self.source == self.entry.source) is not back)
+
+
+def scope_names(config: Config) -> tuple[str, ...]:
+    """All scopes: those that are written, and those that roles are expanded to."""
+    return (*config.scopes, *(name for rights in config.brokering.expanded.values() for name in rights))
+
+
+def joints(config: Config) -> Iterator[Joint]:
+    """All links between scopes: with parents, then of `links`, then of roles with the bus."""
+    for name, scope in config.scopes.items():
+        for index, parent in enumerate(scope.parents):
+            yield from _family(name, parent, ("scopes", name, "parents", index))
+    for index, entry in enumerate(config.links):
+        for towards, source, target in (
+            (Towards.OUT, entry.source, entry.target),
+            (Towards.IN, entry.target, entry.source),
+        ):
+            if towards in entry.towards():
+                yield Joint(source=source, target=target, way=Way.ACROSS, at=("links", index), entry=entry)
+    for role, made in config.brokering.expanded.items():
+        for name in made:
+            yield from _family(name, config.brokering.bus or "", ("brokering", "roles", role))
+
+
+def _family(child: str, parent: str, at: tuple[str | int, ...]) -> Iterator[Joint]:
+    yield Joint(source=child, target=parent, way=Way.UP, at=at)
+    yield Joint(source=parent, target=child, way=Way.DOWN, at=at)
+
+
+def problems(config: Config) -> Iterator[Finding]:
+    """Scopes that there are not, that are joined twice, or that are above themselves."""
+    known = tuple(config.scopes)
+    joined: dict[frozenset[str], str] = {}
+    for name, scope in config.scopes.items():
+        for index, parent in enumerate(scope.parents):
+            at: tuple[str | int, ...] = ("scopes", name, "parents", index)
+            if parent not in config.scopes:
+                yield at, unknown("scope", parent, known, "scopes")
+            elif parent in scope.parents[:index]:
+                yield at, f"is `{parent}` again; remove one of the two"
+            joined.setdefault(frozenset((name, parent)), path_text(at))
+    for index, entry in enumerate(config.links):
+        at = ("links", index)
+        pair = frozenset((entry.source, entry.target))
+        for key, name in (("from", entry.source), ("to", entry.target)):
+            if name not in config.scopes:
+                yield (*at, key), unknown("scope", name, known, "scopes")
+        if pair in joined:
+            yield at, f"joins `{entry.source}` and `{entry.target}`, as {joined[pair]} does; remove one of the two"
+        joined.setdefault(pair, path_text(at))
+    match fault := forest_fault({name: scope.parents for name, scope in config.scopes.items()}):
+        case Cycle(path) | TwoPaths(path):
+            yield ("scopes", path[0], "parents"), f"is wrong: {sentence(ConfigError(str(fault)))}"
+
+
+def warnings(config: Config) -> Iterator[Finding]:
+    """Scopes that nothing can come into."""
+    entered = {listener.scope for listener in config.listeners}
+    linked = {name for joint in joints(config) for name in (joint.source, joint.target)}
+    for name in config.scopes:
+        if name not in entered and name not in linked:
+            yield (
+                ("scopes", name),
+                "has neither a listener nor links, so nothing can come into it; add one, or remove the scope",
+            )
