@@ -168,6 +168,44 @@ def test_what_is_received_as_json(explain: Explain) -> None:
     assert told["audit"] is None
 
 
+SCOPES = """\
+version: 1
+node: {name: mygym}
+scopes: {gym: {}, brand: {}}
+listeners:
+  - {url: "mqtt://127.0.0.1:1883", scope: gym, anonymous: true}
+  - {url: "mqtt://127.0.0.1:1884", scope: brand, anonymous: true}
+links: [{from: gym, to: brand, share: [{topic: "+/speed", remote_prefix: "MyGym/"}]}]
+policies:
+  - {id: all, subject: "*", topic: "#", action: [read, write]}
+"""
+
+
+def test_over_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    (tmp_path / "gym.yaml").write_text(SCOPES)
+
+    def run(*arguments: str) -> Result:
+        return CliRunner().invoke(app, ["explain", str(tmp_path / "gym.yaml"), *arguments])
+
+    reading = ("--as", "client:app", "--action", "read", "--from", "client:t1", "--set", "s.scope=brand")
+    answer = run(*reading, "-t", "t1/speed")
+    assert answer.exit_code == 0
+    rows = [" ".join(line.split()) for line in answer.stdout.splitlines()]
+    at = rows.index("link gym->brand allow all all: allow → true")
+    assert rows[at + 1] == "behind it the topic is `MyGym/t1/speed`"
+    told = document(run(*reading, "-t", "t1/heart", "--json"))
+    assert (told["verdict"], told["step"], told["rule"], told["audit"]) == ("deny", "link", "not shared", None)
+    steps = [(each["step"], each["link"], each["about"], each["verdict"]) for each in told["steps"]]
+    assert steps[1:4] == [
+        ("write", None, "client:t1", "allow"),
+        ("link", "gym->brand", "link:gym->brand", "deny"),
+        ("brokering", None, "client:app", "not asked"),
+    ]
+    answer = run("--as", "link:gym->brand", "--action", "write", "-t", "t1/speed")
+    assert answer.stdout.splitlines()[:2] == ["ALLOW by all (write, policies)", "link:gym->brand writes t1/speed"]
+
+
 def test_what_cannot_be_shown_on_a_terminal_is_written_out(explain: Explain) -> None:
     answer = explain("--as", "user:mary", *WRITE, "--set", 's.enrolled=["\\u001b[2J"]')
     assert "\x1b[2J" not in answer.stdout

@@ -219,7 +219,7 @@ def test_a_client_may_come_and_go_for_any_reason() -> None:
 
 def plan(topic: str, *denied: tuple[str, Deny], targets: tuple[str, ...] = ()) -> Plan:
     made = Plan(topic, 1)
-    made.denied = tuple((grant(client), why) for client, why in denied)
+    made.denied = tuple((grant(client).session.outward, why) for client, why in denied)
     made.targets = tuple(map(grant, targets))
     return made
 

@@ -52,7 +52,7 @@ def kept(folder: Path) -> dict[str, Any]:
         shutil.copy(file, there)
     found = sqlite3.connect(there / "tidegate.db")
     try:
-        rows = found.execute("SELECT key, value FROM record WHERE room = 'monitor'").fetchall()
+        rows = found.execute("SELECT key, value FROM record WHERE room = 'monitor/main'").fetchall()
     finally:
         found.close()
     return {key.replace("\n", " of "): cbor2.loads(value[1:])["state"] for key, value in rows}

@@ -18,7 +18,9 @@ import tidegate
 from tidegate.cli import capability, cert, importing, monitor, operate, terminal
 from tidegate.cli.audit import audit
 from tidegate.cli.explain import explain
+from tidegate.cli.flow import flow
 from tidegate.cli.pub import pub
+from tidegate.cli.simulate import simulate
 from tidegate.cli.sub import sub
 from tidegate.errors import ConfigError, TidegateError
 
@@ -212,7 +214,7 @@ def _show_warnings(warnings: list[tuple[int, str]], file: Path) -> None:
 
 
 _command: Callable[..., None]
-for _command in (run, check, explain, operate.status, operate.reload, operate.stop, audit):
+for _command in (run, check, explain, flow, simulate, operate.status, operate.reload, operate.stop, audit):
     app.command(rich_help_panel=_RUN)(_command)
 for _command in (pub, sub):
     app.command(rich_help_panel=_USE)(_command)

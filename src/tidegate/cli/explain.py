@@ -28,7 +28,12 @@ def explain(
     file: Annotated[Path, typer.Argument(help="Configuration file.", show_default=False)],
     subject: Annotated[
         str,
-        typer.Option("--as", help="Who acts: user:mary, client:tr1, user:mary/client:tr1.", metavar="SUBJECT"),
+        typer.Option(
+            "--as",
+            help="Who acts: user:mary, client:tr1, user:mary/client:tr1; link:A->B or scope:A forwards (write) and "
+            "imports (read).",
+            metavar="SUBJECT",
+        ),
     ],
     action: Annotated[Deed, typer.Option("--action", help="What they do.")],
     topic: Annotated[str, typer.Option("-t", "--topic", help="The topic; for subscribe, the filter.")],
@@ -65,7 +70,7 @@ def explain(
         list[str] | None,
         typer.Option(
             "--set",
-            help="Attribute to assume, such as s.level=tls or e.location=rome. Repeatable.",
+            help="Attribute to assume, such as s.level=tls, p.scope=gym or e.location=rome. Repeatable.",
             metavar="NAME=VALUE",
         ),
     ] = None,
@@ -73,7 +78,8 @@ def explain(
 ) -> None:
     """Show the verdict on one message, and every step that led to it.
 
-    Everybody is as if connected to the first listener, from this machine; --set says otherwise.
+    Everybody is as if connected to the first listener, from this machine, and a client to the first of its scopes in
+    the directory; --set says otherwise.
 
     Exit code 0: allowed, 1: denied, 2: that cannot be asked.
 

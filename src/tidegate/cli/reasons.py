@@ -62,6 +62,7 @@ def _step(line: Line, found: Explanation, question: Question) -> dict[str, Any]:
     return {
         "step": line.step.value,
         "part": line.part or None,
+        "link": line.link or None,
         "about": _about(line, found, question),
         "verdict": line.verdict.value,
         "rule": line.rule or None,
@@ -209,6 +210,8 @@ def _publisher(question: Question) -> str:
 
 
 def _about(line: Line, found: Explanation, question: Question) -> str:
+    if line.link:
+        return f"link:{line.link}"
     return _publisher(question) if found.action == "read" and line.step is Step.WRITE else question.subject
 
 

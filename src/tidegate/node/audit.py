@@ -160,7 +160,7 @@ class Auditor:
     # -- plans -----------------------------------------------------------------------------------------------------
 
     def compiled(self, lane: Lane, plan: Plan) -> None:
-        if plan.denied or self.decisions:
+        if plan.denied or self.decisions or any(other.denied for _, other in plan.flat):
             self._plans[plan] = (lane.context.subject, self.version)
             # its first message is counted after this
             if not self._fresh:
@@ -169,7 +169,7 @@ class Auditor:
 
     def retired(self, plan: Plan) -> None:
         known = self._plans.pop(plan, None)
-        if plan.passed != plan.told and (plan.denied or known is not None):
+        if plan.untold and (plan.denied or plan.flat or known is not None):
             if not self._retired:
                 self._later(self._settle_retired())
             self._retired.append((plan, known))
@@ -193,23 +193,21 @@ class Auditor:
                 return
             plan = next(iter(self._plans))
             self._plans.move_to_end(plan)  # those that nobody has looked at stay in front, whatever comes and goes
-            if plan.passed != plan.told:
+            if plan.untold:
                 yield from self._settle(plan, self._plans[plan])
             elif self._tired():
                 yield
 
     def _settle(self, plan: Plan, known: Known | None) -> Iterator[None]:
         """Accounts for the messages that a plan has passed on since the last time."""
-        times = plan.passed - plan.told
-        plan.told = plan.passed
         source, version = known or (None, self.version)
-        if times:
-            for grant, why in plan.denied:
-                self._denied_by_plan(grant, plan.topic, why, times, version)
+        for times, part in plan.tell():
+            for link, why in part.denied:
+                self._denied_by_plan(link, part.topic, why, times, version)
                 if self._tired(COSTLY):
                     yield
-            for grant in plan.targets if self.decisions and known else ():
-                self._allowed(source, grant, plan.topic, times, version)
+            for grant in part.targets if self.decisions and known else ():
+                self._allowed(source, grant, part.topic, times, version)
                 if self._tired(COSTLY):
                     yield
         if self._tired(COSTLY):
@@ -223,12 +221,12 @@ class Auditor:
         self._spent = 0
         return True
 
-    def _denied_by_plan(self, grant: Grant, topic: str, why: Deny, times: int, version: str) -> None:
+    def _denied_by_plan(self, link: Link, topic: str, why: Deny, times: int, version: str) -> None:
         self.site.counters.denied += times
-        link = grant.session.outward
-        key = _key("read", link.subject, topic, why, version)
+        action = "write" if why.step is Step.WRITE else "read"  # a link forwards, or imports
+        key = _key(action, link.subject, topic, why, version)
         if not self._denials.again(key, times):
-            self._first(key, Kind.DENY.value, link, "read", topic, why.step, why.rule, why.error, times, version)
+            self._first(key, Kind.DENY.value, link, action, topic, why.step, why.rule, why.error, times, version)
 
     def _allowed(self, source: Subject | None, grant: Grant, topic: str, times: int, version: str) -> None:
         link = grant.session.outward

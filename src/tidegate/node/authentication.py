@@ -159,6 +159,7 @@ class Authentication:
             tls=tls,
             impostor=known.impostor,
             capability=capability,
+            scopes=known.scopes,
         )
 
     # -- capabilities ----------------------------------------------------------------------------------------------

@@ -19,8 +19,9 @@ from tidegate.gate.levels import PUBLISHER as PUBLISHERS_DEMAND
 from tidegate.gate.levels import SUBSCRIBER as SUBSCRIBERS_DEMAND
 from tidegate.gate.plan import UNSEEN
 from tidegate.gate.views import PUBLISHER as PUBLISHERS_VIEW
+from tidegate.gate.ways import NO_LINK, NOT_SHARED
 from tidegate.gate.where import WHERE
-from tidegate.node.trial import Question, Trial
+from tidegate.node.trial import CONNECT, Question, Trial
 from tidegate.policy import DEFAULT, Effect
 
 _NODES_OWN: Final = (
@@ -31,6 +32,9 @@ _NODES_OWN: Final = (
     PUBLISHERS_VIEW,
     UNSEEN.rule,
     WHERE,
+    NOT_SHARED,
+    NO_LINK,
+    CONNECT,
 )
 """Rules that stand in no file."""
 
@@ -134,6 +138,7 @@ def _rule_ids(config: Config) -> list[str]:
         *(each.id for each in (rules.policies.policies if rules.policies is not None else ())),
         *(each.id for each in rules.preferences.preferences),
         *(each.id for each in rules.views.rows),
+        *(each.id for each in rules.monitors),
         *_NODES_OWN,
     ]
 

@@ -34,6 +34,8 @@ class Watchmen:
             for id, _ in states.instances:
                 held[id] = held.get(id, 0) + 1
             for one in scope.gate.rules.monitors:
+                if one.place != name:
+                    continue
                 tally = states.tallies[one.id]
                 found.append(
                     {

@@ -16,8 +16,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,8 +43,9 @@ from tidegate.node.monitors import Watchmen
 from tidegate.node.passwords import Passwords
 from tidegate.node.statistics import Publisher, numbers
 from tidegate.node.turns import Turns
+from tidegate.node.unplaced import Unplaced
 from tidegate.node.versions import Versions
-from tidegate.scope import Scope, states
+from tidegate.scope import Realm, Scope
 from tidegate.scope.rules import ROOM
 from tidegate.session import Full, Limits, Message, Origin, Peer, Site, Store, StoredSession, Volatile
 from tidegate.store import SqliteStore
@@ -51,7 +53,7 @@ from tidegate.wire import Reason
 
 DRAIN = 5.0  # seconds for clients to take what is written to them at shutdown
 WATCH = 1.0  # seconds between looks at the file with `reload: watch`
-_FIXED = ("node", "scopes", "durability", "reload", "sys", "authentication")  # what a reload cannot change
+_FIXED = ("node", "durability", "reload", "sys", "authentication")  # what a reload cannot change
 
 log = structlog.get_logger("tidegate.node")
 
@@ -116,6 +118,8 @@ class Node:
         self.on_stop = lambda: None
         self.store: SqliteStore | None = None
         self.site: Site
+        self.realm: Realm
+        self._unplaced: Unplaced
         self.scopes: dict[str, Scope] = {}
         self.listeners: dict[str, Listener] = {}
         self.register: Register
@@ -123,7 +127,7 @@ class Node:
         self.audit: Auditor
         self.versions: Versions
         self.started = loop.time()
-        self._publishers: list[Publisher] = []
+        self._publishers: dict[str, Publisher] = {}
         self._reloading = asyncio.Lock()
         self._aside = ThreadPoolExecutor(1, thread_name_prefix="aside", initializer=_give_way)
         self._seen = None if path is None else _stamp(path)  # of the file that `config` was read from
@@ -139,7 +143,7 @@ class Node:
         config.built.rules.prepare()
         accepts = await self.loop.run_in_executor(None, jwks.accepted, config)
         sessions: list[StoredSession] = []
-        retained: list[Message] = []
+        retained: dict[str, list[Message]] = {}
         notes: dict[str, str] = {}
         records: dict[str, dict[str, bytes]] = {}
         store: Store = Volatile()
@@ -151,7 +155,8 @@ class Node:
                 later=self.turns.later,
                 durability=config.durability.value,
             )
-            opening = partial(store.open, now_wall=time.time(), now_mono=self.loop.time())
+            first = next(iter(config.scopes))
+            opening = partial(store.open, first=first, now_wall=time.time(), now_mono=self.loop.time())
             snapshot = await self.loop.run_in_executor(None, opening)
             sessions, retained, notes = snapshot.sessions, snapshot.retained, snapshot.notes
             records = snapshot.records
@@ -175,23 +180,31 @@ class Node:
             store.remember(key, value)
         self.audit = Auditor(site, Journals(self.turns.call), node=config.node.name)
         await self.audit.open(config)
-        for name in config.scopes:
-            scope = Scope(
-                name=name,
-                node=config.node.name,
-                site=site,
-                authenticator=self.authentication,
-                rules=rules,
-                audit=self.audit,
-                stopwatch=time.perf_counter,
-            )
-            self.scopes[name] = self.audit.scopes[name] = scope
-            self._publishers.append(Publisher(scope))
+        self.realm = Realm(
+            node=config.node.name,
+            site=site,
+            authenticator=self.authentication,
+            rules=rules,
+            audit=self.audit,
+            stopwatch=time.perf_counter,
+        )
+        self.scopes = self.audit.scopes = self.realm.scopes
+        self.realm.observe(config.built.flows, config.built.presences)
         self.audit.configure(config)
         self.audit.changed(rules.version, str(self.path or ""), action="start")
-        next(iter(self.scopes.values())).publishers.restore(records.get(ROOM, {}))
-        next(iter(self.scopes.values())).monitoring.states.restore(records.get(states.ROOM, {}))
-        self._restore(sessions, retained)
+        self.realm.publishers.restore(records.get(ROOM, {}))
+        self._unplaced = Unplaced(sessions, retained, records)
+        for scope in self.scopes.values():
+            self._unplaced.recall(scope)
+        self._restore(self.scopes)
+        for name, (away, kept) in self._unplaced.left().items():
+            log.warning(
+                "the store has a scope that the configuration does not have; what is in it stays there, unused. "
+                "Remedy: name it under `scopes` again to have it back",
+                scope=name,
+                sessions=away,
+                retained=kept,
+            )
         await self._start_control()
         for listener in config.listeners:
             self._bind(listener)
@@ -203,15 +216,13 @@ class Node:
         if config.reload == "watch" and self.path is not None:
             self._tasks.append(self.loop.create_task(self._watch(self.path)))
 
-    def _restore(self, sessions: list[StoredSession], retained: list[Message]) -> None:
-        default = next(iter(self.scopes))
-        for message in retained:
-            self.scopes[default].retained.restore(message)
-        for session in sessions:
-            self.scopes[default].restore(session)
-        for restored in self.scopes[default].sessions.values():
-            if not self.authentication.known(restored.principal):
-                self.scopes[default].drop_will(restored)
+    def _restore(self, names: Iterable[str]) -> None:
+        """To each scope what the store kept of it. What belongs to a scope that is not there waits for it."""
+        for scope in map(self.realm.scope, names):
+            self._unplaced.restore(scope)
+            for restored in scope.sessions.values():
+                if restored.peer is None and not self.authentication.known(restored.principal):
+                    scope.drop_will(restored)
 
     async def _start_control(self) -> None:
         watchmen = Watchmen(
@@ -219,6 +230,7 @@ class Node:
         )
         commands: dict[str, Command] = {
             "status": self.status,
+            "flow": self.presences,
             "reload": self.reload,
             "stop": self._stop,
             "audit": self.audit.told,
@@ -234,7 +246,8 @@ class Node:
 
     def _bind(self, listener: ListenerConfig, older: Listener | None = None) -> None:
         endpoint = _endpoint(listener)
-        bound = Listener(endpoint, site=self.site, host=self.scopes[listener.scope], loop=self.loop, on_bug=self._bug)
+        host = self.realm.scope(listener.scope)
+        bound = Listener(endpoint, site=self.site, host=host, loop=self.loop, on_bug=self._bug)
         if older is None:
             bound.bind()
         else:
@@ -271,7 +284,10 @@ class Node:
     async def _statistics(self, interval: float) -> None:
         while True:
             values = self.numbers()
-            for publisher in self._publishers:
+            for name, scope in list(self.scopes.items()):
+                publisher = self._publishers.get(name)
+                if publisher is None or publisher.scope is not scope:
+                    publisher = self._publishers[name] = Publisher(scope)
                 self.turns.guarded(publisher.publish, values)
             await asyncio.sleep(interval)
 
@@ -279,6 +295,12 @@ class Node:
         while True:
             await asyncio.sleep(FLUSH)
             self.turns.guarded(self.audit.flush)
+
+    async def presences(self) -> AsyncIterator[list[dict[str, Any]]]:
+        """The control command `flow`: who is connected, and where, in pieces that hold nobody up."""
+        there = [(scope, one) for scope in self.scopes.values() for one in scope.sessions.values()]
+        for at in range(0, len(there), 100):
+            yield [asdict(scope.presence(one.subject)) for scope, one in there[at : at + 100] if one.peer is not None]
 
     def status(self) -> dict[str, Any]:
         """For `tidegate status`."""
@@ -292,7 +314,7 @@ class Node:
             "scopes": list(self.scopes),
             "bugs": self._bugs,
             "refusing": self.site.store.refusing,
-            "rules": next(iter(self.scopes.values())).gate.rules.version,
+            "rules": self.realm.rules.version,
             "audit": self.audit.state(),
             "numbers": self.numbers(),
         }
@@ -317,7 +339,7 @@ class Node:
             for session in scope.validity.holders(id):
                 dismissed += 1
                 scope.validity.dismiss(session, "your capability has been revoked")
-            scope.change(scope.gate.rules)  # for those who are away, and their wills
+        self.realm.change(self.realm.rules)  # for those who are away, and their wills
         self.audit.changed(self.audit.version, f"capability {id} revoked", action="revoke")
         await self._safe()
         log.info("capability revoked", id=id, disconnected=dismissed)
@@ -352,20 +374,27 @@ class Node:
                 raise ConfigError(f"`{name}` cannot change while the node runs; restart it")
         accepts = await self.loop.run_in_executor(self._aside, jwks.accepted, config)
         authentication = Authentication(config, self.passwords, self.register, accepts)
+        built = config.built
+        if opened := self.realm.opened(built.rules, built.flows, built.presences, authentication):
+            raise ConfigError(f"who is connected could use a forbidden flow: {opened}; close the way, or wait")
         for listener in config.listeners:  # certificates that cannot be loaded refuse the whole change
             if (tls := _endpoint(listener).tls) is not None:
                 await self.loop.run_in_executor(None, tls.context)
         await self.audit.prepare(config)
+        self.realm.prepare(config.built.rules.space.scopes)
+        self._restore(config.built.rules.space.scopes)
         await self._relisten(config)
         before, self.config = [self.config], config
         self.site.open()
         self.authentication.replace(authentication, self.site.generation + 1)
         self.site.limits = _limits(config)
         configure_logs(config.log.format, config.log.level)
-        self.audit.configure(config)
         rules = self.versions.next(config.built.rules)
+        self.realm.change(rules)
         for scope in self.scopes.values():
-            scope.change(rules)
+            self._unplaced.recall(scope)
+        self.realm.observe(config.built.flows, config.built.presences)
+        self.audit.configure(config)
         for key, value in self.versions.notes().items():
             self.site.store.remember(key, value)
         self.audit.changed(rules.version, str(path))
@@ -382,7 +411,11 @@ class Node:
         wanted = {_endpoint(one).name: one for one in config.listeners}
         before = self.listeners
         gone = {
-            name: one for name, one in before.items() if name not in wanted or _endpoint(wanted[name]) != one.endpoint
+            name: one
+            for name, one in before.items()
+            if name not in wanted
+            or _endpoint(wanted[name]) != one.endpoint
+            or one.host is not self.realm.scope(wanted[name].scope)
         }
         self.listeners = {name: one for name, one in before.items() if name not in gone}
         kept = set(self.listeners)
@@ -400,11 +433,12 @@ class Node:
             raise
         for name, one in gone.items():
             one.stop_accepting()
-            if name in wanted:
+            if name in wanted and self.listeners[name].host is one.host:
                 self.listeners[name].adopt(one)
-            else:
-                for connection in list(one.connections):
-                    connection.peer.close(Reason.ADMINISTRATIVE_ACTION, "this listener is closed")
+                continue
+            why = "this listener is of another scope now" if name in wanted else "this listener is closed"
+            for connection in list(one.connections):
+                connection.peer.close(Reason.ADMINISTRATIVE_ACTION, why)
 
     async def _watch(self, path: Path) -> None:
         while True:

@@ -46,7 +46,7 @@ class Publisher:
     """Publishes them, retained, through the gate as `service:sys`; only what has changed."""
 
     def __init__(self, scope: Scope) -> None:
-        self._scope = scope
+        self.scope = scope
         self._last: dict[str, str] = {}
 
     def publish(self, values: dict[str, Any]) -> None:
@@ -55,11 +55,11 @@ class Publisher:
             text = f"{value} seconds" if name == "uptime" else str(value)
             if self._last.get(name) != text:
                 self._last[name] = text
-                self._scope.publish(link, f"$SYS/broker/{name}", text.encode(), retain=True)
+                self.scope.publish(link, f"$SYS/broker/{name}", text.encode(), retain=True)
 
     def _link(self) -> Link:
         """A link inside the node, which has the highest level that there is and demands nothing of others."""
-        scope, rules = self._scope, self._scope.gate.rules
+        scope, rules = self.scope, self.scope.gate.rules
         subject = Subject(
             kind="service",
             client="sys",

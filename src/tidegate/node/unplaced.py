@@ -1,0 +1,44 @@
+"""What the store kept of each scope, until that scope is there to take it.
+
+A scope may come with a later change of the configuration. Until then nothing of it is touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tidegate.scope import Scope
+from tidegate.session import Message, StoredSession
+
+
+class Unplaced:
+    """Sessions, retained messages and states of monitors, by scope."""
+
+    def __init__(
+        self,
+        sessions: list[StoredSession],
+        retained: Mapping[str, list[Message]],
+        records: Mapping[str, Mapping[str, bytes]],
+    ) -> None:
+        self._sessions: dict[str, list[StoredSession]] = {}
+        for session in sessions:
+            self._sessions.setdefault(session.scope, []).append(session)
+        self._retained = dict(retained)
+        self._records = dict(records)
+
+    def recall(self, scope: Scope) -> None:
+        """Gives a scope the states of its monitors, once, under the rules that have these."""
+        states = scope.monitoring.states
+        states.restore(self._records.pop(states.room, {}))
+
+    def restore(self, scope: Scope) -> None:
+        """Gives a scope its sessions and retained messages, once, before anybody enters it."""
+        for message in self._retained.pop(scope.name, ()):
+            scope.retained.restore(message)
+        for session in self._sessions.pop(scope.name, ()):
+            scope.restore(session)
+
+    def left(self) -> dict[str, tuple[int, int]]:
+        """How many sessions and retained messages wait for scopes that are not there."""
+        names = sorted({*self._sessions, *self._retained})
+        return {name: (len(self._sessions.get(name, ())), len(self._retained.get(name, ()))) for name in names}
