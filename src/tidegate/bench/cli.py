@@ -153,6 +153,99 @@ def gate(
         raise typer.Exit(1)
 
 
+@app.command()
+def flow(
+    rounds: Annotated[int, typer.Option(help="Graphs of each shape and size; the median counts.", min=1)] = 3,
+    quick: Annotated[bool, typer.Option("--quick", help="A few small graphs, to see that it works.")] = False,
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where results go.")] = RESULTS,
+    json_output: Annotated[bool, typer.Option("--json", help="Print every figure as JSON.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit with 1 if a goal is missed.")] = False,
+) -> None:
+    """Flow: how long it takes to find what reaches what, in graphs of up to 20,000 links.
+
+    Results (markdown, CSV, PNG, machine) go to bench/results/.
+
+    [dim]tidegate bench flow --quick[/dim]
+    """
+    import json
+
+    from tidegate.bench import flow as flows
+    from tidegate.bench import flow_report
+    from tidegate.bench.machine import describe
+
+    console = _console()
+    sizes, rounds = (flows.SIZES[:4], 1) if quick else (flows.SIZES, rounds)
+    machine = describe()
+    with _progress(console, len(flows.Shape) * len(sizes) * rounds) as progress:
+        report = flow_report.Report(machine=machine, found=flows.measure(sizes, rounds, _told(progress)))
+    stem = "flow" if rounds >= flows.ROUNDS else "flow-quick"
+    files = flow_report.write(report, out, stem)
+    try:
+        files.append(flow_report.draw(report, out / f"{stem}.png"))
+    except ImportError:
+        console.print(NO_PLOT)
+    if json_output:
+        typer.echo(json.dumps(flow_report.summary(report), indent=2))
+    else:
+        for table in flow_report.tables(report):
+            console.print(table)
+        for words in report.missed:
+            console.print(f"Missed: {words}", highlight=False, markup=False)
+        console.print("Written: " + ", ".join(str(file) for file in files), highlight=False, soft_wrap=True)
+    if check and report.missed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def scopes(
+    work: Annotated[
+        list[str] | None,
+        typer.Option("--work", "-w", metavar="NAME", help="Only rates, saturated or indoors; can be repeated."),
+    ] = None,
+    rounds: Annotated[int, typer.Option(help="Rounds of everything; the median counts.", min=1)] = 3,
+    duration: Annotated[float, typer.Option(help="Seconds measured at each rate.", min=0.2)] = 0.5,
+    quick: Annotated[bool, typer.Option("--quick", help="One short round of a part, to see that it works.")] = False,
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where results go.")] = RESULTS,
+    json_output: Annotated[bool, typer.Option("--json", help="Print every figure as JSON.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit with 1 if a goal is missed.")] = False,
+) -> None:
+    """Scopes: chains of one, three and five in one node, with and without monitors, at 5,000 to 30,000 messages/s.
+
+    Needs two cores. Results (markdown, CSV, PNG, machine) go to bench/results/.
+
+    [dim]tidegate bench scopes --quick[/dim]
+    """
+    import json
+
+    from tidegate.bench.scopes import plot, report, works
+    from tidegate.bench.servers import BenchError
+
+    console = _console()
+    try:
+        parts = works.chosen(work or [])
+        plan = _plan(rounds, min(duration, 0.2) if quick else duration, quick=quick)
+        with _progress(console, works.count(parts, plan, quick=quick)) as progress:
+            found = works.measure(parts, plan, quick=quick, before=_told(progress))
+    except BenchError as error:
+        _fail(error)
+    stem = "-".join(["scopes", *(work or []), *(["quick"] if plan.rounds < works.ENOUGH_ROUNDS else [])])
+    files = report.write(found, out, stem)
+    try:
+        files += plot.draw(found, out, stem)
+    except ImportError:
+        console.print(NO_PLOT)
+    if json_output:
+        typer.echo(json.dumps(report.summary(found), indent=2))
+    else:
+        for table in report.tables(found):
+            console.print(table)
+        for note in (*report.header(found), *report.verdict(found), *found.failures):
+            console.print(note, highlight=False, markup=False)
+        console.print("Written: " + ", ".join(str(file) for file in files), highlight=False, soft_wrap=True)
+    if found.failures or (check and found.missed):
+        raise typer.Exit(1)
+
+
 def _console() -> Console:
     from rich.console import Console
 

@@ -285,7 +285,7 @@ def _compiled(pace: Pace) -> Iterator[Cost]:
             writer = world.end(f"p{number:05d}")
             lane = world.gate.lane(writer.peer.session.inward, world.version)
             topic = f"bench/k{number:02d}"
-            make = partial(world.gate.compile, topic, lane.context, lane.link, lane.protocol, lane.told)
+            make = partial(world.gate.compile, topic, lane)
             if len(make().targets) != 1:
                 raise AssertionError("the plan that is timed delivers to nobody")
             name = f"{count:,} policies, all of this topic" if dense else f"{count:,} policies"

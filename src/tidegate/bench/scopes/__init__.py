@@ -1,0 +1,1 @@
+"""`bench scopes`: scopes in a chain inside one node, with and without monitors on the way (see `chain`)."""
