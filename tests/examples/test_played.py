@@ -21,11 +21,15 @@ PLAYED = (
     "bogus-subscriber",
     "cardiologists",
     "classroom",
+    "components",
     "doorlock",
     "flood",
+    "labels",
     "levels",
     "mygym",
     "patient",
+    "roles",
+    "smart-home",
     "thermostat",
 )
 TIDEGATE = Path(sys.executable).with_name("tidegate")
@@ -36,17 +40,22 @@ HOLES = {
     "bogus-subscriber": ("proof: per-message", "proof: none"),
     "cardiologists": ("action: read, effect: deny }", "action: read }"),
     "classroom": ('role:student", topic: philosophy', '*", topic: philosophy'),
+    "components": ("parents: [B, D]", "parents: [B]"),
     "doorlock": ("link: home->client:lock", "link: client:lock->home"),
     "flood": ("each: client", "each: scope"),
+    "labels": ('"user:clerk", in: confidential, out: confidential', '"user:clerk", in: secret, out: secret'),
     "levels": ("implied: false", "implied: true"),
     "mygym": ("when: s.role == 'coach' && s.user == 'alice'", "when: s.role == 'coach'"),
     "patient": (
         "accept: [CN=john, CN=andrew, CN=mark, CN=nina]",
         "accept: [CN=john, CN=andrew, CN=mark, CN=nina, CN=eve]",
     ),
+    "roles": ('visitor: { sub: ["+/temperature"] }', 'visitor: { sub: ["#"] }'),
+    "smart-home": ("link: H1->H3", "link: H3->H1"),
     "thermostat": ("o.payload.celsius <= 25", "o.payload.celsius <= 250"),
 }
-
+# files that show what is refused
+REFUSED = {"components/acyclic.yaml"}
 
 Outcomes = dict[tuple[str, str], Future[None]]
 
@@ -144,7 +153,10 @@ def test_check_accepts_the_files_and_runs_their_tests(name: str, tmp_path: Path)
         keys = str(folder / "var/keys")
         subprocess.run([TIDEGATE, "capability", "key", "issuer", "-f", keys], check=True, capture_output=True)
     for file in sorted(folder.glob("*.yaml")):
+        if f"{name}/{file.name}" in REFUSED:
+            continue
         done = subprocess.run([TIDEGATE, "check", file], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "warning" not in done.stderr, done.stderr
-        assert f"tests: {len(load(file).tests)} passed" in done.stdout
+        count = len(load(file).tests)
+        assert f"tests: {count} passed" in done.stdout or not count
