@@ -27,7 +27,7 @@ from harness import free_port
 
 PATIENCE: Final = 30.0
 COLUMNS: Final = 110
-PORTS: Final = ("1883", "1884", "8883", "8083", "8084")
+PORTS: Final = ("1883", "1884", "1885", "1886", "1887", "1888", "8883", "8083", "8084")
 QUICK_START: Final = "examples/quickstart"
 
 _PORT: Final = re.compile(rf"(?<=[:=\s])({'|'.join(PORTS)})\b")
