@@ -218,3 +218,25 @@ def test_each_change_of_scopes_and_links_is_another_policy_version() -> None:
         SCOPES + "flows: {forbid: ['scope:a -> scope:b']}\n",
     ]
     assert len({read(text).built.policy_version for text in texts}) == len(texts)
+
+
+@pytest.mark.parametrize(
+    ("subjects", "told"),
+    [
+        (("user:mary", "user:mary"), True),
+        (("scope:a", "scope:a"), True),
+        (("scope:a", "scope:b"), False),
+        (("link:a->b", "link:a->b"), False),
+        (("*", "*"), False),
+    ],
+)
+def test_links_that_no_policy_opens_are_told(subjects: tuple[str, str], told: bool) -> None:
+    write, read_ = subjects
+    text = HEAD.replace(
+        "policies: open\n",
+        f"policies: [{{id: w, subject: '{write}', topic: '#', action: write}}, "
+        f"{{id: r, subject: '{read_}', topic: '#', action: read}}]\n",
+    )
+    more = SCOPES + "links: [{from: a, to: b, direction: out}]\ndirectory: {users: {mary: {password: 'plain:m'}}}\n"
+    found = [said for _, said in parse(text + more, "f.yaml", variables={}).warnings()]
+    assert any("let nothing pass from one scope to another" in said for said in found) is told

@@ -113,7 +113,7 @@ def test_what_there_is() -> None:
         clients("[gym, lab]")
         + """\
 policies:
-  - {id: p1, subject: "scope:gym", topic: "#", action: [read, write]}
+  - {id: p1, subject: ["scope:gym", "scope:brand"], topic: "#", action: [read, write]}
   - {id: p2, subject: ["link:gym->brand", "link:brand -> lab"], topic: x, action: write, effect: deny}
 preferences:
   - {id: q1, user: mary, topic: "#", to: lab, when: "false"}

@@ -13,6 +13,7 @@ from tidegate import policy
 from tidegate.config.checks import RULES, Finding, entries, others_come, unknown
 from tidegate.config.choices import Policies, Record, Subscribe
 from tidegate.config.problems import suggestion
+from tidegate.policy.selector import ANYONE
 
 if TYPE_CHECKING:
     from tidegate.config.model import Config
@@ -30,6 +31,7 @@ def warnings(config: Config) -> Iterator[Finding]:
     yield from _useless(config)
     yield from _never(config)
     yield from _never_assigned(config)
+    yield from _closed_links(config)
     if not others_come(config):  # who may bring users, roles and groups of their own
         yield from _unknown_owners(config)
         yield from _unknown_subjects(config)
@@ -40,6 +42,30 @@ def warnings(config: Config) -> Iterator[Finding]:
             elif term.sort == "monitor" and term.name not in config.built.rules.monitors.by_id:
                 known = tuple(config.built.rules.monitors.by_id)
                 yield path, unknown("monitor", term.name, known, "monitors")
+
+
+def _closed_links(config: Config) -> Iterator[Finding]:
+    """Scopes that are linked, while no policy opens any of the links."""
+    policies = config.built.rules.policies
+    if policies is None or not len(policies.policies) > 1:  # the first is the node's own
+        return
+    opened: dict[policy.Action, set[policy.Term]] = {action: set() for action in policy.Action}
+    for rule in policies.policies:
+        for action in rule.action if rule.effect is policy.Effect.ALLOW else ():
+            opened[action] |= rule.subject.terms
+    links = config.built.rules.space.links
+    closed = {
+        link.name
+        for link in links
+        for action, end in ((policy.Action.WRITE, link.source), (policy.Action.READ, link.target))
+        if opened[action].isdisjoint((ANYONE, policy.Term("scope", end), policy.Term("link", link.name)))
+    }
+    if links and len(closed) == len(links):
+        yield (
+            ("policies",),
+            f"let nothing pass from one scope to another; allow `scope:{links[0].source}` to write and "
+            f"`scope:{links[0].target}` to read, for instance",
+        )
 
 
 def _without_ids(config: Config) -> Iterator[Finding]:
