@@ -72,12 +72,7 @@ class World:
         self.now += seconds
         self.wall += seconds
         self.site.open()
-        while (timer := self.site.timers.due(self.now)) is not None:
-            timer.callback(*timer.args)
-        for _ in range(len(self.site.unfinished)):
-            piece = self.site.unfinished.popleft()
-            if piece():
-                self.site.unfinished.append(piece)
+        self.site.rest()
         self.site.close()
 
     def peer(self, client: str = "c", *, version: int = wire.V5, scope: str | None = None, **fields: Any) -> End:

@@ -224,7 +224,21 @@ def test_what_is_suppressed_on_one_way_comes_by_the_other(qos: int) -> None:
             assert got(end) == [("t", b"x")]
 
 
-def test_outputs_have_ids_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def delivered(monkeypatch: pytest.MonkeyPatch) -> list[Message]:
+    """Every message that any session was owed."""
+    found: list[Message] = []
+    deliver = Session.deliver
+
+    def delivering(session: Session, message: Message, *rest: Any) -> None:
+        found.append(message)
+        deliver(session, message, *rest)
+
+    monkeypatch.setattr(Session, "deliver", delivering)
+    return found
+
+
+def test_outputs_have_ids_of_their_own(delivered: list[Message]) -> None:
     two = "automaton: {start: s, states: {s: [{on: t, emit: [same, {topic: u}]}]}}"
     watched = {"m1": "a->b", "m2": "b->d", "m3": "c->d"}
     here = written(
@@ -232,14 +246,6 @@ def test_outputs_have_ids_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
         + f"monitors:\n  - {{id: m0, scope: a, direction: im_pub, {two}}}\n"
         + "".join(f"  - {{id: {id}, link: '{link}', {two}}}\n" for id, link in watched.items())
     )
-    delivered: list[Message] = []
-    deliver = Session.deliver
-
-    def delivering(session: Session, message: Message, *rest: Any) -> None:
-        delivered.append(message)
-        deliver(session, message, *rest)
-
-    monkeypatch.setattr(Session, "deliver", delivering)
     end = here.peer("end", scope="d")
     end.subscribe("#", qos=1)
     say(here.peer("source", scope="a"), "t", qos=1)
@@ -307,7 +313,7 @@ monitors:
     assert [got(end) for end in ends] == [[("usual", b"x")]] * 2
 
 
-def test_what_a_timer_puts_out_has_an_id_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_timer_puts_out_has_an_id_of_its_own(delivered: list[Message]) -> None:
     here = written(
         "scopes: {a: {}, b: {}, c: {}}\n"
         "links: [{from: a, to: b}, {from: b, to: c}]\n"
@@ -317,14 +323,6 @@ def test_what_a_timer_puts_out_has_an_id_of_its_own(monkeypatch: pytest.MonkeyPa
         "    link: 'b->c'\n"
         "    automaton: {start: s, states: {s: [{on: t, emit: [same, {topic: u}, {topic: v}]}]}}\n"
     )
-    delivered: list[Message] = []
-    deliver = Session.deliver
-
-    def delivering(session: Session, message: Message, *rest: Any) -> None:
-        delivered.append(message)
-        deliver(session, message, *rest)
-
-    monkeypatch.setattr(Session, "deliver", delivering)
     end = here.peer("end", scope="c")
     end.subscribe("#", qos=1)
     say(here.peer("source", scope="a"), "t")

@@ -7,7 +7,7 @@ leave open is asked of each message.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tidegate.gate.verdict import Step
@@ -38,35 +38,30 @@ class Exit:
         self.entering: tuple[Instance, ...] = ()
         self.posts: dict[Instance, Post] = {}  # of those whose state nobody else shares
 
-    def guards(self, before: str, after: str) -> tuple[Guard, ...] | None:
-        """Of the monitors that listen to a topic, as it is called on either side; None if one is never calm."""
-        found: list[Guard] = []
-        for chain, topic in ((self.leaving, before), (self.entering, after)):
+    def listening(self, before: str, after: str) -> Iterator[tuple[Instance, frozenset[Hashable], Step]]:
+        """Monitors that listen to a topic, as it is called on either side, in their order; and when each is calm."""
+        chains = ((self.leaving, before, Step.MONITOR_OUT), (self.entering, after, Step.MONITOR_IN))
+        for chain, topic, step in chains:
             for instance in chain:
                 monitor = instance.attachment.monitor
-                if not monitor.hears(topic):
-                    continue
-                post, calm = self.posts.get(instance), monitor.calm(topic)
-                if post is None or not calm:
-                    return None
-                found.append((post.modes, calm))
+                if monitor.hears(topic):
+                    yield instance, monitor.calm(topic), step
+
+    def guards(self, before: str, after: str) -> tuple[Guard, ...] | None:
+        """Of the monitors that listen to a topic; None if one is never calm."""
+        found: list[Guard] = []
+        for instance, calm, _ in self.listening(before, after):
+            post = self.posts.get(instance)
+            if post is None or not calm:
+                return None
+            found.append((post.modes, calm))
         return tuple(found)
 
     def barred(self, before: str, after: str) -> tuple[Attachment, Step] | None:
         """The filter that lets none of a topic pass, if it is the first monitor that listens to it."""
-        chains = ((self.leaving, before, Step.MONITOR_OUT), (self.entering, after, Step.MONITOR_IN))
-        for chain, topic, step in chains:
-            for instance in chain:
-                attachment = instance.attachment
-                if attachment.monitor.hears(topic):
-                    return (attachment, step) if attachment.made else None
+        for instance, _, step in self.listening(before, after):
+            return (instance.attachment, step) if instance.attachment.made else None
         return None
-
-    def listened(self, before: str, after: str) -> bool:
-        """Whether any monitor listens to a topic."""
-        return any(one.attachment.monitor.hears(before) for one in self.leaving) or any(
-            one.attachment.monitor.hears(after) for one in self.entering
-        )
 
 
 class Branch:
@@ -96,8 +91,8 @@ class Branch:
         self.lane = lane  # where its plans are found there
         self.renamed = topic != before
         self.addressed = any(share.here != share.there for share in exit.link.back)  # answers have other names there
-        self.watched = exit.listened(before, topic)
-        self.guards = exit.guards(before, topic) if self.watched else ()
+        self.guards = exit.guards(before, topic)
+        self.watched = self.guards != ()  # some monitor listens
 
     @property
     def plain(self) -> bool:

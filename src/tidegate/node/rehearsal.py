@@ -217,12 +217,7 @@ class _Stage:
         """Ends the turn, and does what was left for the next one."""
         self.site.close()
         self.site.open()
-        while (timer := self.site.timers.due(self.site.now)) is not None:
-            timer.callback(*timer.args)
-        for _ in range(len(self.site.unfinished)):
-            piece = self.site.unfinished.popleft()
-            if piece():
-                self.site.unfinished.append(piece)
+        self.site.rest()
         self.site.close()
 
     def _opened(self) -> None:

@@ -118,9 +118,6 @@ class Space:
     """With `rbac`: who connects to the bus belongs to exactly one of these."""
     bus: str = ""
 
-    def leaving(self, scope: str) -> tuple[Between, ...]:
-        return tuple(one for one in self.links if one.source == scope)
-
     def role(self, scope: str, held: Iterable[str]) -> Role | str | None:
         """The scopes of whoever connects to a scope with these roles; why it may not; None if it stays there."""
         if scope != self.bus or not self.roles:

@@ -47,17 +47,13 @@ class Realm:
         self._authenticator = authenticator
         self._stopwatch = stopwatch
         self._shift = Shift()
-        self._publishers = Publishers(site, self.scopes, audit)
+        self.publishers = Publishers(site, self.scopes, audit)
         self._closed: dict[str, Scope] = {}
         self._arrange(rules)
 
     @property
     def rules(self) -> Rules:
         return next(iter(self.scopes.values())).gate.rules
-
-    @property
-    def publishers(self) -> Publishers:
-        return self._publishers
 
     def scope(self, name: str) -> Scope:
         """One that is there, or is about to be."""
@@ -75,7 +71,7 @@ class Realm:
         for scope in (*self.scopes.values(), *self._closed.values()):
             scope.adopt(rules)
         gone = self._arrange(rules)
-        self._publishers.changed(before)
+        self.publishers.changed(before)
         self.site.generation += 1
         for scope in (*self.scopes.values(), *self._closed.values()):
             scope.review()
@@ -155,7 +151,7 @@ class Realm:
             rules=rules,
             audit=self.audit,
             stopwatch=self._stopwatch,
-            publishers=self._publishers,
+            publishers=self.publishers,
             shift=self._shift,
         )
 

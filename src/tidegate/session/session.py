@@ -108,19 +108,10 @@ class Session(Owed):
         "write",
     )
 
-    def __init__(
-        self,
-        *,
-        site: Site,
-        decider: Decider,
-        principal: str,
-        client: str,
-        subject: Subject,
-        home: str | None = None,
-    ) -> None:
+    def __init__(self, *, site: Site, decider: Decider, principal: str, client: str, subject: Subject) -> None:
         super().__init__(site)
         self.decider = decider
-        self.home = subject.scope if home is None else home  # the scope that it lives in
+        self.home = subject.scope  # the scope that it lives in, whatever is found out of its client later
         self.principal = principal
         self.client = client
         self.generation = 0  # of the rules under which `subject` was found

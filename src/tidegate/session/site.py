@@ -180,6 +180,15 @@ class Site:
                 session.write(data)
             dirty = later  # a write may close a connection, which may fire a will
 
+    def rest(self) -> None:
+        """Between two turns, where no loop drives it: what is due, and a piece of what takes long."""
+        while (timer := self.timers.due(self.now)) is not None:
+            timer.callback(*timer.args)
+        for _ in range(len(self.unfinished)):
+            piece = self.unfinished.popleft()
+            if piece():
+                self.unfinished.append(piece)
+
     def close(self) -> None:
         """Ends the turn."""
         self.opened = False

@@ -148,14 +148,8 @@ class World:
             self.rest()
 
     def rest(self) -> None:
-        """What a node does between two turns: what is due, and a piece of what takes long."""
-        site = self.site
-        while (timer := site.timers.due(site.now)) is not None:
-            timer.callback(*timer.args)
-        for _ in range(len(site.unfinished)):
-            piece = site.unfinished.popleft()
-            if piece():
-                site.unfinished.append(piece)
+        """What a node does between two turns."""
+        self.site.rest()
 
     def message(self, end: End, topic: str, payload: bytes) -> Message:
         """As the general path makes it."""

@@ -133,7 +133,7 @@ class World:
         for receive, data in self._turn:
             receive(data)
         site.close()
-        self._rest()
+        site.rest()
         took = time.thread_time_ns() - begin
         arrived = sum(len(end.data) for end in self._readers) // self._length
         if self.qos:
@@ -141,16 +141,6 @@ class World:
         for end in (*self._readers, *self._writers):
             end.data.clear()
         return took, arrived
-
-    def _rest(self) -> None:
-        """What a node does between two turns: what is due, and a piece of what takes long."""
-        site = self.site
-        while (timer := site.timers.due(site.now)) is not None:
-            timer.callback(*timer.args)
-        for _ in range(len(site.unfinished)):
-            piece = site.unfinished.popleft()
-            if piece():
-                site.unfinished.append(piece)
 
     def _acknowledged(self) -> int:
         """What the acknowledgements of those who received something take the scopes."""
