@@ -6,6 +6,9 @@ them is a bug. A denial is a value (`gate.Deny`), never an exception.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 
 class TidegateError(Exception):
     """Everything that Tidegate raises on purpose."""
@@ -48,3 +51,30 @@ class ConfigError(TidegateError):
 
 class StoreError(TidegateError):
     """The store cannot be opened, read or written."""
+
+
+class Uncertain(StoreError):
+    """The connection to the store broke during a commit: whether the change `id` was made can be asked for later."""
+
+    def __init__(self, message: str, *, id: str) -> None:
+        super().__init__(message)
+        self.id = id
+
+
+class KeysError(TidegateError):
+    """A key, or what was sealed or wrapped with one, is not what it should be; nothing of it may be used."""
+
+    def __init__(self, message: str, *, missing: str | None = None) -> None:
+        super().__init__(message)
+        self.missing = missing
+        """The id of the key that has to be asked for, if that is all that is wrong."""
+
+
+class Problem(TidegateError):
+    """What was asked cannot be done; `problem` is one word for programs, `details` say where and why."""
+
+    def __init__(self, message: str, *, problem: str, details: Sequence[Mapping[str, Any]] = ()) -> None:
+        super().__init__(message)
+        self.problem = problem
+        """`conflict`, `denied`, `forbidden`, `invalid`, `unknown`, `readonly`, `unavailable` or `uncertain`."""
+        self.details = tuple(details)
