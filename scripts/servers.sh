@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Sees to it that the servers and clients that tests use are installed: Mosquitto and Node.js, from Debian's packages.
+# Sees to it that the servers and clients that tests use are installed, from Debian's packages: Mosquitto, PostgreSQL and
+# Node.js.
 # Where they cannot be installed their tests are skipped with the reason; with CI=true that is a failure.
 set -euo pipefail
 
@@ -10,6 +11,8 @@ has mosquitto || missing+=(mosquitto)
 has mosquitto_pub || missing+=(mosquitto-clients)
 has node || missing+=(nodejs)
 has npm || missing+=(npm)
+# Debian keeps PostgreSQL's server outside the path.
+has postgres || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || missing+=(postgresql)
 [ ${#missing[@]} -gt 0 ] || exit 0
 
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
@@ -20,7 +23,8 @@ if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
 fi
 
 echo "==> installing ${missing[*]}"
-# Debian starts a server when it installs one; a Mosquitto on port 1883 would be in the way of `make run`.
+# Debian starts a server when it installs one; a Mosquitto on port 1883 would be in the way of `make run`. Tests start
+# their own.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e "$policy" ]; then
   trap 'rm -f "$policy"' EXIT

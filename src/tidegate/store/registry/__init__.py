@@ -1,0 +1,78 @@
+"""What people administer: policies, preferences, views, monitors, the directory, rules, sources, keys and tokens.
+
+Documents are JSON objects with a version and a history; secrets are small binary records. One interface (`Registry`),
+two databases: an SQLite file for one node, a PostgreSQL server for several. Sessions and messages are elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import unquote
+
+from tidegate.errors import StoreError
+from tidegate.store.registry.contract import Listening, Registry, Secrets
+from tidegate.store.registry.documents import (
+    Answer,
+    Applied,
+    Body,
+    Change,
+    Conflict,
+    Document,
+    Entry,
+    Limits,
+    Reason,
+    Refused,
+    Secret,
+    Snapshot,
+)
+from tidegate.store.registry.ledger import Ledger
+from tidegate.store.registry.line import Line
+from tidegate.store.registry.sqlite import SqliteLine
+
+__all__ = [
+    "Answer",
+    "Applied",
+    "Body",
+    "Change",
+    "Conflict",
+    "Document",
+    "Entry",
+    "Limits",
+    "Listening",
+    "Reason",
+    "Refused",
+    "Registry",
+    "Secret",
+    "Secrets",
+    "Snapshot",
+    "registry",
+]
+
+
+def registry(url: str, *, limits: Limits | None = None, patience: float = 10.0, wait: float = 5.0) -> Registry:
+    """A registry that is not open yet.
+
+    `sqlite:///relative/path`, `sqlite:////absolute/path` or `postgresql://…`. `patience` is how many seconds a call
+    tries to reach a database that is away, `wait` how long it waits for another writer.
+    """
+    return Ledger(_dialling(url, wait), limits=limits or Limits(), patience=patience)
+
+
+def _dialling(url: str, wait: float) -> Callable[[], Line]:
+    scheme, _, rest = url.partition("://")
+    if scheme == "sqlite" and rest.startswith("/") and len(rest) > 1 and "?" not in rest and "#" not in rest:
+        path = Path(unquote(rest[1:]))
+        return lambda: SqliteLine(path, wait=wait)
+    if scheme in ("postgresql", "postgres"):
+        try:
+            from tidegate.store.registry.postgres import PostgresLine
+        except ImportError as error:
+            raise StoreError(
+                "PostgreSQL needs the package psycopg. Remedy: pip install 'tidegate[postgres]'."
+            ) from error
+        return lambda: PostgresLine(url, wait=wait)
+    # Without the rest: there may be a password in it.
+    raise StoreError(
+        f"there is no registry in {scheme[:20]!r}. Remedy: write sqlite:///PATH or postgresql://USER@HOST/DATABASE."
+    )

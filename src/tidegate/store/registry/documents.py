@@ -1,0 +1,155 @@
+"""The values of the registry: documents, changes of them, what was answered, and the limits.
+
+A version is the number of the change that wrote it. It is never used again, not even by a document that is deleted and
+made anew: whoever saw version 7 of something can be sure that 7 means just that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final, TypeAlias
+
+from tidegate.errors import ConfigError
+
+Body: TypeAlias = Mapping[str, Any]
+
+FEWEST: Final = 2
+"""Versions of a document that are kept at least, so that its newest change can be taken back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """One thing that people administer, as it is now: a policy, a user, a source."""
+
+    kind: str
+    id: str
+    body: Body
+    version: int
+    changed_at: float
+    changed_by: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What is to become of one document."""
+
+    kind: str
+    id: str
+    body: Body | None
+    """None deletes it."""
+    expected: int | None = None
+    """The version that the caller saw. None: there is no such document yet; for a deletion: whatever it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """Who changes something, when, why, and what the change is called."""
+
+    id: str
+    by: str
+    why: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A change of one document that was made."""
+
+    sequence: int
+    """The number of the change, and the version of the document since. Changes made together share it."""
+    kind: str
+    id: str
+    body: Body | None
+    at: float
+    by: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Everything, as it was after the change `sequence`; by kind and id."""
+
+    sequence: int
+    documents: tuple[Document, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secret:
+    """A small binary record."""
+
+    room: str
+    key: str
+    value: bytes = field(repr=False)
+    version: int
+    expires: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """It was done, all of it."""
+
+    sequence: int
+    """Its number, and the version of everything that it wrote."""
+    id: str
+    """What it is called in `outcome`."""
+
+
+class Reason(Enum):
+    """Why a change does not fit what is there."""
+
+    EXISTS = "exists already"
+    MISSING = "does not exist"
+    CHANGED = "was changed in the meantime"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conflict:
+    """Nothing was done: this document, or secret, is not what the caller took it for."""
+
+    kind: str
+    """For a secret: its room."""
+    id: str
+    reason: Reason
+    version: int | None
+    """What there is now; None: nothing."""
+
+    def __str__(self) -> str:
+        version = "" if self.version is None else f" (version {self.version})"
+        return f"{self.kind} {self.id} {self.reason.value}{version}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """Nothing was done, and it would not help to ask again: what is wrong, and what would be right."""
+
+    what: str
+
+
+Answer: TypeAlias = Applied | Conflict | Refused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a registry takes. A limit that was lowered holds for what comes; nothing is thrown away for it."""
+
+    body: int = 256 * 1024
+    """Bytes of a document as JSON."""
+    documents: int = 100_000
+    changes: int = 1000
+    """Changes that are made together."""
+    history: int = 100
+    """Versions kept of each document, the current one among them."""
+    deleted: int = 10_000
+    """Deleted documents whose history is kept."""
+    secret: int = 128 * 1024
+    """Bytes of a secret."""
+    secrets: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        if self.history < FEWEST:
+            raise ConfigError(f"history of {self.history}: keep at least {FEWEST} versions of a document")
+        if min(self.body, self.documents, self.changes, self.secret, self.secrets) < 1 or self.deleted < 0:
+            raise ConfigError("a limit of the registry is below 1: nothing could be stored")

@@ -1,0 +1,92 @@
+"""One connection to a database, as the rest of the registry sees it: SQL with `?`, transactions, rows.
+
+What differs between the databases in the SQL itself is in their `Dialect`. A line is used by one thread at a time.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol, TypeAlias
+
+from tidegate.errors import StoreError
+
+Row: TypeAlias = tuple[Any, ...]
+
+
+class Lost(StoreError):
+    """The connection is gone, or of no use any more; with a new one it may work. Does not leave this folder."""
+
+    def __init__(self, message: str, *, committing: bool = False) -> None:
+        super().__init__(message)
+        self.committing = committing
+        """It broke during COMMIT: nobody knows whether that was done."""
+
+
+class Mode(Enum):
+    """What a transaction is for."""
+
+    READ = "read"
+    """Sees one state of everything."""
+    WRITE = "write"
+    MIGRATE = "migrate"
+    """Alone, however long it takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """What the databases call differently."""
+
+    integer: str
+    real: str
+    text: str
+    bytes: str
+    end: str
+    """Behind the definition of a table."""
+    lock: str
+    """Behind a SELECT: nobody else gets these rows before the transaction ends."""
+    exists: str
+    """A query for whether there is a table of that name."""
+    now: str
+    """A query for the database's own clock, in seconds: one that all nodes share."""
+    notify: str | None
+    """A statement that tells the others the number of a change when it is committed."""
+
+
+class Line(Protocol):
+    """StoreError with the remedy if something is wrong, Lost if a new connection may help."""
+
+    @property
+    def dialect(self) -> Dialect: ...
+
+    @property
+    def place(self) -> str:
+        """Which database, without any password."""
+        ...
+
+    def connect(self) -> None:
+        """No harm if it is connected."""
+        ...
+
+    def close(self) -> None:
+        """Never fails. It can be connected again."""
+        ...
+
+    def execute(self, sql: str, *values: object) -> list[Row]: ...
+
+    def begin(self, mode: Mode) -> None: ...
+
+    def commit(self) -> None: ...
+
+    def rollback(self) -> None:
+        """Never fails: what cannot be rolled back is cut off."""
+        ...
+
+    def attend(self) -> None:
+        """From now on `wait` notices changes."""
+        ...
+
+    def wait(self, stop: threading.Event) -> None:
+        """Until it is worth a look whether something has changed, or soon after `stop` is set."""
+        ...

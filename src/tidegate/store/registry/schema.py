@@ -1,0 +1,105 @@
+"""The tables, their version, and the way from one version to the next; the same for both databases.
+
+`tidegate_entry` holds every version of every document that is kept. The newest of each is marked; one without a body
+says that the document was deleted. There is no second table of current documents that could disagree.
+`tidegate_state` has one row. Whoever changes anything locks it first: changes are therefore made one after the other,
+and become visible in the order of their numbers. It also holds the counts that the limits need.
+`tidegate_done` knows the last changes by their ids, `tidegate_room` the last change of each room of secrets.
+
+The tables are made or migrated in one transaction, under a lock: of nodes that start at once, one does it. A version
+that is newer than ours is refused, also when a newer Tidegate migrates the tables while we run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from tidegate.errors import StoreError
+from tidegate.store.registry.line import Dialect, Line
+
+VERSION: Final = 1
+
+# what is in braces is called differently by the databases
+TABLES: Final = (
+    "CREATE TABLE tidegate_schema (version {integer} NOT NULL) {end}",
+    """CREATE TABLE tidegate_state (
+        one {integer} PRIMARY KEY CHECK (one = 1),
+        sequence {integer} NOT NULL,
+        forgotten {integer} NOT NULL, -- of documents deleted up to this change nothing may be left
+        documents {integer} NOT NULL,
+        deleted {integer} NOT NULL,
+        secrets {integer} NOT NULL
+    ) {end}""",
+    """CREATE TABLE tidegate_entry (
+        kind {text} NOT NULL,
+        id {text} NOT NULL,
+        sequence {integer} NOT NULL,
+        size {integer} NOT NULL, -- how many documents this change changed
+        newest {integer} NOT NULL,
+        body {text}, -- JSON
+        changed_at {real} NOT NULL,
+        changed_by {text} NOT NULL,
+        why {text} NOT NULL,
+        PRIMARY KEY (kind, id, sequence)
+    ) {end}""",
+    "CREATE UNIQUE INDEX tidegate_newest ON tidegate_entry (kind, id) WHERE newest = 1",
+    "CREATE INDEX tidegate_sequence ON tidegate_entry (sequence)",
+    "CREATE INDEX tidegate_deleted ON tidegate_entry (sequence) WHERE newest = 1 AND body IS NULL",
+    "CREATE TABLE tidegate_done (id {text} PRIMARY KEY, sequence {integer} NOT NULL) {end}",
+    "CREATE INDEX tidegate_done_sequence ON tidegate_done (sequence)",
+    """CREATE TABLE tidegate_secret (
+        room {text} NOT NULL,
+        key {text} NOT NULL,
+        value {bytes} NOT NULL,
+        version {integer} NOT NULL,
+        expires {real},
+        PRIMARY KEY (room, key)
+    ) {end}""",
+    "CREATE INDEX tidegate_secret_expires ON tidegate_secret (expires) WHERE expires IS NOT NULL",
+    "CREATE TABLE tidegate_room (room {text} PRIMARY KEY, sequence {integer} NOT NULL) {end}",
+    "INSERT INTO tidegate_state VALUES (1, 0, 0, 0, 0, 0)",
+)
+
+# version n: the statements that lead to n + 1
+MIGRATIONS: Final[Mapping[int, Sequence[str]]] = {}
+
+
+def found(line: Line) -> int:
+    """The version of the tables; 0: there are none."""
+    if not line.execute(line.dialect.exists, "tidegate_schema")[0][0]:
+        return 0
+    ((version,),) = line.execute("SELECT max(version) FROM tidegate_schema")
+    return int(version or 0)
+
+
+def check(version: int, place: str) -> None:
+    """StoreError if these tables are not for us."""
+    if version > VERSION:
+        raise StoreError(
+            f"{place} was written by a newer Tidegate (registry version {version}, this one reads {VERSION}). "
+            "Remedy: run the newer Tidegate on every node, or restore the copy made before the upgrade."
+        )
+
+
+def prepare(line: Line) -> None:
+    """Make the tables, or bring them up to VERSION; within a transaction of Mode.MIGRATE."""
+    version = found(line)
+    check(version, line.place)
+    if version == VERSION:
+        return
+    if version == 0:
+        statements: list[str] = list(TABLES)
+    else:
+        statements = [statement for old in range(version, VERSION) for statement in MIGRATIONS[old]]
+    for statement in statements:
+        line.execute(spelled(statement, line.dialect))
+    line.execute("DELETE FROM tidegate_schema")
+    line.execute("INSERT INTO tidegate_schema VALUES (?)", VERSION)
+
+
+def spelled(statement: str, dialect: Dialect) -> str:
+    """The statement in the dialect."""
+    return statement.format(
+        integer=dialect.integer, real=dialect.real, text=dialect.text, bytes=dialect.bytes, end=dialect.end
+    )

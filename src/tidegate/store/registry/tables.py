@@ -1,0 +1,302 @@
+"""What the registry reads and writes, as SQL that both databases understand; within a transaction of the caller's.
+
+A change is made in three steps: `state` with `lock` keeps everybody else out, the checks compare what is there with
+what the caller expects, and only if all of them hold is anything written. A change that is not made leaves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tidegate.store.registry import checking, schema
+from tidegate.store.registry.documents import (
+    Answer,
+    Applied,
+    Change,
+    Conflict,
+    Document,
+    Entry,
+    Limits,
+    Reason,
+    Refused,
+    Secret,
+    Signature,
+)
+from tidegate.store.registry.line import Line, Row
+
+REMEMBERED: Final = 1000
+"""Changes that are known by their ids."""
+GRACE: Final = 3600.0
+"""Seconds before an expired secret is removed: the clock of another node may be behind. One that is far ahead removes
+nothing that has not expired by the clock of the database."""
+
+_ENTRY: Final = "SELECT sequence, kind, id, body, changed_at, changed_by, why FROM tidegate_entry"
+_RECORD: Final = "SELECT room, key, value, version, expires FROM tidegate_secret"
+_STATE: Final = (
+    "SELECT (SELECT max(version) FROM tidegate_schema), sequence, forgotten, documents, deleted, secrets"
+    " FROM tidegate_state WHERE one = 1"
+)
+
+
+@dataclass(slots=True)
+class State:
+    """The one row of `tidegate_state`."""
+
+    sequence: int
+    forgotten: int
+    documents: int
+    deleted: int
+    secrets: int
+
+
+def state(line: Line, *, lock: bool = False) -> State:
+    """With `lock`, nobody else changes anything before the transaction ends."""
+    ((version, *numbers),) = line.execute(_STATE + (line.dialect.lock if lock else ""))
+    schema.check(int(version), line.place)
+    return State(*numbers)
+
+
+def current(line: Line) -> list[Document]:
+    rows = line.execute(_ENTRY + " WHERE newest = 1 AND body IS NOT NULL ORDER BY kind, id")
+    return [
+        Document(kind=kind, id=id, body=checking.body(body), version=version, changed_at=at, changed_by=by, why=why)
+        for version, kind, id, body, at, by, why in rows
+    ]
+
+
+def after(line: Line, sequence: int) -> list[Entry]:
+    return _entries(line.execute(_ENTRY + " WHERE sequence > ? ORDER BY sequence, kind, id", sequence))
+
+
+def history(line: Line, kind: str, id: str) -> list[Entry]:
+    return _entries(line.execute(_ENTRY + " WHERE kind = ? AND id = ? ORDER BY sequence", kind, id))
+
+
+def done(line: Line, id: str) -> Applied | None:
+    """The change of that id, if it was made."""
+    rows = line.execute("SELECT sequence FROM tidegate_done WHERE id = ?", id)
+    return Applied(sequence=rows[0][0], id=id) if rows else None
+
+
+def change(
+    line: Line, found: State, changes: Sequence[Change], bodies: Sequence[str | None], signed: Signature, limits: Limits
+) -> Answer:
+    """Make the changes, whose bodies are `bodies`, or say why not."""
+    growth = buried = 0
+    known: list[bool] = []  # has it a history?
+    for each, body in zip(changes, bodies, strict=True):
+        there = line.execute(
+            "SELECT sequence, body IS NULL FROM tidegate_entry WHERE kind = ? AND id = ? AND newest = 1",
+            each.kind,
+            each.id,
+        )
+        deleted = bool(there) and bool(there[0][1])
+        version = there[0][0] if there and not deleted else None
+        wrong = compared(each.kind, each.id, version, each.expected, removing=body is None)
+        if wrong is not None:
+            return wrong
+        known.append(bool(there))
+        growth += (body is not None) - (version is not None)
+        buried += (body is None) - deleted
+    if growth > 0 and found.documents + growth > limits.documents:
+        return Refused(what=f"there are {found.documents} documents, and no more than {limits.documents} may be stored")
+    found.sequence += 1
+    found.documents += growth
+    found.deleted += buried
+    for each, body, old in zip(changes, bodies, known, strict=True):
+        if old:
+            _supersede(line, each.kind, each.id, limits.history)
+        _insert(line, found.sequence, len(changes), each, body, signed)
+    _forget(line, found, limits)
+    return _finish(line, found, signed.id)
+
+
+def reverting(line: Line, found: State, sequence: int) -> list[Change] | Conflict | Refused:
+    """The changes that take the change `sequence` back."""
+    if not 0 < sequence <= found.sequence:
+        return Refused(what=f"there was no change {sequence}: the newest one is {found.sequence}")
+    rows = line.execute(
+        "SELECT kind, id, size, newest, body IS NULL FROM tidegate_entry WHERE sequence = ? ORDER BY kind, id", sequence
+    )
+    if not rows or len(rows) != rows[0][2]:
+        return Refused(
+            what=f"change {sequence} cannot be taken back: it is no longer kept whole, or it was one of secrets"
+        )
+    changes: list[Change] = []
+    for kind, id, _, newest, deletion in rows:
+        if not newest:
+            return _overtaken(line, kind, id)
+        # As long as a version is the newest, the one before it is kept: without one, the document was new.
+        before = line.execute(
+            "SELECT body FROM tidegate_entry WHERE kind = ? AND id = ? AND sequence < ? ORDER BY sequence DESC LIMIT 1",
+            kind,
+            id,
+            sequence,
+        )
+        body = checking.body(before[0][0]) if before and before[0][0] is not None else None
+        changes.append(Change(kind=kind, id=id, body=body, expected=None if deletion else sequence))
+    return changes
+
+
+def put(
+    line: Line,
+    found: State,
+    room: str,
+    key: str,
+    value: bytes | None,
+    *,
+    expected: int | None,
+    expires: float | None,
+    signed: Signature,
+    limits: Limits,
+) -> Answer:
+    """Compare and set a secret."""
+    rows = line.execute("SELECT version, expires FROM tidegate_secret WHERE room = ? AND key = ?", room, key)
+    version = rows[0][0] if rows and _lasts(rows[0][1], signed.at) else None
+    wrong = compared(room, key, version, expected, removing=value is None)
+    if wrong is not None:
+        return wrong
+    if value is not None and not rows and found.secrets >= limits.secrets:
+        return Refused(what=f"there are {found.secrets} secrets, and no more than {limits.secrets} may be stored")
+    found.sequence += 1
+    found.secrets += (value is not None) - bool(rows)
+    line.execute("DELETE FROM tidegate_secret WHERE room = ? AND key = ?", room, key)
+    if value is not None:
+        line.execute(
+            "INSERT INTO tidegate_secret (room, key, value, version, expires) VALUES (?, ?, ?, ?, ?)",
+            room,
+            key,
+            value,
+            found.sequence,
+            expires,
+        )
+    ((now,),) = line.execute(line.dialect.now)
+    late = line.execute("DELETE FROM tidegate_secret WHERE expires < ? RETURNING room", min(signed.at, now) - GRACE)
+    found.secrets -= len(late)
+    line.execute("DELETE FROM tidegate_room WHERE room = ?", room)
+    line.execute("INSERT INTO tidegate_room (room, sequence) VALUES (?, ?)", room, found.sequence)
+    return _finish(line, found, signed.id)
+
+
+def secrets(line: Line, room: str, key: str | None, *, at: float) -> list[Secret]:
+    """Those of a room that have not expired; with a key, that one."""
+    rows = (
+        line.execute(_RECORD + " WHERE room = ? ORDER BY key", room)
+        if key is None
+        else line.execute(_RECORD + " WHERE room = ? AND key = ?", room, key)
+    )
+    return [
+        Secret(room=room, key=key, value=bytes(value), version=version, expires=expires)
+        for room, key, value, version, expires in rows
+        if _lasts(expires, at)
+    ]
+
+
+def rooms(line: Line, sequence: int) -> frozenset[str]:
+    """Rooms with changes after `sequence`."""
+    if sequence > state(line).sequence:
+        sequence = 0  # the database was put back: anything may be different
+    rows = line.execute("SELECT room FROM tidegate_room WHERE sequence > ?", max(sequence, 0))
+    return frozenset(room for (room,) in rows)
+
+
+def compared(kind: str, id: str, version: int | None, expected: int | None, *, removing: bool) -> Conflict | None:
+    """What is there against what was expected."""
+    if version is None:
+        reason = Reason.MISSING if removing or expected is not None else None
+    elif expected is None:
+        reason = None if removing else Reason.EXISTS
+    else:
+        reason = None if version == expected else Reason.CHANGED
+    return None if reason is None else Conflict(kind=kind, id=id, reason=reason, version=version)
+
+
+def _supersede(line: Line, kind: str, id: str, most: int) -> None:
+    """Makes room for a newer version: with it there are no more than `most`."""
+    line.execute("UPDATE tidegate_entry SET newest = 0 WHERE kind = ? AND id = ? AND newest = 1", kind, id)
+    line.execute(
+        "DELETE FROM tidegate_entry WHERE kind = ? AND id = ? AND sequence <= (SELECT sequence FROM tidegate_entry"
+        " WHERE kind = ? AND id = ? ORDER BY sequence DESC LIMIT 1 OFFSET ?)",
+        kind,
+        id,
+        kind,
+        id,
+        most - 1,
+    )
+
+
+def _insert(line: Line, sequence: int, size: int, change: Change, body: str | None, signed: Signature) -> None:
+    line.execute(
+        "INSERT INTO tidegate_entry (kind, id, sequence, size, newest, body, changed_at, changed_by, why)"
+        " VALUES (?, ?, ?, ?, 1, ?, ?, ?, ?)",
+        change.kind,
+        change.id,
+        sequence,
+        size,
+        body,
+        signed.at,
+        signed.by,
+        signed.why,
+    )
+
+
+def _forget(line: Line, found: State, limits: Limits) -> None:
+    """What was deleted first, if there is more than may be kept."""
+    surplus = found.deleted - limits.deleted
+    if surplus <= 0:
+        return
+    rows = line.execute(
+        "SELECT kind, id, sequence FROM tidegate_entry WHERE newest = 1 AND body IS NULL"
+        " ORDER BY sequence, kind, id LIMIT ?",
+        surplus,
+    )
+    for kind, id, sequence in rows:
+        line.execute("DELETE FROM tidegate_entry WHERE kind = ? AND id = ?", kind, id)
+        found.forgotten = max(found.forgotten, sequence)
+    found.deleted -= len(rows)
+
+
+def _finish(line: Line, found: State, id: str) -> Applied:
+    line.execute(
+        "UPDATE tidegate_state SET sequence = ?, forgotten = ?, documents = ?, deleted = ?, secrets = ? WHERE one = 1",
+        found.sequence,
+        found.forgotten,
+        found.documents,
+        found.deleted,
+        found.secrets,
+    )
+    line.execute("INSERT INTO tidegate_done (id, sequence) VALUES (?, ?)", id, found.sequence)
+    line.execute("DELETE FROM tidegate_done WHERE sequence <= ?", found.sequence - REMEMBERED)
+    if line.dialect.notify is not None:
+        line.execute(line.dialect.notify, str(found.sequence))
+    return Applied(sequence=found.sequence, id=id)
+
+
+def _overtaken(line: Line, kind: str, id: str) -> Conflict:
+    ((version, gone),) = line.execute(
+        "SELECT sequence, body IS NULL FROM tidegate_entry WHERE kind = ? AND id = ? AND newest = 1", kind, id
+    )
+    if gone:
+        return Conflict(kind=kind, id=id, reason=Reason.MISSING, version=None)
+    return Conflict(kind=kind, id=id, reason=Reason.CHANGED, version=version)
+
+
+def _entries(rows: Sequence[Row]) -> list[Entry]:
+    return [
+        Entry(
+            sequence=sequence,
+            kind=kind,
+            id=id,
+            body=None if body is None else checking.body(body),
+            at=at,
+            by=by,
+            why=why,
+        )
+        for sequence, kind, id, body, at, by, why in rows
+    ]
+
+
+def _lasts(expires: float | None, at: float) -> bool:
+    return expires is None or expires > at
