@@ -1,8 +1,9 @@
 """The Arrow journal: what happened, for people (`audit`), for replays (`traffic`) and for Spark (`ingest`).
 
 `rows` says what is written down, `schema` how Arrow sees it, `frame` turns rows into bytes that can be checked,
-`index` finds them, `segment` is the file they are in, `repair` makes good what a crash has left, `writer` is the thread
-that writes, `retention` says what goes, `reader` is what others see, `selection` what they want of it.
+`index` finds them, `together` keeps rows from being separated, `segment` is the file they are in, `repair` makes good
+what a crash has left, `writer` is the thread that writes, `retention` says what goes, `reader` is what others see,
+`selection` what they want of it.
 A segment is read by any Arrow tool:
 
     pyarrow.ipc.open_stream("…/journal/audit/0/00000000000000000000.arrow").read_all()
@@ -26,6 +27,7 @@ from tidegate.store.journal.rows import (
 )
 from tidegate.store.journal.schema import schema, stream_named
 from tidegate.store.journal.selection import Selection
+from tidegate.store.journal.together import Together
 from tidegate.store.journal.writer import Writer
 
 __all__ = [
@@ -39,6 +41,7 @@ __all__ = [
     "Retention",
     "Selection",
     "Stream",
+    "Together",
     "Writer",
     "audit_row",
     "ingest_row",

@@ -7,7 +7,9 @@ seconds. There is no pyarrow here, so that importing it is free.
 
 `audit`: one row per thing that somebody may have to account for. `count` is how many it stands for.
 
-`ingest`: one row per message for the pipeline. `properties` are the MQTT user properties, in order.
+`ingest`: one row per message for the pipeline. `properties` are the MQTT user properties, in order. Of a registered
+source `source` is its NodeId, `source_kind` its NodeType and `mode` its CommunicationMode; `registered` is false of
+whoever is not one, and nothing is said of it. What came over HTTP has a topic only if it is published under it.
 
 `traffic`: what a replay needs to know who would have received what. `event` says what the other columns mean:
 - `message`: as in `ingest`, when the message arrived, as the gate's ingress saw it. The payload is absent where

@@ -12,8 +12,10 @@ Invariants
   wait, up to `backlog` bytes. Beyond that `append` answers False: `ingest` must not acknowledge such a row (and
   should have stopped reading when it saw `full`); of the other streams the row is lost and counted in `dropped`, and
   a row that says how many is written where they are missing.
+- Rows given to `append_all` are in one batch, so all of them are found after a crash, or none. While they cannot be
+  written they can be withdrawn.
 - A row that does not fit its columns is a bug of whoever made it. It is left out, counted in `spoilt` and logged,
-  and the rows beside it are written.
+  and the rows beside it are written; of rows that belong together all are left out.
 - Retention deletes whole old segments, on this thread.
 
 Rows that nobody waits for are written within `interval`; once somebody waits, within `linger`.
@@ -25,7 +27,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -40,6 +42,7 @@ from tidegate.store.journal.repair import open_shard
 from tidegate.store.journal.retention import Closed, Retention, expired
 from tidegate.store.journal.rows import Row, Stream
 from tidegate.store.journal.segment import Segment, folder_of, index_of, segment_of
+from tidegate.store.journal.together import Together
 from tidegate.store.lock import Lock, Record
 from tidegate.store.opening import create_folder
 
@@ -107,7 +110,7 @@ class Writer:
         self._waiting: deque[tuple[int, Callable[..., None], tuple[Any, ...]]] = deque()
         self._settling = False
         # shared: each is written by one side only, or set to True by one and to False by the other
-        self._inbox: deque[Row] = deque()
+        self._inbox: deque[Row | Together] = deque()
         self._put = self._inbox.append
         self._bell: SimpleQueue[None] = SimpleQueue()
         self._woken = False
@@ -171,6 +174,19 @@ class Writer:
             self._woken = True
             self._bell.put(None)
         return True
+
+    def append_all(self, rows: Sequence[Row], weight: int) -> Together | None:
+        """Take rows that are written together or not at all; `weight` is what they weigh. None: there is no room."""
+        if self._in - self._out >= self._limit:
+            return None
+        made = Together(rows, weight)
+        self._in += weight
+        self._count += len(rows)
+        self._put(made)
+        if not self._woken:
+            self._woken = True
+            self._bell.put(None)
+        return made
 
     def after(self, callback: Callable[..., None], *args: Any) -> None:
         """Run it when everything accepted so far is on the disk."""
@@ -339,53 +355,67 @@ class Writer:
         """Writes so many rows, in batches. Rows that come meanwhile wait for their own turn."""
         take, weigh = self._inbox.popleft, self._weigh
         while pending and not self._give_up.is_set():
-            rows: list[Row] = []
-            weight = 0
-            while pending and len(rows) < ROWS and weight < BYTES:
-                row = take()
-                rows.append(row)
-                weight += weigh(row)
+            taken: list[Row | Together] = []
+            weight = rows = 0
+            while pending and rows < ROWS and weight < BYTES:
+                one = take()
+                taken.append(one)
+                if isinstance(one, Together):
+                    weight += one.weight
+                    rows += len(one.rows)
+                else:
+                    weight += weigh(one)
+                    rows += 1
                 pending -= 1
-            if not self._write(rows):
+            if not self._write(taken):
                 return
             self._out += weight
-            self._done += len(rows)
+            self._done += rows
             if self._waiting or self._limit == _CLOSED:
                 self._tell(self._settle)
 
-    def _write(self, rows: list[Row]) -> bool:
+    def _write(self, taken: list[Row | Together]) -> bool:
         """As many batches as it takes; False: given up, because the journal is to be closed."""
         assert self._segment is not None
-        try:
-            message, place = frame.encode(self.stream, self._shard, self._segment.next, rows, compress=self._compress)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is these rows
-            if len(rows) > 1:
-                half = len(rows) // 2
-                return self._write(rows[:half]) and self._write(rows[half:])
-            self.spoilt += 1
-            log.error(
-                "bug: a row does not fit the journal", stream=self.stream.name, row=repr(rows[0])[:500], error=error
-            )
-            return True
         pause = _FIRST_PAUSE
-        while True:
+        while rows := _claimed(taken):
+            try:
+                message, place = frame.encode(
+                    self.stream, self._shard, self._segment.next, rows, compress=self._compress
+                )
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is these rows
+                if len(taken) > 1:
+                    half = len(taken) // 2
+                    return self._write(taken[:half]) and self._write(taken[half:])
+                self.spoilt += len(rows)
+                log.error(
+                    "bug: a row does not fit the journal", stream=self.stream.name, row=repr(rows[0])[:500], error=error
+                )
+                return True
             try:
                 self._segment.append(message, place)
             except OSError as error:
-                self._complain(error)
+                if self._complain(error):
+                    for each in _groups(taken):
+                        each.release()
                 if self._give_up.wait(pause):
                     return False
                 pause = min(pause * 2, _LONGEST_PAUSE)
                 self._mend()
             else:
                 break
+        else:
+            return True  # all of them were withdrawn
+        for each in _groups(taken):
+            each.settle()
         if self.trouble is not None:
             self.trouble = None
             log.info("the journal is written again", folder=str(self.folder))
         self._roll()
         return True
 
-    def _complain(self, error: OSError) -> None:
+    def _complain(self, error: OSError) -> bool:
+        """Says so once; whether nothing is left of the attempt."""
         assert self._segment is not None
         self._failure = error
         if self.trouble is None:
@@ -395,6 +425,8 @@ class Writer:
             self._segment.cut()
         except OSError as worse:
             self.trouble = f"{error}; {worse}"  # the next attempt overwrites what is there
+            return False
+        return True
 
     def _mend(self) -> None:
         """A segment that somebody has deleted is followed by a new one."""
@@ -475,3 +507,18 @@ class Writer:
         except RuntimeError:
             # The loop is closed. What is left to do is done by close().
             log.debug("the loop is closed", folder=str(self.folder))
+
+
+def _claimed(taken: Iterable[Row | Together]) -> list[Row]:
+    """The rows to be written, without those that were withdrawn."""
+    rows: list[Row] = []
+    for one in taken:
+        if not isinstance(one, Together):
+            rows.append(one)
+        elif one.claim():
+            rows.extend(one.rows)
+    return rows
+
+
+def _groups(taken: Iterable[Row | Together]) -> list[Together]:
+    return [one for one in taken if isinstance(one, Together)]
