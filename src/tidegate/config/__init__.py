@@ -8,6 +8,7 @@ starts nothing.
 from __future__ import annotations
 
 from tidegate.config.address import Address
+from tidegate.config.administration import Http, MasterKey, Tokens
 from tidegate.config.build import Built, build
 from tidegate.config.choices import (
     Asked,
@@ -27,7 +28,7 @@ from tidegate.config.choices import (
 )
 from tidegate.config.deciding import Case, Class, Levels, Policy, Preference, Trust, View
 from tidegate.config.links import Scope
-from tidegate.config.load import load, outline, parse
+from tidegate.config.load import complete, load, outline, parse, read
 from tidegate.config.model import (
     Audit,
     Authentication,
@@ -40,6 +41,7 @@ from tidegate.config.model import (
     Sys,
     Traffic,
 )
+from tidegate.config.overlay import Piece, Source, overlaid
 from tidegate.config.people import ARGON2, PLAIN, Client, Directory, Group, Role, User
 from tidegate.config.problems import ConfigErrors
 from tidegate.config.reference import markdown, schema
@@ -63,13 +65,16 @@ __all__ = [
     "Directory",
     "Durability",
     "Group",
+    "Http",
     "Levels",
     "Limits",
     "Listener",
     "Log",
     "LogFormat",
     "LogLevel",
+    "MasterKey",
     "Node",
+    "Piece",
     "Policies",
     "Policy",
     "Preference",
@@ -80,9 +85,11 @@ __all__ = [
     "Role",
     "Scheme",
     "Scope",
+    "Source",
     "Subscribe",
     "Sys",
     "TlsVersion",
+    "Tokens",
     "Traffic",
     "Trust",
     "User",
@@ -90,10 +97,13 @@ __all__ = [
     "ViewDefault",
     "Who",
     "build",
+    "complete",
     "load",
     "markdown",
     "outline",
+    "overlaid",
     "parse",
     "parse_who",
+    "read",
     "schema",
 ]

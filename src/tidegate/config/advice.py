@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidegate import policy
 from tidegate.config.checks import RULES, Finding, entries, others_come, unknown
 from tidegate.config.choices import Policies, Record, Subscribe
+from tidegate.config.deciding import written
 from tidegate.config.problems import suggestion
 from tidegate.policy.selector import ANYONE
 
@@ -47,10 +48,11 @@ def warnings(config: Config) -> Iterator[Finding]:
 def _closed_links(config: Config) -> Iterator[Finding]:
     """Scopes that are linked, while no policy opens any of the links."""
     policies = config.built.rules.policies
-    if policies is None or not len(policies.policies) > 1:  # the first is the node's own
+    said = [] if policies is None else written(policies)
+    if not said:
         return
     opened: dict[policy.Action, set[policy.Term]] = {action: set() for action in policy.Action}
-    for rule in policies.policies:
+    for rule in said:
         for action in rule.action if rule.effect is policy.Effect.ALLOW else ():
             opened[action] |= rule.subject.terms
     links = config.built.rules.space.links
@@ -111,8 +113,7 @@ def _never(config: Config) -> Iterator[Finding]:
     if policies is None:
         return
     found = policies.never_decides()
-    # the first policy is the node's own
-    for index, each in enumerate(policies.policies[1:]):
+    for index, each in enumerate(written(policies)):
         if each.id in found:
             yield ("policies", index), f"never decides: {found[each.id]}; change it, or remove it"
 

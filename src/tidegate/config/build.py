@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -18,17 +18,20 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from zoneinfo import ZoneInfo
 
 from tidegate import policy
+from tidegate.config import keys
 from tidegate.config.capabilities import accepts, thumbprints
 from tidegate.config.choices import Policies, Subscribe, ViewDefault
-from tidegate.config.deciding import names_file
+from tidegate.config.deciding import BUILT_IN, names_file, written
 from tidegate.config.machines import attachment
-from tidegate.config.problems import ConfigErrors, path_text
+from tidegate.config.people import parsed_key
+from tidegate.config.problems import ConfigErrors
 from tidegate.config.space import made_monitors, presences, space
 from tidegate.config.vocabulary import Vocabulary, sentence
 from tidegate.errors import ConfigError
 from tidegate.flow.assertions import Assertion
 from tidegate.flow.presence import Presence
 from tidegate.gate.rules import Rules
+from tidegate.keys import PublicKey
 from tidegate.monitor import Attachment, Monitors
 from tidegate.policy.brokering import Assignment, Brokering
 from tidegate.policy.capability import Accepts
@@ -36,9 +39,6 @@ from tidegate.policy.capability import Accepts
 if TYPE_CHECKING:
     from tidegate.config import deciding, monitors, people
     from tidegate.config.model import Config
-
-BUILT_IN: Final = "builtin:"
-"""How ids of the node's own rules begin."""
 
 STATISTICS: Final = policy.Policy.parse(id=f"{BUILT_IN}sys", subject="service:sys", topic="$SYS/#", action="write")
 """Without it a node with policies could not publish its statistics; who reads them is the administrator's."""
@@ -70,11 +70,13 @@ class Built:
     """What must not flow, then what must be able to."""
     presences: tuple[Presence, ...] = ()
     """The clients of the directory, where they may connect."""
+    readers: Mapping[str, PublicKey] = field(default_factory=dict)
+    """For whom topic keys can be wrapped, by their name: `user:mary`, `client:tr1`."""
 
 
-def build(config: Config, vocabulary: Vocabulary | None = None, *, file: str = "") -> Built:
+def build(config: Config, vocabulary: Vocabulary | None = None) -> Built:
     """What a configuration means. Raises `ConfigErrors` with everything that cannot be built."""
-    return _Builder(config, vocabulary, file).built()
+    return _Builder(config, vocabulary).built()
 
 
 def rule_id(section: str, index: int, written: str | None) -> str:
@@ -83,9 +85,8 @@ def rule_id(section: str, index: int, written: str | None) -> str:
 
 
 class _Builder:
-    def __init__(self, config: Config, vocabulary: Vocabulary | None, file: str) -> None:
+    def __init__(self, config: Config, vocabulary: Vocabulary | None) -> None:
         self.config = config
-        self.file = file
         self.problems: list[ConfigError] = []
         self.domain = config.node.domain
         self.words = vocabulary or Vocabulary()
@@ -98,8 +99,7 @@ class _Builder:
         try:
             return make()
         except ConfigError as error:
-            text = f"{path_text(path)} is wrong: {sentence(error)}"
-            self.problems.append(ConfigError(text, file=self.file, line=self.config.line(*path)))
+            self.problems.append(self.config.spot(*path).problem(f"is wrong: {sentence(error)}"))
             return None
 
     def each(self, section: str, entries: Iterable[Any], make: Callable[[int, Any], Made | None]) -> list[Made]:
@@ -122,6 +122,9 @@ class _Builder:
         environment = policy.Environment(config.environment, zone=ZoneInfo(config.node.timezone))
         if self.problems or brokering is None or levels is None or directory is None:
             raise ConfigErrors(self.problems)
+        conflicts = keys.conflicts(config, [] if policies is None else written(policies), preferences, views, monitors)
+        if found := [config.spot(*path).problem(text) for path, text in conflicts]:
+            raise ConfigErrors(found)
         digest = _digest(config, accepted, capabilities)
         joined = space(config, self.words)
         rules = Rules(
@@ -150,6 +153,8 @@ class _Builder:
             capabilities=None if capabilities is None else capabilities.proof,
             ceiling=() if config.rules is None else tuple(map(self.words.filter, config.rules.allow)),
             holds=config.subscribe is Subscribe.HOLD,
+            protect=tuple(map(self.words.filter, config.keys.protect)),
+            end_to_end=tuple(map(self.words.filter, config.keys.end_to_end)),
             functions=MappingProxyType(self.words.functions),
             monitors=Monitors((*monitors, *made_monitors(config, self.words))),
         )
@@ -161,6 +166,7 @@ class _Builder:
             policy_version=digest,
             flows=tuple(assertion for _, assertion in config.flows.written()),
             presences=tuple(presences(config, directory, brokering, joined)),
+            readers=MappingProxyType(dict(_readers(config))),
         )
 
     def make_policies(self) -> policy.Policies | None:
@@ -264,6 +270,13 @@ def _entry(said: people.User | people.Client, user: str | None = None, scopes: t
     return policy.Entry(user=user, roles=said.roles, groups=said.groups, attributes=attributes, scopes=scopes)
 
 
+def _readers(config: Config) -> Iterator[tuple[str, PublicKey]]:
+    for sort, entries in (("user", config.directory.users), ("client", config.directory.clients)):
+        for name, entry in entries.items():
+            if entry.public_key is not None:
+                yield f"{sort}:{name}", parsed_key(entry.public_key)
+
+
 def _certificates(file: str) -> list[str]:
     """The certificates in a file, each of which must be readable."""
     try:
@@ -283,7 +296,7 @@ def _certificates(file: str) -> list[str]:
 
 
 def _digest(config: Config, accepted: list[str], capabilities: Accepts | None) -> str:
-    """Of everything that decides, and of nothing else: a new password is no new policy.
+    """Of everything that decides, and of nothing else: a new password or public key is no new policy.
 
     Entry by entry: other threads run in between, and there may be tens of thousands.
     """
@@ -297,9 +310,9 @@ def _digest(config: Config, accepted: list[str], capabilities: Accepts | None) -
         for entry in entries if isinstance(entries, tuple) else ():
             add(name, entry.model_dump(mode="json", by_alias=True))
     for name, user in sorted(config.directory.users.items()):
-        add("users", name, user.model_dump(mode="json", exclude={"password"}))
+        add("users", name, user.model_dump(mode="json", exclude={"password", "public_key"}))
     for name, client in sorted(config.directory.clients.items()):
-        add("clients", name, client.model_dump(mode="json"))
+        add("clients", name, client.model_dump(mode="json", exclude={"public_key"}))
     included = set(_DECIDES) - {name for name in _LONG if isinstance(getattr(config, name), tuple)}
     content: dict[str, Any] = config.model_dump(
         mode="json", by_alias=True, include=included, exclude={"directory": {"users", "clients"}}
@@ -309,6 +322,8 @@ def _digest(config: Config, accepted: list[str], capabilities: Accepts | None) -
         "timezone": config.node.timezone,
         "environments": {str(each.url): each.environment for each in config.listeners if each.environment},
     }
+    if config.keys.any:
+        content["keys"] = {"protect": config.keys.protect, "end_to_end": config.keys.end_to_end}
     if config.trust is not None:
         content["trust"] = {**config.trust.model_dump(mode="json"), "accept": accepted}
     if config.capabilities is not None and capabilities is not None:

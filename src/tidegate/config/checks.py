@@ -114,7 +114,7 @@ def warnings(config: Config) -> Iterator[Finding]:
     if config.node.data is None and "durability" in config.model_fields_set:
         yield ("durability",), "has no effect on what survives a restart without `node.data`; set that"
     for index, listener in enumerate(config.listeners):
-        for text in _exposure(config, listener, nobody=not (users or others_come(config))):
+        for text in _exposure(config, listener, nobody=not (users or others_come(config) or config.http is not None)):
             yield ("listeners", index), text
         if listener.max_packet > config.limits.queue.bytes:
             yield (

@@ -41,7 +41,9 @@ from tidegate.policy.pointers import MAX_POINTERS
 from tidegate.policy.predicate import NAMES, PredicateError
 
 CERTIFICATE_FILES: Final = (".pem", ".crt")
-_RESERVED: Final = ("builtin:", "rule:")
+BUILT_IN: Final = "builtin:"
+"""How ids of the node's own rules begin."""
+_RESERVED: Final = (BUILT_IN, "rule:")
 _SETTABLE: Final = re.compile(r"[sope](\.[A-Za-z_][A-Za-z0-9_]*)+")
 _INSTEAD: Final = {"and": "&&", "or": "||", "=": "==", "&": "&&", "|": "||"}
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -255,6 +257,11 @@ class Trust(Section):
         if asks:
             raise not_yet("as `true`")
         return asks
+
+
+def written(policies: policy.Policies) -> list[policy.Policy]:
+    """Those of the file and of documents, in their order: without the node's own."""
+    return [each for each in policies.policies if not each.id.startswith(BUILT_IN)]
 
 
 def names_file(by: policy.By, entry: str) -> bool:

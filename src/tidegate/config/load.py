@@ -1,6 +1,7 @@
 """From YAML text to a `Config`, or to everything that is wrong with it, each with file and line.
 
-`parse` only looks at the text. `load` also reads the file and sees to it that the files it names can be
+`parse` only looks at the text. `read` and `complete` are `load` in two steps, between which documents can be laid over
+the file (`overlay`). `load` also reads the file and sees to it that the files it names can be
 read, so that a missing certificate is found by `tidegate check` and not by the first client.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Final, Union, get_args, get_origin
@@ -16,22 +18,24 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from tidegate.config import administration, keys
 from tidegate.config.address import parse_address
-from tidegate.config.checks import RULES, repeated
+from tidegate.config.checks import RULES, Finding, repeated
 from tidegate.config.flows import violations
 from tidegate.config.model import Config
+from tidegate.config.overlay import Source
 from tidegate.config.place import place
 from tidegate.config.problems import ConfigErrors, path_text, suggestion
 from tidegate.config.release import spent
 from tidegate.config.section import TAGS
-from tidegate.config.tree import MAX_BYTES, Node, compose
+from tidegate.config.tree import MAX_BYTES, Node, Spot, compose
 from tidegate.config.vocabulary import Vocabulary
 from tidegate.errors import ConfigError
 
 Place = tuple[int | str, ...]
 
 NOT_YET: Final[Mapping[tuple[str, ...], frozenset[str]]] = {
-    (): frozenset({"keys", "pipeline", "http"}),
+    (): frozenset({"pipeline"}),
     ("scopes", "*"): frozenset({"backend"}),
     ("links", "*"): frozenset({"via", "failover", "forward"}),
 }
@@ -58,6 +62,11 @@ _SIMPLE: Final[Mapping[str, str]] = {
 
 def load(path: Path | str) -> Config:
     """The configuration in a file. Raises `ConfigErrors`."""
+    return complete(read(path))
+
+
+def read(path: Path | str) -> Source:
+    """A file, before anything in it is checked. Raises `ConfigErrors` if it cannot even be read."""
     file = Path(path)
     try:
         with file.open("rb") as stream:
@@ -72,17 +81,20 @@ def load(path: Path | str) -> Config:
     except UnicodeDecodeError as broken:
         line = content.count(b"\n", 0, broken.start) + 1
         raise _single(str(path), line, "not UTF-8 text; save the file as UTF-8") from None
-    config = parse(text, path)
-    found = list(_unreadable(config, str(path)))
+    return _composed(text, path, os.environ)
+
+
+def complete(source: Source) -> Config:
+    """The configuration in what was read, with everything that it names. Raises `ConfigErrors`."""
+    config = _checked(source)
+    unreadable = (*_unreadable(config), *administration.unreadable(config), *keys.unreadable(config))
+    found = [config.spot(*at).problem(text) for at, text in unreadable]
     try:
         assert config.built
     except ConfigErrors as broken:
         found += broken.problems
     if not found:
-        found += (
-            ConfigError(f"{path_text(at)} {text}", file=str(path), line=config.line(*at))
-            for at, text in violations(config)
-        )
+        found += (config.spot(*at).problem(text) for at, text in violations(config))
     if found:
         raise ConfigErrors(found)
     return config
@@ -110,19 +122,26 @@ def outline(path: Path | str) -> Config:
 
 def parse(text: str, file: Path | str, *, variables: Mapping[str, str] | None = None) -> Config:
     """The configuration in a text; `file` names it in messages, and relative paths start beside it."""
-    name = str(file)
-    tree, found = compose(text, name, os.environ if variables is None else variables)
+    return _checked(_composed(text, file, os.environ if variables is None else variables))
+
+
+def _composed(text: str, file: Path | str, variables: Mapping[str, str]) -> Source:
+    tree, found = compose(text, str(file), variables)
+    return Source(file=str(file), text=text, tree=tree, found=tuple(found))
+
+
+def _checked(source: Source) -> Config:
     vocabulary = Vocabulary()
-    context = {"folder": Path(file).parent, "vocabulary": vocabulary}
-    data = tree.data()
+    context = {"folder": Path(source.file).parent, "vocabulary": vocabulary}
+    data = source.tree.data()
     try:
         config = Config.model_validate(data, context=context)
     except ValidationError as broken:
-        told = [*_problems(broken, tree, name, text), *_repeated(broken, tree, name)]
-        raise ConfigErrors([*found, *told] or [_hidden(name)]) from None
-    if found:
-        raise ConfigErrors(found)
-    config.remember(tree, name, vocabulary)
+        told = [*_problems(broken, source), *_repeated(broken, source)]
+        raise ConfigErrors([*source.found, *told] or [_hidden(source.file)]) from None
+    if source.found:
+        raise ConfigErrors(source.found)
+    config.remember(source, vocabulary)
     spent(data)
     return config
 
@@ -135,7 +154,7 @@ def _hidden(file: str) -> ConfigError:
     return ConfigError("is not valid; mend the problems named before", file=file)
 
 
-def _unreadable(config: Config, file: str) -> Iterator[ConfigError]:
+def _unreadable(config: Config) -> Iterator[Finding]:
     for index, listener in enumerate(config.listeners):
         for key in ("cert", "key", "client_ca"):
             path: Path | None = getattr(listener, key)
@@ -144,33 +163,33 @@ def _unreadable(config: Config, file: str) -> Iterator[ConfigError]:
             try:
                 path.open("rb").close()
             except OSError as broken:
-                at = ("listeners", index, key)
                 why = f"cannot be read ({broken.strerror}); check its name and permissions"
-                text = f"{path_text(at)} names `{path}`, which {why}"
-                yield ConfigError(text, file=file, line=config.line(*at))
+                yield ("listeners", index, key), f"names `{path}`, which {why}"
 
 
-def _problems(broken: ValidationError, tree: Node, file: str, source: str) -> Iterator[ConfigError]:
+def _problems(broken: ValidationError, source: Source) -> Iterator[ConfigError]:
+    tree, file = source.tree, source.file
     for error in broken.errors(include_url=False):
         path = tuple(step for step in error["loc"] if step not in TAGS)
+        spot = tree.spot(path, file)
         match error["type"]:
             case "together":
                 for below, text in error["ctx"]["problems"]:
-                    at = (*path, *below)
-                    yield ConfigError(f"{path_text(at)} {text}", file=file, line=tree.line_of(at))
+                    yield tree.spot((*path, *below), file).problem(text)
             case "condition":
                 *_, node = tree.along(path)
-                line, column = place(source, node, error["ctx"]["line"], error["ctx"]["column"])
-                text = f"{path_text(path)} is no condition, at column {column}: {error['ctx']['text']}"
-                yield ConfigError(text, file=file, line=line)
+                line, column = place(source.text, node, error["ctx"]["line"], error["ctx"]["column"])
+                text = f"is no condition, at column {column}: {error['ctx']['text']}"
+                yield replace(spot, line=line).problem(text)
             case _ if not _follows(error, path, tree):
-                yield ConfigError(_text(error, path, tree), file=file, line=tree.line_of(path))
+                yield ConfigError(_text(error, path, tree, spot), file=spot.file, line=spot.line)
 
 
-def _repeated(broken: ValidationError, tree: Node, file: str) -> Iterator[ConfigError]:
+def _repeated(broken: ValidationError, source: Source) -> Iterator[ConfigError]:
     """Ids that stand twice, which the model is asked about only when nothing else is wrong."""
     if any(not error["loc"] for error in broken.errors(include_url=False)):
         return
+    tree = source.tree
     found: list[tuple[str, int, str | None]] = []
     for section in RULES:
         *_, node = tree.along((section,))
@@ -182,7 +201,7 @@ def _repeated(broken: ValidationError, tree: Node, file: str) -> Iterator[Config
                 elif isinstance(written.value, str):
                     found.append((section, index, written.value))
     for at, text in repeated(found):
-        yield ConfigError(f"{path_text(at)} {text}", file=file, line=tree.line_of(at))
+        yield tree.spot(at, source.file).problem(text)
 
 
 def _follows(error: ErrorDetails, path: Place, tree: Node) -> bool:
@@ -195,18 +214,18 @@ def _follows(error: ErrorDetails, path: Place, tree: Node) -> bool:
     return error["type"] == "too_short" and bool(nodes[-1].value)
 
 
-def _text(error: ErrorDetails, path: Place, tree: Node) -> str:
+def _text(error: ErrorDetails, path: Place, tree: Node, spot: Spot) -> str:
     kind, context = error["type"], error.get("ctx", {})
-    name = path_text(path)
+    name = spot.name
     match kind:
         case "tidegate":
             return f"{name} {context['text']}"
         case "not_yet":
             return f"`{path[-1]}` {error['msg']} is {_NOT_SUPPORTED}"
         case "extra_forbidden":
-            return _unknown_key(path)
+            return _unknown_key(path, spot)
         case "missing":
-            return _missing(path)
+            return _missing(path, spot)
         case "enum" | "literal_error":
             return f"{name} must be {_choice(path, tree, str(context['expected']))}"
         case "greater_than_equal":
@@ -237,11 +256,11 @@ def _choice(path: Place, tree: Node, expected: str) -> str:
     return f"{quoted}; write one of these" if len(words) > 1 else f"{quoted}; write that"
 
 
-def _unknown_key(path: Place) -> str:
+def _unknown_key(path: Place, spot: Spot) -> str:
     key = str(path[-1])
-    for above, keys in NOT_YET.items():
+    for above, names in NOT_YET.items():
         same_place = len(above) == len(path) - 1 and all(map(_fits, above, path))
-        if key in keys and same_place:
+        if key in names and same_place:
             return f"`{key}` is {_NOT_SUPPORTED}"
     section = _section(path[:-1])
     known = tuple(_fields(section))
@@ -252,7 +271,7 @@ def _unknown_key(path: Place) -> str:
         remedy = f"known here: {', '.join(known)}"
     else:
         remedy = "nothing can be set here; remove it"
-    where = f" in {path_text(path[:-1])}" if len(path) > 1 else ""
+    where = f" in {path_text(spot.path[:-1])}" if len(spot.path) > 1 else ""
     return f"unknown key `{key}`{where}; {remedy}"
 
 
@@ -260,11 +279,11 @@ def _fits(pattern: str, step: int | str) -> bool:
     return pattern in ("*", step)
 
 
-def _missing(path: Place) -> str:
+def _missing(path: Place, spot: Spot) -> str:
     field = _fields(_section(path[:-1])).get(str(path[-1]))
     described = (field.description or "") if field is not None else ""
     about = " ".join(described.split()).partition(". ")[0].rstrip(".")
-    return f"{path_text(path)} is missing; add it" + (f" ({about})" if about else "")
+    return f"{spot.name} is missing; add it" + (f" ({about})" if about else "")
 
 
 def _fields(section: type[BaseModel] | None) -> dict[str, FieldInfo]:

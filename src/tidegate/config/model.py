@@ -30,8 +30,9 @@ from pydantic import (
 )
 
 from tidegate import policy
-from tidegate.config import advice, checks, links, mentions, monitors, typed
+from tidegate.config import administration, advice, checks, links, mentions, monitors, sources, typed
 from tidegate.config.address import ListenAddress, parse_address
+from tidegate.config.administration import DATABASE, SQLITE, Http, MasterKey, StorePlace, Tokens
 from tidegate.config.brokering import Brokering, Preset
 from tidegate.config.capabilities import Capabilities
 from tidegate.config.choices import (
@@ -61,12 +62,16 @@ from tidegate.config.deciding import (
     together,
 )
 from tidegate.config.flows import Flows
+from tidegate.config.keys import Keys
 from tidegate.config.links import Link, Scope
 from tidegate.config.monitors import Monitor
+from tidegate.config.overlay import Source
 from tidegate.config.people import Directory
-from tidegate.config.problems import PLAIN_NAME, path_text, suggestion
+from tidegate.config.problems import PLAIN_NAME, suggestion
 from tidegate.config.section import LIST, ONE, FilePath, Identity, Name, PythonName, Section, shape
+from tidegate.config.sources import Sources
 from tidegate.config.tree import Node as Tree
+from tidegate.config.tree import Spot
 from tidegate.config.units import Count, Duration, Rate, Size, Switch, refusal
 from tidegate.config.vocabulary import Vocabulary, sentence, vocabulary_of
 from tidegate.errors import ConfigError
@@ -356,9 +361,21 @@ class Config(Section):
     """Statistics under `$SYS/`."""
     log: Log = Field(default_factory=Log)
     """Log lines."""
+    keys: Keys = Field(default_factory=Keys)
+    """Topic keys: which topics are encrypted, and for how long one key does."""
+    store: StorePlace = Field(default=SQLITE, repr=False)
+    """Where policies, people, keys and tokens that are administered over HTTP are kept: `sqlite`, a file in the data
+    folder; or, for several nodes, `postgresql://USER@HOST/DATABASE`, with a password from `${NAME}`."""
+    master_key: MasterKey | None = None
+    """The keys under which secrets are stored. Default: one that is made in the data folder, in `master.key`."""
+    http: Http | None = None
+    """The HTTP interface. Default: none."""
+    tokens: Tokens = Field(default_factory=Tokens)
+    """Bearer tokens for the HTTP interface."""
+    sources: Sources = Field(default_factory=Sources)
+    """Sources that register and send data over HTTP."""
 
-    _tree: Tree | None = PrivateAttr(default=None)
-    _file: str = PrivateAttr(default="")
+    _source: Source | None = PrivateAttr(default=None)
     _vocabulary: Vocabulary | None = PrivateAttr(default=None)
     _built: Built | None = PrivateAttr(default=None)
 
@@ -385,7 +402,7 @@ class Config(Section):
     @model_validator(mode="after")
     def _together(self) -> Self:
         layout = [*links.problems(self), *typed.misplaced(self)]
-        found = [*checks.problems(self), *layout]
+        found = [*checks.problems(self), *administration.problems(self), *sources.problems(self), *layout]
         if not layout:  # what speaks of scopes and links would only be wrong in the same way
             found += [*typed.problems(self), *mentions.problems(self), *monitors.problems(self)]
         if found:
@@ -412,20 +429,37 @@ class Config(Section):
         folder = Path(runtime) if runtime else Path(tempfile.gettempdir())
         return folder / f"tidegate-{os.getuid()}" / f"{self.node.name}-{self.listeners[0].url.port}.sock"
 
+    @property
+    def administered(self) -> bool:
+        """Whether there is a store for what is administered over HTTP: one that is asked for, or was."""
+        if self.store != SQLITE:
+            return True
+        data = self.node.data
+        asked = self.http is not None or "store" in self.model_fields_set
+        return data is not None and (asked or (data / DATABASE).exists())
+
     def line(self, *path: str | int) -> int:
         """The line of the file that says this; 0 where there is no file or it says nothing about it."""
-        return self._tree.line_of(path) if self._tree is not None else 0
+        return self.spot(*path).line
+
+    def spot(self, *path: str | int) -> Spot:
+        """Where this is said: in the file, or in a document."""
+        if self._source is None:
+            return Spot(file="", line=0, path=path)
+        return self._source.tree.spot(path, self._source.file)
 
     def warnings(self) -> list[tuple[int, str]]:
         """What is allowed but probably not meant: (line, text), in the order of the file."""
         told = (
             *checks.warnings(self),
+            *administration.warnings(self),
+            *sources.warnings(self),
             *links.warnings(self),
             *mentions.warnings(self),
             *advice.warnings(self),
             *monitors.warnings(self),
         )
-        found = [(self.line(*path), f"{path_text(path)} {text}") for path, text in told]
+        found = [(spot.line, spot.warning(text)) for spot, text in ((self.spot(*path), text) for path, text in told)]
         return sorted(found, key=lambda warning: warning[0])
 
     @property
@@ -434,17 +468,22 @@ class Config(Section):
         from tidegate.config.build import build
 
         if self._built is None:
-            self._built = build(self, self._vocabulary, file=self._file)
+            self._built = build(self, self._vocabulary)
         return self._built
 
     @property
     def tree(self) -> Tree | None:
         """What it was read from."""
-        return self._tree
+        return None if self._source is None else self._source.tree
 
-    def remember(self, tree: Tree, file: str, vocabulary: Vocabulary) -> None:
+    @property
+    def source(self) -> Source | None:
+        """The file that it was read from, and the documents laid over it."""
+        return self._source
+
+    def remember(self, source: Source, vocabulary: Vocabulary) -> None:
         """Keep what it was read from, for the lines of warnings and of what is found out later."""
-        self._tree, self._file, self._vocabulary = tree, file, vocabulary
+        self._source, self._vocabulary = source, vocabulary
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """As pydantic's, but a copy that differs is built anew."""

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Final
+from functools import lru_cache
+from typing import Annotated, Final, Self
 
-from pydantic import AfterValidator, Field, JsonValue
+from pydantic import AfterValidator, Field, JsonValue, model_validator
 
+from tidegate.config.deciding import together
 from tidegate.config.section import Identity, Person, Section
 from tidegate.config.units import refusal
+from tidegate.errors import KeysError
+from tidegate.keys import PublicKey
 from tidegate.policy import BUILT_IN
 
 ARGON2: Final = re.compile(r"\$argon2id\$v=\d+\$m=\d+,t=\d+,p=\d+\$[A-Za-z0-9+/]+\$[A-Za-z0-9+/]+")
@@ -34,6 +38,23 @@ def _attribute(written: str) -> str:
     return written
 
 
+@lru_cache(maxsize=1 << 17)
+def parsed_key(written: str) -> PublicKey:
+    """The public key of a text. Remembered: to parse one takes half as long as to wrap for it, and a configuration that
+    is read again has mostly those of the last one. KeysError if it is none."""
+    return PublicKey.parse(written)
+
+
+def _public_key(written: str) -> str:
+    try:
+        parsed_key(written)
+    except KeysError as error:
+        what, _, remedy = str(error).partition(": ")
+        raise refusal(f"cannot be used: {what}; {remedy or 'make a pair with `tidegate key pair`'}") from None
+    return written
+
+
+PublicKeyText = Annotated[str, AfterValidator(_public_key)]
 Attributes = Mapping[Annotated[str, AfterValidator(_attribute)], JsonValue]
 
 
@@ -49,6 +70,9 @@ class User(Section):
     """Groups the user belongs to: `s.groups`."""
     attributes: Attributes = Field(default_factory=dict)
     """Anything else that is known about the user; conditions read `shift` as `s.shift`."""
+    public_key: PublicKeyText | None = None
+    """The key for which topic keys are wrapped when the user asks for them: `x25519:…`, `mlkem768-x25519:…`, or an
+    X25519 key in PEM."""
 
 
 class Client(Section):
@@ -65,6 +89,15 @@ class Client(Section):
     """Anything that is known about the client. They win over those of its user."""
     scopes: tuple[str, ...] | None = Field(default=None, min_length=1)
     """The scopes that it may connect to, and whoever else uses its name. Default: all."""
+    public_key: PublicKeyText | None = None
+    """The key for which topic keys are wrapped when it asks for them, of a client without a user."""
+
+    @model_validator(mode="after")
+    def _reader(self) -> Self:
+        if self.public_key is not None and self.user is not None:
+            text = f"is never used: the client reads as `{self.user}`; write it there, or remove `user`"
+            raise together([(("public_key",), text)])
+        return self
 
 
 class Role(Section):

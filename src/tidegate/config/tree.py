@@ -17,7 +17,7 @@ from typing import Any, Final
 import yaml
 
 from tidegate.config.environment import BadReference, expand
-from tidegate.config.problems import ConfigErrors
+from tidegate.config.problems import ConfigErrors, path_text
 from tidegate.errors import ConfigError
 
 MAX_BYTES: Final = 16 << 20
@@ -35,6 +35,31 @@ _WORDS: Final[Mapping[str, bool | None]] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spot:
+    """Where something is said: on a line of a file, or in a document that has no lines."""
+
+    file: str
+    line: int
+    """0 in a document, and where nobody knows."""
+    path: Path
+    """From the top of the file, or of the document."""
+
+    @property
+    def name(self) -> str:
+        """As people write it: `listeners[0].url`, in backquotes."""
+        return "the document" if not self.path and not self.line else path_text(self.path)
+
+    def problem(self, text: str) -> ConfigError:
+        """That something is wrong there; `text` completes the sentence "`path` ..."."""
+        return ConfigError(f"{self.name} {text}", file=self.file, line=self.line)
+
+    def warning(self, text: str) -> str:
+        """The same for people who are told the line by other means, but not the document."""
+        said = f"{self.name} {text}"
+        return said if self.line or not self.file else f"{self.file}: {said}"
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -56,6 +81,8 @@ class Node:
     """Where in the text a scalar begins and ends."""
     style: str | None = None
     """How a scalar is written: one of `'`, `"`, `|`, `>`, or nothing for a plain one."""
+    document: str = ""
+    """The document that begins here, as `kind/id`; empty where it is the file's."""
 
     def data(self) -> Any:
         """The plain Python value."""
@@ -88,6 +115,13 @@ class Node:
             line = node.key_lines.get(str(step), below.line) if isinstance(node.value, dict) else below.line
             node = below
         return line
+
+    def spot(self, path: Sequence[str | int], file: str) -> Spot:
+        """Where a path is said: in the file, whose name is `file`, or in a document below."""
+        for depth, node in enumerate(self.along(path)):
+            if node.document:
+                return Spot(file=node.document, line=0, path=tuple(path[depth:]))
+        return Spot(file=file, line=self.line_of(path), path=tuple(path))
 
 
 @dataclass(slots=True, kw_only=True)

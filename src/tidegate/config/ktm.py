@@ -1,0 +1,148 @@
+"""The file of a key service that is a process of its own (`tidegate ktm`).
+
+`load_ktm` returns a frozen `KtmConfig` or raises `ConfigErrors` with everything that is wrong, each with file and line,
+as `load` does for a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_core import ErrorDetails
+
+from tidegate import policy
+from tidegate.config.administration import MasterKey
+from tidegate.config.checks import Finding
+from tidegate.config.deciding import together
+from tidegate.config.keys import PORT, TlsAddress, TlsUrl
+from tidegate.config.load import read
+from tidegate.config.model import Log
+from tidegate.config.overlay import Source
+from tidegate.config.problems import ConfigErrors, path_text, suggestion
+from tidegate.config.section import FilePath, Section
+from tidegate.config.units import Count, Duration
+from tidegate.config.vocabulary import sentence
+from tidegate.errors import ConfigError
+from tidegate.keys.rest import parse_masters
+
+_YEAR: Final = 366 * 86400.0
+
+
+class Ktm(Section):
+    """Where nodes reach the service, and which nodes."""
+
+    listen: TlsUrl = TlsAddress(host="127.0.0.1", port=PORT)
+    """`tls://`, host and port (default 8450). Port 0: any free port."""
+    cert: FilePath
+    """Certificate chain (PEM) of the service."""
+    key: FilePath | None = None
+    """Its private key (PEM). Default: the one in the file of the certificate."""
+    client_ca: FilePath
+    """Certificates (PEM) of the authorities that sign the certificates of nodes. Nobody gets in without one."""
+    accept: tuple[str, ...] | None = Field(default=None, min_length=1)
+    """Subjects of the nodes that may come, such as `CN=node-a`. Default: all with a certificate of `client_ca`."""
+
+    @field_validator("accept")
+    @classmethod
+    def _readable(cls, accept: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        found: list[Finding] = []
+        for index, text in enumerate(accept or ()):
+            try:
+                policy.Trust(policy.By.SUBJECT, (text,))
+            except ConfigError as error:
+                found.append(((index,), f"is wrong: {sentence(error)}"))
+        if found:
+            raise together(found)
+        return accept
+
+
+class KtmKeys(Section):
+    """Keys that the service makes itself, for topics whose content no node may see."""
+
+    rotate: Duration = Field(default=300.0, ge=1, le=_YEAR)
+    """How long a key seals."""
+    overlap: Duration = Field(default=3600.0, ge=0, le=_YEAR)
+    """How much longer it can be had, for messages that come late."""
+    uses: Count = Field(default=1 << 20, ge=1, le=1 << 32)
+    """How often a key is given to publishers before there is another one."""
+
+
+class KtmConfig(Section):
+    """A key service."""
+
+    ktm: Ktm
+    """Where nodes reach it, and which nodes."""
+    data: FilePath
+    """Folder in which it keeps the keys."""
+    master_key: MasterKey | None = None
+    """The key under which they are stored. Default: one that is made in the data folder."""
+    keys: KtmKeys = Field(default_factory=KtmKeys)
+    """Keys that it makes itself."""
+    log: Log = Field(default_factory=Log)
+    """Log lines."""
+
+
+def load_ktm(path: Path | str) -> KtmConfig:
+    """The file of a key service. Raises `ConfigErrors`."""
+    source = read(path)
+    try:
+        config = KtmConfig.model_validate(source.tree.data(), context={"folder": Path(source.file).parent})
+    except ValidationError as broken:
+        raise ConfigErrors([*source.found, *_problems(broken, source)]) from None
+    found = [*source.found, *(source.tree.spot(at, source.file).problem(text) for at, text in _unreadable(config))]
+    if found:
+        raise ConfigErrors(found)
+    return config
+
+
+def _unreadable(config: KtmConfig) -> Iterator[Finding]:
+    for key in ("cert", "key", "client_ca"):
+        file: Path | None = getattr(config.ktm, key)
+        if file is None:
+            continue
+        try:
+            file.open("rb").close()
+        except OSError as broken:
+            why = f"cannot be read ({broken.strerror}); check its name and permissions"
+            yield ("ktm", key), f"names `{file}`, which {why}"
+    if config.master_key is not None:
+        try:
+            parse_masters(config.master_key.text())
+        except ConfigError as broken:
+            yield ("master_key",), f"is wrong: {broken}"
+
+
+def _problems(broken: ValidationError, source: Source) -> Iterator[ConfigError]:
+    for error in broken.errors(include_url=False):
+        path = error["loc"]
+        spot = source.tree.spot(path, source.file)
+        if error["type"] == "together":
+            for below, text in error["ctx"]["problems"]:
+                yield source.tree.spot((*path, *below), source.file).problem(text)
+            continue
+        yield ConfigError(_text(error, path), file=spot.file, line=spot.line)
+
+
+def _text(error: ErrorDetails, path: tuple[int | str, ...]) -> str:
+    name, context = path_text(path), error.get("ctx", {})
+    match error["type"]:
+        case "tidegate":
+            return f"{name} {context['text']}"
+        case "missing":
+            return f"{name} is missing; add it"
+        case "extra_forbidden":
+            known = _known(path[:-1])
+            meant = suggestion(str(path[-1]), known)
+            return f"unknown key {name}; " + (f"did you mean `{meant}`?" if meant else f"known: {', '.join(known)}")
+        case _:
+            return f"{name} is wrong: {error['msg'][:1].lower()}{error['msg'][1:]}; mend it"
+
+
+def _known(path: tuple[int | str, ...]) -> tuple[str, ...]:
+    here: Any = KtmConfig
+    for step in path:
+        here = {"ktm": Ktm, "keys": KtmKeys, "log": Log, "master_key": MasterKey}.get(str(step), here)
+    return tuple(here.model_fields)
