@@ -1,8 +1,7 @@
 """Steps 1 and 8: may the subject write this topic, and may it read it (semantics, *Access policies*).
 
 Where others may allow what no policy speaks of (`answer` with `others`), a denial by default is told from one by a
-policy with `unspoken`. For the topic of publishers' rules that is the administrator's `rules`: it is open unless a
-policy denies it.
+policy with `unspoken`. Topics on which clients speak to the node itself are open unless a policy denies them.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 from tidegate.gate.sight import Sight, later
 from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, Step
 from tidegate.policy import DEFAULT, Action, Open, Permit, Policies, Refuse, facets, paths_below
-from tidegate.policy.rules import CONTROL
+from tidegate.policy.control import ANSWER, SAID
 from tidegate.session import Link, Message, Subject
 
 
@@ -36,8 +35,10 @@ class Access:
         self._denies: dict[str, Deny] = {}
 
     def evaluate(self, known: Known) -> Answer:
-        if self.action is Action.WRITE and known.topic == CONTROL:
+        if self.action is Action.WRITE and known.topic in SAID:
             return _unless_denied(self.answer(known, others=True))
+        if self.action is Action.READ and known.topic == ANSWER:
+            return ALLOW  # only the node speaks there, to one client alone
         return self.answer(known)
 
     def answer(self, known: Known, *, others: bool = False) -> Answer:

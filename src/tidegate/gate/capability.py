@@ -15,8 +15,11 @@ from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, S
 from tidegate.policy import Action
 from tidegate.policy.capability import Capability, Proof
 from tidegate.policy.capability.proof import WRITE, objection
+from tidegate.policy.control import ANSWER, KEYS
 from tidegate.session import Link, Message, Subject
 
+SPOKEN: Final = KEYS | {ANSWER}
+"""Topics on which keys are asked for and answered: what their holder may read is decided for each key."""
 UNKNOWN: Final = "it is not known since the node was started; its client has to come again"
 
 
@@ -34,7 +37,7 @@ class Capable:
         capability = known.context.subject.capability if target is None else target.subject.capability
         if capability is None or known.away:
             return ALLOW
-        if not capability.permits(self.action, known.topic):
+        if known.topic not in SPOKEN and not capability.permits(self.action, known.topic):
             return self._deny(capability, "" if capability.signer else UNKNOWN)
         clock = self.sight.clock
         if (wait := capability.ahead(clock.wall, clock.steady)) > 0:
@@ -72,7 +75,7 @@ class Capable:
         clock = self.sight.clock
         if capability.left(clock.wall, clock.steady) <= 0:
             return self._deny(capability, "it has expired" if capability.signer else UNKNOWN)
-        return ALLOW if capability.overlaps(Action.READ, filter) else self._deny(capability)
+        return ALLOW if filter == ANSWER or capability.overlaps(Action.READ, filter) else self._deny(capability)
 
 
 def proves_each(capability: Capability, demanded: Proof) -> bool:

@@ -15,13 +15,15 @@ from tidegate.gate.verdict import Stage
 from tidegate.gate.views import Visible
 from tidegate.gate.where import Wanted
 from tidegate.policy import Action
+from tidegate.policy.control import KEYS
+from tidegate.policy.rules import CONTROL
 
 
 def stages(
     rules: Rules, sight: Sight, publishers: Publishing | None = None
 ) -> tuple[tuple[Stage, ...], tuple[Stage, ...]]:
     """The steps on the way in, and those on the way out. A step that cannot object is left out."""
-    ingress: list[Stage] = [Reserved(bool(rules.ceiling))]
+    ingress: list[Stage] = [Reserved(heard(rules))]
     egress: list[Stage] = [] if rules.brokering.open else [Brokered(rules.brokering)]
     egress.append(Secured(rules.levels))
     if rules.capabilities is not None:
@@ -39,6 +41,11 @@ def stages(
         egress.append(Owners(rules.preferences, sight))
     egress += (Visible(rules.views), Wanted(sight))
     return tuple(ingress), tuple(egress)
+
+
+def heard(rules: Rules) -> frozenset[str]:
+    """The topics on which clients speak to the node itself."""
+    return KEYS | {CONTROL} if rules.ceiling else KEYS
 
 
 def crossing(rules: Rules, sight: Sight) -> tuple[tuple[Stage, ...], tuple[Stage, ...]]:

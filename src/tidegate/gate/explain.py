@@ -20,7 +20,7 @@ from tidegate.gate.access import Access
 from tidegate.gate.door import crossing, stages
 from tidegate.gate.explanation import Explanation, Line, Publication, Verdict
 from tidegate.gate.gate import Gate, Lane
-from tidegate.gate.plan import undecided
+from tidegate.gate.plan import Plan, undecided
 from tidegate.gate.rules import Rules
 from tidegate.gate.sight import Sight
 from tidegate.gate.verdict import Deny, Known, Stage, Step
@@ -93,6 +93,12 @@ class Explainer:
         lines, stopped = self._watched(Step.MONITOR_IN, link, message.topic, walk.denied)
         walk.lines += lines
         plan = gate.compile(message.topic, Lane(context, link.type, V5, NONE, gate.version))
+        if self.rules.keyed:
+            walk.lines.append(_protected(plan, asked=not walk.denied and stopped is None))
+        told = plan.refusal or undecided(plan.admission, message) or stopped
+        if plan.sealing is not None:
+            context = replace(context, sealed=True)
+            message.context, message.facts = context.encode(), None
         return Explanation(
             action="write",
             topic=message.topic,
@@ -102,7 +108,7 @@ class Explainer:
             message=message,
             entered=link.scope,
             context=context,
-            **walk.concluded(walk.lines, plan.refusal or undecided(plan.admission, message) or stopped),
+            **walk.concluded(walk.lines, told),
         )
 
     def read(
@@ -324,3 +330,20 @@ def _complete(full: Sequence[Stage], there: Sequence[Stage]) -> Steps:
     made = [(kind, found.pop(type(kind), None)) for kind in full]
     assert not found, "a stage of the door that no rules bring"
     return made
+
+
+def _protected(plan: Plan, *, asked: bool) -> Line:
+    """What step 4 does with a message of the plan."""
+    why = plan.refusal
+    if why is not None and why.step is Step.PROTECT:
+        return Line(step=Step.PROTECT, verdict=Verdict.DENY, rule=why.rule, error=why.error)
+    if not asked:
+        return Line(step=Step.PROTECT, verdict=Verdict.UNASKED)
+    if plan.sealing is None:
+        return Line(step=Step.PROTECT, verdict=Verdict.SILENT, notes=("it is not protected",))
+    group = plan.sealing.group
+    how = "has to come sealed, or is denied" if plan.sealing.end_to_end else "is sealed, and nobody on the way sees it"
+    note = (
+        f"`{group.filter}` protects it: what is in it {how}; its key is for all messages of the group {group.id[:12]}"
+    )
+    return Line(step=Step.PROTECT, verdict=Verdict.ALLOW, notes=(note,))

@@ -26,16 +26,17 @@ from tidegate.errors import ProtocolError
 from tidegate.gate.crossing import Branch, Exit
 from tidegate.gate.door import crossing, stages
 from tidegate.gate.granting import RULES, Publishing
-from tidegate.gate.plan import UNSEEN, Members, Passage, Plan, combine, graver
+from tidegate.gate.plan import UNSEEN, Members, Passage, Plan, combine, graver, undecided
+from tidegate.gate.protecting import Protecting
 from tidegate.gate.rubbish import Rubbish
 from tidegate.gate.rules import Rules
 from tidegate.gate.sight import FLOOR, Sight
 from tidegate.gate.verdict import Allow, Deny, Known, Residual, Stage, Step
 from tidegate.monitor import Attachment, Direction, Post, Shift
 from tidegate.policy import ALL
-from tidegate.policy.rules import CONTROL
+from tidegate.policy.control import ANSWER, SAID
 from tidegate.routing import Group, Shares, Subscriptions, TopicTree
-from tidegate.session import NO_WISH, Context, Grant, Link, Message, Session, Subject, Wish
+from tidegate.session import NO_WISH, Context, Grant, Link, Message, Origin, Session, Subject, Wish
 from tidegate.topics import matches, overlaps, valid_topic
 from tidegate.wire import NONE, V5, Properties, Reason
 
@@ -44,6 +45,8 @@ PLAN_COST = 400_000  # about 200 MB in the worst case, 100,000 topics with one t
 DECISIONS = 20_000  # passages of stored messages that are kept for the next of the same kind
 SWEEP = 2000  # things let go of at a time
 TIDY = 200  # plans of abandoned lanes accounted for at a time
+KEY = "key"
+NOBODY = Origin("", 0)
 WITHDRAWN = Deny(step=Step.READ, rule="withdrawn")
 RESERVED = Deny(step=Step.WRITE, rule="reserved")
 NOWHERE = -1  # the version of a lane that nobody may take
@@ -197,19 +200,21 @@ class Gate:
             found.holder, found.key = self._derived, key
         return found
 
-    def beyond(self, lane: Lane, exit: Exit, before: str, after: str) -> Lane:
+    def beyond(self, lane: Lane, exit: Exit, before: str, after: str, sealed: bool) -> Lane:
         """The lane here of what takes one in another scope and comes over a link from there.
 
-        What is called otherwise here has a context that says what it was published under.
+        What is called otherwise here has a context that says what it was published under. `sealed`: it was, there.
         """
         if lane.onward is None:
             lane.onward = {}
-        key: Hashable = exit if before == after else (exit, before)
+        key: Hashable = (exit, sealed) if before == after else (exit, sealed, before)
         found = lane.onward.get(key)
         if found is None or found.version != self.version:
             context = lane.context
-            if before != after and context.topic is None:
-                context = replace(context, topic=before)
+            if sealed:
+                context = replace(context, sealed=True, under=None)
+            if before != after:
+                context = context.called(before)
             found = lane.onward[key] = Lane(context, exit.link.type, lane.protocol, lane.told, self.version)
             found.ruled = lane.ruled
             found.admitted = True
@@ -304,9 +309,15 @@ class Gate:
             plan.refusal = admission
             return plan
         plan.admission = admission.residuals
-        if topic == CONTROL:
+        if topic in SAID:
             plan.control = True
             return plan
+        if self.rules.keyed:
+            protection = self.protecting.protection(known)
+            if isinstance(protection, Deny):
+                plan.refusal = protection
+                return plan
+            plan.sealing = protection
         levels = topic.split("/")
         self._targets(plan, self.subscriptions.match(levels), known)
         if len(self.shares):
@@ -340,7 +351,9 @@ class Gate:
                 if way.step is not Step.BROKERING:  # where links lead is nobody's offence
                     plan.denied += ((exit.outward, way),)
             else:
-                yield Branch(exit, topic, qos, way, exit.gate.beyond(lane, exit, plan.topic, topic), plan.topic)
+                sealed = plan.sealing is not None
+                there = exit.gate.beyond(lane, exit, plan.topic, topic, sealed)
+                yield Branch(exit, topic, qos, way, there, plan.topic)
 
     def over(self, exit: Exit, source: Known) -> Passage | Deny:
         """What is left to ask before a message crosses a link to another scope, or who denies every one."""
@@ -513,10 +526,31 @@ class Gate:
         assert why is not None
         return why
 
+    def readable(self, topic: str, context: bytes, target: Link) -> Allow | Deny:
+        """Whether somebody may have the key of a group at this moment, given by one of its messages (steps 7 and 8)."""
+        key = (target, False, None, topic, context, KEY)
+        way = self._decisions.get(key)
+        if way is None:
+            known = Known(topic=topic, context=self.sight.decoded(context), link="", now=self.clock.wall, target=target)
+            way = self.asked(tuple(stage for stage in self.egress if stage.step in _OF_READERS), known)
+            if not known.clocked:
+                if len(self._decisions) >= DECISIONS:
+                    self._drop_decisions()
+                self._decisions[key] = way
+        if isinstance(way, Deny):
+            return way
+        if not way.view.shows_all:
+            return UNSEEN
+        if way.residuals:
+            # what is left calls a volatile function, or reads what only a message has, which is an error here
+            probe = Message(topic, b"", 0, False, self.clock.wall, NOBODY, 0, context, "")
+            return undecided(way.residuals, probe) or Allow()
+        return Allow()
+
     def admits(self, topic: str, source: Link) -> Deny | None:
         """What is static against a will with this topic; None if nothing is."""
-        if topic == CONTROL:
-            return RESERVED  # rules are sent by those who are there to hear whether they were taken
+        if topic in SAID:
+            return RESERVED  # they are sent by those who are there to hear whether they were taken
         known = Known(topic=topic, context=self.context(source), link=source.type, now=self.clock.wall)
         answer = self.asked(self.ingress, known)
         # what the clock denies now it may allow when the will fires
@@ -524,7 +558,9 @@ class Gate:
 
     def grant(self, filter: str, target: Link) -> Allow | Deny:
         """Whether a SUBSCRIBE with this filter (without its share) is granted."""
-        if overlaps(filter, CONTROL):
+        if filter == ANSWER:
+            return Allow(rule=ANSWER)
+        if any(overlaps(filter, topic) for topic in (ANSWER, *SAID)):
             return UNHEARD
         for stage in self.egress:
             answer = stage.grant(filter, target)
@@ -568,6 +604,7 @@ class Gate:
         self.sight = Sight(rules, self.clock)
         self._told = {}
         self.sending, self.receiving = crossing(rules, self.sight)
+        self.protecting = Protecting(rules, self.sight, self.publishers)
         self.enforce(*stages(rules, self.sight, self.publishers))
 
     def enforce(self, ingress: tuple[Stage, ...], egress: tuple[Stage, ...]) -> None:
@@ -706,4 +743,5 @@ class Gate:
         return sum(len(lane.plans) for lane in self._lanes.values())
 
 
+_OF_READERS = frozenset((Step.LEVELS, Step.READ))
 _AFTER_THE_VIEW = frozenset((Step.WHERE, Step.MONITOR_OUT))

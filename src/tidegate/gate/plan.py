@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from tidegate.gate.crossing import Branch, Exit, Guard
+from tidegate.gate.protecting import Protection
 from tidegate.gate.sight import FLOOR
 from tidegate.gate.verdict import FOREVER, Deny, Residual, Step
 from tidegate.monitor import Attachment, Post, Shift
@@ -157,6 +158,7 @@ class Plan:
         "plain",
         "quiet",
         "refusal",
+        "sealing",
         "shift",
         "still",
         "targets",
@@ -178,7 +180,8 @@ class Plan:
         self.clocked = False  # or when that is put back
         self.refusal: Deny | None = None
         self.admission: tuple[Residual, ...] = ()
-        self.control = False  # it is for the node itself: rules of a publisher
+        self.control = False  # it is for the node itself: rules of a publisher, a request for a key
+        self.sealing: Protection | None = None  # how its messages are protected, which are not yet
         self.targets: tuple[Grant, ...] = ()
         self.conditional: tuple[tuple[Passage, ...], ...] = ()  # those of one session together
         self.groups: tuple[tuple[Group[Session, Grant], Members], ...] = ()
@@ -220,7 +223,7 @@ class Plan:
 
     @property
     def asks(self) -> bool:
-        return self.control or bool(self.admission)
+        return self.control or bool(self.admission) or self.sealing is not None
 
     def watch(self, topic: str, monitors: tuple[Attachment, ...], posts: tuple[Post, ...]) -> None:
         """Which monitors listen to this topic, and in which modes they do nothing."""
@@ -300,6 +303,8 @@ class Plan:
             or any(one.grant is not None and one.grant.session.row for ways in conditional for one in ways)
         )
         if self.refusal or self.admission or not self.simple or self.local or watched or not leads:
+            return
+        if self.sealing is not None:
             return
         if not all(states for _, states in (*self.still, *self.quiet)):
             return  # a monitor that has to see every message

@@ -53,8 +53,17 @@ class Rules:
     """`subscribe: hold`: what nobody may read yet is granted and waits."""
     functions: Mapping[str, Function] = field(default_factory=lambda: _NO_FUNCTIONS)
     """What administrators added to the language of conditions."""
+    protect: tuple[str, ...] = ()
+    """Topic filters whose messages the node seals."""
+    end_to_end: tuple[str, ...] = ()
+    """Topic filters whose messages come sealed: the node never sees what is in them."""
     monitors: Monitors = field(default_factory=Monitors)
     """The automata on links, in file order."""
+
+    @property
+    def keyed(self) -> bool:
+        """Whether there are topic keys."""
+        return bool(self.protect or self.end_to_end)
 
     def prepare(self) -> None:
         """Whatever would be made when it is first needed; somewhere else than on the loop."""

@@ -86,7 +86,7 @@ class Facts(dict[str, Any]):
                 return category
             case "size":
                 return len(message.payload)
-            case "payload" if len(message.payload) <= MAX_CONTENT:
+            case "payload" if len(message.payload) <= MAX_CONTENT and not self.sight.context(message).sealed:
                 try:
                     return orjson.loads(message.payload)
                 except orjson.JSONDecodeError:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 
 from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Step
-from tidegate.policy.rules import CONTROL
 from tidegate.session import Link
 
 RESERVED = ("$SYS", "$tidegate", "$share")
@@ -14,18 +13,18 @@ RESERVED = ("$SYS", "$tidegate", "$share")
 class Reserved:
     """Topics below `$SYS` and the like are the node's own: only its services write there.
 
-    But `$tidegate/rules` is where clients send rules, if publishers have a say.
+    But clients speak to the node on `heard`: they send rules, and ask for keys, where there are any.
     """
 
     step = Step.WRITE
 
-    def __init__(self, ruled: bool = False) -> None:
-        self.ruled = ruled
+    def __init__(self, heard: Collection[str] = ()) -> None:
+        self.heard = heard
 
     def evaluate(self, known: Known) -> Answer:
         if known.topic[:1] == "$" and known.topic.split("/", 1)[0] in RESERVED:
             kind = known.context.subject.kind
-            if kind != "service" and not (self.ruled and kind == "client" and known.topic == CONTROL):
+            if kind != "service" and not (kind == "client" and known.topic in self.heard):
                 return Deny(step=Step.WRITE, rule="reserved")
         return ALLOW
 

@@ -26,7 +26,6 @@ from tidegate.policy import ALL, RELAXED, Demand, Policy, Table, View
 from tidegate.policy.access import Outcome, outcome
 from tidegate.policy.brokering import UNTYPED, exempt
 from tidegate.policy.predicate import UNKNOWN, Predicate, PredicateFailed
-from tidegate.policy.rules import CONTROL
 from tidegate.session import Message, Subject
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
@@ -168,7 +167,7 @@ class Walk:
         match stage:
             case Reserved():
                 first = known.topic.split("/", 1)[0]
-                if first in RESERVED and not (stage.ruled and known.topic == CONTROL):
+                if first in RESERVED and known.topic not in stage.heard:
                     details.tell(f"only services write below `{first}`", {"s.kind": known.context.subject.kind})
             case Access():
                 target = known.target

@@ -155,6 +155,7 @@ class Policies:
         }
 
         self._paths: dict[tuple[Action, Terms], Paths] = {}
+        self._everybody: dict[Action, FilterIndex[int]] = {}  # whomever they are about; made when first asked
 
     def __len__(self) -> int:
         return len(self.policies)
@@ -230,6 +231,17 @@ class Policies:
             policy = self.policies[position]
             if policy.allows and policy.topic.overlaps(s, filter):
                 yield policy
+
+    def concerning(self, action: Action, topic: str) -> list[Policy]:
+        """Those that can apply to a topic for somebody, whoever that is, in file order."""
+        index = self._everybody.get(action)
+        if index is None:
+            index = FilterIndex()
+            for position, policy in enumerate(self.policies):
+                if action in policy.action:
+                    index.add(policy.topic.levels, position)
+            self._everybody[action] = index
+        return [self.policies[position] for position in sorted(index.matching(topic))]
 
     # -- showing what was decided by -----------------------------------------------------------------------------
 

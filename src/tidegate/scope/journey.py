@@ -123,9 +123,13 @@ class Journey:
             made = [(arrived, None)]
         for one, route in made:
             if isinstance(route, Plan):
-                self._waiting.append((scope, route, one, beyond))
+                plan, come = route, one
             else:
-                self._waiting.append((scope, scope.found(lane, name), crossed(one, exit), beyond))
+                plan, come = scope.found(lane, name), crossed(one, exit)
+            if plan.sealing is not None and (why := scope.protector.protect(plan, come)) is not None:
+                scope.report("write", exit.inward, come.topic, why)
+                continue
+            self._waiting.append((scope, plan, come, beyond))
 
 
 def _doing(why: Deny) -> str:

@@ -15,7 +15,7 @@ was refused. Whose state it is and how it is kept is in `states`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -121,12 +121,39 @@ class Monitoring:
 
     def enter(
         self, session: Session, message: Message, route: Route
-    ) -> tuple[list[tuple[Route, Message]], Deny | None]:
+    ) -> tuple[Sequence[tuple[Route, Message]], Deny | None]:
         """What goes on of what came over a link, and why it was suppressed if that is nothing."""
-        crossing = Crossing(session.inward, session.principal, message)
-        made = self._run(session.entering, [(message, route)], crossing)
+        return self._entered(session.entering, Crossing(session.inward, session.principal, message), route)
+
+    def enter_alone(
+        self, link: Link, message: Message, route: Route
+    ) -> tuple[Sequence[tuple[Route, Message]], Deny | None]:
+        """The same of a client that sends without being connected."""
+        principal = f"user:{link.subject.user}"
+        chain = self.states.chain(self.scope.gate.monitors(link), link, principal)
+        if (principal, link.subject.client) not in self.scope.sessions:
+            self.site.timers.at(self.site.now, self.states.parted, chain)
+        return self._entered(chain, Crossing(link, principal, message), route)
+
+    def _entered(
+        self, chain: Iterable[Instance], crossing: Crossing, route: Route
+    ) -> tuple[Sequence[tuple[Route, Message]], Deny | None]:
+        message = crossing.message
+        made = self._run(chain, [(message, route)], crossing)
         message.outputs = crossing.count
-        return [(way, one) for one, way in made if way is not None], None if made else crossing.refusal
+        sent = list(self._protected(made, crossing))
+        return sent, None if sent else crossing.refusal
+
+    def _protected(self, made: Iterable[Made], crossing: Crossing) -> Iterator[tuple[Plan, Message]]:
+        """What goes on into the scope, sealed where it has to be."""
+        for one, way in made:
+            if not isinstance(way, Plan):
+                continue
+            if (why := self.scope.protector.protect(way, one)) is not None:
+                crossing.refusal = why
+                self.scope.report("write", crossing.link, one.topic, why)
+            else:
+                yield way, one
 
     # -- on the way out ------------------------------------------------------------------------------------------
 
@@ -368,11 +395,14 @@ class Monitoring:
                 scope.report(crossing.action, crossing.link, output.topic, why)
                 return None
             whose = found
+        if output.payload is not shown.payload:
+            whose = self._unsealed(whose)  # its own words, whatever it heard
         data, lane, name = self._way(attachment.id, whose, cause.topic, output.topic, crossing)
         qos, retain = min(output.qos, limits.max_qos), output.retain and limits.retain
         message = cause.derived(number, output.topic, output.payload, qos, retain, data, crossing.came)
         tally.added += 1
         if lane is None:
+            scope.protector.rename(message)
             return message, None
         plan = lane.plans.get(name) or scope.found(lane, name)
         refusal = plan.refusal
@@ -403,14 +433,18 @@ class Monitoring:
             found = self._ways[key] = (data, lane, after.encode())
         return found
 
+    def _unsealed(self, data: bytes) -> bytes:
+        context = self.scope.gate.sight.decoded(data)
+        return replace(context, sealed=False, under=None).encode() if context.sealed else data
+
     def context(self, data: bytes, before: str, topic: str, qos: int | None = None) -> tuple[bytes, Context]:
         """That of what caused it, which also says what it was published under, and with which QoS, if that is gone."""
         key = (data, before if topic != before else "", qos)
         found = self._contexts.get(key)
         if found is None:
             context = self.scope.gate.sight.decoded(data)
-            if key[1] and context.topic is None:
-                context = replace(context, topic=before)
+            if key[1]:
+                context = context.called(before)
             if qos is not None and context.qos is None:
                 context = replace(context, qos=qos)
             data = context.encode()
@@ -451,12 +485,13 @@ class Monitoring:
             return  # the rules have changed
         crossing = Crossing(link, cause.principal, message, cause.ticked)
         outputs = self._asked(instance, Event.tick(self.site.steady), message, crossing)
-        made = [self._made(instance, output, message, crossing) for output in outputs or ()]
+        first = [self._made(instance, output, message, crossing) for output in outputs or ()]
         rest = chain[chain.index(instance) + 1 :]
-        for one, way in self._run(rest, [each for each in made if each is not None], crossing):
-            if way is not None:
-                scope.route(way, one, None)
-            elif session is not None:
+        made = self._run(rest, [each for each in first if each is not None], crossing)
+        for way, one in self._protected(made, crossing):
+            scope.route(way, one, None)
+        if session is not None and not cause.inward:
+            for one, _ in made:
                 for delivery in self._addressed(session, one, retain=False):
                     session.add(delivery)
 
@@ -477,9 +512,8 @@ class Monitoring:
         if not cause.inward:
             journey.resume(exit, [one for one, _ in made], path)
             return
-        for one, way in made:
-            if isinstance(way, Plan):
-                journey.begin(self.scope, way, one, path)
+        for way, one in self._protected(made, crossing):
+            journey.begin(self.scope, way, one, path)
 
 
 def _ids(session: Session) -> tuple[str, ...]:

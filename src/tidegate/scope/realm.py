@@ -18,6 +18,7 @@ from tidegate.monitor import Shift
 from tidegate.policy.space import Between
 from tidegate.scope.audit import Audit
 from tidegate.scope.identity import Authenticator, Identity
+from tidegate.scope.protection import Keyring
 from tidegate.scope.rules import Publishers
 from tidegate.scope.scope import NOBODY, Scope
 from tidegate.session import Site
@@ -39,6 +40,7 @@ class Realm:
         rules: Rules,
         audit: Audit = NOBODY,
         stopwatch: Callable[[], float] = lambda: 0.0,
+        keyring: Keyring | None = None,
     ) -> None:
         self.node = node
         self.site = site
@@ -46,6 +48,7 @@ class Realm:
         self.scopes: dict[str, Scope] = {}
         self._authenticator = authenticator
         self._stopwatch = stopwatch
+        self._keyring = keyring
         self._shift = Shift()
         self.publishers = Publishers(site, self.scopes, audit)
         self._closed: dict[str, Scope] = {}
@@ -153,6 +156,7 @@ class Realm:
             stopwatch=self._stopwatch,
             publishers=self.publishers,
             shift=self._shift,
+            keyring=self._keyring,
         )
 
     def _join(self, link: Between, rules: Rules) -> None:

@@ -15,7 +15,9 @@ from tidegate.flow.watch import Watch
 from tidegate.gate import Deny, Gate, Lane, Plan, Rules, Step, passed, undecided
 from tidegate.monitor import Shift
 from tidegate.policy import Demand
+from tidegate.policy.brokering import PLAIN
 from tidegate.policy.capability import BEFORE, NOTHING
+from tidegate.policy.control import KEYS
 from tidegate.policy.space import Role
 from tidegate.routing import Shares, Subscriptions
 from tidegate.scope.audit import Audit, Silent
@@ -23,6 +25,7 @@ from tidegate.scope.handshake import Handshake
 from tidegate.scope.identity import ANONYMOUS, Accepted, Authenticator, Identity, Refused
 from tidegate.scope.journey import Journey, crossed
 from tidegate.scope.monitors import Monitoring
+from tidegate.scope.protection import Keyring, Protector
 from tidegate.scope.retained import Retained
 from tidegate.scope.rules import Publishers
 from tidegate.scope.sharing import Sharing
@@ -83,6 +86,7 @@ class Scope:
         stopwatch: Callable[[], float] = lambda: 0.0,
         publishers: Publishers | None = None,
         shift: Shift | None = None,
+        keyring: Keyring | None = None,
     ) -> None:
         self.name = name
         self.node = node
@@ -110,6 +114,7 @@ class Scope:
         )
         site.on_alarm.append(self.gate.tick)
         self.connected = 0
+        self.protector = Protector(self, keyring)
         self.monitoring = Monitoring(self, stopwatch)
         self.monitoring.change()
         self._authenticator = authenticator
@@ -195,12 +200,21 @@ class Scope:
             topic = message.topic.encode()
             route = peer.lane.plans.get(topic) or self.plan(peer, topic)
             if route.refusal is None:
-                return route
+                return self._sealing(route, message, peer.session)
         # It asked for something of its own, came over an earlier connection or under earlier rules. It was admitted
         # then, and is not asked again on the way in.
         # Kept, for the next of the same kind: what lies behind links is found by it.
         lane = self.gate.deriving(message.context, self.gate.sight.context(message), message.link, None)
-        return self.found(lane, message.topic.encode())
+        return self._sealing(self.found(lane, message.topic.encode()), message, peer.session)
+
+    def _sealing(self, route: Route, message: Message, source: Session) -> Route:
+        """Its route, after it was sealed, if it came before its topic was protected."""
+        assert isinstance(route, Plan)
+        if route.sealing is None or (why := self.protector.protect(route, message)) is None:
+            return route
+        self.report("write", source.inward, message.topic, why)
+        message.retain = False
+        return Plan(message.topic, self.gate.version)  # to nobody
 
     # -- who they are ------------------------------------------------------------------------------------------
 
@@ -313,6 +327,7 @@ class Scope:
         """Other rules are in force here, and will be in all scopes of the node before anything else happens."""
         self.gate.change(rules)
         self.monitoring.change()
+        self.protector.changed()
         self._subscribing.changed()
 
     def review(self) -> None:
@@ -457,7 +472,10 @@ class Scope:
         expiry: int | None = None,
         source: Session | None = None,
     ) -> Deny | int:
-        """What does not come as a PUBLISH packet: wills and services. How many it reached, or why not."""
+        """What does not come as a PUBLISH packet: wills, services, clients without a connection.
+
+        How many it reached, or why not.
+        """
         site = self.site
         lane = self.gate.lane(link, V5)
         wish = NO_WISH
@@ -484,20 +502,28 @@ class Scope:
             None if expiry is None else site.now + expiry,
         )
         refusal = plan.refusal or self.refusal(plan, message)
+        if refusal is None and not plan.monitored:
+            refusal = self.protector.protect(plan, message)
         if refusal is not None:
             self.report("write", link, topic, refusal)
             return refusal
-        if not plan.monitored or source is None:
+        if not plan.monitored:
             return self.route(plan, message, source)
-        return sum(self.route(way, one, source) for way, one in self.monitor(plan, message, source)[0])
+        if source is None:
+            events, _ = self.monitoring.enter_alone(link, message, plan)
+        else:
+            events, _ = self.monitor(plan, message, source)
+        return sum(self.route(way, one, source) for way, one in events)
 
     def admit(self, route: Route, message: Message) -> Refusal | None:
         assert isinstance(route, Plan)
         if route.control:
-            return undecided(route.admission, message) or self.publishers.take(message)
-        if not route.admission and not message.retain:
-            return None
-        return self.refusal(route, message)
+            refusal = undecided(route.admission, message)
+            return refusal if refusal is not None or message.topic in KEYS else self.publishers.take(message)
+        refusal = self.refusal(route, message) if route.admission or message.retain else None
+        if refusal is not None or route.monitored:
+            return refusal  # monitors see it as it came
+        return self.protector.protect(route, message)
 
     def monitor(
         self, route: Route, message: Message, source: Session
@@ -527,7 +553,7 @@ class Scope:
         """Delivers to everybody the plan names, in all scopes that it leads to; to how many."""
         assert isinstance(plan, Plan)
         if plan.control:
-            return 1  # it was for the node itself, which has taken it
+            return self._spoken(message, source)
         if self.gate.watched:
             self.audit.published(message, self.gate.sight.context(message).subject)
         if not plan.branches:
@@ -549,6 +575,30 @@ class Scope:
             if one.rows or one.noted:
                 message.noted = True
         return reached
+
+    def _spoken(self, message: Message, source: Session | None) -> int:
+        """Something that was said to the node itself: rules have been taken, a request for a key is answered."""
+        keyring = self.protector.keyring
+        if message.topic not in KEYS:
+            return 1
+        return 0 if keyring is None or source is None else keyring.ask(self, source, message)
+
+    def tell(self, session: Session, context: bytes, topic: str, payload: bytes, properties: Properties) -> bool:
+        """Something for one client alone, if it has subscribed to that; it is decided like anything else it is sent."""
+        grant = (session.subscriptions or {}).get(topic)
+        if grant is None or session.peer is None:
+            return False
+        site = self.site
+        site.number += 1
+        message = Message(
+            topic, payload, 1, False, site.wall, site.origin, site.number, context, PLAIN.inward, properties
+        )
+        found = self.gate.decide(message, session, grant)
+        if isinstance(found, Deny):
+            self.report("read", session.outward, topic, found)
+            return False
+        session.deliver(message, min(1, grant.qos), False, grant.ids, None, found)
+        return True
 
     def arrived(
         self, plan: Plan, message: Message, source: Session | None, seen: set[tuple[object, int]] | None = None

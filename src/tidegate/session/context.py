@@ -7,7 +7,7 @@ publisher, so that a decision at the moment of sending can speak of `p` when the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -47,6 +47,16 @@ class Context:
     """What it was published under, if a monitor or a link has changed that."""
     qos: int | None = None
     """With which QoS, if a link has lowered that."""
+    sealed: bool = False
+    """The payload is under a topic key: nobody on the way can look inside."""
+    under: str | None = None
+    """The topic that it was sealed under, if that has changed since."""
+
+    def called(self, before: str) -> Context:
+        """The same of a message that has another topic from now on."""
+        topic = before if self.topic is None else self.topic
+        under = before if self.sealed and self.under is None else self.under
+        return self if (topic, under) == (self.topic, self.under) else replace(self, topic=topic, under=under)
 
     def encode(self) -> bytes:
         subject = self.subject
@@ -83,6 +93,10 @@ class Context:
             known["topic"] = self.topic
         if self.qos is not None:
             known["qos"] = self.qos
+        if self.sealed:
+            known["sealed"] = True
+        if self.under is not None:
+            known["under"] = self.under
         return VERSION + cbor2.dumps(known)
 
     @classmethod
@@ -117,6 +131,8 @@ class Context:
             surroundings=known.get("e", _NOTHING),
             topic=known.get("topic"),
             qos=known.get("qos"),
+            sealed=known.get("sealed", False),
+            under=known.get("under"),
         )
 
 
