@@ -15,7 +15,7 @@ from harness import Client
 from processes import Process, Served, from_file, on_uvloop, process, until
 from tidegate import wire
 from tidegate.cli import certificates
-from tidegate.config import Config, ConfigErrors, load
+from tidegate.config import ConfigErrors, Source, read
 from tidegate.errors import ConfigError, TidegateError
 from tidegate.node.control import ask
 from tidegate.node.passwords import hash_password
@@ -235,14 +235,14 @@ async def test_later_reload_wins_however_long_the_earlier_one_takes(
     async with from_file(tmp_path, text()) as node:
         reading, go_on = threading.Event(), threading.Event()
 
-        def slowly(path: Path) -> Config:
-            config = load(path)
+        def slowly(path: Path) -> Source:
+            source = read(path)
             if not reading.is_set():
                 reading.set()
                 go_on.wait(1)
-            return config
+            return source
 
-        monkeypatch.setattr("tidegate.node.node.load", slowly)
+        monkeypatch.setattr("tidegate.node.node.read", slowly)
         first = asyncio.create_task(node.reload(text({"early": "plain:e"})))
         await until(reading.is_set)
         second = asyncio.create_task(node.reload(text({"late": "plain:l"})))

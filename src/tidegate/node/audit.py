@@ -273,6 +273,10 @@ class Auditor:
         if self.traffic is not None:
             self.traffic.published(message, subject)
 
+    def handed(self, link: Link, topic: str, key: str) -> None:
+        """Somebody was given a key."""
+        self._decided(self._row(Kind.ALLOWED.value, link, "key", topic, detail=f"key {key}"))
+
     def ruled(self, subject: Subject, sequence: int, ids: Iterable[str]) -> None:
         row = AuditRow(
             self.site.wall,
@@ -441,13 +445,13 @@ class Auditor:
         query = Query.of(wanted)
         if not isinstance(limit, int) or limit < 0:
             raise TidegateError("`limit` is a number of rows")
-        await self._counted()
+        await self.counted()
         async for piece in self.book.told(query, limit, follow=follow):
             yield piece
 
     async def written(self) -> dict[str, Any]:
         """The control command `audit_written`: answers when everything that has happened is in the journal."""
-        await self._counted()
+        await self.counted()
         journal = self.book.journal
         if journal is None:
             return {"journal": False}
@@ -460,7 +464,8 @@ class Auditor:
             return {"journal": True, "trouble": journal.trouble or f"the disk took more than {PATIENCE:g} s"}
         return {"journal": True, "trouble": None}
 
-    async def _counted(self) -> None:
+    async def counted(self) -> None:
+        """Until everything that has happened is among the rows."""
         done = asyncio.Event()
         self.site.open()
         self._later(self._flushed())

@@ -5,6 +5,7 @@ moved into place, so that there is no moment at which others could open it. Line
 
     {"command": "status", "verbose": true}
     {"ok": true, "result": {...}}                    or  {"ok": false, "error": "what is wrong, what to do"}
+    ... "error": "...", "problem": "conflict", "details": [{"at": "policy/p1", "error": "..."}]}    for programs
     {"item": ...} {"item": ...} ... {"ok": true}     for a command that returns an asynchronous iterator
 
 - A peer that is silent, slow or talks nonsense takes one of `PEERS` places for at most `IDLE` or `SLOW`
@@ -34,7 +35,7 @@ from typing import Any
 import orjson
 import structlog
 
-from tidegate.errors import ConfigError, TidegateError
+from tidegate.errors import ConfigError, Problem, TidegateError
 
 LINE = 1024 * 1024
 PEERS = 64
@@ -58,6 +59,8 @@ class Control:
     def __init__(self, path: Path, commands: Mapping[str, Command]) -> None:
         self.path = path
         self._commands = commands
+        self._turn = asyncio.Lock()
+        self._signatures = {name: inspect.signature(command) for name, command in commands.items()}
         self._server: asyncio.Server | None = None
         self._inode = 0
         self._peers: set[asyncio.Task[None]] = set()
@@ -147,14 +150,18 @@ class Control:
         if command is None:
             return _error(f"no command {name!r}; there is {', '.join(sorted(self._commands))}")
         try:
-            inspect.signature(command).bind(**request)
+            self._signatures[name].bind(**request)
         except TypeError as error:
             return _error(f"{name}: {error}")
+        async with self._turn:
+            await asyncio.sleep(0)  # one request in a round of the loop: messages come in between
         try:
             result = command(**request)
             if inspect.isawaitable(result):
                 result = await result
             return aiter(result) if isinstance(result, AsyncIterable) else _line({"ok": True, "result": result})
+        except Problem as error:
+            return _line({"ok": False, "error": str(error), "problem": error.problem, "details": error.details})
         except TidegateError as error:
             return _error(str(error))
         except Exception as error:
@@ -283,7 +290,7 @@ def _bind(path: Path) -> socket.socket:
     private = Path(tempfile.mkdtemp(prefix=".control-", dir=path.parent))  # mode 0700
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        with _address(private / "s") as address:
+        with address_of(private / "s") as address:
             listener.bind(address)
         (private / "s").chmod(0o600)
         listener.listen(PEERS)  # before it has its name: who finds it can connect
@@ -315,7 +322,7 @@ def _open_folder(folder: Path) -> Iterator[int]:
 
 
 @contextmanager
-def _address(path: Path) -> Iterator[str]:
+def address_of(path: Path) -> Iterator[str]:
     """An address for `path` that the kernel takes: a long one goes through the folder's descriptor."""
     if len(os.fsencode(path)) <= ADDRESS:
         yield str(path)
@@ -401,6 +408,8 @@ class _Call:
             answer = None
         if not isinstance(answer, dict) or not ("item" in answer or "ok" in answer):
             raise TidegateError(f"what listens on {self._path} is not a Tidegate node")
+        if answer.get("ok") is False and "problem" in answer:
+            raise Problem(str(answer.get("error")), problem=answer["problem"], details=answer.get("details", ()))
         if answer.get("ok") is False:
             raise TidegateError(str(answer.get("error")))
         return answer
@@ -437,7 +446,7 @@ def _connect(path: Path, timeout: float) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.settimeout(timeout)
-        with _address(path) as address:
+        with address_of(path) as address:
             connection.connect(address)
     except BaseException:
         connection.close()

@@ -14,7 +14,7 @@ import structlog
 
 from tidegate.config import Config, Durability
 from tidegate.errors import ConfigError, StoreError
-from tidegate.store.journal import AUDIT, TRAFFIC, Retention, Stream, Writer
+from tidegate.store.journal import AUDIT, INGEST, TRAFFIC, Retention, Stream, Writer
 
 SEGMENTS = 16  # of so many parts one goes at once when a journal is full, or too old
 LARGEST = 64 << 20  # bytes of a segment
@@ -62,9 +62,9 @@ class Journals:
 
     def check(self, config: Config) -> None:
         """ConfigError if what is open was to be kept otherwise."""
-        for stream in (AUDIT, TRAFFIC):
+        for stream, name in ((AUDIT, "audit"), (TRAFFIC, "traffic"), (INGEST, "sources.ingest")):
             if stream.name in self._open and self._open[stream.name][1] != _retention(config, stream):
-                text = f"`{stream.name}.keep` and `{stream.name}.size` cannot change while the node runs; restart it"
+                text = f"`{name}.keep` and `{name}.size` cannot change while the node runs; restart it"
                 raise ConfigError(text)
 
     async def close(self, stream: Stream) -> None:
@@ -88,7 +88,7 @@ class Journals:
 
 
 def _retention(config: Config, stream: Stream) -> Retention:
-    said = config.audit if stream is AUDIT else config.traffic
+    said = config.sources.ingest if stream is INGEST else config.audit if stream is AUDIT else config.traffic
     return Retention(age=said.keep, size=said.size)
 
 

@@ -16,31 +16,44 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+from urllib.parse import quote
 
 import structlog
 import uvloop
 
-from tidegate.config import Config, load
+from tidegate.config import Config, ConfigErrors, Piece, Source, complete, overlaid, read
 from tidegate.config import Listener as ListenerConfig
+from tidegate.config.administration import DATABASE, SQLITE
+from tidegate.config.overlay import closed
 from tidegate.config.release import release
 from tidegate.errors import ConfigError, StoreError, TidegateError
+from tidegate.flow.presence import Presence
 from tidegate.net import Connection, Endpoint, Listener, Tls
 from tidegate.node import jwks
+from tidegate.node.administration import PATIENCE, Administration
 from tidegate.node.audit import FLUSH, Auditor
 from tidegate.node.authentication import Authentication, load_method
 from tidegate.node.capabilities import Register
 from tidegate.node.cases import verify_tests
 from tidegate.node.control import Command, Control
+from tidegate.node.desk import Desk
+from tidegate.node.flows import flow_document
+from tidegate.node.http import HttpProcess, tls_context
+from tidegate.node.ingest import Ingest
 from tidegate.node.journals import Journals
+from tidegate.node.keyroom import ROOM as KEYS
+from tidegate.node.keyroom import Keyroom
 from tidegate.node.logs import configure_logs
 from tidegate.node.monitors import Watchmen
 from tidegate.node.passwords import Passwords
+from tidegate.node.sources import ROOM as SOURCES
+from tidegate.node.sources import Sources
 from tidegate.node.statistics import Publisher, numbers
 from tidegate.node.turns import Turns
 from tidegate.node.unplaced import Unplaced
@@ -49,11 +62,16 @@ from tidegate.scope import Realm, Scope
 from tidegate.scope.rules import ROOM
 from tidegate.session import Full, Limits, Message, Origin, Peer, Site, Store, StoredSession, Volatile
 from tidegate.store import SqliteStore
+from tidegate.store.journal import INGEST
+from tidegate.store.registry import Registry, registry
 from tidegate.wire import Reason
 
 DRAIN = 5.0  # seconds for clients to take what is written to them at shutdown
 WATCH = 1.0  # seconds between looks at the file with `reload: watch`
-_FIXED = ("node", "durability", "reload", "sys", "authentication")  # what a reload cannot change
+_FIXED = ("node", "durability", "reload", "sys", "authentication", "store", "tokens", "http", "keys")
+"""What no reload changes, or not all of it."""
+
+T = TypeVar("T")
 
 log = structlog.get_logger("tidegate.node")
 
@@ -106,6 +124,7 @@ class Node:
 
     def __init__(self, config: Config, path: Path | None, loop: asyncio.AbstractEventLoop) -> None:
         self.config = config
+        self.source = None if config.source is None else config.source.alone
         self.path = path
         self.loop = loop
         self.turns = Turns(loop)
@@ -122,14 +141,19 @@ class Node:
         self._unplaced: Unplaced
         self.scopes: dict[str, Scope] = {}
         self.listeners: dict[str, Listener] = {}
+        self.http: HttpProcess | None = None
         self.register: Register
         self.authentication: Authentication
         self.audit: Auditor
+        self.ingest: Ingest
+        self.administration: Administration | None = None
         self.versions: Versions
+        self.keys = Keyroom(self, self.turns.guarded)
         self.started = loop.time()
         self._publishers: dict[str, Publisher] = {}
-        self._reloading = asyncio.Lock()
+        self.changing = asyncio.Lock()
         self._aside = ThreadPoolExecutor(1, thread_name_prefix="aside", initializer=_give_way)
+        self._beside = ThreadPoolExecutor(1, thread_name_prefix="beside", initializer=_give_way)
         self._seen = None if path is None else _stamp(path)  # of the file that `config` was read from
         self._control: Control | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -138,6 +162,8 @@ class Node:
     # -- starting ----------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
+        if self.config.administered:
+            await self._recall()
         config = self.config
         verify_tests(config, file=str(self.path or ""))
         config.built.rules.prepare()
@@ -178,8 +204,12 @@ class Node:
         rules = self.versions.next(config.built.rules)
         for key, value in self.versions.notes().items():
             store.remember(key, value)
-        self.audit = Auditor(site, Journals(self.turns.call), node=config.node.name)
+        journals = Journals(self.turns.call)
+        self.audit = Auditor(site, journals, node=config.node.name)
         await self.audit.open(config)
+        taking = None if self.administration is None else await journals.open(config, INGEST)
+        self.ingest = Ingest(self, taking, records.get(SOURCES, {}))
+        keeper = await self.keys.open(config, site, records.get(KEYS, {}))
         self.realm = Realm(
             node=config.node.name,
             site=site,
@@ -187,6 +217,7 @@ class Node:
             rules=rules,
             audit=self.audit,
             stopwatch=time.perf_counter,
+            keyring=keeper,
         )
         self.scopes = self.audit.scopes = self.realm.scopes
         self.realm.observe(config.built.flows, config.built.presences)
@@ -205,9 +236,17 @@ class Node:
                 sessions=away,
                 retained=kept,
             )
+        self.keys.start(self.realm)
+        if self.administration is not None:
+            self.ingest.sources = Sources(
+                self, self.administration, safe=lambda: self.keys.safe, forget=self.ingest.forget
+            )
         await self._start_control()
         for listener in config.listeners:
             self._bind(listener)
+        if config.http is not None:
+            self.http = HttpProcess(config)
+            self.http.bind()
         for bound in self.listeners.values():
             await bound.start()
         self._tasks.append(self.loop.create_task(self._account()))
@@ -215,6 +254,26 @@ class Node:
             self._tasks.append(self.loop.create_task(self._statistics(config.sys.interval)))
         if config.reload == "watch" and self.path is not None:
             self._tasks.append(self.loop.create_task(self._watch(self.path)))
+        if self.administration is not None:
+            if config.http is not None:
+                await self.administration.first_token()
+            self.administration.follow()
+        if self.http is not None:
+            self.http.start()
+
+    async def _recall(self) -> None:
+        """What was administered counts from the first message on; a node that cannot read it does not start."""
+        said = self.config.tokens
+        self.administration = Administration(
+            self, _registry(self.config), node=self.config.node.name, valid=said.valid, most=said.most
+        )
+        if pieces := await self.administration.open():
+            try:
+                self.config = await self.aside(partial(self.made, pieces))
+            except ConfigError:
+                remedy = "start with the file as it was, mend over HTTP what is named, then change the file"
+                log.error("what was administered does not go with this file", remedy=remedy)
+                raise
 
     def _restore(self, names: Iterable[str]) -> None:
         """To each scope what the store kept of it. What belongs to a scope that is not there waits for it."""
@@ -231,6 +290,7 @@ class Node:
         commands: dict[str, Command] = {
             "status": self.status,
             "flow": self.presences,
+            "flows": self.flows,
             "reload": self.reload,
             "stop": self._stop,
             "audit": self.audit.told,
@@ -239,6 +299,8 @@ class Node:
             "monitor_list": watchmen.list,
             "monitor_state": watchmen.state,
             "monitor_reset": watchmen.reset,
+            **Desk(self, self.administration, self.metrics, self.ingest).commands(),
+            **self.keys.commands(),
         }
         control = Control(self.config.control_socket, commands)
         await control.start()
@@ -259,6 +321,8 @@ class Node:
         config = self.config
         for name, listener in self.listeners.items():
             log.info("listening", url=name, port=listener.port, anonymous=listener.anonymous)
+        if self.http is not None and config.http is not None:
+            log.info("listening", url=str(config.http.url), port=self.http.port)
         for line, text in config.warnings():
             log.warning(text, file=str(self.path or ""), line=line)
         if config.node.data is None:
@@ -302,6 +366,16 @@ class Node:
         for at in range(0, len(there), 100):
             yield [asdict(scope.presence(one.subject)) for scope, one in there[at : at + 100] if one.peer is not None]
 
+    async def flows(
+        self, source: str | None = None, target: str | None = None, paths: bool = False, live: bool = False
+    ) -> dict[str, Any]:
+        """Who can reach whom, of those in the directory or of those who are connected."""
+        there = self.config.built.presences
+        if live:
+            there = tuple([Presence(**one) async for piece in self.presences() for one in piece])
+        wanted = partial(flow_document, source=source, target=target, paths=paths, live=live)
+        return await self.beside(partial(wanted, self.config, there))
+
     def status(self) -> dict[str, Any]:
         """For `tidegate status`."""
         return {
@@ -316,8 +390,25 @@ class Node:
             "refusing": self.site.store.refusing,
             "rules": self.realm.rules.version,
             "audit": self.audit.state(),
+            "keys": self.keys.state(),
+            "registry": None if self.administration is None else self.administration.state(),
+            "http": None if self.http is None else self.http.status(),
             "numbers": self.numbers(),
         }
+
+    def metrics(self) -> dict[str, Any]:
+        """The control command `metrics`: `status`, and the numbers of each scope."""
+        scopes = {
+            name: {
+                "sessions": len(scope.sessions),
+                "connected": scope.connected,
+                "subscriptions": len(scope.subscriptions) + len(scope.shares),
+                "retained": len(scope.retained),
+                "plans": len(scope.gate),
+            }
+            for name, scope in self.scopes.items()
+        }
+        return {**self.status(), "scopes": scopes}
 
     def _stop(self) -> dict[str, Any]:
         self.loop.call_soon(self.on_stop)
@@ -339,6 +430,7 @@ class Node:
             for session in scope.validity.holders(id):
                 dismissed += 1
                 scope.validity.dismiss(session, "your capability has been revoked")
+        self.keys.rotate()
         self.realm.change(self.realm.rules)  # for those who are away, and their wills
         self.audit.changed(self.audit.version, f"capability {id} revoked", action="revoke")
         await self._safe()
@@ -364,32 +456,74 @@ class Node:
         """Reads the file again. All of it takes effect, or none."""
         if self.path is None:
             raise ConfigError("there is no file to read again: the node runs without one")
-        async with self._reloading:  # one after the other, or each would close what the other has opened
+        async with self.changing:  # one after the other, or each would close what the other has opened
             return await self._reload(self.path)
 
     async def _reload(self, path: Path) -> dict[str, Any]:
-        config = await self.loop.run_in_executor(self._aside, _read, path)
+        pieces = [] if self.administration is None else await self.aside(self.administration.pieces)
+        config = await self.aside(lambda: _tried(read(path), pieces))
+        authentication = await self.examine(config)
+        version = await self.enforce(config, authentication, what=str(path), action="reload")
+        if self.administration is not None:
+            self.administration.reloaded()
+        log.info("reloaded", file=str(path), version=version)
+        return {"reloaded": True, "version": version}
+
+    # -- putting a configuration in force: of the file, and of what is administered -----------------------------------
+
+    async def aside(self, do: Callable[[], T]) -> T:
+        """On the thread for what takes long."""
+        return await self.loop.run_in_executor(self._aside, do)
+
+    async def beside(self, do: Callable[[], T]) -> T:
+        """On another one, for those who only look: no change waits for them."""
+        return await self.loop.run_in_executor(self._beside, do)
+
+    def made(self, pieces: Sequence[Piece], strict: Collection[str] = ()) -> Config:
+        """The file as it was read last with documents over it, checked and tried; blocks. `strict`: must be right."""
+        assert self.source is not None
+        return _tried(self.source, pieces, strict)
+
+    async def examine(self, config: Config) -> Authentication:
+        """Everything that can be found wrong before anything changes."""
         for name in _FIXED:
             if _fixed(config, name) != _fixed(self.config, name):
                 raise ConfigError(f"`{name}` cannot change while the node runs; restart it")
-        accepts = await self.loop.run_in_executor(self._aside, jwks.accepted, config)
+        accepts = self.authentication.accepts
+        if not self._same_file(config):
+            accepts = await self.aside(partial(jwks.accepted, config))
         authentication = Authentication(config, self.passwords, self.register, accepts)
         built = config.built
         if opened := self.realm.opened(built.rules, built.flows, built.presences, authentication):
             raise ConfigError(f"who is connected could use a forbidden flow: {opened}; close the way, or wait")
+        if self._same_file(config):
+            return authentication
         for listener in config.listeners:  # certificates that cannot be loaded refuse the whole change
             if (tls := _endpoint(listener).tls) is not None:
                 await self.loop.run_in_executor(None, tls.context)
+        await self.loop.run_in_executor(None, tls_context, config.http)
+        return authentication
+
+    def _same_file(self, config: Config) -> bool:
+        """Whether only documents have changed: certificates and keys that it names are not read again then."""
+        return config.source is not None and config.source.alone is self.source
+
+    async def enforce(self, config: Config, authentication: Authentication, *, what: str, action: str) -> str:
+        """From now on it counts; the version of its rules. ConfigError or StoreError, and nothing has changed."""
         await self.audit.prepare(config)
+        await self.keys.prepare(config)
         self.realm.prepare(config.built.rules.space.scopes)
         self._restore(config.built.rules.space.scopes)
-        await self._relisten(config)
+        if not self._same_file(config):
+            await self._relisten(config)
         before, self.config = [self.config], config
+        self.source = None if config.source is None else config.source.alone
         self.site.open()
         self.authentication.replace(authentication, self.site.generation + 1)
         self.site.limits = _limits(config)
         configure_logs(config.log.format, config.log.level)
         rules = self.versions.next(config.built.rules)
+        self.keys.change(before[0], config, self.realm)
         self.realm.change(rules)
         for scope in self.scopes.values():
             self._unplaced.recall(scope)
@@ -397,11 +531,12 @@ class Node:
         self.audit.configure(config)
         for key, value in self.versions.notes().items():
             self.site.store.remember(key, value)
-        self.audit.changed(rules.version, str(path))
+        self.audit.changed(rules.version, what, action=action)
         await self.audit.settle()
-        log.info("reloaded", file=str(path), version=rules.version)
+        if self.http is not None:
+            self.http.change(config)
         self.loop.run_in_executor(self._aside, release, before)
-        return {"reloaded": True, "version": rules.version}
+        return rules.version
 
     async def _relisten(self, config: Config) -> None:
         """Listeners that are new are bound before any that is gone is closed; the rest take up new certificates.
@@ -454,6 +589,7 @@ class Node:
         """Stops accepting, tells clients 0x8B, drains, and closes the store last."""
         for task in self._tasks:
             task.cancel()
+        http = None if self.http is None else self.loop.create_task(self.http.close())
         for listener in self.listeners.values():
             listener.stop_accepting()
         if hasattr(self, "site"):
@@ -469,14 +605,22 @@ class Node:
             for scope in self.scopes.values():
                 scope.monitoring.states.finish()
         self.turns.stop()
+        if http is not None:
+            await http
         if self._control is not None:
             await self._control.close()
+        await self.keys.close()
+        if hasattr(self, "ingest") and self.ingest.sources is not None:
+            self.ingest.sources.close()
+        if self.administration is not None:
+            await self.administration.close()
         if hasattr(self, "audit"):
             self.audit.close()
         if self.store is not None:
             self.store.close()  # on the loop: nothing else is left to do, and nothing may come in between
         self.passwords.close()
-        self._aside.shutdown(wait=False, cancel_futures=True)
+        for executor in (self._aside, self._beside):
+            executor.shutdown(wait=False, cancel_futures=True)
         log.info("stopped", node=self.config.node.name)
 
     def _connections(self) -> Iterator[Connection]:
@@ -489,6 +633,7 @@ def verify(config: Config) -> None:
     for listener in config.listeners:
         if (tls := _endpoint(listener).tls) is not None:
             tls.context()
+    tls_context(config.http)
     for name, place in config.authentication.methods.items():
         load_method(name, place)
     jwks.accepted(config)
@@ -500,20 +645,44 @@ def _give_way() -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 15)
 
 
-def _read(path: Path) -> Config:
-    """The file as it is now, checked and tried. In a thread: nothing here may stop the loop for long.
+def _tried(source: Source, pieces: Sequence[Piece], strict: Collection[str] = ()) -> Config:
+    """The file with documents over it, checked and tried.
+
+    Users write preferences themselves, and must not be able to keep the node from starting, or from being changed: one
+    that was right once and is not with this file is closed, so that nobody receives what it is about. Those in `strict`
+    are being written, and must be right.
+    """
+    try:
+        return _whole(source, pieces)
+    except ConfigErrors as broken:
+        wrong = {problem.file for problem in broken.problems}
+        if not wrong <= {piece.name for piece in pieces if piece.kind == "preference" and piece.name not in strict}:
+            raise
+        log.error("preferences that cannot be kept are closed: nobody receives what they are about", reason=str(broken))
+        return _whole(source, [closed(piece) if piece.name in wrong else piece for piece in pieces])
+
+
+def _whole(source: Source, pieces: Sequence[Piece]) -> Config:
+    """In a thread: nothing here may stop the loop for long.
 
     What is made stays, and nothing of it needs the collector, which would hold everybody up to look at it.
     """
     gc.disable()
     try:
-        config = load(path)
-        verify_tests(config, file=str(path))
+        config = complete(overlaid(source, pieces) if pieces else source)
+        verify_tests(config, file=source.file)
         config.built.rules.prepare()
     finally:
         gc.freeze()
         gc.enable()
     return config
+
+
+def _registry(config: Config) -> Registry:
+    if config.store != SQLITE:
+        return registry(config.store, patience=PATIENCE)
+    assert config.node.data is not None
+    return registry(f"sqlite:///{quote(str(config.node.data / DATABASE))}", patience=PATIENCE)
 
 
 def _raise_file_limit() -> None:
@@ -552,6 +721,10 @@ def _limits(config: Config) -> Limits:
 
 def _fixed(config: Config, name: str) -> Any:
     value = getattr(config, name)
+    if name == "http":  # everything but the address can change
+        return None if value is None else value.url
+    if name == "keys":  # everything but where they are kept
+        return value.ktm
     # the methods are loaded again with every reload; the pool that verifies passwords is made once
     return value.model_copy(update={"methods": {}}) if name == "authentication" else value
 

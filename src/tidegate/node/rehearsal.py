@@ -18,6 +18,7 @@ from typing import Final
 from tidegate import wire
 from tidegate.config import Config, ConfigErrors
 from tidegate.config.checks import unknown
+from tidegate.config.keys import Keys
 from tidegate.config.tree import MAX_BYTES, compose
 from tidegate.errors import ConfigError, TidegateError
 from tidegate.flow.graph import SCOPE
@@ -27,6 +28,7 @@ from tidegate.flow.model.state import Delivery
 from tidegate.flow.presence import Presence
 from tidegate.gate import Rules
 from tidegate.monitor import Event
+from tidegate.node.keeper import Keeper
 from tidegate.policy import Levels, Preferences, Views
 from tidegate.policy.space import Role
 from tidegate.scope import Exchange, Identity, Refused
@@ -193,7 +195,10 @@ class _Stage:
             on_open=self._opened,
             random_id=lambda: "",  # every client says its own
         )
-        self.realm = Realm(node=rehearsal.node, site=self.site, authenticator=self, rules=rehearsal.rules)
+        keyring = Keeper(self.site, Keys(), None, None)
+        self.realm = Realm(
+            node=rehearsal.node, site=self.site, authenticator=self, rules=rehearsal.rules, keyring=keyring
+        )
         self._ends: dict[Link, _End] = {}
         self._coming: Identity | None = None
 

@@ -1,0 +1,281 @@
+"""What people administer, as one node knows it: the documents of the registry, in the order in which they were made.
+
+A document is stored as `{"place": n, "content": {...}}`: places grow with every new document of whatever kind, so that
+all nodes put them in the same order, and one that is changed or restored keeps its place.
+
+Every change also writes the *fence*, a document that lists what was changed. Whoever changes anything says which fence
+it has seen, so that two changes that were each checked without the other cannot both be made.
+
+Nothing here waits or asks anybody. Values are replaced, never changed, so that threads can look at them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import nsmallest
+from typing import Any, Final, TypeAlias
+
+import orjson
+
+from tidegate.config import Piece, Source
+from tidegate.config.overlay import KINDS, Form, body, standing
+from tidegate.errors import Problem, StoreError
+from tidegate.store.registry import Body, Change, Conflict, Document, Entry, Reason, Snapshot
+
+FENCE: Final = ("fence", "documents")
+KEPT: Final = frozenset(("application", "source"))
+"""Kinds that are stored for others, and are no part of the configuration."""
+PASSWORD: Final = "password"  # noqa: S105 - the name of the key
+APPLICATION: Final = "application"
+"""The attribute of users that says to which application they belong."""
+PAGE: Final = 1 << 20  # bytes of a page; then it ends, however few there are on it
+_PLACE: Final = "place"
+_CONTENT: Final = "content"
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What somebody wants a document to become."""
+
+    kind: str
+    id: str
+    body: Body | None
+    expected: int | None
+    place: int | None = None
+    """Where it was, if it is put back. Then the body is all of it; else what is not told again stays as it is."""
+
+    @property
+    def key(self) -> Key:
+        return self.kind, self.id
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}/{self.id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """The registry after the change `sequence`."""
+
+    sequence: int
+    documents: Mapping[Key, Document]
+    fence: int | None
+    """The version of the fence; None: nothing was ever administered."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Known:
+        documents = {(each.kind, each.id): each for each in snapshot.documents}
+        fence = documents.pop(FENCE, None)
+        return cls(sequence=snapshot.sequence, documents=documents, fence=None if fence is None else fence.version)
+
+    def after(self, entries: Iterable[Entry], newest: int = 0) -> Known:
+        """With these changes, of which the last may have been followed by some that changed no document."""
+        documents, fence, sequence = dict(self.documents), self.fence, max(self.sequence, newest)
+        for entry in entries:
+            key = entry.kind, entry.id
+            sequence = max(sequence, entry.sequence)
+            if key == FENCE:
+                fence = entry.sequence
+            elif entry.body is None:
+                documents.pop(key, None)
+            else:
+                documents[key] = Document(
+                    kind=entry.kind,
+                    id=entry.id,
+                    body=entry.body,
+                    version=entry.sequence,
+                    changed_at=entry.at,
+                    changed_by=entry.by,
+                    why=entry.why,
+                )
+        return Known(sequence=sequence, documents=documents, fence=fence)
+
+    def pieces(self) -> list[Piece]:
+        """What belongs into the configuration, in its order."""
+        found = [each for each in self.documents.values() if each.kind in KINDS]
+        found.sort(key=lambda each: (place(each.body), each.kind, each.id))
+        return [Piece(kind=each.kind, id=each.id, body=content(each.body)) for each in found]
+
+    def changes(self, wanted: Sequence[Wanted], source: Source) -> list[Change]:
+        """The changes of the registry, the fence among them. Problem if something cannot be so."""
+        if not wanted:
+            raise Problem("there is nothing to change", problem="invalid")
+        newest = max((place(each.body) for each in self.documents.values()), default=0)
+        made: list[Change] = []
+        for each in wanted:
+            self._check(each, source)
+            there = self.documents.get(each.key)
+            if each.body is None:
+                made.append(Change(kind=each.kind, id=each.id, body=None, expected=each.expected))
+                continue
+            newest += 1
+            at = each.place or (newest if there is None else place(there.body))
+            filled = _filled(each, there)
+            made.append(Change(kind=each.kind, id=each.id, body={_PLACE: at, _CONTENT: filled}, expected=each.expected))
+        fence = {"changed": [list(each.key) for each in wanted]}
+        return [*made, Change(kind=FENCE[0], id=FENCE[1], body=fence, expected=self.fence)]
+
+    def _check(self, wanted: Wanted, source: Source) -> None:
+        check_kind(wanted.kind)
+        if wanted.kind in KINDS and wanted.id in standing(source, wanted.kind):
+            why = "stands in the file of the node: change it there"
+            raise Problem(f"{wanted.name} {why}", problem="readonly", details=[{"at": wanted.name, "error": why}])
+        there = self.documents.get(wanted.key)
+        version = None if there is None else there.version
+        reason: Reason | None = None
+        if there is None and wanted.body is None and wanted.expected is None:
+            raise unknown(wanted.kind, wanted.id)
+        if there is None and wanted.expected is not None:
+            reason = Reason.MISSING
+        elif there is not None and wanted.expected is None and wanted.body is not None:
+            reason = Reason.EXISTS
+        elif wanted.expected is not None and wanted.expected != version:
+            reason = Reason.CHANGED
+        if reason is not None:
+            raise conflicting(Conflict(kind=wanted.kind, id=wanted.id, reason=reason, version=version))
+
+
+Draft: TypeAlias = Callable[[Known, Source], Sequence[Wanted]]
+"""What somebody wants, if that depends on what there is: asked again whenever that has changed."""
+
+
+def place(body: Body) -> int:
+    """Where a document stands among the others."""
+    found = body.get(_PLACE)
+    if not isinstance(found, int):
+        raise StoreError("a document of the registry has no place. Remedy: restore the registry from a backup.")
+    return found
+
+
+def content(body: Body) -> dict[str, Any]:
+    """What a document says."""
+    found = body.get(_CONTENT)
+    if not isinstance(found, dict):
+        raise StoreError("a document of the registry has no content. Remedy: restore the registry from a backup.")
+    return found
+
+
+def _filled(wanted: Wanted, there: Document | None) -> dict[str, Any]:
+    """Its body. A password is never told, so whoever sends a user back without one does not mean to remove it."""
+    said = dict(wanted.body or {})
+    if wanted.place is None and wanted.kind == "user" and there is not None and PASSWORD not in said:
+        kept = content(there.body).get(PASSWORD)
+        return said if kept is None else {**said, PASSWORD: kept}
+    return said
+
+
+def unknown(kind: str, id: str) -> Problem:
+    return Problem(f"there is no {kind} {id[:200]!r}; list what there is", problem="unknown")
+
+
+def conflicting(conflict: Conflict) -> Problem:
+    """What is told of a change that came too late."""
+    detail = {
+        "at": f"{conflict.kind}/{conflict.id}",
+        "error": conflict.reason.value,
+        "version": conflict.version,
+    }
+    return Problem(f"{conflict}; look at it as it is now, and decide again", problem="conflict", details=[detail])
+
+
+# -- for whoever looks -------------------------------------------------------------------------------------------------
+
+
+def listed(known: Known, source: Source, kind: str) -> list[dict[str, Any]]:
+    """Everything of a kind: what stands in the file first, then the documents in their order."""
+    check_kind(kind)
+    file = standing(source, kind) if kind in KINDS else {}
+    shown = [_standing(kind, id, body(node, kind, id)) for id, node in file.items()]
+    found = sorted((each for each in known.documents.values() if each.kind == kind), key=lambda one: place(one.body))
+    return shown + [_shown(each) for each in found]
+
+
+def paged(
+    known: Known, source: Source, kind: str, *, after: str | None, limit: int, owner: str | None
+) -> tuple[list[dict[str, Any]], str | None]:
+    """Those of a kind after an id, by id, at most so many; and what to ask for next, if that was not all.
+
+    With an owner: the preferences of that user, or the users of that application, and of other kinds none.
+    """
+    check_kind(kind)
+    file = standing(source, kind) if kind in KINDS else {}
+
+    def ids() -> Iterator[str]:
+        yield from (id for id, node in file.items() if owner is None or _owner(kind, id, body(node, kind, id)) == owner)
+        for (sort, id), each in known.documents.items():
+            if sort == kind and (owner is None or _owner(kind, id, content(each.body)) == owner):
+                yield id
+
+    wanted = nsmallest(limit + 1, (id for id in ids() if after is None or id > after))
+    items: list[dict[str, Any]] = []
+    size = 0
+    for id in wanted[:limit]:
+        if size > PAGE:
+            break
+        node = file.get(id)
+        items.append(_shown(known.documents[kind, id]) if node is None else _standing(kind, id, body(node, kind, id)))
+        size += len(orjson.dumps(items[-1]))
+    return items, items[-1]["id"] if len(items) < len(wanted) else None
+
+
+def _owner(kind: str, id: str, said: Body) -> object:
+    match kind, said:
+        case "preference", {"user": user}:
+            return user
+        case "user", {"attributes": {"application": application}} if application != id:
+            return application
+        case _:
+            return None
+
+
+def found(known: Known, source: Source, kind: str, id: str) -> dict[str, Any]:
+    """One of them."""
+    check_kind(kind)
+    node = standing(source, kind).get(id) if kind in KINDS else None
+    if node is not None:
+        return _standing(kind, id, body(node, kind, id))
+    document = known.documents.get((kind, id))
+    if document is None:
+        raise unknown(kind, id)
+    return _shown(document)
+
+
+def told(entry: Entry) -> dict[str, Any]:
+    """One version of a document."""
+    said = None if entry.body is None else _open(entry.kind, content(entry.body))
+    return {"sequence": entry.sequence, "body": said, "at": entry.at, "by": entry.by, "why": entry.why}
+
+
+def check_kind(kind: str) -> None:
+    """Problem if there is no such kind."""
+    if kind not in KINDS and kind not in KEPT:
+        raise Problem(
+            f"there is no kind {kind[:40]!r}; there is {', '.join((*KINDS, *sorted(KEPT)))}", problem="unknown"
+        )
+
+
+def _standing(kind: str, id: str, said: dict[str, Any]) -> dict[str, Any]:
+    nobody = {"version": None, "changed_at": None, "changed_by": None, "why": None}
+    return {"kind": kind, "id": id, "body": _open(kind, said), "source": "file", **nobody}
+
+
+def _shown(document: Document) -> dict[str, Any]:
+    return {
+        "kind": document.kind,
+        "id": document.id,
+        "body": _open(document.kind, content(document.body)),
+        "source": "api",
+        "version": document.version,
+        "changed_at": document.changed_at,
+        "changed_by": document.changed_by,
+        "why": document.why,
+    }
+
+
+def _open(kind: str, said: dict[str, Any]) -> dict[str, Any]:
+    """What everybody who may look may see, and without the id, which stands beside it."""
+    hidden = {PASSWORD} if kind == "user" else {"id"} if kind in KINDS and KINDS[kind].form is Form.RULE else set()
+    return {key: value for key, value in said.items() if key not in hidden}

@@ -1,0 +1,250 @@
+"""The HTTP process, as the node sees it: started, started again when it ends, stopped with the node.
+
+The node makes the socket. So it is known at once whether the address can be had, and who connects while the process
+starts again waits instead of being refused. What the process needs to know it reads as one line of JSON from its
+standard input, which stays open as long as the node lives. Of the environment it is given only what Python needs: what
+else is there may be secret.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import ssl
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+import orjson
+import structlog
+
+from tidegate.config import Config
+from tidegate.config.administration import Http
+from tidegate.config.sources import Registration, Unregistered
+from tidegate.errors import ConfigError
+from tidegate.net import Tls
+
+BACKLOG: Final = 128
+FIRST, LONGEST = 0.2, 30.0  # seconds before it is started again, twice as long each time
+SETTLED: Final = 30.0  # seconds after which it counts as having run well
+LEAVING: Final = 5.0  # seconds for it to end by itself
+_COMMAND: Final = (sys.executable, "-c", "from tidegate.cli.app import main; main()", "api")
+_ENVIRONMENT: Final = ("HOME", "LANG", "LANGUAGE", "PATH", "TMPDIR", "TZ")
+_PREFIXES: Final = ("LC_", "PYTHON", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
+
+log = structlog.get_logger("tidegate.http")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """What the process needs to know."""
+
+    descriptor: int
+    """Of the socket that it listens on."""
+    control: Path
+    data: Path | None
+    cert: Path | None
+    key: Path | None
+    client_ca: Path | None
+    rate: float
+    address_rate: float
+    max_body: int
+    timeout: float
+    log_format: str
+    log_level: str
+    sources: dict[str, Any]
+    """What it is to know of `sources`."""
+
+    def line(self) -> bytes:
+        return orjson.dumps(asdict(self), default=str, option=orjson.OPT_APPEND_NEWLINE)
+
+    @classmethod
+    def of(cls, line: bytes) -> Self:
+        """From the line that the node wrote."""
+        said: dict[str, Any] = orjson.loads(line)
+        for name in ("control", "data", "cert", "key", "client_ca"):
+            said[name] = None if said[name] is None else Path(said[name])
+        return cls(**said)
+
+
+def tls_context(http: Http | Serving | None) -> ssl.SSLContext | None:
+    """The certificates as they are now, if there are any; ConfigError if they cannot be loaded."""
+    if http is None or http.cert is None:
+        return None
+    needed = "none" if http.client_ca is None else "required"
+    return Tls(
+        cert=http.cert, key=http.key or http.cert, client_ca=http.client_ca, client_cert=needed, minimum="1.2"
+    ).context()
+
+
+class HttpProcess:
+    """Runs the process that a configuration asks for."""
+
+    def __init__(self, config: Config) -> None:
+        assert config.http is not None
+        self._http = config.http
+        self._serving = _serving(config, -1)
+        self._stamps = _stamps(config.http)
+        self._socket: socket.socket | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._changing: asyncio.Task[None] | None = None
+        self.restarts = 0
+
+    @property
+    def port(self) -> int:
+        return 0 if self._socket is None else int(self._socket.getsockname()[1])
+
+    def bind(self) -> None:
+        """Takes the address; ConfigError if it cannot be had."""
+        url = self._http.url
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(
+                url.host, url.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            listener = socket.socket(family, kind, protocol)
+        except OSError as error:
+            raise ConfigError(f"cannot listen on {url}: {error.strerror or error}; choose another address") from error
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listener.bind(address)
+            listener.listen(BACKLOG)
+            listener.setblocking(False)
+        except OSError as error:
+            listener.close()
+            raise ConfigError(f"cannot listen on {url}: {error.strerror or error}; choose another port") from error
+        self._socket = listener
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._keep_running())
+
+    def change(self, config: Config) -> None:
+        """The configuration was read again. Other settings or certificates: the process is started again.
+
+        Nobody waits for that: it may be answering the very request that asked for the change.
+        """
+        assert config.http is not None
+        wanted, stamps = _serving(config, -1), _stamps(config.http)
+        if (wanted, stamps) != (self._serving, self._stamps):
+            self._serving, self._stamps = wanted, stamps
+            self._changing = asyncio.get_running_loop().create_task(self._again(self._changing))
+
+    async def _again(self, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await before
+        await self._end()
+        self.start()
+
+    async def close(self) -> None:
+        if self._changing is not None:
+            await self._changing
+        await self._end()
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def status(self) -> dict[str, Any]:
+        """For `tidegate status`."""
+        process = self._process
+        pid = None if process is None or process.returncode is not None else process.pid
+        return {"url": str(self._http.url), "port": self.port, "pid": pid, "restarts": self.restarts}
+
+    async def _keep_running(self) -> None:
+        wait = FIRST
+        while True:
+            started = time.monotonic()
+            code = await self._run()
+            if time.monotonic() - started > SETTLED:
+                wait = FIRST
+            self.restarts += 1
+            log.warning("the HTTP process ended and is started again", code=code, seconds=wait)
+            await asyncio.sleep(wait)
+            wait = min(wait * 2, LONGEST)
+
+    async def _run(self) -> int | str:
+        """Until it ends; its exit code, or why it did not even start."""
+        assert self._socket is not None
+        descriptor = self._socket.fileno()
+        line = _with(self._serving, descriptor).line()
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *_COMMAND,
+                stdin=asyncio.subprocess.PIPE,
+                pass_fds=(descriptor,),
+                env=_environment(),
+                start_new_session=True,  # Ctrl-C is for the node, which stops it in its own time
+            )
+        except OSError as error:
+            return str(error)
+        assert self._process.stdin is not None
+        with contextlib.suppress(ConnectionError):
+            self._process.stdin.write(line)
+            await self._process.stdin.drain()
+        return await self._process.wait()
+
+    async def _end(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+        process, self._process = self._process, None
+        if process is None or process.returncode is not None:
+            return
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            async with asyncio.timeout(LEAVING):
+                await process.wait()
+        except TimeoutError:
+            log.warning("the HTTP process did not end and is killed")
+            process.kill()
+            await process.wait()
+
+
+def _serving(config: Config, descriptor: int) -> Serving:
+    http = config.http
+    assert http is not None
+    return Serving(
+        descriptor=descriptor,
+        control=config.control_socket,
+        data=config.node.data,
+        cert=http.cert,
+        key=http.key,
+        client_ca=http.client_ca,
+        rate=http.rate,
+        address_rate=http.address_rate,
+        max_body=http.max_body,
+        timeout=http.timeout,
+        log_format=config.log.format.value,
+        log_level=config.log.level.value,
+        sources={
+            "registration_open": config.sources.registration is Registration.OPEN,
+            "unregistered": config.sources.unregistered is Unregistered.ACCEPT,
+            "max_records": config.sources.max_records,
+            "max_expanded": config.sources.max_expanded,
+        },
+    )
+
+
+def _with(serving: Serving, descriptor: int) -> Serving:
+    return Serving(**{**asdict(serving), "descriptor": descriptor})
+
+
+def _stamps(http: Http) -> tuple[int, ...]:
+    """When the certificates were written."""
+    found = []
+    for path in (http.cert, http.key, http.client_ca):
+        with contextlib.suppress(OSError):
+            found.append(0 if path is None else path.stat().st_mtime_ns)
+    return tuple(found)
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name in _ENVIRONMENT or name.startswith(_PREFIXES)}

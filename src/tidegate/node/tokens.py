@@ -1,0 +1,241 @@
+"""Bearer tokens: who comes over HTTP, and in which role.
+
+A token is `tg_`, its id, and 256 random bits. Only the SHA-256 of it is stored: that of a random text cannot be turned
+back. All are kept in memory, so that a check asks no database; changes by other nodes are read again when the registry
+tells of them. One that was revoked is remembered, and listed, until it would have expired.
+
+The first token is shown once, whatever becomes of it later. A note in the registry names it before that, so that a node
+that dies in between is noticed by the next one that starts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+import threading
+from base64 import urlsafe_b64encode
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Final
+
+import orjson
+
+from tidegate.errors import Problem, StoreError
+from tidegate.store.registry import Applied, Conflict, Registry, Secret
+
+ROOM: Final = "tokens"
+FIRST: Final = "tokens.first"
+_TOKEN: Final = re.compile(r"tg_([0-9a-f]{16})_[A-Za-z0-9_-]{43}")
+_NAME: Final = 200
+_NOTE: Final = "made"
+_SHOWN: Final = b"1"
+
+
+class Role(StrEnum):
+    """What a token lets its bearer do; which routes that are is told by the HTTP interface."""
+
+    ADMIN = "admin"
+    OPERATOR = "operator"
+    AUDITOR = "auditor"
+    USER = "user"
+    SOURCE = "source"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """What is known of one."""
+
+    id: str
+    role: Role
+    user: str | None
+    """Whom it acts for. A token of the role `user` always does."""
+    name: str
+    """What it is for."""
+    made_at: float
+    made_by: str
+    expires: float
+    revoked_at: float | None = None
+    revoked_by: str | None = None
+    digest: bytes = field(repr=False)
+    version: int
+
+    def shown(self) -> dict[str, Any]:
+        """For whoever lists them."""
+        told = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("digest", "version")}
+        return {**told, "role": self.role.value}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class First:
+    """What the registry says of the first token."""
+
+    named: tuple[str, ...] = ()
+    """Ids of those that were made to be shown; if it was, it is the last."""
+    shown: bool = False
+    """Whether one was, for sure."""
+    version: int | None = None
+
+
+class Tokens:
+    """Those of a registry. `check`, `all` and `admitted` only look; the others block."""
+
+    def __init__(self, registry: Registry, *, valid: float, most: int) -> None:
+        self.valid = valid
+        self.most = most
+        self._secrets = registry.secrets
+        self._known: Mapping[str, Token] = {}
+        self._changing = threading.Lock()  # or what was read before a change would be taken for what is there after it
+
+    def load(self, now: float) -> None:
+        """Reads them again."""
+        with self._changing:
+            self._known = {each.key: _token(each) for each in self._secrets.all(ROOM, at=now)}
+
+    def all(self, now: float) -> list[Token]:
+        """Those that have not expired, the oldest first."""
+        return sorted((each for each in self._known.values() if each.expires > now), key=lambda each: each.made_at)
+
+    def check(self, text: str, now: float) -> Token | None:
+        """The token, if it counts."""
+        found = _TOKEN.fullmatch(text)
+        token = self._known.get(found[1]) if found else None
+        if token is None or not hmac.compare_digest(token.digest, _digest(text)):
+            return None
+        return token if token.revoked_at is None and now < token.expires else None
+
+    def make(
+        self, *, role: str, user: str | None, name: str, seconds: float | None, by: str, now: float
+    ) -> tuple[Token, str]:
+        """A new one, and its text, which nobody can tell again."""
+        seconds = self.admitted(role=role, user=user, name=name, seconds=seconds, now=now)
+        id = secrets.token_hex(8)
+        text = f"tg_{id}_{urlsafe_b64encode(secrets.token_bytes(32)).rstrip(b'=').decode()}"
+        token = Token(
+            id=id,
+            role=Role(role),
+            user=user,
+            name=name,
+            made_at=now,
+            made_by=by,
+            expires=now + seconds,
+            digest=_digest(text),
+            version=0,
+        )
+        return self._put(token, None, now), text
+
+    def admitted(self, *, role: str, user: str | None, name: str, seconds: float | None, now: float) -> float:
+        """For how many seconds such a token would be valid; Problem if it cannot be made."""
+        if role not in tuple(Role):
+            raise _invalid(f"there is no role {role[:40]!r}; there is {', '.join(Role)}")
+        if role == Role.USER and not user:
+            raise _invalid("a token of the role `user` needs somebody to act for: say who with `user`")
+        if len(name) > _NAME:
+            raise _invalid(f"a name has at most {_NAME} characters: choose a shorter one")
+        seconds = self.valid if seconds is None else seconds
+        if not 0 < seconds <= self.valid:
+            days = f"{self.valid / 86400:.3g} days"
+            raise _invalid(f"a token is valid for at most {days} here: ask for less, or raise `tokens.valid`")
+        if len(self._known) >= self.most:
+            raise _invalid(f"there are {self.most} tokens already: wait until some expire, or raise `tokens.most`")
+        return seconds
+
+    def find(self, id: str, now: float) -> Token:
+        """What is known of one, by whomever it was changed last."""
+        self.load(now)
+        token = self._known.get(id)
+        if token is None:
+            raise Problem(f"there is no token {id[:40]!r}; list them", problem="unknown")
+        return token
+
+    def revoke(self, id: str, *, by: str, now: float) -> Token:
+        """It does not count any more: here at once, on other nodes within a second."""
+        token = self.find(id, now)
+        if token.revoked_at is not None:
+            return token
+        return self._put(replace(token, revoked_at=now, revoked_by=by), token.version, now)
+
+    def revoke_of(self, users: Collection[str], *, by: str, now: float) -> list[Token]:
+        """Those of these users do not count any more; the ones that were revoked. What was revoked before is forgotten:
+        who renews its credentials for ever does not fill the store."""
+        self.load(now)
+        found = [each for each in self._known.values() if each.user in users]
+        for each in found:
+            if each.revoked_at is not None:
+                self._forget(each, now)
+        counting = [each for each in found if each.revoked_at is None]
+        return [self._put(replace(each, revoked_at=now, revoked_by=by), each.version, now) for each in counting]
+
+    def discard(self, token: Token, now: float) -> None:
+        """One that nobody has seen was never there."""
+        self._forget(token, now)
+
+    # -- the first one ---------------------------------------------------------------------------------------------
+
+    def first(self, now: float) -> First:
+        """How far that has come."""
+        kept = self._secrets.get(FIRST, _NOTE, at=now)
+        if kept is None:
+            return First()
+        if kept.value == _SHOWN:
+            return First(shown=True, version=kept.version)
+        return First(named=tuple(kept.value.decode().split()), version=kept.version)
+
+    def name_first(self, id: str, before: First, now: float) -> First | None:
+        """Says which token is about to be shown; None: somebody else has said something meanwhile."""
+        named = (*(each for each in before.named if each != id), id)
+        answer = self._secrets.put(FIRST, _NOTE, " ".join(named).encode(), expected=before.version, at=now)
+        return First(named=named, version=answer.sequence) if isinstance(answer, Applied) else None
+
+    def shown_first(self, named: First, now: float) -> list[str] | None:
+        """It was shown. Those named before it do not count any more; their ids. None: it is itself such a one by now.
+
+        Only then that is noted: whoever dies in between leaves it to the next one.
+        """
+        self.load(now)
+        others = [id for id in named.named[:-1] if id in self._known]
+        for id in others:
+            self.revoke(id, by="node", now=now)
+        answer = self._secrets.put(FIRST, _NOTE, _SHOWN, expected=named.version, at=now)
+        return others if isinstance(answer, Applied) else None
+
+    def _put(self, token: Token, expected: int | None, now: float) -> Token:
+        with self._changing:
+            answer = self._secrets.put(ROOM, token.id, _record(token), expected=expected, at=now, expires=token.expires)
+            if isinstance(answer, Applied):
+                kept = replace(token, version=answer.sequence)
+                self._known = {**self._known, kept.id: kept}
+                return kept
+        match answer:
+            case Conflict():
+                raise Problem(f"the token {token.id} was changed by somebody else; try again", problem="conflict")
+            case _:
+                raise _invalid(answer.what)
+
+    def _forget(self, token: Token, now: float) -> None:
+        with self._changing:
+            if isinstance(self._secrets.put(ROOM, token.id, None, expected=token.version, at=now), Applied):
+                self._known = {id: each for id, each in self._known.items() if id != token.id}
+
+
+def _invalid(text: str) -> Problem:
+    return Problem(text, problem="invalid")
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
+
+
+def _record(token: Token) -> bytes:
+    return orjson.dumps({**token.shown(), "digest": token.digest.hex()})
+
+
+def _token(kept: Secret) -> Token:
+    try:
+        said = orjson.loads(kept.value)
+        digest = bytes.fromhex(said.pop("digest"))
+        return Token(**{**said, "role": Role(said["role"]), "digest": digest, "version": kept.version})
+    except (ValueError, TypeError, LookupError) as error:
+        raise StoreError(f"the token {kept.key} cannot be read. Remedy: restore the registry from a backup.") from error

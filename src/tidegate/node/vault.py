@@ -1,0 +1,182 @@
+"""The master keys of a process: where they come from, how they change while it runs, and how old secrets are renewed.
+
+They are in what `master_key` names. Without that, one is made once in the data folder (`master.key`, for its owner
+only); nodes that share a registry need the same ones, so there `master_key` must be set.
+
+To change the master key of several nodes without a pause, write the new one
+1. as the second line of every node's file, and reload each: now all can open what is sealed under it;
+2. as the first line everywhere, and reload each: it seals from then on, and what is stored is renewed under it;
+3. and when each node has logged that all secrets are under its first master key, remove the old line everywhere.
+Whoever skips the first step loses nothing: what a node cannot open it leaves alone, says so, and opens it later.
+
+`Safe` may be used by several threads. Nothing here logs or tells a key.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import structlog
+
+from tidegate.config import Config, MasterKey
+from tidegate.config.administration import SQLITE
+from tidegate.errors import ConfigError, KeysError
+from tidegate.keys import Vault, new_master
+from tidegate.store.registry import Applied, Secrets
+
+FILE: Final = "master.key"
+PIECE: Final = 32
+"""Secrets that are renewed at a time: others get their turn in between."""
+
+_MAKE: Final = "make one with `tidegate key master`, keep it in a file of mode 600, and name that with `master_key`"
+
+log = structlog.get_logger("tidegate.vault")
+
+
+class Aside(Protocol):
+    """Runs what blocks elsewhere."""
+
+    def __call__(self, do: Callable[[], Any], /) -> Awaitable[Any]: ...
+
+
+class Safe:
+    """A Vault that can be exchanged while it is used."""
+
+    def __init__(self, master_key: MasterKey | None, data: Path | None) -> None:
+        self.generation = 0
+        """How often the master keys have changed."""
+        self._data = data
+        self._text = self._read(master_key)
+        self._vault = Vault.parse(self._text, entropy=os.urandom)
+
+    @property
+    def current(self) -> str:
+        """The id of the master key that seals."""
+        return self._vault.current
+
+    def seal(self, secret: bytes, *, of: str) -> bytes:
+        """As `Vault.seal`."""
+        return self._vault.seal(secret, of=of)
+
+    def unseal(self, blob: bytes, *, of: str) -> bytes:
+        """As `Vault.unseal`."""
+        return self._vault.unseal(blob, of=of)
+
+    def renewed(self, blob: bytes, *, of: str) -> bytes | None:
+        """As `Vault.renewed`."""
+        return self._vault.renewed(blob, of=of)
+
+    def reread(self, master_key: MasterKey | None) -> bool:
+        """Takes the master keys as they are now; whether another one seals. ConfigError, and nothing has changed.
+
+        Blocks. If it answers yes, renew what is stored; if `generation` is another one, try again what could not be
+        opened.
+        """
+        text = self._read(master_key)
+        if text == self._text:
+            return False
+        before, vault = self._vault, Vault.parse(text, entropy=os.urandom)
+        self._text, self._vault = text, vault
+        self.generation += 1
+        return before.current != vault.current
+
+    def _read(self, master_key: MasterKey | None) -> str:
+        if master_key is None:
+            if self._data is None:
+                raise ConfigError(f"secrets are to be stored, and there is no master key: {_MAKE}")
+            master_key = MasterKey(file=_made(self._data))
+        return master_key.text()
+
+
+def open_safe(config: Config) -> Safe:
+    """The safe of a node; blocks. ConfigError with the remedy if there is no master key that it could use."""
+    if config.master_key is None and config.store != SQLITE:
+        raise ConfigError(f"nodes that share secrets over PostgreSQL need the same master key: {_MAKE} on each node")
+    return Safe(config.master_key, config.node.data)
+
+
+def old(secrets: Secrets, room: str, safe: Safe, *, at: float) -> list[str]:
+    """Which secrets of a room are not sealed under the current master key."""
+    return [each.key for each in secrets.all(room, at=at) if _master(each.value) not in (None, safe.current)]
+
+
+def renew(secrets: Secrets, room: str, keys: list[str], safe: Safe, *, of: str, at: float) -> tuple[int, int]:
+    """Seals some secrets again: how many were, and how many could not be opened.
+
+    What somebody changes or removes meanwhile is left to them.
+    """
+    done = closed = 0
+    for key in keys:
+        kept = secrets.get(room, key, at=at)
+        if kept is None:
+            continue
+        try:
+            blob = safe.renewed(kept.value, of=f"{of}:{key}")
+        except KeysError:
+            closed += 1
+            continue
+        if blob is not None:
+            answer = secrets.put(room, key, blob, expected=kept.version, at=at, expires=kept.expires)
+            done += isinstance(answer, Applied)
+    return done, closed
+
+
+async def renew_all(secrets: Secrets, room: str, safe: Safe, *, of: str, aside: Aside) -> None:
+    """All of a room, in pieces; what they are secrets of is `{of}:{key}`. StoreError if the registry is away."""
+    keys: list[str] = await aside(partial(old, secrets, room, safe, at=time.time()))
+    done = closed = 0
+    for begin in range(0, len(keys), PIECE):
+        piece = keys[begin : begin + PIECE]
+        some, few = await aside(partial(renew, secrets, room, piece, safe, of=of, at=time.time()))
+        done, closed = done + some, closed + few
+    if closed:
+        remedy = "add their master keys behind the first one, and reload"
+        log.warning("secrets under other master keys stay as they are", room=room, count=closed, remedy=remedy)
+    else:
+        log.info("all secrets are under the first master key", room=room, master=safe.current, renewed=done)
+
+
+def _master(blob: bytes) -> str | None:
+    try:
+        return Vault.master_of(blob)
+    except KeysError:
+        return None
+
+
+def _made(data: Path) -> Path:
+    """The file of the data folder; it appears whole, and whoever comes second takes that of the first."""
+    path = data / FILE
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            return path
+        descriptor, aside = tempfile.mkstemp(prefix=f".{FILE}-", dir=data)  # mode 0600
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(new_master(os.urandom).encode() + b"\n")
+                file.flush()
+                os.fsync(descriptor)
+            try:
+                os.link(aside, path)  # unlike a move, refuses to overwrite
+            except FileExistsError:
+                return path
+        finally:
+            Path(aside).unlink(missing_ok=True)
+        folder = os.open(data, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)  # what is sealed under it must not outlive it
+        finally:
+            os.close(folder)
+    except OSError as error:
+        text = f"cannot make a master key in {data}: {error.strerror}; {_MAKE}"
+        raise ConfigError(text) from error
+    log.warning(
+        "made a master key: without it nobody can read the secrets that are stored; keep a copy", file=str(path)
+    )
+    return path
