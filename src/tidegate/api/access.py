@@ -1,0 +1,131 @@
+"""Who may do what: one table of routes and roles, and nothing else decides it.
+
+- `admin` does everything, `source` and `user` act for themselves only.
+- `operator` keeps things running: monitors, views and links. Who may read and write, what publishers may rule, what
+  must not flow, and who there is, is for administrators.
+- `auditor` sees everything and changes nothing.
+
+A route that is not in the table cannot be reached: `check` refuses to build such an application.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from tidegate.node.tokens import Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collection:
+    """Documents of one kind, and where they are."""
+
+    path: str
+    kind: str
+    title: str
+    changed_by: frozenset[Role] | None
+    """None: they are changed elsewhere."""
+    one: str
+    """What one of them is called."""
+
+
+_ADMIN: Final = frozenset({Role.ADMIN})
+_RUNNING: Final = frozenset({Role.ADMIN, Role.OPERATOR})
+_LOOKING: Final = frozenset({Role.ADMIN, Role.OPERATOR, Role.AUDITOR})
+_OWN: Final = frozenset({Role.USER})
+_CONSUMING: Final = frozenset({Role.ADMIN, Role.USER})
+"""Administrators, and applications for their own users: which those are the node looks up with every request."""
+_SENDING: Final = frozenset({Role.SOURCE})
+_REGISTERING: Final = frozenset({Role.ADMIN, Role.SOURCE})
+_ANY: Final = frozenset(Role)
+PUBLIC: Final[frozenset[Role]] = frozenset()
+"""For everybody, with or without a token."""
+
+COLLECTIONS: Final = (
+    Collection(path="/policies", kind="policy", title="policies", changed_by=_ADMIN, one="policy"),
+    Collection(path="/preferences", kind="preference", title="preferences", changed_by=_ADMIN, one="preference"),
+    Collection(path="/monitors", kind="monitor", title="monitors", changed_by=_RUNNING, one="monitor"),
+    Collection(path="/views", kind="view", title="views", changed_by=_RUNNING, one="view"),
+    Collection(path="/links", kind="link", title="links between scopes", changed_by=_RUNNING, one="link"),
+    Collection(path="/rules", kind="rule", title="what publishers may rule", changed_by=_ADMIN, one="rule"),
+    Collection(path="/directory/users", kind="user", title="users", changed_by=_ADMIN, one="user"),
+    Collection(path="/directory/clients", kind="client", title="clients", changed_by=_ADMIN, one="client"),
+    Collection(path="/directory/roles", kind="role", title="roles", changed_by=_ADMIN, one="role"),
+    Collection(path="/directory/groups", kind="group", title="groups", changed_by=_ADMIN, one="group"),
+    # Made and removed at /applications, together with their users.
+    Collection(
+        path="/directory/applications", kind="application", title="applications", changed_by=None, one="application"
+    ),
+    Collection(
+        path="/flows/assertions", kind="flow", title="assertions about flows", changed_by=_ADMIN, one="assertion"
+    ),
+)
+
+
+def _collection(one: Collection) -> dict[tuple[str, str], frozenset[Role]]:
+    item = f"{one.path}/{{id}}"
+    looking = dict.fromkeys((("GET", one.path), ("GET", item), ("GET", f"{item}/history")), _LOOKING)
+    if one.changed_by is None:
+        return looking
+    changing = (("POST", one.path), ("PUT", item), ("DELETE", item), ("POST", f"{item}/revert"))
+    return {**looking, **dict.fromkeys(changing, one.changed_by)}
+
+
+ALLOWED: Final[Mapping[tuple[str, str], frozenset[Role]]] = MappingProxyType(
+    {
+        ("GET", "/health/live"): PUBLIC,
+        ("GET", "/health/ready"): PUBLIC,
+        ("GET", "/docs"): PUBLIC,
+        ("GET", "/openapi.json"): PUBLIC,
+        ("GET", "/metrics"): _LOOKING,
+        ("GET", "/me"): _ANY,
+        ("GET", "/me/preferences"): _OWN,
+        ("POST", "/me/preferences"): _OWN,
+        ("GET", "/me/preferences/{id}"): _OWN,
+        ("PUT", "/me/preferences/{id}"): _OWN,
+        ("DELETE", "/me/preferences/{id}"): _OWN,
+        ("POST", "/me/credentials"): _OWN,
+        ("PUT", "/me/key"): _OWN,
+        ("POST", "/users"): _ADMIN,
+        ("POST", "/users/{name}/credentials"): _CONSUMING,
+        ("PUT", "/users/{name}/key"): _CONSUMING,
+        ("GET", "/applications"): _LOOKING,
+        ("POST", "/applications"): _ADMIN,
+        ("GET", "/applications/{id}"): _LOOKING | _OWN,
+        ("DELETE", "/applications/{id}"): _ADMIN,
+        ("GET", "/applications/{id}/users"): _LOOKING | _OWN,
+        ("POST", "/applications/{id}/users"): _CONSUMING,
+        ("DELETE", "/applications/{id}/users/{name}"): _CONSUMING,
+        ("GET", "/keys/{key_id}"): _OWN,
+        ("POST", "/keys/request"): _OWN,
+        ("GET", "/keys"): _LOOKING,
+        ("POST", "/keys/rotate"): _ADMIN,
+        ("DELETE", "/keys/{key_id}"): _ADMIN,
+        ("POST", "/registration"): _REGISTERING,
+        ("POST", "/data"): _SENDING,
+        ("GET", "/sources"): _LOOKING,
+        ("DELETE", "/sources/{id}"): _ADMIN,
+        ("GET", "/flows"): _LOOKING,
+        ("POST", "/explain"): _LOOKING,
+        ("GET", "/audit"): _LOOKING,
+        ("GET", "/tokens"): _ADMIN,
+        ("POST", "/tokens"): _ADMIN,
+        ("DELETE", "/tokens/{id}"): _ADMIN,
+        **{entry: roles for one in COLLECTIONS for entry, roles in _collection(one).items()},
+    }
+)
+
+
+def may(role: Role, method: str, path: str) -> bool:
+    """Whether a role may use a route, which is given by its path with the names of its parameters."""
+    roles = ALLOWED.get((method, path))
+    return roles is not None and (roles is PUBLIC or role in roles)
+
+
+def check(routes: Iterable[tuple[str, str]]) -> None:
+    """RuntimeError unless there is exactly one entry for every route."""
+    found = set(routes)
+    if strange := found ^ ALLOWED.keys():
+        raise RuntimeError(f"the table of routes and roles does not fit the routes: {sorted(strange)}")

@@ -1,0 +1,167 @@
+"""The application: routes, the one check of who may use them, and what becomes of everything that goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from starlette.exceptions import HTTPException
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Match
+from starlette.types import ASGIApp
+
+from tidegate.api import access, analysis, audit, consumers, documents, health, keys, mine, southbound, tokens
+from tidegate.api.callers import Callers
+from tidegate.api.channel import Channel
+from tidegate.api.limits import Rates, Turns
+from tidegate.api.metrics import Meters
+from tidegate.api.page import page
+from tidegate.api.problems import Kind, Problem
+from tidegate.api.requests import Express, Route, answer
+from tidegate.api.shapes import sections
+from tidegate.api.shell import Shell
+from tidegate.api.southbound import Southbound
+
+TITLE: Final = "Tidegate"
+VERSION: Final = "1"  # of this interface, not of the program
+_ABOUT: Final = "Administration, analysis and operation of a Tidegate node. Send `Authorization: Bearer TOKEN`."
+
+
+class Application:
+    """The application in its shell, and what has to be told that it stops."""
+
+    def __init__(
+        self,
+        *,
+        control: Path,
+        data: Path | None,
+        rate: float,
+        address_rate: float,
+        max_body: int,
+        timeout: float,
+        level: str = "plain",
+        sources: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`sources`: the settings of `Southbound`."""
+        self.channel = Channel(control)
+        self.rates = Rates(rate, address_rate)
+        self.meters = Meters()
+        self.stopping = asyncio.Event()
+        self.timeout = timeout
+        self.fastapi = _fastapi(self)
+        state = self.fastapi.state
+        state.channel, state.meters, state.stopping = self.channel, self.meters, self.stopping
+        state.level = level
+        state.turns = Turns()
+        state.southbound = Southbound(self.rates, **(sources or {}))
+        state.callers = Callers(self.channel, self.rates, state.southbound.free)
+        state.health = health.Health(self.channel)
+        state.journal = audit.Journal(self.channel, data)
+        express = Express(self.fastapi, keys.direct.routes)
+        self.asgi: ASGIApp = Shell(
+            express, rates=self.rates, max_body=max_body, timeout=timeout, observe=self.meters.observe
+        )
+
+
+def _fastapi(whole: Application) -> FastAPI:
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        whole.channel.close()
+
+    app = FastAPI(
+        title=TITLE,
+        version=VERSION,
+        description=_ABOUT,
+        docs_url=None,  # those pages come from elsewhere, and need a network
+        redoc_url=None,
+        openapi_url=None,
+        lifespan=lifespan,
+        redirect_slashes=False,
+    )
+    about = _describe(app)
+    modules = (mine, tokens, consumers, keys, southbound, analysis, audit, health)
+    for router in (keys.direct, documents.router(), *(module.router for module in modules), about):
+        app.router.routes.extend(router.routes)
+    access.check((method, route.path) for route in _routes(app) for method in route.methods or ())
+    app.add_exception_handler(Problem, _problem)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _refused)
+    return app
+
+
+def _routes(app: FastAPI) -> Iterator[Route]:
+    for route in app.routes:
+        if not isinstance(route, Route):
+            raise RuntimeError(f"nobody checks who uses {route}")
+        yield route
+
+
+def _describe(app: FastAPI) -> APIRouter:
+    """The OpenAPI document, and the page made of it."""
+    router = APIRouter(route_class=Route)
+    made: dict[str, Any] = {}
+
+    def openapi() -> dict[str, Any]:
+        if not made:
+            made.update(get_openapi(title=TITLE, version=VERSION, description=_ABOUT, routes=app.routes))
+            components = made.setdefault("components", {})
+            components["schemas"] = {**sections(), **components.get("schemas", {})}
+            components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+            for path, methods in made["paths"].items():
+                for method, operation in methods.items():
+                    roles = access.ALLOWED[method.upper(), path]
+                    operation["security"] = [] if roles is access.PUBLIC else [{"token": []}]
+                    operation["x-roles"] = sorted(roles)
+        return made
+
+    @router.get("/openapi.json", tags=["operation"], summary="This document")
+    async def document() -> Response:
+        return answer(openapi())
+
+    @router.get("/docs", tags=["operation"], summary="This document, for people", response_class=HTMLResponse)
+    async def docs() -> Response:
+        return HTMLResponse(page(openapi()))
+
+    app.openapi = openapi  # type: ignore[method-assign]  # as FastAPI documents it
+    return router
+
+
+async def _problem(_: Request, problem: Exception) -> Response:
+    assert isinstance(problem, Problem)
+    return problem.response()
+
+
+async def _invalid(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    errors = [{"at": ".".join(map(str, each["loc"])), "error": each["msg"]} for each in error.errors()]
+    malformed = any(each["type"] == "json_invalid" for each in error.errors())
+    kind = Kind.MALFORMED if malformed else Kind.INVALID
+    return Problem(kind, "the request is not what is needed here", "mend what `errors` names", errors=errors).response()
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """What no route was found for, and what the framework refuses by itself."""
+    assert isinstance(error, HTTPException)
+    match error.status_code:
+        case 404:
+            return Problem(Kind.UNKNOWN, "there is no such route", "see /docs for those there are").response()
+        case 405:
+            methods = {
+                method
+                for route in _routes(request.app)
+                if route.matches(request.scope)[0] is not Match.NONE
+                for method in route.methods or ()
+            }
+            allow = ", ".join(sorted(methods))
+            return Problem(
+                Kind.METHOD, f"{request.method[:20]} cannot be done here", f"use {allow}", headers={"Allow": allow}
+            ).response()
+        case _:
+            return Problem(Kind.MALFORMED, "the request cannot be read", "send it as /docs says").response()

@@ -1,0 +1,170 @@
+"""The audit: pages of it, the newest first, and what happens from now on as server-sent events.
+
+Pages come from the journal in the node's data folder, which is read here and costs the node nothing; where there is
+none they come from what the node remembers. For events see `events`. A page is made within `LOOKING` seconds: one
+that is not full by then goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+import time
+from collections import Counter
+from datetime import UTC
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response, StreamingResponse
+
+from tidegate.api.channel import Channel
+from tidegate.api.events import EVENTS, started
+from tidegate.api.problems import Kind, Problem
+from tidegate.api.requests import Route, answer
+from tidegate.api.shapes import Rows, problems
+from tidegate.config.units import moment
+from tidegate.errors import TidegateError
+from tidegate.node.records import AuditRow, from_columns, shown
+from tidegate.node.records import Query as Wanted
+from tidegate.store.journal import AUDIT, Reader
+
+LOOKING: Final = 2.0  # seconds
+READERS: Final = 2  # pages made at a time: each takes a thread and a core
+WINDOW: Final = 20_000  # rows looked at at a time
+FRESH: Final = 1.0  # seconds: how often the node is asked to write down what it has only counted
+REMEMBERED: Final = 10_000  # rows that a node has in memory
+_CURSOR: Final = re.compile(r"j(\d{1,18})|m(\d+(?:\.\d+)?(?:e[+-]?\d{1,3})?)\.(\d{1,9})n")
+_TEXT = r"^[^\x00-\x1f\x7f-\x9f]+$"
+
+router = APIRouter(route_class=Route)
+Text = Annotated[str | None, Query(min_length=1, max_length=65_535, pattern=_TEXT)]
+Moment = Annotated[str | None, Query(max_length=40, description="ISO 8601; without a zone it is UTC.")]
+
+
+class Journal:
+    """Reads pages of the audit of one node."""
+
+    def __init__(self, channel: Channel, data: Path | None) -> None:
+        self._channel = channel
+        self._data = data
+        self._readers = asyncio.Semaphore(READERS)
+        self._asked = -math.inf
+        self.following: Counter[str] = Counter()
+
+    async def page(self, wanted: Wanted, limit: int, before: str | None) -> dict[str, Any]:
+        cursor = None if before is None else _CURSOR.fullmatch(before)
+        if before is not None and cursor is None:
+            raise _no_cursor()
+        if self._data is None:
+            return await self._remembered(wanted, limit, cursor)
+        if cursor is not None and cursor[1] is None:
+            raise _no_cursor()
+        if cursor is None and time.monotonic() - self._asked > FRESH:
+            self._asked = time.monotonic()
+            await self._channel.ask("audit_written")
+        stop = None if cursor is None else int(cursor[1])
+        async with self._readers:
+            rows, following = await asyncio.to_thread(_read, self._data, wanted, limit, stop)
+        return {"items": [shown(row) for row in rows], "next": None if following is None else f"j{following}"}
+
+    async def _remembered(self, wanted: Wanted, limit: int, cursor: re.Match[str] | None) -> dict[str, Any]:
+        """Rows have no numbers here, so a cursor is a time and how many rows of that time were shown."""
+        said, skip = wanted.said(), 0
+        if cursor is not None:
+            if cursor[2] is None:
+                raise _no_cursor()
+            at, skip = float(cursor[2]), int(cursor[3])
+            said["until"] = min(math.nextafter(at, math.inf), said.get("until", math.inf))
+        rows: list[AuditRow] = []
+        ask = min(limit + skip + 1, REMEMBERED)
+        async for piece in self._channel.follow("audit", limit=ask, **said):
+            rows += [AuditRow(*row) for row in piece]
+        rows = rows[::-1][skip:]
+        found = rows[:limit]
+        following = None
+        if len(rows) > limit:
+            last = found[-1].at
+            same = sum(row.at == last for row in found)
+            again = skip if cursor is not None and float(cursor[2]) == last else 0
+            following = f"m{last!r}.{same + again}n"
+        return {"items": [shown(row) for row in found], "next": following}
+
+
+@router.get(
+    "/audit",
+    tags=["audit"],
+    summary="Show what was decided, and who changed what",
+    description=f"With `Accept: {EVENTS}`: what happens from now on, each row an event, until either side ends it.",
+    responses={
+        200: {"model": Rows, "content": {EVENTS: {"schema": {"type": "string"}}}},
+        **problems(404),
+    },
+)
+async def audit(
+    request: Request,
+    since: Moment = None,
+    until: Moment = None,
+    kind: Annotated[
+        list[str] | None, Query(max_length=10, description="`deny`, `change`, `connect` and so on.")
+    ] = None,
+    user: Text = None,
+    client: Text = None,
+    topic: Text = None,
+    rule: Text = None,
+    stage: Text = None,
+    limit: Annotated[int, Query(ge=1, le=1000, description="At most so many.")] = 100,
+    before: Annotated[str | None, Query(max_length=64, description="`next` of the last page.")] = None,
+) -> Response:
+    try:
+        wanted = Wanted(
+            since=_moment(since, "since"),
+            until=_moment(until, "until"),
+            kinds=frozenset(kind or ()),
+            user=user,
+            client=client,
+            topic=topic,
+            rule=rule,
+            stage=stage,
+        )
+    except TidegateError as error:
+        raise Problem(Kind.INVALID, str(error)) from None
+    journal: Journal = request.app.state.journal
+    if EVENTS in request.headers.get("accept", ""):
+        return StreamingResponse(await started(request, wanted, journal.following), media_type=EVENTS)
+    return answer(await journal.page(wanted, limit, before))
+
+
+# -- pages -----------------------------------------------------------------------------------------------------------
+
+
+def _read(data: Path, wanted: Wanted, limit: int, stop: int | None) -> tuple[list[AuditRow], int | None]:
+    """The newest rows before `stop` that are wanted, the newest first; and where to go on."""
+    until = time.monotonic() + LOOKING
+    with Reader(data, AUDIT) as reader:
+        first, end = reader.bounds()
+    stop = end if stop is None else min(stop, end)
+    found: list[dict[str, Any]] = []
+    while stop > first and len(found) < limit and time.monotonic() < until:
+        start = max(first, stop - WINDOW)
+        with Reader(data, AUDIT, start=start, stop=stop, select=wanted.selection()) as reader:
+            rows = [row for batch in reader.batches() for row in batch.to_pylist()]
+        rows = rows[::-1][: limit - len(found)]
+        found += rows
+        stop = rows[-1]["offset"] if len(found) == limit else start
+    return [from_columns(row) for row in found], stop if stop > first else None
+
+
+def _no_cursor() -> Problem:
+    return Problem(Kind.INVALID, "`before` is no place in this audit", "send `next` of an answer, as it was")
+
+
+def _moment(written: str | None, name: str) -> float | None:
+    if written is None:
+        return None
+    try:
+        found = moment(written)
+        return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise Problem(Kind.INVALID, f"`{name}` is no time", "write for example 2026-03-02T09:30:00Z") from None

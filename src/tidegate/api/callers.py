@@ -1,0 +1,121 @@
+"""Who calls: the bearer token of a request, as the node knows it.
+
+A token that was found to count does so for `TRUSTED` seconds without asking again; a revoked one is refused after
+that. What was refused is never remembered, and each refusal costs the address it came from, so that guessing is slow.
+Tokens are kept here by their hash only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from starlette.requests import Request
+
+from tidegate.api.access import ALLOWED, PUBLIC
+from tidegate.api.problems import Kind, Problem
+from tidegate.node.tokens import Role
+
+if TYPE_CHECKING:
+    from tidegate.api.channel import Channel
+    from tidegate.api.limits import Rates
+
+TRUSTED: Final = 0.5  # seconds
+REMEMBERED: Final = 1000  # tokens
+_LONGEST: Final = 512
+_TOKEN: Final = re.compile(r"[\x21-\x7e]+")
+_CHALLENGE: Final = {"WWW-Authenticate": "Bearer"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Somebody with a token that counts."""
+
+    token: str
+    """The id of the token, for the audit; not the token itself."""
+    role: Role
+    user: str | None = None
+    """Whom it acts for, if it is for somebody."""
+    expires: float | None = None
+
+    @property
+    def by(self) -> str:
+        """As it stands in the history."""
+        return f"token:{self.token}"
+
+
+class Callers:
+    """Knows tokens."""
+
+    def __init__(self, channel: Channel, rates: Rates, free: Collection[tuple[str, str]] = ()) -> None:
+        """`free`: routes that can be used without a token, but not with a wrong one."""
+        self._free = free
+        self._channel = channel
+        self._rates = rates
+        self._known: OrderedDict[bytes, tuple[float, Caller]] = OrderedDict()
+
+    async def authorise(self, request: Request, path: str) -> Caller | None:
+        """Whoever may use the route of that path; a Problem otherwise. None: nobody asked, it is public."""
+        roles = ALLOWED[request.method, path]
+        if roles is PUBLIC or ((request.method, path) in self._free and "authorization" not in request.headers):
+            return None
+        caller = await self.caller(request)
+        self._rates.token(caller.token)
+        if caller.role not in roles:
+            needed = ", ".join(sorted(roles))
+            raise Problem(
+                Kind.FORBIDDEN,
+                f"the role {caller.role} may not do this",
+                f"use a token with one of the roles: {needed}",
+            )
+        return caller
+
+    async def caller(self, request: Request, *, fresh: bool = False) -> Caller:
+        """Whose token a request has."""
+        token = _bearer(request)
+        digest = hashlib.sha256(token.encode()).digest()
+        now = time.monotonic()
+        known = self._known.get(digest)
+        if known is not None and known[0] > now and not fresh:
+            return known[1]
+        address = request.client.host if request.client else ""
+        if known is None:
+            self._rates.guess(address)
+        try:
+            said = await self._channel.ask("token_check", token=token)
+        except Problem as problem:
+            if problem.kind is Kind.UNKNOWN:
+                self._known.pop(digest, None)
+                raise _unauthenticated("this token is unknown, expired or revoked") from None
+            raise
+        if known is None:
+            self._rates.right(address)
+        caller = Caller(
+            token=str(said["id"]), role=Role(said["role"]), user=said.get("user"), expires=said.get("expires")
+        )
+        self._known[digest] = (now + TRUSTED, caller)
+        self._known.move_to_end(digest)
+        while len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
+        return caller
+
+
+def _bearer(request: Request) -> str:
+    given = request.headers.getlist("authorization")
+    if not given:
+        raise _unauthenticated("there is no token in the request")
+    scheme, _, token = given[0].partition(" ")
+    token = token.strip()
+    if len(given) > 1 or scheme.lower() != "bearer" or len(token) > _LONGEST or not _TOKEN.fullmatch(token):
+        raise _unauthenticated("the header Authorization is not a bearer token")
+    return token
+
+
+def _unauthenticated(detail: str) -> Problem:
+    remedy = "send `Authorization: Bearer TOKEN`; an administrator makes tokens with `tidegate token make`"
+    return Problem(Kind.UNAUTHENTICATED, detail, remedy, headers=_CHALLENGE)

@@ -1,0 +1,139 @@
+"""How much one caller may ask: so many requests a second by token, by address, and wrong tokens by address.
+
+Buckets are made when first used; when there are too many of them, the one that was not used for longest is forgotten.
+Changes take the node a while and follow one another there: how many are under way is bounded as well, so that whoever
+asks for many of them does not keep everybody else waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import math
+import time
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import lru_cache
+from typing import Final
+
+from tidegate.api.problems import Kind, Problem
+from tidegate.session.rate import Bucket
+
+KEPT: Final = 10_000  # buckets of each sort
+BURST: Final = 2.0  # seconds whose requests may come at once
+GUESSES: Final = 1.0  # wrong tokens a second from one address
+GUESSED: Final = 200.0  # at once; right ones that are checked at the same time count until they are
+REGISTRATIONS: Final = 0.2  # of sources a second from one address, without a token
+REGISTERED: Final = 10.0  # at once
+CHANGING: Final = 2  # changes that are with the node at a time: one is made while the next one arrives
+CHANGES: Final = 64  # of one administrator that are under way
+OWN_CHANGES: Final = 2  # of one user or source
+
+
+class _Buckets:
+    """A bucket for each key."""
+
+    def __init__(self, rate: float, burst: float, clock: Callable[[], float]) -> None:
+        self.rate = rate
+        self.burst = burst
+        self._clock = clock
+        self._buckets: OrderedDict[str, Bucket] = OrderedDict()
+
+    def wait(self, key: str) -> float:
+        """Takes one if there is one; seconds until there is (0: it was taken)."""
+        now = self._clock()
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            bucket = self._buckets[key] = Bucket(self.rate, self.burst, now)
+            while len(self._buckets) > KEPT:
+                self._buckets.popitem(last=False)
+        self._buckets.move_to_end(key)
+        wait = bucket.spend(1.0, now)
+        if wait > 0:
+            bucket.tokens += 1.0  # who is refused does not pay
+        return wait
+
+    def give_back(self, key: str) -> None:
+        if key in self._buckets:
+            self._buckets[key].tokens += 1.0
+
+
+class Rates:
+    """The limits of this process."""
+
+    def __init__(self, token: float, address: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._tokens = _Buckets(token, token * BURST, clock)
+        self._addresses = _Buckets(address, address * BURST, clock)
+        self._guesses = _Buckets(GUESSES, GUESSED, clock)
+        self._registrations = _Buckets(REGISTRATIONS, REGISTERED, clock)
+
+    def token(self, id: str) -> None:
+        """Problem if this token has asked too often."""
+        _refuse(self._tokens.wait(id), "this token")
+
+    def address(self, address: str) -> None:
+        """Problem if too much has come from there."""
+        _refuse(self._addresses.wait(_network(address)), "your address")
+
+    def guess(self, address: str) -> None:
+        """A token that was never seen before has come from there; Problem if too many were wrong."""
+        _refuse(self._guesses.wait(_network(address)), "your address with wrong tokens")
+
+    def registration(self, address: str) -> None:
+        """Problem if too many have registered from there who had no token."""
+        _refuse(self._registrations.wait(_network(address)), "your address to register sources")
+
+    def right(self, address: str) -> None:
+        """It was a good one."""
+        self._guesses.give_back(_network(address))
+
+
+class Turns:
+    """Whose turn it is to change something."""
+
+    def __init__(self) -> None:
+        self._places = asyncio.Semaphore(CHANGING)
+        self._under_way: Counter[str] = Counter()
+
+    @asynccontextmanager
+    async def turn(self, who: str, most: int) -> AsyncIterator[None]:
+        """Waits for it; Problem if so many of theirs are under way already."""
+        if self._under_way[who] >= most:
+            raise Problem(
+                Kind.TOO_MANY,
+                f"{most} changes of yours are under way already",
+                "wait for their answers, then send the next one",
+                headers={"Retry-After": "1"},
+            )
+        self._under_way[who] += 1
+        try:
+            async with self._places:
+                yield
+        finally:
+            self._under_way[who] -= 1
+            if not self._under_way[who]:
+                del self._under_way[who]
+
+
+def _refuse(wait: float, who: str) -> None:
+    if wait > 0:
+        seconds = math.ceil(wait)
+        raise Problem(
+            Kind.TOO_MANY,
+            f"too many requests of {who}",
+            f"wait {seconds} s, then ask more slowly",
+            headers={"Retry-After": str(seconds)},
+        )
+
+
+@lru_cache(maxsize=4096)
+def _network(address: str) -> str:
+    """Whom an address belongs to: with IPv6 everybody has a whole network of them."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if parsed.version == 6 and parsed.ipv4_mapped is None:
+        return str(ipaddress.ip_network((parsed, 64), strict=False))
+    return str(parsed)

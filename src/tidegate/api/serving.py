@@ -1,0 +1,196 @@
+"""Running the application: on a socket that the node made, until the node goes away.
+
+- The head of a request arrives within `HEAD` seconds, else the connection is closed; so is one that says nothing for
+  `IDLE` seconds between requests, and one that takes nothing of its answer for `http.timeout`. There are at most
+  `CONNECTIONS`.
+- The process ends when its standard input does: when the node closes it, or is no more.
+- It gives way to the broker: its priority is lower.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import ssl
+import sys
+from collections.abc import Callable, Generator
+from typing import Any, Final
+
+import h11
+import structlog
+import uvicorn
+import uvloop
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from tidegate.api.app import Application
+from tidegate.api.problems import MEDIA_TYPE, Kind, Problem
+from tidegate.node.http import Serving, tls_context
+
+HEAD: Final = 10.0
+IDLE: Final = 30
+CONNECTIONS: Final = 512
+HEADERS: Final = 16 << 10  # bytes of a head
+LEAVING: Final = 2  # seconds for answers in the making when it stops
+NICE: Final = 10
+
+log = structlog.get_logger("tidegate.api")
+
+
+def run(serving: Serving) -> int:
+    """Serves until standard input ends; the exit code."""
+    os.nice(NICE)
+    _log_through()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_main(serving))
+
+
+async def _main(serving: Serving) -> int:
+    application = Application(
+        control=serving.control,
+        data=serving.data,
+        rate=serving.rate,
+        address_rate=serving.address_rate,
+        max_body=serving.max_body,
+        timeout=serving.timeout,
+        level="plain" if serving.cert is None else "tls" if serving.client_ca is None else "mtls",
+        sources=serving.sources,
+    )
+    server = Server(application, tls_context(serving))
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, server.stop)
+    loop.add_signal_handler(signal.SIGINT, lambda: None)  # it is for the node, which then closes our input
+    await _watch_input(server.stop)
+    await server.serve(sockets=[socket.socket(fileno=serving.descriptor)])
+    return 0
+
+
+async def _watch_input(ended: Callable[[], None]) -> None:
+    """Calls back when standard input ends."""
+
+    class Input(asyncio.Protocol):
+        def connection_lost(self, exc: Exception | None) -> None:
+            ended()
+
+    await asyncio.get_running_loop().connect_read_pipe(Input, sys.stdin.buffer)
+
+
+class Server(uvicorn.Server):
+    """Tells streams to end when it stops, and gives handshakes an end."""
+
+    def __init__(self, application: Application, tls: ssl.SSLContext | None = None) -> None:
+        config = uvicorn.Config(
+            application.asgi,
+            http=_Protocol,
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=IDLE,
+            timeout_graceful_shutdown=LEAVING,
+            h11_max_incomplete_event_size=HEADERS,
+        )
+        super().__init__(config)
+        self._tls = tls
+        self._timeout = application.timeout
+        self._stopping = application.stopping
+
+    def stop(self) -> None:
+        self.should_exit = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await self.lifespan.startup()
+        loop = asyncio.get_running_loop()
+        assert sockets is not None
+        tls: dict[str, Any] = {"ssl": self._tls, "ssl_handshake_timeout": HEAD} if self._tls else {}
+
+        def protocol() -> asyncio.Protocol:
+            made = _Protocol(self.config, self.server_state, self.lifespan.state)
+            made.patience = self._timeout
+            return made
+
+        self.servers = [await loop.create_server(protocol, sock=one, **tls) for one in sockets]
+        self.started = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._stopping.set()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Signals are for whoever runs it."""
+        yield
+
+
+class _Protocol(H11Protocol):
+    """HTTP/1.1 with an end to waiting: for the head of a request, and for answers to be taken."""
+
+    patience = 30.0
+    _waiting: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > CONNECTIONS:
+            transport.abort()
+            return
+        line = transport.get_extra_info("socket")
+        # head and body are two writes; without it the second waits for the other side to acknowledge the first
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # whoever does not read is cut off by the kernel, also when we have closed the connection and only flush it
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(self.patience * 1000))
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state is h11.IDLE:
+            self._wait()
+        else:
+            self._heard()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._heard()
+        super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        body = Problem(Kind.MALFORMED, "this is not HTTP/1.1 as it should be", "send it as RFC 9112 says").body()
+        headers = [
+            (b"content-type", MEDIA_TYPE.encode()),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+        ]
+        with contextlib.suppress(h11.LocalProtocolError):  # an answer is under way: closing is all that is left
+            for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+    def _wait(self) -> None:
+        if self._waiting is None:
+            self._waiting = self.loop.call_later(HEAD, self.transport.abort)
+
+    def _heard(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
+
+class _Forward(logging.Handler):
+    """What the server says goes where our own lines go. Clients that break rules are no news."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info is not None:
+            log.error("server failed", exc_info=record.exc_info)
+        else:
+            log.debug("server", text=record.getMessage())
+
+
+def _log_through() -> None:
+    for name in ("uvicorn.error", "asyncio"):
+        logger = logging.getLogger(name)
+        logger.handlers = [_Forward()]
+        logger.propagate = False
+        logger.setLevel(logging.INFO)

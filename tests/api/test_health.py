@@ -1,0 +1,125 @@
+"""Health, readiness, metrics and the description of the interface."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from api.pretending import served
+from tidegate.api.access import ALLOWED
+
+
+async def test_ready_tells_the_truth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidegate.api.health.FRESH", 0.0)
+    async with served(tmp_path) as api:
+        ready = await api.ask("GET", "/health/ready", None)
+        assert (ready.status_code, ready.json()["ready"]) == (200, True)
+        for key, broken, check in (
+            ("refusing", True, "store"),
+            ("rules", "", "rules"),
+            ("registry", {"trouble": "it is away", "reachable": False}, "registry"),
+            ("registry", None, "registry"),
+        ):
+            good, api.node.state[key] = api.node.state[key], broken
+            ready = await api.ask("GET", "/health/ready", None)
+            assert ready.status_code == 503
+            assert [name for name, well in ready.json()["checks"].items() if not well] == [check]
+            assert ready.json()["reasons"]
+            assert "it is away" not in ready.text, "whoever asks without a token is told no more than they need"
+            api.node.state[key] = good
+        for key, broken, check in (
+            ("audit", {"trouble": "the disk is full"}, "journals"),
+            ("keys", {"trouble": "nobody answers"}, "keys"),
+        ):
+            api.node.state[key] = broken
+            ready = await api.ask("GET", "/health/ready", None)
+            assert ready.status_code == 200, "messages pass as they should"
+            assert [name for name, well in ready.json()["checks"].items() if not well] == [check]
+            assert ready.json()["reasons"]
+            del api.node.state[key]
+
+
+async def test_the_node_is_asked_once_for_many(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        for _ in range(10):
+            await api.ask("GET", "/health/ready", None)
+        assert api.node.asked.count("status") <= 2
+
+
+async def test_metrics(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        await api.ask("GET", "/policies")
+        await api.ask("BREW", "/policies")
+        answer = await api.ask("GET", "/metrics")
+        assert answer.headers["content-type"].startswith("text/plain")
+        samples = {
+            (sample.name, *sorted(sample.labels.items())): sample.value
+            for family in text_string_to_metric_families(answer.text)
+            for sample in family.samples
+        }
+        assert samples[("tidegate_up",)] == 1
+        assert samples[("tidegate_clients_connected",)] == 2
+        assert samples[("tidegate_strange_one",)] == 1
+        assert samples["tidegate_scope_sessions", ("scope", "main")] == 3
+        assert samples[("tidegate_keys_keys",)] == 5
+        assert samples[("tidegate_keys_trouble",)] == 1
+        labels = (("method", "GET"), ("route", "/policies"), ("status", "200"))
+        assert samples["tidegate_http_requests_total", *labels] == 1
+        strange = (("method", "other"), ("route", "/policies"), ("status", "405"))
+        assert samples["tidegate_http_requests_total", *strange] == 1
+        await api.control.close()
+        away = await api.ask("GET", "/metrics")
+        assert "tidegate_up 0.0" in away.text
+
+
+async def test_the_description(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        document = (await api.ask("GET", "/openapi.json", None)).json()
+        described = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
+        assert described == set(ALLOWED)
+        assert document["info"]["version"] == "1"
+        page = (await api.ask("GET", "/docs", None)).text
+        assert "<script" not in page
+        assert "https://" not in page, "it needs no network"
+        for _, path in ALLOWED:
+            assert path in page
+
+
+async def test_analysis_is_passed_on(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        flows = await api.ask("GET", "/flows", params={"from": "client:a", "to": "scope:b", "paths": "true"})
+        assert flows.json()["asked"] == {"source": "client:a", "target": "scope:b", "paths": True, "live": False}
+        asked = {"as": "user:mary", "action": "read", "topic": "a", "from": "user:bob", "require": "tls"}
+        explained = (await api.ask("POST", "/explain", json=asked)).json()["asked"]
+        assert (explained["subject"], explained["publisher"]) == ("user:mary", "user:bob")
+        assert explained["terms"] == [["require", "tls"]]
+        for wrong in (
+            {**asked, "strange": 1},
+            {**asked, "qos": 3},
+            {**asked, "qos": "1"},
+            {**asked, "action": "delete"},
+            {**asked, "action": "write"},
+            {"as": "user:mary"},
+        ):
+            answer = await api.ask("POST", "/explain", json=wrong)
+            assert answer.status_code == 422, wrong
+
+
+async def test_tokens(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        made = await api.ask("POST", "/tokens", json={"role": "user", "user": "eve", "seconds": 3600})
+        assert made.status_code == 201
+        assert (await api.ask("GET", "/me", made.json()["token"])).json()["user"] == "eve"
+        listed = await api.ask("GET", "/tokens")
+        assert made.json()["token"] not in listed.text
+        assert (await api.ask("DELETE", "/tokens/new")).status_code == 200
+        assert (await api.ask("DELETE", "/tokens/new")).status_code == 404
+        for wrong in (
+            {"role": "god"},
+            {"role": "user"},
+            {"role": "admin", "user": "x"},
+            {"role": "admin", "seconds": 1},
+        ):
+            assert (await api.ask("POST", "/tokens", json=wrong)).status_code == 422
