@@ -54,7 +54,7 @@ def test_a_good_file_for_scripts(tidegate: Tidegate, tmp_path: Path) -> None:
     assert "hunter2" not in answer.stdout
 
 
-BAD = "version: 1\nnode: {nme: n}\nlisteners: [{url: 'mqtt://127.0.0.1'}]\nkeys: []\n"
+BAD = "version: 1\nnode: {nme: n}\nlisteners: [{url: 'mqtt://127.0.0.1'}]\npipeline: []\n"
 
 
 def test_a_bad_file(tidegate: Tidegate, tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_bad_file(tidegate: Tidegate, tmp_path: Path) -> None:
     assert answer.stderr.splitlines() == [
         "f.yaml:2: `node.name` is missing; add it (Name of the node)",
         "f.yaml:2: unknown key `nme` in `node`; did you mean `name`?",
-        "f.yaml:4: `keys` is not supported by this version yet; remove it: nothing may look enforced that is not",
+        "f.yaml:4: `pipeline` is not supported by this version yet; remove it: nothing may look enforced that is not",
     ]
     assert tidegate("run", "-c", "f.yaml").stderr == answer.stderr
     assert tidegate("status", "-c", "f.yaml").stderr == answer.stderr

@@ -16,9 +16,12 @@ import typer
 
 import tidegate
 from tidegate.cli import capability, cert, importing, monitor, operate, terminal
+from tidegate.cli.administration import application, client, key, policy, preference, source, token, user
 from tidegate.cli.audit import audit
 from tidegate.cli.explain import explain
 from tidegate.cli.flow import flow
+from tidegate.cli.http import api
+from tidegate.cli.ktm import ktm
 from tidegate.cli.pub import pub
 from tidegate.cli.simulate import simulate
 from tidegate.cli.sub import sub
@@ -29,13 +32,13 @@ if TYPE_CHECKING:
 
 _RUN = "Run a node"
 _USE = "Use a broker"
+_ADMINISTER = "Administer a node over HTTP"
 _MAKE = "Prepare"
 
 app = typer.Typer(
     name="tidegate",
     no_args_is_help=True,
     rich_markup_mode="rich",
-    add_completion=False,
     pretty_exceptions_enable=False,  # they print local variables, and some of those are passwords
 )
 
@@ -214,7 +217,7 @@ def _show_warnings(warnings: list[tuple[int, str]], file: Path) -> None:
 
 
 _command: Callable[..., None]
-for _command in (run, check, explain, flow, simulate, operate.status, operate.reload, operate.stop, audit):
+for _command in (run, check, explain, flow, simulate, operate.status, operate.reload, operate.stop, audit, ktm):
     app.command(rich_help_panel=_RUN)(_command)
 for _command in (pub, sub):
     app.command(rich_help_panel=_USE)(_command)
@@ -225,7 +228,10 @@ app.command(
 )(bench)
 for _command in (passwd, schema):
     app.command(rich_help_panel=_MAKE)(_command)
+app.command(hidden=True)(api)
 app.add_typer(monitor.app, name="monitor", rich_help_panel=_RUN)
+for _group in (user, client, policy, preference, key, token, application, source):
+    app.add_typer(_group.app, name=_group.__name__.rpartition(".")[2], rich_help_panel=_ADMINISTER)
 app.add_typer(cert.app, name="cert", rich_help_panel=_MAKE)
 app.add_typer(capability.app, name="capability", rich_help_panel=_MAKE)
 app.add_typer(importing.app, name="import", rich_help_panel=_MAKE)

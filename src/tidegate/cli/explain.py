@@ -85,8 +85,9 @@ def explain(
 
     [dim]tidegate explain tidegate.yaml --as user:bob --action read --topic tr1/speed --from user:mary[/dim]
     """
-    from tidegate.cli.reasons import document, report
+    from tidegate.cli.reasons import report
     from tidegate.config import Asked, load
+    from tidegate.node.explained import document
     from tidegate.node.trial import Question, Trial
 
     _check_options(action, publisher=publisher, payload=payload, qos=qos, retain=retain, where=where)

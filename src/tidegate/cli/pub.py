@@ -58,6 +58,10 @@ def pub(
             metavar="JSON",
         ),
     ] = None,
+    encrypt: Annotated[
+        bool,
+        typer.Option("--encrypt", help="Seal it here, end to end, with the key of the topic. Needs --private-key."),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Publish a message.
@@ -74,6 +78,8 @@ def pub(
         terminal.usage(f"`{topic}` is not a topic: it must not be empty nor contain + or #")
     if sum((message is not None, file is not None, lines, null)) != 1:
         terminal.usage("say what to publish: one of --message, --file, --stdin-lines, --null")
+    if encrypt and target.private_key is None:
+        terminal.usage("--encrypt needs --private-key: the key to seal with is given to whom it belongs")
     about = publish_properties(
         target,
         user=properties,
@@ -85,7 +91,7 @@ def pub(
         content_type=content_type,
     )
     payloads = _stdin_lines() if lines else _single(b"" if null else _payload(message, file))
-    run(_publish(target, topic, payloads, qos=qos, retain=retain, properties=about, json=json))
+    run(_publish(target, topic, payloads, qos=qos, retain=retain, properties=about, encrypt=encrypt, json=json))
 
 
 def _payload(message: str | None, file: Path | None) -> bytes:
@@ -133,13 +139,16 @@ async def _publish(
     qos: int,
     retain: bool,
     properties: Properties | None,
+    encrypt: bool,
     json: bool,
 ) -> None:
     from tidegate.cli.connection import connect
 
     async with connect(target) as connection:
         async for payload in payloads:
-            reason = await connection.publish(topic, payload, qos=qos, retain=retain, properties=properties)
+            reason = await connection.publish(
+                topic, payload, qos=qos, retain=retain, encrypt=encrypt, properties=properties
+            )
             if json:
                 answer = {"topic": topic, "qos": qos, "retain": retain, "bytes": len(payload)}
                 if reason is not None:

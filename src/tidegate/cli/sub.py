@@ -13,9 +13,10 @@ from tidegate.cli import terminal
 from tidegate.cli.target import Json, Qos, Require, Target, UserProperties, connects
 
 if TYPE_CHECKING:
-    import aiomqtt
     from paho.mqtt.properties import Properties
     from paho.mqtt.subscribeoptions import SubscribeOptions
+
+    from tidegate.client import Message
 
 
 @connects
@@ -49,10 +50,15 @@ def sub(
             "--where", help="Only messages that meet this condition: 'o.payload.level > 3' (MQTT 5).", metavar="CEL"
         ),
     ] = None,
+    encrypt: Annotated[
+        bool, typer.Option("--encrypt", help="Open what is sealed, as --private-key does by itself; needs that.")
+    ] = False,
 ) -> None:
     """Subscribe and show messages as they arrive.
 
     Ends with Ctrl-C, after --count messages or after --timeout seconds.
+
+    With --private-key messages of protected topics are opened. What cannot be opened is shown as it came, with why.
 
     Exit code 1: the broker refused, or fewer than --count messages came in time.
 
@@ -65,6 +71,8 @@ def sub(
     for each in filters:
         if not topics.valid_filter(each):
             terminal.usage(f"`{each}` is not a filter: + and # stand alone between slashes, # at the end")
+    if encrypt and target.private_key is None:
+        terminal.usage("--encrypt needs --private-key: keys are given to whom it belongs")
     about = subscribe_properties(target, user=properties, require=require, where=where)
     wanted = subscribe_options(
         target,
@@ -73,7 +81,8 @@ def sub(
         no_retained=no_retained,
         retain_as_published=retain_as_published,
     )
-    shown = _Shown(style=_Style.JSON if json else _Style.VERBOSE if verbose else _Style.PAYLOAD)
+    style = _Style.JSON if json else _Style.VERBOSE if verbose else _Style.PAYLOAD
+    shown = _Shown(style=style, opening=target.private_key is not None)
     run(_receive(target, filters, wanted, about, shown, count, wait, verbose=verbose), interrupt_is_fine=True)
     if count is not None and shown.count < count and wait is not None:
         terminal.fail(f"only {shown.count} of {count} messages came within {wait:g} s")
@@ -90,16 +99,27 @@ class _Shown:
     """Writes messages and counts them."""
 
     style: _Style
+    opening: bool
+    """Whether sealed messages are to be opened; otherwise they are bytes as any others."""
     count: int = 0
 
-    def show(self, message: aiomqtt.Message) -> None:
+    def show(self, message: Message) -> None:
+        about: dict[str, str] = {}
+        if self.opening and message.sealed_by is not None:
+            about["key"] = message.sealed_by
+        if self.opening and message.error is not None:
+            about["not_opened"] = str(message.error)
+            if isinstance(rule := getattr(message.error, "rule", None), str):
+                about["rule"] = rule
         match self.style:
             case _Style.JSON:
-                _json(message)
+                _json(message, about)
             case _Style.VERBOSE:
-                _verbose(message)
+                _verbose(message, about)
             case _Style.PAYLOAD:
                 _payload(message.payload)
+                if "not_opened" in about:
+                    terminal.error(f"{message.topic}: not opened: {about['not_opened']}")
             case _:
                 assert_never(self.style)
         self.count += 1
@@ -113,7 +133,7 @@ def _payload(payload: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-def _verbose(message: aiomqtt.Message) -> None:
+def _verbose(message: Message, about: dict[str, str]) -> None:
     from rich.text import Text
 
     from tidegate.cli.properties import plain
@@ -124,8 +144,12 @@ def _verbose(message: aiomqtt.Message) -> None:
             flags += "".join(f", {key}={word}" for key, word in value)
         else:
             flags += f", {name.replace('_', ' ')} {value}"
+    if "key" in about:
+        flags += f", key {about['key']}"
+    if "not_opened" in about:
+        flags += f", not opened: {about['not_opened']}"
     line = Text.assemble(
-        (terminal.harmless(str(message.topic), lines=False), "bold cyan"),
+        (terminal.harmless(message.topic, lines=False), "bold cyan"),
         " ",
         terminal.harmless(message.payload.decode(errors="replace")),
         "  ",
@@ -134,16 +158,17 @@ def _verbose(message: aiomqtt.Message) -> None:
     terminal.out().print(line)
 
 
-def _json(message: aiomqtt.Message) -> None:
+def _json(message: Message, about: dict[str, str]) -> None:
     from tidegate.cli.properties import plain, text_or_base64
 
     terminal.print_json(
         {
-            "topic": str(message.topic),
+            "topic": message.topic,
             "payload": text_or_base64(message.payload),
             "qos": message.qos,
             "retain": message.retain,
             "properties": plain(message.properties),
+            **about,
         }
     )
 
@@ -166,12 +191,12 @@ async def _receive(
     async with connect(target) as connection:
         try:
             async with asyncio.timeout(wait):
-                held = await connection.subscribe(filters, options=wanted, properties=properties)
+                held = await connection.subscribe(*filters, options=wanted, properties=properties)
                 if verbose:
                     terminal.note(f"subscribed to {', '.join(filters)}")
                 if held:
                     terminal.note(f"held until somebody allows it: {', '.join(held)}")
-                async for message in connection.messages():
+                async for message in connection.messages:
                     shown.show(message)
                     if shown.count == count:
                         break

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
 
 import typer
 
@@ -23,6 +24,7 @@ _CONNECTION: Final = "Connection"
 _TLS: Final = "TLS"
 _SESSION: Final = "Session"
 _WILL: Final = "Will"
+_KEYS: Final = "Protected topics"
 _LONGEST: Final = 0xFFFFFFFF
 
 
@@ -67,6 +69,10 @@ class Target:
     will: Will | None = None
     capability: Path | None = None
     proof_key: Path | None = None
+    private_key: Path | None = None
+    reader: str | None = None
+    keys_url: str | None = None
+    token: str | None = None
 
     @property
     def v5(self) -> bool:
@@ -99,6 +105,13 @@ class Target:
                 return "with --protocol 311 a password needs a user name: add --user"
         if self.proof_key is not None and self.capability is None:
             return "--proof-key needs --capability"
+        if self.private_key is None and (self.reader is not None or self.keys_url is not None):
+            return "--reader and --keys-url are for protected topics: add --private-key"
+        if self.keys_url is not None:
+            if not self.token:
+                return "--keys-url needs --token: that of a user"
+            if urlsplit(self.keys_url).scheme not in ("http", "https") or not urlsplit(self.keys_url).hostname:
+                return f"--keys-url {self.keys_url} is no place for HTTP: write https://host:port"
         if not self.clean and not self.identifier:
             return "--no-clean needs a client identifier: add --id"
         if self.key is not None and self.cert is None:
@@ -207,6 +220,43 @@ def _target(
             dir_okay=False,
         ),
     ] = None,
+    private_key: Annotated[
+        Path | None,
+        typer.Option(
+            "--private-key",
+            help="File with the private key whose public key is registered: opens protected topics.",
+            rich_help_panel=_KEYS,
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
+    reader: Annotated[
+        str | None,
+        typer.Option(
+            "--reader",
+            help="For whom it is registered. Default: user:USER.",
+            rich_help_panel=_KEYS,
+            metavar="user:NAME|client:ID",
+        ),
+    ] = None,
+    keys_url: Annotated[
+        str | None,
+        typer.Option(
+            "--keys-url",
+            help="Ask for keys over HTTP, there. Default: over MQTT.",
+            rich_help_panel=_KEYS,
+            metavar="URL",
+        ),
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            "--token",
+            help="Token for --keys-url. Options can be seen by others on this machine, the variable cannot.",
+            rich_help_panel=_KEYS,
+            envvar="TIDEGATE_TOKEN",
+        ),
+    ] = None,
     tls: Annotated[
         bool,
         typer.Option("--tls", help="Use TLS, trusting the system's authorities.", rich_help_panel=_TLS),
@@ -310,6 +360,10 @@ def _target(
         will=will,
         capability=capability,
         proof_key=proof_key,
+        private_key=private_key,
+        reader=reader,
+        keys_url=keys_url,
+        token=token,
     )
 
 

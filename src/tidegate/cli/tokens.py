@@ -22,7 +22,6 @@ from tidegate.errors import ConfigError, TidegateError
 from tidegate.policy.capability import PrivateKey, PublicKey, Unacceptable, sign, unverified
 from tidegate.policy.capability import verify as verify_token
 from tidegate.policy.capability.keys import jwk_of, private_key, public_keys
-from tidegate.policy.capability.proof import proof, response, signature
 from tidegate.policy.capability.token import MAX, understood
 
 Made = TypeVar("Made")
@@ -205,29 +204,3 @@ def objection(file: Path, token: str) -> str:
     if isinstance(found, Unacceptable):
         return found.why
     return accepts.objection(replace(found, proven=True), proofs=True)
-
-
-def subject_of(token: str) -> str:
-    """The user name that goes with a token in place of the password: its user, or else its client."""
-    subject = str(unverified(token)[1].get("sub"))
-    return subject.removeprefix("user:").partition("/client:")[0].removeprefix("client:")
-
-
-class Holder:
-    """A token with the key that confirms it, for a client. Counters are the time, so that they grow by themselves."""
-
-    def __init__(self, token: str, key: PrivateKey) -> None:
-        _, claims = unverified(token)
-        self.token = token
-        self._key = key
-        self._id, self._subject = str(claims.get("jti")), str(claims.get("sub"))
-        self._last = 0
-
-    def proof(self, action: str, topic: str, payload: bytes = b"") -> str:
-        """The value of the user property `proof`."""
-        self._last = max(self._last + 1, time.time_ns())
-        return proof(self._key, self._id, self._subject, action, topic, payload, self._last)
-
-    def response(self, client: str, challenge: bytes) -> bytes:
-        """What answers the node's challenge."""
-        return signature(self._key, response(self._id, self._subject, client, challenge))

@@ -1,0 +1,207 @@
+"""`tidegate key`: topic keys of a running node, and key pairs and master keys, which are made here.
+
+A private key is written to a file that only its owner can read, and is in nothing that is printed.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tidegate.cli import terminal
+from tidegate.cli.administration import shown
+from tidegate.cli.administration.asking import Api, path
+from tidegate.cli.administration.completing import ids
+from tidegate.cli.administration.options import Json, Try, Why, asks, group
+from tidegate.cli.administration.user import USERS
+from tidegate.errors import TidegateError
+
+app = group("Make key pairs and master keys; list, rotate and revoke topic keys.")
+
+Id = Annotated[str, typer.Argument(help="Id of a topic key.", show_default=False, autocompletion=ids("/keys"))]
+
+
+@app.command("list")
+@asks
+def list_command(api: Api, json: Json = False) -> None:
+    """List topic keys, without their secrets.
+
+    [dim]tidegate key list[/dim]
+    """
+    found = list(api.pages("/keys"))
+    if json:
+        terminal.print_json({"items": found})
+        return
+    table = [
+        {
+            "id": each["id"],
+            "filter": each.get("filter"),
+            "owner": each.get("owner"),
+            "topic": each.get("topic"),
+            "made": shown.moment(each["made"]),
+            "seals": f"for {shown.left(each['valid_until'])}" if each.get("seals") else "no more",
+            "readable": f"for {shown.left(each['readable_until'])}",
+            "used": each.get("used"),
+        }
+        for each in found
+    ]
+    shown.rows(table, none="There are no topic keys.")
+
+
+@app.command()
+@asks
+def rotate(
+    api: Api,
+    filter: Annotated[
+        str | None, typer.Option("--filter", help="Only those of this entry of `keys.protect`.", metavar="FILTER")
+    ] = None,
+    user: Annotated[
+        str | None,
+        typer.Option("--user", help="Only those this user could read.", metavar="NAME", autocompletion=USERS.complete),
+    ] = None,
+    why: Why = "",
+    dry_run: Try = False,
+    json: Json = False,
+) -> None:
+    """Seal with other keys from the next message on: all, or some.
+
+    [dim]tidegate key rotate --user mary[/dim]
+    """
+    if filter and user:
+        terminal.usage("say --filter or --user, or neither for all")
+    body = {name: value for name, value in (("filter", filter), ("user", user)) if value}
+    done = api.ask("POST", "/keys/rotate", query={"dry_run": dry_run, "why": why}, body=body).value
+    if json:
+        terminal.print_json(done)
+        return
+    count = done["groups"]
+    groups = f"{count} group{'' if count == 1 else 's'} of topics"
+    would = f"{groups} would be sealed with another key, and nothing was changed"
+    shown.done(would if dry_run else f"{groups} will be sealed with another key")
+
+
+@app.command()
+@asks
+def revoke(api: Api, id: Id, why: Why = "", dry_run: Try = False, json: Json = False) -> None:
+    """Revoke a topic key: nobody is given it any more, and its group gets another one.
+
+    Who has it already can still read what was sealed with it.
+
+    [dim]tidegate key revoke 4f1c09d2 --why "a device was stolen"[/dim]
+    """
+    done = api.ask("DELETE", path("/keys", id), query={"dry_run": dry_run, "why": why}).value
+    if json:
+        terminal.print_json(done)
+    elif dry_run:
+        topic = (done.get("key") or {}).get("topic")
+        shown.done(f"key {id}{f' of {topic}' if topic else ''} would be revoked, and nothing was changed")
+    else:
+        shown.done(f"key {done['revoked']} revoked")
+
+
+@app.command("get")
+@asks
+def get_command(
+    api: Api,
+    id: Id,
+    private: Annotated[
+        Path, typer.Option("--private", help="Your private key, as `pair` writes it.", exists=True, dir_okay=False)
+    ],
+    user: Annotated[
+        str | None, typer.Option("--user", help="Whose it is. Default: whose token it is.", metavar="NAME")
+    ] = None,
+    show: Annotated[bool, typer.Option("--show", help="Show the secret, too.")] = False,
+    json: Json = False,
+) -> None:
+    """Ask for a topic key as a reader does, and show for how long it is valid. Needs the token of a user.
+
+    [dim]tidegate key get 4f1c09d2 --private mary.key[/dim]
+    """
+    import secrets
+    from json import dumps
+
+    from tidegate.keys import read_key
+
+    holder = _private(private)
+    reader = user or api.me.get("user")
+    if not reader:
+        raise TidegateError(
+            "this token is for no user, and readers are users: have one made with `tidegate token make`"
+        )
+    mark = secrets.token_urlsafe(24)
+    answer = api.get(path("/keys", id), request=mark).value
+    found = read_key(dumps(answer).encode(), holder, reader=f"user:{reader}", request=mark)
+    told: dict[str, Any] = {"id": found.id, "reader": f"user:{reader}", "seconds": found.seconds}
+    if show:
+        told["secret"] = found.secret.hex()
+    if json:
+        terminal.print_json(told)
+        return
+    shown.details(
+        {
+            **{name: value for name, value in told.items() if name != "seconds"},
+            "valid for": shown.span(found.seconds),
+        }
+    )
+
+
+@app.command()
+def pair(
+    hybrid: Annotated[
+        bool, typer.Option("--hybrid", help="ML-KEM-768 with X25519, against quantum computers to come.")
+    ] = False,
+    out: Annotated[
+        Path, typer.Option("--out", help="File for the private key.", metavar="FILE", dir_okay=False)
+    ] = Path("reader.key"),
+    json: Json = False,
+) -> None:
+    """Make a key pair for a reader: the private key goes to a file, the public one to standard output.
+
+    [dim]tidegate key pair --out mary.key > mary.pub[/dim]
+    """
+    from tidegate.keys import Kem, PrivateKey
+
+    made = PrivateKey.generate(os.urandom, Kem.HYBRID if hybrid else Kem.X25519)
+    try:
+        with os.fdopen(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+            stream.write(made.text() + "\n")
+    except FileExistsError:
+        raise TidegateError(f"{out} is there already: choose another file with --out") from None
+    except OSError as broken:
+        raise TidegateError(f"cannot write {out}: {broken.strerror}") from None
+    if json:
+        terminal.print_json({"private": str(out), "public": str(made.public)})
+        return
+    typer.echo(str(made.public))
+    terminal.note(f"The private key is in {out}, readable by you only. Register the public one: tidegate user key.")
+
+
+@app.command()
+def master(json: Json = False) -> None:
+    """Make a master key, under which a node stores its secrets: it is written to standard output.
+
+    [dim]umask 077; tidegate key master > master.key[/dim]
+    """
+    from tidegate.keys import new_master
+
+    made = new_master(os.urandom)
+    if json:
+        terminal.print_json({"master": made})
+    else:
+        typer.echo(made)
+
+
+def _private(file: Path) -> Any:
+    from tidegate.errors import KeysError
+    from tidegate.keys import PrivateKey
+
+    try:
+        return PrivateKey.parse(file.read_text(encoding="ascii"))
+    except OSError as broken:
+        raise TidegateError(f"cannot read {file}: {broken.strerror}") from None
+    except (KeysError, UnicodeDecodeError) as wrong:
+        why = wrong if isinstance(wrong, KeysError) else "it is no text"
+        raise TidegateError(f"{file} cannot be used: {why}") from None

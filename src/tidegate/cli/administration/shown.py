@@ -1,0 +1,182 @@
+"""Tables of administration: what there is, what it was, and what would be decided differently.
+
+Ids are never abridged: they are there to be copied. Times are those of this machine's time zone. What came from the
+node is shown with its control characters written out.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate.cli import terminal
+from tidegate.errors import TidegateError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from rich.table import Table
+    from rich.text import Text
+
+Row = Mapping[str, object]
+
+_UNITS: Final = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
+_NEVER: Final = "-"
+
+
+def rows(found: Sequence[Row], *, none: str, whole: Sequence[str] = ("id",)) -> None:
+    """A table on standard output, or the note `none`. The columns named by `whole` are not broken into lines."""
+    if found:
+        terminal.out().print(_table(found, whole))
+    else:
+        terminal.note(none)
+
+
+def _table(found: Sequence[Row], whole: Sequence[str]) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    names = list(dict.fromkeys(name for row in found for name in row))
+    # What is said of none of them would only take room.
+    names = [name for name in names if any(plain(row.get(name)) != _NEVER for row in found)]
+    for name in names:
+        cells = [plain(row.get(name)) for row in found]
+        numbers = any(isinstance(row.get(name), int | float) and not isinstance(row.get(name), bool) for row in found)
+        widest = max(map(len, cells)) if name in whole else None
+        table.add_column(name, justify="right" if numbers else "left", overflow="fold", min_width=widest)
+    for row in found:
+        table.add_row(*(_cell(row.get(name)) for name in names))
+    return table
+
+
+def plain(value: object) -> str:
+    """A value as people read it: texts as they are, lists with commas, the rest as JSON."""
+    match value:
+        case None:
+            return _NEVER
+        case bool():
+            return "yes" if value else "no"
+        case str():
+            return terminal.harmless(value, lines=False) or _NEVER
+        case list() | tuple() if all(isinstance(each, str) for each in value):
+            return ", ".join(terminal.harmless(str(each), lines=False) for each in value) or _NEVER
+        case dict():
+            named = (f"{key}={each if isinstance(each, str) else json.dumps(each)}" for key, each in value.items())
+            return terminal.harmless(", ".join(named), lines=False) or _NEVER
+        case _:
+            return terminal.harmless(json.dumps(value, ensure_ascii=False), lines=False)
+
+
+def _cell(value: object) -> Text:
+    from rich.text import Text
+
+    return Text(plain(value))
+
+
+def details(about: Row) -> None:
+    """Facts in two columns on standard output; mappings below a key are indented."""
+    from tidegate.cli.tables import facts
+
+    told: dict[str, object] = {}
+    for key, value in about.items():
+        below = value if isinstance(value, dict) and value else None
+        told[key] = plain(value) if below is None else {name: plain(each) for name, each in below.items()}
+    terminal.out().print(facts(told))
+
+
+def warning(text: str) -> None:
+    """One line on standard error about what was done, but not all of it."""
+    from rich.text import Text
+
+    terminal.err().print(Text.assemble(("warning: ", "yellow"), terminal.harmless(text)))
+
+
+def done(text: str) -> None:
+    """One line on standard output that something was done."""
+    from rich.text import Text
+
+    terminal.out().print(Text.assemble(("✓ ", "green"), terminal.harmless(text)))
+
+
+def moment(at: str | None) -> str:
+    """When, by the clock on the wall here."""
+    return _NEVER if at is None else f"{_parsed(at).astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def when(at: str | None) -> str:
+    """When, and how far away that is."""
+    if at is None:
+        return _NEVER
+    seconds = _until(at)
+    return f"{moment(at)} ({f'in {span(seconds)}' if seconds >= 0 else f'{span(-seconds)} ago'})"
+
+
+def left(at: str) -> str:
+    """How long until then."""
+    return span(max(_until(at), 0.0))
+
+
+def _until(at: str) -> float:
+    return _parsed(at).timestamp() - time.time()
+
+
+def _parsed(at: str) -> datetime:
+    """From a time as the interface writes it."""
+    from datetime import datetime
+
+    try:
+        return datetime.fromisoformat(at)
+    except ValueError:
+        raise TidegateError(f"the node wrote a time that is none: {at[:40]!r}") from None
+
+
+def span(seconds: float) -> str:
+    """How long, in its two largest units."""
+    left = round(seconds)
+    parts: list[str] = []
+    for unit, size in _UNITS:
+        count, left = divmod(left, size)
+        if count or parts:
+            parts.append(f"{count} {unit}" if count else "")
+        if len(parts) == 2:
+            break
+    return " ".join(filter(None, parts)) or f"{max(seconds, 0) * 1000:.0f} ms"
+
+
+def effect(found: Mapping[str, Any] | None, would: str) -> None:
+    """What a dry run found: a table of what would be decided differently, and what that says nothing about."""
+    effect = found or {}
+    changes = effect.get("changes") or []
+    if changes:
+        table = [
+            {
+                "who": each.get("as"),
+                "action": each.get("action"),
+                "topic": each.get("topic"),
+                "from": each.get("from"),
+                "now": each.get("before"),
+                "then": each.get("after"),
+                "times": each.get("count"),
+                "last": moment(each.get("last")),
+            }
+            for each in changes
+        ]
+        if not any(row["from"] for row in table):
+            table = [{name: value for name, value in row.items() if name != "from"} for row in table]
+        rows(table, none="", whole=("who", "topic"))
+    decisions, different = effect.get("decisions", 0), effect.get("different", 0)
+    since = f" since {moment(effect['since'])}" if effect.get("since") else ""
+    told = f"{different} of {effect.get('questions', 0)} kinds of decisions would be different"
+    over = f"{told}, over the last {decisions:,} decisions{since}" if decisions else "there are no decisions to compare"
+    done(f"{would}, and nothing was changed; {over}")
+    if different > len(changes):
+        terminal.note(f"Only {len(changes)} are shown.")
+    if effect.get("undecided"):
+        because = "; ".join(map(str, effect.get("undecided_because") or ()))
+        terminal.note(f"{effect['undecided']:,} could not be tried: {because}")
+    if decisions:
+        for each in effect.get("not_covered") or ():
+            terminal.note(f"Not covered: {each}.")

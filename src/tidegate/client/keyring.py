@@ -1,0 +1,158 @@
+"""The keys of a client: those it reads with, and those it seals with, asked for once and kept while they last.
+
+Invariants
+- Of each key there is one question at a time, however many wait for it; it has a mark of its own, and one answer to it
+  is taken.
+- A key that was not given is not asked for again for a moment (`PAUSE`), so that a topic which may not be read does not
+  cost a question for each message; what changes at the service counts after that.
+- At most `AT_ONCE` questions are open: strangers who publish things that look like sealed messages get no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+from tidegate.client.asking import Asker
+from tidegate.errors import KeysError
+from tidegate.keys import NONCE, Group, Keychain, PrivateKey, TopicKey, open_message, read_key, seal
+
+PAUSE: Final = 1.0
+AT_ONCE: Final = 32
+TOPICS: Final = 1024
+_REFUSALS: Final = 4096
+_MARK: Final = 16  # random bytes
+
+Clock = Callable[[], float]
+
+
+class Keyring:
+    """Keeps keys over connections: `begin` says how to ask from now on, `end` that nobody can be asked."""
+
+    def __init__(self, private: PrivateKey, *, patience: float, clock: Clock = time.monotonic) -> None:
+        self._asker: Asker | None = None
+        self._reader = ""
+        self._private = private
+        self._patience = patience
+        self._clock = clock
+        self._chain = Keychain()
+        self._refused: OrderedDict[str, tuple[KeysError, float]] = OrderedDict()
+        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._room = asyncio.Semaphore(AT_ONCE)
+        self._sealing: OrderedDict[str, tuple[TopicKey, float]] = OrderedDict()
+        self._sealers: dict[str, asyncio.Task[TopicKey]] = {}
+
+    def begin(self, asker: Asker, reader: str) -> None:
+        """There is a connection, and the service knows us by this name."""
+        self._asker = asker
+        self._reader = reader
+        self._room = asyncio.Semaphore(AT_ONCE)
+        self._refused.clear()  # perhaps it was the connection
+
+    def end(self) -> None:
+        """There is none any more: questions that are open fail by themselves, and nobody joins them."""
+        self._asker = None
+        self._asking.clear()
+        self._sealers.clear()
+
+    def open(self, payload: bytes, topic: str) -> bytes:
+        """The payload, if its key is here; KeysError if not, or if it is no good."""
+        return open_message(payload, topic, self._chain, now=self._clock())
+
+    def prepare(self, id: str) -> None:
+        """Asks for a key that will be needed, if it is not here."""
+        if self._chain.get(id, now=self._clock()) is None:
+            self.wanted(id)
+
+    def wanted(self, id: str) -> asyncio.Task[None]:
+        """Is done when the key has come, and fails when it has not."""
+        task = self._asking.get(id)
+        if task is None:
+            task = self._asking[id] = asyncio.get_running_loop().create_task(self._fetch(id))
+            task.add_done_callback(lambda done: self._fetched(id, done))
+        return task
+
+    def _fetched(self, id: str, done: asyncio.Task[None]) -> None:
+        if self._asking.get(id) is done:
+            del self._asking[id]
+        if not done.cancelled():
+            done.exception()  # those who wait for it are told; nobody has to
+
+    async def _fetch(self, id: str) -> None:
+        if self._chain.get(id, now=self._clock()) is not None:
+            return
+        if (known := self._refused.get(id)) is not None and self._clock() < known[1]:
+            raise known[0]
+        mark, asker = secrets.token_urlsafe(_MARK), self._asker
+        try:
+            answer = await self._ask(mark=mark, key=id)
+            key = read_key(answer, self._private, reader=self._reader, request=mark)
+            if key.id != id:
+                raise KeysError(f"the key {id} was asked for and the key {key.id} was given: do not trust that service")
+        except KeysError as no:
+            if self._asker is asker:  # what failed with a connection says nothing of the next one
+                self._refused[id] = (no, self._clock() + PAUSE)
+                self._refused.move_to_end(id)
+            while len(self._refused) > _REFUSALS:
+                self._refused.popitem(last=False)
+            raise
+        self._refused.pop(id, None)
+        self._chain.put(key, now=self._clock())
+
+    async def seal(self, payload: bytes, topic: str) -> tuple[bytes, bool]:
+        """The sealed message, and whether its key was one that had been used before."""
+        found = self._sealing.get(topic)
+        if found is not None and self._clock() < found[1]:
+            return self._sealed(found[0], payload, topic), True
+        task = self._sealers.get(topic)
+        if task is None:
+            task = self._sealers[topic] = asyncio.get_running_loop().create_task(self._grant(topic))
+            task.add_done_callback(lambda done: self._granted(topic, done))
+        return self._sealed(await asyncio.shield(task), payload, topic), False
+
+    def forget_sealing(self, topic: str) -> None:
+        """The key for a topic is asked for anew next time."""
+        self._sealing.pop(topic, None)
+
+    def _granted(self, topic: str, done: asyncio.Task[TopicKey]) -> None:
+        if self._sealers.get(topic) is done:
+            del self._sealers[topic]
+        if not done.cancelled():
+            done.exception()
+
+    async def _grant(self, topic: str) -> TopicKey:
+        mark = secrets.token_urlsafe(_MARK)
+        asked = self._clock()
+        answer = await self._ask(mark=mark, topic=topic)
+        given = read_key(answer, self._private, reader=self._reader, request=mark)
+        # only the service knows the group; nothing is sealed by it
+        group = Group(id="", filter=topic, topic=topic)
+        until = asked + given.seconds  # from the question on: it was not valid for longer than that
+        key = TopicKey(
+            id=given.id, group=group, secret=given.secret, made=asked, valid_until=until, readable_until=until
+        )
+        self._sealing[topic] = (key, until)
+        self._sealing.move_to_end(topic)
+        while len(self._sealing) > TOPICS:
+            self._sealing.popitem(last=False)
+        return key
+
+    async def _ask(self, *, mark: str, key: str | None = None, topic: str | None = None) -> bytes:
+        try:
+            async with asyncio.timeout(self._patience), self._room:
+                if self._asker is None:
+                    raise KeysError("there is no connection to ask for the key over: connect again")
+                return await self._asker.ask(mark=mark, key=key, topic=topic)
+        except TimeoutError:
+            raise KeysError(
+                f"the key service gave no answer within {self._patience:g} s: try again, or have more patience"
+            ) from None
+
+    @staticmethod
+    def _sealed(key: TopicKey, payload: bytes, topic: str) -> bytes:
+        return seal(key, payload, topic=topic, nonce=os.urandom(NONCE))
