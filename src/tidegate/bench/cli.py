@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -229,6 +230,57 @@ def scopes(
     except BenchError as error:
         _fail(error)
     stem = "-".join(["scopes", *(work or []), *(["quick"] if plan.rounds < works.ENOUGH_ROUNDS else [])])
+    files = report.write(found, out, stem)
+    try:
+        files += plot.draw(found, out, stem)
+    except ImportError:
+        console.print(NO_PLOT)
+    if json_output:
+        typer.echo(json.dumps(report.summary(found), indent=2))
+    else:
+        for table in report.tables(found):
+            console.print(table)
+        for note in (*report.header(found), *report.verdict(found), *found.failures):
+            console.print(note, highlight=False, markup=False)
+        console.print("Written: " + ", ".join(str(file) for file in files), highlight=False, soft_wrap=True)
+    if found.failures or (check and found.missed):
+        raise typer.Exit(1)
+
+
+@app.command()
+def keys(
+    work: Annotated[
+        list[str] | None,
+        typer.Option("--work", "-w", metavar="NAME", help="Only requests, direct, beside or indoors; can be repeated."),
+    ] = None,
+    rounds: Annotated[int, typer.Option(help="Rounds of everything; the median counts.", min=1)] = ENOUGH_ROUNDS,
+    duration: Annotated[float, typer.Option(help="Seconds of each measurement.", min=0.2)] = 1.5,
+    quick: Annotated[bool, typer.Option("--quick", help="One short round, to see that it works.")] = False,
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where results go.")] = RESULTS,
+    json_output: Annotated[bool, typer.Option("--json", help="Print every figure as JSON.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit with 1 if a goal is missed.")] = False,
+) -> None:
+    """Keys: key requests over MQTT and HTTP, what protection adds to a message, and the broker beside a busy API.
+
+    Needs two cores. Results (markdown, CSV, PNG, machine) go to bench/results/.
+
+    [dim]tidegate bench keys --quick[/dim]
+    """
+    import json
+
+    from tidegate.bench.keys import plot, report, works
+    from tidegate.bench.servers import BenchError
+
+    console = _console()
+    try:
+        parts = works.chosen(work or [])
+        plan = _plan(rounds, min(duration, 0.3) if quick else duration, quick=quick)
+        with _progress(console, works.count(parts, plan)) as progress:
+            told = _told(progress) if console.is_terminal else partial(typer.echo, err=True)
+            found = works.measure(parts, plan, quick=quick, before=told)
+    except BenchError as error:
+        _fail(error)
+    stem = "-".join(["keys", *(work or []), *(["quick"] if plan.rounds < works.ENOUGH_ROUNDS else [])])
     files = report.write(found, out, stem)
     try:
         files += plot.draw(found, out, stem)
