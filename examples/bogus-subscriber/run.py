@@ -18,7 +18,8 @@ sys.dont_write_bytecode = True  # what is made stays in var/
 from playing import ALL, Play, Player, TurnedAway, denials, node, perform, players  # noqa: E402
 
 from tidegate.cli import tokens  # noqa: E402
-from tidegate.cli.tokens import Holder, load_key  # noqa: E402
+from tidegate.cli.tokens import load_key  # noqa: E402
+from tidegate.client.holder import Holder  # noqa: E402
 from tidegate.policy.capability.keys import decoded, encoded  # noqa: E402
 
 PORT = 1883

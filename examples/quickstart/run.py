@@ -126,6 +126,7 @@ async def main() -> int:
         console.print(
             "\n  [bold]MQTT[/]       mqtt://127.0.0.1:1883      users: mary/mary, alice/alice"
             "\n  [bold]WebSocket[/]  ws://127.0.0.1:8083/mqtt"
+            "\n  [bold]HTTP[/]       http://127.0.0.1:8080/docs"
             "\n  [bold]Denials[/]    .venv/bin/tidegate audit -c examples/quickstart/tidegate.yaml"
             "\n  [bold]Try next[/]   .venv/bin/tidegate sub -v -u alice -P alice -t 'gym/+/speed'"
             "\n  Ctrl-C stops everything.\n"

@@ -31,6 +31,7 @@ PLAYED = (
     "roles",
     "smart-home",
     "thermostat",
+    "weather-station",
 )
 TIDEGATE = Path(sys.executable).with_name("tidegate")
 
@@ -53,6 +54,7 @@ HOLES = {
     "roles": ('visitor: { sub: ["+/temperature"] }', 'visitor: { sub: ["#"] }'),
     "smart-home": ("link: H1->H3", "link: H3->H1"),
     "thermostat": ("o.payload.celsius <= 25", "o.payload.celsius <= 250"),
+    "weather-station": ("'temperature' in s.reads", "true"),
 }
 # files that show what is refused
 REFUSED = {"components/acyclic.yaml"}

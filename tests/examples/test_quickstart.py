@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 import subprocess
@@ -15,10 +16,10 @@ QUICKSTART = Path(__file__).parents[2] / "examples" / "quickstart"
 
 
 def test_quickstart(tmp_path: Path) -> None:
-    mqtt, websocket = str(free_port()), str(free_port())
+    ports = {port: str(free_port()) for port in ("1883", "8083", "8080")}
     for name in ("run.py", "tidegate.yaml"):
-        text = (QUICKSTART / name).read_text().replace("1883", mqtt).replace("8083", websocket)
-        (tmp_path / name).write_text(text)
+        text = (QUICKSTART / name).read_text()
+        (tmp_path / name).write_text(re.sub(r"\b(1883|8083|8080)\b", lambda found: ports[found[0]], text))
     out = tmp_path / "out"
     with out.open("wb") as stream:
         running = subprocess.Popen([sys.executable, str(tmp_path / "run.py")], stdout=stream, stderr=stream)
@@ -37,6 +38,7 @@ def test_quickstart(tmp_path: Path) -> None:
                 running.kill()
                 running.wait()
     assert '"event": "stopped"' in out.read_text()
+    assert "the first token of an administrator" in out.read_text()
     hearts = [line for line in out.read_text().splitlines() if "gym/strap-3/heartbeats" in line]
     assert all("alice got" in line for line in hearts)
     shutil.rmtree(tmp_path / "var")
