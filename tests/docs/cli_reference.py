@@ -38,6 +38,8 @@ Command = tuple[str, Callable[..., Any]]
 def commands() -> Iterator[Command]:
     """Every command with its full name, in the order of `tidegate --help`."""
     for one in app.registered_commands:
+        if one.hidden:  # not for people
+            continue
         assert one.callback is not None
         name = one.name or one.callback.__name__
         if name == "bench":  # hands its arguments on

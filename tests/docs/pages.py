@@ -7,6 +7,7 @@ Every fenced block of `sh`, `yaml`, `python` and `js` says in its info string wh
 | `sh run` | runs to its end, with exit code 0 |
 | `sh fails` | runs to its end, with exit code 1 |
 | `sh node` | starts a node that runs until the next such block, or to the end of the page |
+| `sh beside` | starts another process that runs to the end of the page, such as `tidegate ktm` |
 | `sh listen` | starts a command that goes on, such as `tidegate sub -v`; awaited until it has subscribed |
 | `sh shown` | is not run; only commands that `SHOWN` lists |
 | `yaml check [FILE]` | `tidegate check` accepts it without a warning; kept as FILE for later blocks |
@@ -35,10 +36,10 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
-SHOWN: Final = ("make ", "source .venv/bin/activate", "sudo ", "pip install ")
+SHOWN: Final = ("make ", "source .venv/bin/activate", "sudo ", "pip install ", "export TIDEGATE_TOKEN=")
 QUOTING: Final = {"docs/design/hot-path.md": 1}
 MARKERS: Final = {
-    "sh": {"run", "fails", "node", "listen", "shown"},
+    "sh": {"run", "fails", "node", "beside", "listen", "shown"},
     "yaml": {"check", "plain", "warned", "part", "refuse"},
     "python": {"run", "module", "shown"},
     "js": {"run"},

@@ -27,7 +27,7 @@ from harness import free_port
 
 PATIENCE: Final = 30.0
 COLUMNS: Final = 110
-PORTS: Final = ("1883", "1884", "1885", "1886", "1887", "1888", "8883", "8083", "8084")
+PORTS: Final = ("1883", "1884", "1885", "1886", "1887", "1888", "8883", "8083", "8084", "8080", "8081", "8443", "8450")
 QUICK_START: Final = "examples/quickstart"
 
 _PORT: Final = re.compile(rf"(?<=[:=\s])({'|'.join(PORTS)})\b")
@@ -126,6 +126,7 @@ class Desk:
         self.ports = {port: str(free_port()) for port in PORTS}
         self.node: Running | None = None
         self.listener: Running | None = None
+        self.beside: list[Running] = []
         self.printed = ""
         self.killed = False
         self.environment = _environment(tools, self.ports)
@@ -146,6 +147,18 @@ class Desk:
         self.stop_node()
         self.node = self._start(block, tty=True)
         self.node.wait_for(r"\bready\b")
+        self._take_token(self.node)
+
+    def start_beside(self, block: Block) -> None:
+        """Another process, which runs to the end of the page."""
+        self.beside.append(self._start(block, tty=True))
+        self.beside[-1].wait_for(r"\bready\b")
+        self._take_token(self.beside[-1])
+
+    def _take_token(self, node: Running) -> None:
+        """A new node shows the first token of an administrator; readers put it into the variable."""
+        if found := re.search(r"\btoken=(tg_[\w-]+)", node.printed):
+            self.environment["TIDEGATE_TOKEN"] = found[1]
 
     def listen(self, block: Block) -> None:
         assert " -v " in block.text, f"{block}: only -v says when it has subscribed"
@@ -186,9 +199,16 @@ class Desk:
     def stop_node(self, *, by_itself: bool = False) -> None:
         if self.node is not None:
             node, self.node = self.node, None
-            code = node.stop(by_itself=by_itself)
-            assert code == 0 or (self.killed and code in (-9, 137)), f"{node.block}: {code}\n{node.printed}"
-            assert not re.search(r"\[(error|critical) |Traceback", node.printed), f"{node.block}:\n{node.printed}"
+            self._ended(node, node.stop(by_itself=by_itself))
+
+    def stop_beside(self) -> None:
+        while self.beside:
+            one = self.beside.pop()
+            self._ended(one, one.stop())
+
+    def _ended(self, one: Running, code: int) -> None:
+        assert code == 0 or (self.killed and code in (-9, 137)), f"{one.block}: {code}\n{one.printed}"
+        assert not re.search(r"\[(error|critical) |Traceback", one.printed), f"{one.block}:\n{one.printed}"
 
     def stop_listener(self) -> None:
         if self.listener is not None:
@@ -198,7 +218,7 @@ class Desk:
 
     def abandon(self) -> None:
         """After a failure: nothing may stay behind."""
-        for one in (self.listener, self.node):
+        for one in (self.listener, self.node, *self.beside):
             if one is not None:
                 one.stop()
 
@@ -234,6 +254,7 @@ def _environment(tools: Path, ports: dict[str, str]) -> dict[str, str]:
         "TERM": "xterm",
         "NO_COLOR": "1",
         "XDG_RUNTIME_DIR": str(tools),
+        "TIDEGATE_URL": f"http://127.0.0.1:{ports['8080']}",
         "DOCS_TIDEGATE": str(programs / "tidegate"),
         "DOCS_RUN": _make_run(programs),
         **{f"DOCS_{port}": ours for port, ours in ports.items()},

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import postgres
 from docs.pages import MARKERS, QUOTING, ROOT, SHOWN, Block, blocks, name, pages
 from docs.terminals import Desk, first_missing
 from processes import missing, needs
@@ -20,6 +21,7 @@ from tidegate.node.cases import run_tests
 ALL = {name(page): blocks(page) for page in pages()}
 LIVELY = [page for page, found in ALL.items() if any(one.language in ("sh", "yaml", "python", "js") for one in found)]
 WORK = "test_examples_work["
+DATABASE = "${DATABASE}"  # that of a real PostgreSQL server
 MODULES = ROOT / "tests/foreign/node_modules"
 NEEDED = {"version:": "version: 1", "node:": "node: {name: example}", "policies:": "policies: open"}
 LISTENERS = 'listeners: [{url: "mqtt://127.0.0.1:1883", anonymous: true}]'
@@ -56,11 +58,22 @@ def follow_page(page: str, place: Path) -> None:
     folder = place / "desk"
     folder.mkdir()
     desk = Desk(folder, place / "tools")
+    if not any(DATABASE in one.text for one in ALL[page]):
+        follow_blocks(desk, page)
+        return
+    with postgres.running() as server, pytest.MonkeyPatch.context() as patch:
+        address = desk.environment["DATABASE"] = server.address(schema=server.schema())
+        patch.setenv("DATABASE", address)
+        follow_blocks(desk, page)
+
+
+def follow_blocks(desk: Desk, page: str) -> None:
     try:
         for block in ALL[page]:
             follow(desk, block)
         desk.stop_listener()
         desk.stop_node()
+        desk.stop_beside()
     finally:
         desk.abandon()
 
@@ -75,6 +88,8 @@ def follow(desk: Desk, block: Block) -> None:
             desk.run(block, code=1)
         case "sh", "node":
             desk.start_node(block)
+        case "sh", "beside":
+            desk.start_beside(block)
         case "sh", "listen":
             desk.listen(block)
         case "yaml", _:
