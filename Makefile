@@ -24,7 +24,7 @@ run: $(VENV) ## run a node with the quick start (Ctrl-C stops it)
 
 test: lint servers foreign ## lint, types, contracts and all tests but the long ones
 	$(call say,tests)
-	@$(BIN)/pytest -m "not soak" $(PYTEST_ARGS)
+	@$(BIN)/pytest -m "not soak" -n 2 --dist loadfile $(PYTEST_ARGS)
 
 lint: $(VENV) ## ruff, mypy and the import contracts
 	$(call say,lint)
@@ -51,6 +51,7 @@ reference: $(VENV) ## write docs/reference/ again from the schema
 	@$(BIN)/tidegate schema > docs/reference/tidegate.schema.json
 	@$(BIN)/tidegate schema --markdown > docs/reference/configuration.md
 	@$(BIN)/python tests/docs/cli_reference.py --update
+	@$(BIN)/python tests/docs/http_reference.py --update
 	@$(BIN)/tidegate check examples/doorlock/tidegate.yaml --show-automata --format svg --monitor a1 > docs/monitors/a1.svg
 
 venv: $(VENV) ## the virtual environment only

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import random
 import socket
 from collections.abc import AsyncIterator
@@ -22,10 +23,14 @@ P = TypeVar("P")
 PATIENCE = 10.0  # seconds before a test gives up waiting; never a measure of anything
 
 
+WORKERS = 8  # pytest processes at a time, at most
+
+
 def free_port() -> int:
-    """A port below the ephemeral range that nobody listens on."""
+    """A port below the ephemeral range that nobody listens on. Tests at the same time have ports of their own."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % WORKERS
     while True:
-        port = random.randrange(10_000, 32_000)
+        port = random.randrange(10_000 + worker, 32_000, WORKERS)
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", port))
