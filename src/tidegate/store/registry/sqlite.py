@@ -125,8 +125,9 @@ class SqliteLine:
                 return
 
     def _enter(self) -> None:
-        ((application,),) = self.execute("PRAGMA application_id")
+        # in this order: whoever makes the registry at this moment marks it before there are tables
         ((tables,),) = self.execute("SELECT count(*) FROM sqlite_master")
+        ((application,),) = self.execute("PRAGMA application_id")
         if application != APPLICATION and (application or tables):
             raise StoreError(
                 f"{self.place} is an SQLite database, but no registry. Remedy: name another file, or move it away."
