@@ -16,12 +16,12 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
 
+from tidegate.config import files
 from tidegate.config.checks import Finding
 from tidegate.config.deciding import together
 from tidegate.config.section import FilePath, Section
 from tidegate.config.units import Count, Duration, Rate, Size, refusal
 from tidegate.errors import ConfigError
-from tidegate.keys.rest import parse_masters
 
 if TYPE_CHECKING:
     from tidegate.config.model import Config
@@ -215,17 +215,6 @@ def warnings(config: Config) -> Iterator[Finding]:
 
 def unreadable(config: Config) -> Iterator[Finding]:
     """Files that cannot be read."""
-    for key in ("cert", "key", "client_ca"):
-        path: Path | None = None if config.http is None else getattr(config.http, key)
-        if path is None:
-            continue
-        try:
-            path.open("rb").close()
-        except OSError as broken:
-            why = f"cannot be read ({broken.strerror}); check its name and permissions"
-            yield ("http", key), f"names `{path}`, which {why}"
-    if config.master_key is not None:
-        try:
-            parse_masters(config.master_key.text())
-        except ConfigError as broken:
-            yield ("master_key",), f"is wrong: {broken}"
+    if config.http is not None:
+        yield from files.unreadable(config.http, ("cert", "key", "client_ca"), "http")
+    yield from files.no_masters(config.master_key)

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 
 from tidegate import policy, topics
+from tidegate.config import files
 from tidegate.config.deciding import Filter
 from tidegate.config.section import FilePath, Section
 from tidegate.config.units import Count, Duration, refusal
@@ -114,15 +115,8 @@ class Keys(Section):
 
 def unreadable(config: Config) -> Iterator[Finding]:
     """Files that cannot be read."""
-    ktm = config.keys.ktm
-    for key in ("cert", "key", "ca") if ktm is not None else ():
-        path = getattr(ktm, key)
-        try:
-            if path is not None:
-                path.open("rb").close()
-        except OSError as broken:
-            why = f"cannot be read ({broken.strerror}); check its name and permissions"
-            yield ("keys", "ktm", key), f"names `{path}`, which {why}"
+    if config.keys.ktm is not None:
+        yield from files.unreadable(config.keys.ktm, ("cert", "key", "ca"), "keys", "ktm")
 
 
 def conflicts(

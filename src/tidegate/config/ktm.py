@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_core import ErrorDetails
 
 from tidegate import policy
+from tidegate.config import files
 from tidegate.config.administration import MasterKey
 from tidegate.config.checks import Finding
 from tidegate.config.deciding import together
@@ -26,7 +27,6 @@ from tidegate.config.section import FilePath, Section
 from tidegate.config.units import Count, Duration
 from tidegate.config.vocabulary import sentence
 from tidegate.errors import ConfigError
-from tidegate.keys.rest import parse_masters
 
 _YEAR: Final = 366 * 86400.0
 
@@ -99,20 +99,8 @@ def load_ktm(path: Path | str) -> KtmConfig:
 
 
 def _unreadable(config: KtmConfig) -> Iterator[Finding]:
-    for key in ("cert", "key", "client_ca"):
-        file: Path | None = getattr(config.ktm, key)
-        if file is None:
-            continue
-        try:
-            file.open("rb").close()
-        except OSError as broken:
-            why = f"cannot be read ({broken.strerror}); check its name and permissions"
-            yield ("ktm", key), f"names `{file}`, which {why}"
-    if config.master_key is not None:
-        try:
-            parse_masters(config.master_key.text())
-        except ConfigError as broken:
-            yield ("master_key",), f"is wrong: {broken}"
+    yield from files.unreadable(config.ktm, ("cert", "key", "client_ca"), "ktm")
+    yield from files.no_masters(config.master_key)
 
 
 def _problems(broken: ValidationError, source: Source) -> Iterator[ConfigError]:

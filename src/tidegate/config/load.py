@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from tidegate.config import administration, keys
+from tidegate.config import administration, files, keys
 from tidegate.config.address import parse_address
 from tidegate.config.checks import RULES, Finding, repeated
 from tidegate.config.flows import violations
@@ -156,15 +156,7 @@ def _hidden(file: str) -> ConfigError:
 
 def _unreadable(config: Config) -> Iterator[Finding]:
     for index, listener in enumerate(config.listeners):
-        for key in ("cert", "key", "client_ca"):
-            path: Path | None = getattr(listener, key)
-            if path is None:
-                continue
-            try:
-                path.open("rb").close()
-            except OSError as broken:
-                why = f"cannot be read ({broken.strerror}); check its name and permissions"
-                yield ("listeners", index, key), f"names `{path}`, which {why}"
+        yield from files.unreadable(listener, ("cert", "key", "client_ca"), "listeners", index)
 
 
 def _problems(broken: ValidationError, source: Source) -> Iterator[ConfigError]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from tidegate.net.binding import bound
 from tidegate.net.connection import Connection
 from tidegate.net.listener import Endpoint, Listener, Tls
 
-__all__ = ["Connection", "Endpoint", "Listener", "Tls"]
+__all__ = ["Connection", "Endpoint", "Listener", "Tls", "bound"]

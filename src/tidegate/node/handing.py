@@ -28,6 +28,7 @@ from tidegate.keys import Group, PublicKey, TopicKey, valid_request, wrap
 from tidegate.keys.key import valid_id
 from tidegate.node.audit import Auditor
 from tidegate.node.keeper import Keeper
+from tidegate.policy import Directory
 from tidegate.policy.brokering import PLAIN
 from tidegate.policy.control import ANSWER, GET_KEY
 from tidegate.scope import Realm, Scope
@@ -206,25 +207,10 @@ class Handing:
         return Asking(reader=f"user:{user}", scope=scope, link=link, request=_marked(request))
 
     def _link(self, scope: Scope, user: str, level: str, address: str) -> Link:
-        built = self._config().built
-        known = built.directory.known(user=user)
-        if user not in built.directory.users:
+        directory = self._config().built.directory
+        if user not in directory.users:
             raise Problem(f"there is no user {user[:100]!r}", problem="unknown")
-        subject = Subject(
-            kind="client",
-            client="",
-            user=user,
-            scope=scope.name,
-            node=scope.node,
-            domain=scope.gate.rules.domain,
-            level=level,
-            address=address,
-            listener=HTTP,
-            roles=known.roles,
-            groups=known.groups,
-            attributes=known.attributes,
-        )
-        return Link(subject, False, PLAIN.outward)
+        return reading(scope, directory, user=user, level=level, address=address, listener=HTTP)
 
     # -- deciding --------------------------------------------------------------------------------------------------
 
@@ -343,6 +329,35 @@ class Handing:
             bucket = self._buckets[asking.reader] = Bucket(RATE, BURST, now)
         if not bucket.afford(now):
             raise Problem("too many requests for keys; keep those you have, and try again later", problem="unavailable")
+
+
+def reading(
+    scope: Scope,
+    directory: Directory,
+    *,
+    user: str | None = None,
+    client: str = "",
+    level: str,
+    address: str = "",
+    listener: str = "",
+) -> Link:
+    """Over what somebody of the directory would read who is not connected."""
+    known = directory.known(user=user, client=client or None, as_client=bool(client))
+    subject = Subject(
+        kind="client",
+        client=client,
+        user=known.user,
+        scope=scope.name,
+        node=scope.node,
+        domain=scope.gate.rules.domain,
+        level=level,
+        address=address,
+        listener=listener,
+        roles=known.roles,
+        groups=known.groups,
+        attributes=known.attributes,
+    )
+    return Link(subject, False, PLAIN.outward)
 
 
 def _object(payload: bytes) -> Mapping[str, Any]:

@@ -25,8 +25,7 @@ import structlog
 from tidegate.config import Config
 from tidegate.config.administration import Http
 from tidegate.config.sources import Registration, Unregistered
-from tidegate.errors import ConfigError
-from tidegate.net import Tls
+from tidegate.net import Tls, bound
 
 BACKLOG: Final = 128
 FIRST, LONGEST = 0.2, 30.0  # seconds before it is started again, twice as long each time
@@ -102,24 +101,7 @@ class HttpProcess:
     def bind(self) -> None:
         """Takes the address; ConfigError if it cannot be had."""
         url = self._http.url
-        try:
-            family, kind, protocol, _, address = socket.getaddrinfo(
-                url.host, url.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )[0]
-            listener = socket.socket(family, kind, protocol)
-        except OSError as error:
-            raise ConfigError(f"cannot listen on {url}: {error.strerror or error}; choose another address") from error
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            listener.bind(address)
-            listener.listen(BACKLOG)
-            listener.setblocking(False)
-        except OSError as error:
-            listener.close()
-            raise ConfigError(f"cannot listen on {url}: {error.strerror or error}; choose another port") from error
-        self._socket = listener
+        self._socket = bound(url, url.host, url.port, BACKLOG)
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._keep_running())

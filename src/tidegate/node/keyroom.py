@@ -18,22 +18,21 @@ import structlog
 from tidegate.config import Config
 from tidegate.config.administration import SQLITE
 from tidegate.errors import Problem, StoreError
-from tidegate.gate import Allow, Rules
+from tidegate.gate import Allow
 from tidegate.keys.key import valid_id
 from tidegate.node.administration import Administration
 from tidegate.node.audit import Auditor
 from tidegate.node.control import Command
 from tidegate.node.depot import REVOKED, Depot, RegistryDepot
 from tidegate.node.depot import ROOM as SHARED
-from tidegate.node.handing import Granting, Handing
+from tidegate.node.handing import Granting, Handing, reading
 from tidegate.node.keeper import ROOM, TIDY, Keeper
 from tidegate.node.sources import KIND as SOURCE
 from tidegate.node.sources import ROOM as SOURCES
 from tidegate.node.vault import Safe, open_safe, renew_all
 from tidegate.policy import Directory
-from tidegate.policy.brokering import PLAIN
-from tidegate.scope import Realm, Scope
-from tidegate.session import Link, Site, Subject
+from tidegate.scope import Realm
+from tidegate.session import Site
 from tidegate.store.registry import Applied
 
 ROTATED: Final = "keys.rotated"
@@ -52,6 +51,10 @@ class Host(Protocol):
     config: Config
     audit: Auditor
     administration: Administration | None
+
+    async def stored(self) -> None:
+        """Until everything noted so far is on the disk."""
+        ...
 
 
 class Keyroom:
@@ -167,7 +170,7 @@ class Keyroom:
             except StoreError as error:
                 log.warning("keys of sources stay under the old master key; reload again", reason=str(error))
 
-    def change(self, before: Config, after: Config, realm: Realm) -> None:
+    def change(self, before: Config, after: Config) -> None:
         """Just before other rules are in force: whoever loses a right reads nothing new under the keys they have."""
         assert self.keeper is not None
         self.keeper.change(after.keys)
@@ -283,9 +286,7 @@ class Keyroom:
             keeper.revoke_elsewhere(id)
         text = f"key {id} by {by[:200]}" + (f": {why[:200]}" if why else "")
         self._host.audit.changed(self._host.audit.version, text, action="key revoke")
-        safe: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._there.realm.site.store.after(safe.set_result, None)
-        await safe
+        await self._host.stored()
         return {"revoked": id}
 
     async def _elsewhere(self, id: str) -> bool:
@@ -346,34 +347,13 @@ def _names(who: Collection[Who]) -> set[str]:
 def readable_by(realm: Realm, config: Config, who: Collection[Who], keeper: Keeper) -> set[str]:
     """The groups whose key one of these could have had, under the rules in force."""
     scope = next(iter(realm.scopes.values()))
-    links = [_reading(scope, config, sort, name) for sort, name in who]
+    level, directory = scope.gate.rules.levels.highest, config.built.directory
+    links = [reading(scope, directory, **{sort: name}, level=level) for sort, name in who]  # over the best connection
     return {
         group.id
         for group in keeper.ring.groups()
         if any(isinstance(scope.gate.readable(group.topic, group.context, link), Allow) for link in links)
     }
-
-
-def _reading(scope: Scope, config: Config, sort: str, name: str) -> Link:
-    """Somebody as they would read, over the best connection."""
-    rules: Rules = scope.gate.rules
-    directory = config.built.directory
-    client = name if sort == "client" else ""
-    user = name if sort == "user" else None
-    known = directory.known(user=user, client=client or None, as_client=sort == "client")
-    subject = Subject(
-        kind="client",
-        client=client,
-        user=known.user,
-        scope=scope.name,
-        node=scope.node,
-        domain=rules.domain,
-        level=rules.levels.highest,
-        roles=known.roles,
-        groups=known.groups,
-        attributes=known.attributes,
-    )
-    return Link(subject, False, PLAIN.outward)
 
 
 __all__ = ["ROOM", "Keyroom"]

@@ -285,7 +285,7 @@ class Node:
 
     async def _start_control(self) -> None:
         watchmen = Watchmen(
-            self.scopes, lambda what: self.audit.changed(self.audit.version, what, action="reset"), self._safe
+            self.scopes, lambda what: self.audit.changed(self.audit.version, what, action="reset"), self.stored
         )
         commands: dict[str, Command] = {
             "status": self.status,
@@ -414,7 +414,7 @@ class Node:
         self.loop.call_soon(self.on_stop)
         return {"stopping": True}
 
-    async def _safe(self) -> None:
+    async def stored(self) -> None:
         """Until everything noted so far is on the disk."""
         safe = self.loop.create_future()
         self.site.store.after(safe.set_result, None)
@@ -433,7 +433,7 @@ class Node:
         self.keys.rotate()
         self.realm.change(self.realm.rules)  # for those who are away, and their wills
         self.audit.changed(self.audit.version, f"capability {id} revoked", action="revoke")
-        await self._safe()
+        await self.stored()
         log.info("capability revoked", id=id, disconnected=dismissed)
         return {"revoked": id, "before": known, "disconnected": dismissed, "kept": self.store is not None}
 
@@ -523,7 +523,7 @@ class Node:
         self.site.limits = _limits(config)
         configure_logs(config.log.format, config.log.level)
         rules = self.versions.next(config.built.rules)
-        self.keys.change(before[0], config, self.realm)
+        self.keys.change(before[0], config)
         self.realm.change(rules)
         for scope in self.scopes.values():
             self._unplaced.recall(scope)

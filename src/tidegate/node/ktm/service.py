@@ -20,9 +20,9 @@ import structlog
 from cryptography import x509
 
 from tidegate.config.ktm import Ktm, KtmConfig
-from tidegate.errors import ConfigError, KeysError, ProtocolError, StoreError
+from tidegate.errors import KeysError, ProtocolError, StoreError
 from tidegate.keys import PublicKey, TopicKey
-from tidegate.net import Tls
+from tidegate.net import Tls, bound
 from tidegate.node.ktm import frames
 from tidegate.node.ktm.cabinet import Cabinet
 from tidegate.node.ktm.frames import Op, Request, Wrong
@@ -135,24 +135,7 @@ class Service:
     def start(self) -> None:
         """ConfigError if the address cannot be had."""
         url = self.config.ktm.listen
-        try:
-            family, kind, protocol, _, address = socket.getaddrinfo(
-                url.host, url.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )[0]
-            listening = socket.socket(family, kind, protocol)
-        except OSError as error:
-            raise ConfigError(f"cannot listen on {url}: {error.strerror or error}; choose another address") from error
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            listening.setblocking(False)
-            listening.bind(address)
-            listening.listen(BACKLOG)
-        except OSError as error:
-            listening.close()
-            raise ConfigError(f"cannot listen on {url}: {error.strerror}; choose another port") from error
-        self._socket = listening
+        listening = self._socket = bound(url, url.host, url.port, BACKLOG)
         self._accepting = asyncio.get_running_loop().create_task(self._accept(listening))
 
     async def close(self) -> None:
