@@ -11,6 +11,7 @@ import contextlib
 import os
 import random
 import socket
+from collections import deque
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,19 +22,24 @@ from tidegate.node import Node
 
 P = TypeVar("P")
 PATIENCE = 10.0  # seconds before a test gives up waiting; never a measure of anything
-
-
 WORKERS = 8  # pytest processes at a time, at most
+GIVEN: deque[int] = deque(maxlen=100)  # ports that someone may be about to use
 
 
 def free_port() -> int:
-    """A port below the ephemeral range that nobody listens on. Tests at the same time have ports of their own."""
+    """A port below the ephemeral range that nobody listens on, and that was not given out just before.
+
+    Tests at the same time have ports of their own.
+    """
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % WORKERS
     while True:
         port = random.randrange(10_000 + worker, 32_000, WORKERS)
+        if port in GIVEN:
+            continue
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", port))
+            GIVEN.append(port)
             return port
 
 
