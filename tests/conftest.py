@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
+from tidegate.cli import terminal
+
 
 def pytest_configure() -> None:
     """Started in the background, a shell makes us ignore SIGINT, and the programs that tests interrupt with us."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def consoles() -> None:
+    """The consoles of commands remember how wide the terminal was when they were made, maybe by the test before."""
+    terminal.out.cache_clear()
+    terminal.err.cache_clear()
