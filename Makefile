@@ -1,4 +1,4 @@
-# make run    a node with examples/quickstart/tidegate.yaml
+# make run    a node, its pipeline and a few devices: examples/quickstart
 # make test   everything: lint, types, contracts, tests
 # Both make the virtual environment themselves. `make help` lists the rest.
 
@@ -14,15 +14,15 @@ PYTEST_ARGS ?=
 
 say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 
-.PHONY: help run test lint format bench soak reference venv servers foreign clean
+.PHONY: help run test lint format bench soak reference venv java servers foreign clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-run: $(VENV) ## run a node with the quick start (Ctrl-C stops it)
+run: $(VENV) java ## run the quick start: a node, its pipeline, a few devices (Ctrl-C stops it)
 	@$(BIN)/python examples/quickstart/run.py
 
-test: lint servers foreign ## lint, types, contracts and all tests but the long ones
+test: lint java servers foreign ## lint, types, contracts and all tests but the long ones
 	$(call say,tests)
 	@$(BIN)/pytest -m "not soak" -n 2 --dist loadfile $(PYTEST_ARGS)
 
@@ -41,7 +41,7 @@ bench: $(VENV) servers ## measure against Mosquitto; results in bench/results/
 	@$(BIN)/tidegate bench broker
 	@$(BIN)/tidegate bench gate
 
-soak: $(VENV) servers foreign ## the long crash, fuzz and load tests; reports in docs/reliability/
+soak: $(VENV) java servers foreign ## the long crash, fuzz and load tests; reports in docs/reliability/
 	$(call say,soak)
 	@mkdir -p docs/reliability
 	@$(BIN)/pytest -m soak --timeout=14400 $(PYTEST_ARGS)
@@ -52,6 +52,7 @@ reference: $(VENV) ## write docs/reference/ again from the schema
 	@$(BIN)/tidegate schema --markdown > docs/reference/configuration.md
 	@$(BIN)/python tests/docs/cli_reference.py --update
 	@$(BIN)/python tests/docs/http_reference.py --update
+	@$(BIN)/python tests/docs/pipeline_reference.py --update
 	@$(BIN)/tidegate check examples/doorlock/tidegate.yaml --show-automata --format svg --monitor a1 > docs/monitors/a1.svg
 
 venv: $(VENV) ## the virtual environment only
@@ -59,6 +60,9 @@ venv: $(VENV) ## the virtual environment only
 $(VENV): pyproject.toml scripts/venv.sh
 	@scripts/venv.sh
 	@touch $@
+
+java: ## a Java runtime for the pipeline, from the system's packages if there is none
+	@scripts/java.sh >/dev/null
 
 servers: ## what the tests need from the system's packages
 	@scripts/servers.sh

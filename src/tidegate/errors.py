@@ -61,6 +61,10 @@ class Uncertain(StoreError):
         self.id = id
 
 
+class PipelineError(TidegateError):
+    """The pipeline cannot go on: what is wrong, and how to mend it."""
+
+
 class KeysError(TidegateError):
     """A key, or what was sealed or wrapped with one, is not what it should be; nothing of it may be used."""
 

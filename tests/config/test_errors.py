@@ -118,9 +118,8 @@ def test_one_problem(more: str, said: str) -> None:
     assert problems(GOOD + more) == [said]
 
 
-@pytest.mark.parametrize("key", ["pipeline"])
-def test_keys_of_later_versions_are_refused_as_such(key: str) -> None:
-    assert problems(GOOD + f"{key}: {{}}\n") == [f"f.yaml:4: `{key}` {NOT_YET}"]
+def test_a_pipeline_needs_a_folder() -> None:
+    assert problems(GOOD + "pipeline: {}\n") == ["f.yaml:4: `pipeline` needs a folder for the journal; set `node.data`"]
 
 
 @pytest.mark.parametrize(

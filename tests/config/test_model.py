@@ -176,4 +176,5 @@ def test_the_quick_start_is_fine_and_warns_of_nothing() -> None:
     assert [str(each.url) for each in config.listeners] == ["mqtt://127.0.0.1:1883", "ws://127.0.0.1:8083/mqtt"]
     assert set(config.directory.users) == {"mary", "alice"}
     assert isinstance(config.policies, tuple)
-    assert [each.id for each in config.policies] == ["devices", "coaches", "visitors", "playground"]
+    ids = [each.id for each in config.policies]
+    assert ids == ["devices", "coaches", "visitors", "playground", "pipeline", "scored"]

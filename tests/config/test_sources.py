@@ -47,7 +47,7 @@ def test_topics_that_are_none(topic: str, text: str) -> None:
 
 
 def test_without_http() -> None:
-    with pytest.raises(ConfigErrors, match="has no effect without `http`"):
+    with pytest.raises(ConfigErrors, match="has no effect without `http` or `pipeline`"):
         made("{max_records: 5}", BASE.replace('http: {url: "http://127.0.0.1:8080"}', ""))
 
 

@@ -155,6 +155,7 @@ class _Builder:
             holds=config.subscribe is Subscribe.HOLD,
             protect=tuple(map(self.words.filter, config.keys.protect)),
             end_to_end=tuple(map(self.words.filter, config.keys.end_to_end)),
+            ingest=() if config.pipeline is None else tuple(map(self.words.filter, config.pipeline.ingest)),
             functions=MappingProxyType(self.words.functions),
             monitors=Monitors((*monitors, *made_monitors(config, self.words))),
         )

@@ -19,8 +19,8 @@ class BadReference(ValueError):
     """A `${...}` that cannot be replaced; the text says what is wrong and how to mend it."""
 
 
-def expand(text: str, variables: Mapping[str, str]) -> str:
-    """The text with every `${NAME}` replaced."""
+def expand(text: str, variables: Mapping[str, str] | None) -> str:
+    """The text with every `${NAME}` replaced; without `variables` there must be none."""
     if "${" not in text:
         return text
 
@@ -32,6 +32,8 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
         name = found[1]
         if not _NAME.fullmatch(name):
             raise BadReference(f"`${{{name}}}` names no variable; write `${{NAME}}`, or `$${{` for a literal `${{`")
+        if variables is None:
+            raise BadReference(f"`${{{name}}}` is not replaced in this file; write the value, or `$${{` for `${{`")
         if name not in variables:
             raise BadReference(f"the environment variable `{name}` is not set; set it, or write a value")
         return variables[name]

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from tidegate.config import administration, files, keys
+from tidegate.config import administration, files, keys, pipeline
 from tidegate.config.address import parse_address
 from tidegate.config.checks import RULES, Finding, repeated
 from tidegate.config.flows import violations
@@ -35,7 +35,6 @@ from tidegate.errors import ConfigError
 Place = tuple[int | str, ...]
 
 NOT_YET: Final[Mapping[tuple[str, ...], frozenset[str]]] = {
-    (): frozenset({"pipeline"}),
     ("scopes", "*"): frozenset({"backend"}),
     ("links", "*"): frozenset({"via", "failover", "forward"}),
 }
@@ -87,7 +86,12 @@ def read(path: Path | str) -> Source:
 def complete(source: Source) -> Config:
     """The configuration in what was read, with everything that it names. Raises `ConfigErrors`."""
     config = _checked(source)
-    unreadable = (*_unreadable(config), *administration.unreadable(config), *keys.unreadable(config))
+    unreadable = (
+        *_unreadable(config),
+        *administration.unreadable(config),
+        *keys.unreadable(config),
+        *pipeline.unreadable(config),
+    )
     found = [config.spot(*at).problem(text) for at, text in unreadable]
     try:
         assert config.built

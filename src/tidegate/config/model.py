@@ -30,7 +30,7 @@ from pydantic import (
 )
 
 from tidegate import policy
-from tidegate.config import administration, advice, checks, links, mentions, monitors, sources, typed
+from tidegate.config import administration, advice, checks, links, mentions, monitors, pipeline, sources, typed
 from tidegate.config.address import ListenAddress, parse_address
 from tidegate.config.administration import DATABASE, SQLITE, Http, MasterKey, StorePlace, Tokens
 from tidegate.config.brokering import Brokering, Preset
@@ -67,6 +67,7 @@ from tidegate.config.links import Link, Scope
 from tidegate.config.monitors import Monitor
 from tidegate.config.overlay import Source
 from tidegate.config.people import Directory
+from tidegate.config.pipeline import Pipeline
 from tidegate.config.problems import PLAIN_NAME, suggestion
 from tidegate.config.section import LIST, ONE, FilePath, Identity, Name, PythonName, Section, shape
 from tidegate.config.sources import Sources
@@ -374,6 +375,8 @@ class Config(Section):
     """Bearer tokens for the HTTP interface."""
     sources: Sources = Field(default_factory=Sources)
     """Sources that register and send data over HTTP."""
+    pipeline: Pipeline | None = None
+    """The data pipeline on Spark. Default: none."""
 
     _source: Source | None = PrivateAttr(default=None)
     _vocabulary: Vocabulary | None = PrivateAttr(default=None)
@@ -403,6 +406,7 @@ class Config(Section):
     def _together(self) -> Self:
         layout = [*links.problems(self), *typed.misplaced(self)]
         found = [*checks.problems(self), *administration.problems(self), *sources.problems(self), *layout]
+        found += pipeline.problems(self)
         if not layout:  # what speaks of scopes and links would only be wrong in the same way
             found += [*typed.problems(self), *mentions.problems(self), *monitors.problems(self)]
         if found:

@@ -77,8 +77,8 @@ class Sources(Section):
 
 def problems(config: Config) -> Iterator[Finding]:
     """What is wrong only together."""
-    if not config.administered and "sources" in config.model_fields_set:
-        yield ("sources",), "has no effect without `http`; add that, or remove it"
+    if not config.administered and config.pipeline is None and "sources" in config.model_fields_set:
+        yield ("sources",), "has no effect without `http` or `pipeline`; add one, or remove it"
 
 
 def warnings(config: Config) -> Iterator[Finding]:

@@ -136,7 +136,7 @@ class _Open:
 
 
 class _Composer:
-    def __init__(self, file: str, variables: Mapping[str, str]) -> None:
+    def __init__(self, file: str, variables: Mapping[str, str] | None) -> None:
         self.file = file
         self.variables = variables
         self.problems: list[ConfigError] = []
@@ -287,8 +287,11 @@ def resolve(text: str) -> Scalar:
     return text
 
 
-def compose(text: str, file: str, variables: Mapping[str, str]) -> tuple[Node, list[ConfigError]]:
-    """The tree of a document and the problems that leave it readable. Raises `ConfigErrors` for others."""
+def compose(text: str, file: str, variables: Mapping[str, str] | None) -> tuple[Node, list[ConfigError]]:
+    """The tree of a document and the problems that leave it readable. Raises `ConfigErrors` for others.
+
+    Without `variables` nothing is replaced: a `${NAME}` is a problem.
+    """
     if len(text) > MAX_BYTES:
         raise ConfigErrors([ConfigError(f"larger than {MAX_BYTES >> 20} MiB; make it smaller", file=file)])
     composer = _Composer(file, variables)
