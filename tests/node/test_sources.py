@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import os
 import time
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import orjson
 import pytest
 
+from node.disks import Disk
 from node.registries import FILE, Administered, administered
 from tidegate.errors import Problem, StoreError
 from tidegate.keys.source import seal_body
@@ -56,35 +55,6 @@ async def taken(node: Administered, record: Any) -> bool:
             raise
         return False
     return True
-
-
-class Disk:
-    """The disk of the journal: what is written there can fail, or take its time."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.full = Event()
-        self.slow = Event()
-        self.tried = Event()
-        self.go = Event()
-        write, sync = os.pwrite, os.fdatasync
-
-        def journal(file: int) -> bool:
-            return "/journal/ingest/" in os.readlink(f"/proc/self/fd/{file}")
-
-        def pwrite(file: int, data: Any, position: int) -> int:
-            if self.full.is_set() and journal(file):
-                self.tried.set()
-                raise OSError(errno.ENOSPC, "no space left")
-            return write(file, data, position)
-
-        def fdatasync(file: int) -> None:
-            if self.slow.is_set() and journal(file):
-                self.tried.set()
-                assert self.go.wait(20)
-            sync(file)
-
-        monkeypatch.setattr(os, "pwrite", pwrite)
-        monkeypatch.setattr(os, "fdatasync", fdatasync)
 
 
 async def test_a_full_disk_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +107,7 @@ async def test_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_others_get_their_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.node.ingest.SLICE", 0.0)  # a pause after each record
+    monkeypatch.setattr("tidegate.node.slices.SLICE", 0.0)  # a pause after each record
     async with running(tmp_path) as node:
         turns = 0
 

@@ -4,9 +4,10 @@
 - With `sources.topic` each record is first decided as a write of its source; one that is denied refuses the request.
   When it is safe it is published, and decided again by the rules that are in force then.
 - What goes to a protected topic is written down as it is published: under a topic key, which the store has before.
+- It is written down once: publishing it does not write it again, whatever `pipeline.ingest` says.
 - A sealed body counts once: its counter is safe before its records are. So one that was not acknowledged is sealed
   again, under the next counter; it is never taken twice.
-- No piece of work here holds the loop up for longer than `SLICE`.
+- No piece of work here holds the loop up for longer than `slices.SLICE`.
 
 Records come here as they were sent, checked already: JSON objects, with `MARK` between them, which no JSON has.
 """
@@ -29,7 +30,9 @@ from tidegate.config.sources import Unregistered
 from tidegate.errors import KeysError, Problem
 from tidegate.gate import Deny, Plan
 from tidegate.keys.source import JSON, SealedBody
+from tidegate.node import slices
 from tidegate.node.audit import Auditor
+from tidegate.node.rowkeys import RowKeys
 from tidegate.node.sources import ROOM, UNREGISTERED, Registered, Sources
 from tidegate.policy.space import Role as Placed
 from tidegate.scope import Realm, Scope
@@ -41,7 +44,6 @@ from tidegate.wire import V5, Properties
 
 MARK: Final = b"\x1e"
 """Between records (RFC 7464)."""
-SLICE: Final = 0.0005  # seconds
 SKEW: Final = 300.0  # seconds that the clock of a source may be wrong
 PATIENCE: Final = 5.0  # seconds for the disk
 TROUBLED: Final = 0.5  # the same while it is known to be in trouble
@@ -57,12 +59,22 @@ _UPLOAD: Final = re.compile(r"[0-9a-f]{32}")
 log = structlog.get_logger("tidegate.sources")
 
 
+class Keys(Protocol):
+    """What is needed of its keys."""
+
+    @property
+    def rows(self) -> RowKeys: ...
+
+
 class Host(Protocol):
     """What is needed of a node."""
 
     config: Config
     realm: Realm
     audit: Auditor
+
+    @property
+    def keys(self) -> Keys: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,6 +296,8 @@ class Ingest:
             if topic is not None:
                 payload, said = _protected(*self._link(sender), topic, payload)
                 protected = protected or payload is not payloads[index]
+                if said != context:
+                    said = self._host.keys.rows.context(said, payload)
             row = ingest_row(
                 wall,
                 f"{start}{first + index:x}",
@@ -400,7 +414,7 @@ class Ingest:
 
         def publish(index: int) -> None:
             scope, link = self._link(sender)
-            scope.publish(link, topic, payloads[index], qos=1, properties=properties)
+            scope.publish(link, topic, payloads[index], qos=1, properties=properties, recorded=True)
 
         try:
             await self._each(len(payloads), publish)
@@ -409,16 +423,7 @@ class Ingest:
             log.warning("data was recorded and not all of it published", topic=topic, reason=str(problem))
 
     async def _each(self, count: int, do: Callable[[int], None]) -> None:
-        """For each of so many, with pauses for everybody else."""
-        site = self._host.realm.site
-        site.open()
-        until = time.perf_counter() + SLICE
-        for index in range(count):
-            do(index)
-            if time.perf_counter() > until:
-                await asyncio.sleep(0)
-                site.open()
-                until = time.perf_counter() + SLICE
+        await slices.each(self._host.realm.site, count, do)
 
 
 def _planned(scope: Scope, link: Link, topic: str) -> Plan:

@@ -14,13 +14,14 @@ import structlog
 
 from tidegate.config import Config, Durability
 from tidegate.errors import ConfigError, StoreError
-from tidegate.store.journal import AUDIT, INGEST, TRAFFIC, Retention, Stream, Writer
+from tidegate.store.journal import AUDIT, INGEST, TRAFFIC, Retention, Stream, Writer, readers
 
 SEGMENTS = 16  # of so many parts one goes at once when a journal is full, or too old
 LARGEST = 64 << 20  # bytes of a segment
 LONGEST = 86400.0  # seconds that a segment takes
 STATED = 3600.0  # the same where each begins with the state, so that a replay need not read far
 WITHIN = 1.0  # seconds until rows are written: nobody waits for them
+READER = "pipeline"  # its name among the readers of a journal
 
 log = structlog.get_logger("tidegate.node")
 
@@ -59,6 +60,17 @@ class Journals:
         self._open[stream.name] = (journal, retention)
         journal.start()
         return journal
+
+    async def prepare(self, config: Config) -> Writer | None:
+        """The journal that the pipeline reads, of which nothing goes before that; None without a pipeline.
+
+        StoreError if it cannot be opened.
+        """
+        if config.pipeline is None or config.node.data is None:
+            return None
+        enrol = partial(readers.enrol, readers.readers_of(config.node.data, INGEST), READER)
+        await asyncio.get_running_loop().run_in_executor(None, enrol)
+        return await self.open(config, INGEST)
 
     def check(self, config: Config) -> None:
         """ConfigError if what is open was to be kept otherwise."""

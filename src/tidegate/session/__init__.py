@@ -6,6 +6,7 @@ from tidegate.session.context import NO_TERMS, NO_WISH, Context, Terms, Wish
 from tidegate.session.grant import Grant, Shut
 from tidegate.session.host import Host, Refusal, Route
 from tidegate.session.intake import forwarded, with_told
+from tidegate.session.journal import Journal, Unwritten
 from tidegate.session.line import Hold, Line, Listening, Phase, Shell
 from tidegate.session.link import Joint, Link, Subject
 from tidegate.session.message import Delivery, Message, Origin, State
@@ -29,6 +30,7 @@ __all__ = [
     "Hold",
     "Host",
     "Joint",
+    "Journal",
     "Limits",
     "Line",
     "Link",
@@ -50,6 +52,7 @@ __all__ = [
     "Terms",
     "Timer",
     "Timers",
+    "Unwritten",
     "Volatile",
     "Wish",
     "forwarded",

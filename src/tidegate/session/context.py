@@ -51,6 +51,10 @@ class Context:
     """The payload is under a topic key: nobody on the way can look inside."""
     under: str | None = None
     """The topic that it was sealed under, if that has changed since."""
+    key: bytes | None = None
+    """Only in the journal: the topic key that it is under, wrapped for the node (node.rowkeys)."""
+    scored: bool = False
+    """The pipeline made it: what its properties say of its quality is true."""
 
     def called(self, before: str) -> Context:
         """The same of a message that has another topic from now on."""
@@ -97,6 +101,10 @@ class Context:
             known["sealed"] = True
         if self.under is not None:
             known["under"] = self.under
+        if self.key is not None:
+            known["key"] = self.key
+        if self.scored:
+            known["scored"] = True
         return VERSION + cbor2.dumps(known)
 
     @classmethod
@@ -133,6 +141,8 @@ class Context:
             qos=known.get("qos"),
             sealed=known.get("sealed", False),
             under=known.get("under"),
+            key=known.get("key"),
+            scored=known.get("scored", False),
         )
 
 

@@ -74,6 +74,11 @@ class Route(Protocol):
         """Somebody's delivery has to be stored."""
         ...
 
+    @property
+    def ingested(self) -> bool:
+        """Each message is written down, and acknowledged after that."""
+        ...
+
 
 class Lane(Protocol):
     """The routes of all sources that are decided alike, by topic in UTF-8."""

@@ -1,7 +1,11 @@
-"""What a client publishes: admitted or refused, handed on once, and acknowledged when it is safe.
+"""What a client publishes: admitted or refused, written down, handed on once, and acknowledged when it is safe.
 
 QoS 1 is handed on with its PUBLISH, QoS 2 with its PUBREL, decided once, at the first PUBLISH. Acknowledgements leave
 in the order of what they acknowledge.
+
+What has to be written down (`Route.ingested`) is, with its PUBLISH; PUBACK and PUBREC wait until the row is safe. While
+the journal is behind nothing more is read from whoever publishes such messages. If a node crashes before its PUBREC,
+and the publisher sends the message again, there may be two rows of it, with the same id if its session was kept.
 """
 
 from __future__ import annotations
@@ -35,23 +39,28 @@ _FORWARDED = (
 class Ack:
     """An acknowledgement that waits until what it acknowledges is safe (session.Waiter)."""
 
-    __slots__ = ("batch", "peer", "safe", "sent")
+    __slots__ = ("batch", "peer", "safe", "sent", "written")
 
-    def __init__(self, peer: Intake, sent: bytes, batch: int, safe: bool) -> None:
+    def __init__(self, peer: Intake, sent: bytes, batch: int, safe: bool, written: bool) -> None:
         self.peer = peer
         self.sent = sent
         self.batch = batch
-        self.safe = safe
+        self.safe = safe  # by the store
+        self.written = written  # by the journal
 
     def settle(self) -> None:
         self.safe = True
+        self.peer.drain()
+
+    def settle_written(self) -> None:
+        self.written = True
         self.peer.drain()
 
 
 class Intake(Line):
     """The publishing side of a connection."""
 
-    __slots__ = ("acks", "aliases", "asked", "inherited", "owed", "quota")
+    __slots__ = ("acks", "aliases", "asked", "inherited", "owed", "quota", "stalled")
 
     def __init__(self, *, site: Site, host: Host, listener: Listening) -> None:
         super().__init__(site=site, host=host, listener=listener)
@@ -61,6 +70,7 @@ class Intake(Line):
         self.quota = site.limits.receive_maximum  # as CONNACK said; a reload does not change it
         self.inherited: set[int] | None = None  # QoS 2 of an earlier connection, not heard of on this one
         self.aliases: dict[int, bytes] | None = None
+        self.stalled = False  # nothing more is taken before the journal has caught up
 
     def _publish(self, packet: Publish) -> None:
         limits = self.site.limits
@@ -142,7 +152,12 @@ class Intake(Line):
                 # [MQTT-4.3.3-10] seen before: acknowledge again, hand on once
                 if self.inherited:
                     self.inherited.discard(pid)
-                self._acknowledge(Type.PUBREC, pid, Reason.SUCCESS, wait=session.row != 0)
+                if not (route.ingested or route.monitored):
+                    self._acknowledge(Type.PUBREC, pid, Reason.SUCCESS, wait=session.row != 0)
+                elif self._recorded_before(incoming[pid]):
+                    self._acknowledge(Type.PUBREC, pid, Reason.SUCCESS, wait=session.row != 0, written=False)
+                else:
+                    self.close(Reason.QUOTA_EXCEEDED)  # refused, it would be forgotten there and not here
                 return
         if qos and self.version == V5:
             # 3.3.4: publishes without PUBACK or PUBCOMP; those that wait for PUBREL are in `incoming`.
@@ -179,29 +194,48 @@ class Intake(Line):
             self._refused(route.topic, qos, pid, refusal)
             return
         if not qos and not route.monitored:
+            if route.ingested:
+                self._record(message)
             host.route(route, message, session)
             return
         store = site.store
-        if qos and store.refusing and (route.durable or retain or route.monitored or (qos == 2 and session.row)):
+        stored = route.durable or retain or route.monitored or (qos == 2 and session.row)
+        if qos and ((stored and store.refusing) or (route.ingested and site.journal.refusing)):
             self._full(qos, pid)
         elif qos == 2 and session.incoming and session.incoming_bytes + message.size > site.limits.queue_bytes:
             self._full(qos, pid)  # it sends and sends, and releases nothing
         elif route.monitored:
             self._monitored(route, message, pid)
+        elif route.ingested and not self._record(message):
+            self._full(qos, pid)
         elif qos == 1:
             matched = host.route(route, message, session)
             reason = Reason.SUCCESS if matched else Reason.NO_MATCHING_SUBSCRIBERS
             wait = message.rows > 0 or message.noted or (retain and store.noted)
-            self._acknowledge(Type.PUBACK, pid, reason, wait=wait, message=None if message.noted else message)
+            self._acknowledge(
+                Type.PUBACK,
+                pid,
+                reason,
+                wait=wait,
+                message=None if message.noted else message,
+                written=not route.ingested,
+            )
         else:
-            self._keep(pid, message, (message,), None)
+            self._keep(pid, message, (message,), None, written=not route.ingested)
 
     def _monitored(self, route: Route, message: Message, pid: int) -> None:
         """The same for what the monitors of its link make of a publish. Its handshake is not touched by that."""
         store = self.site.store
         events, refusal = self.host.monitor(route, message, self.session)
+        written = True  # already, or never
+        for way, one in events:
+            if way.ingested:
+                written = False
+                if not self._record(one) and message.qos:
+                    self._full(message.qos, pid)
+                    return
         if message.qos == 2:
-            self._keep(pid, message, tuple(one for _, one in events), refusal)
+            self._keep(pid, message, tuple(one for _, one in events), refusal, written=written)
             return
         matched = 0
         for way, one in events:
@@ -214,9 +248,48 @@ class Intake(Line):
                 )
             else:
                 reason = Reason.SUCCESS if matched else Reason.NO_MATCHING_SUBSCRIBERS
-                self._acknowledge(Type.PUBACK, pid, reason, wait=wait)
+                self._acknowledge(Type.PUBACK, pid, reason, wait=wait, written=written)
 
-    def _keep(self, pid: int, message: Message, messages: tuple[Message, ...], refusal: Refusal | None) -> None:
+    # -- step 5: written down ----------------------------------------------------------------------------------
+
+    def _record(self, message: Message) -> bool:
+        """Into the journal; False if there is no room. Who is too fast for the disk has to wait for it."""
+        journal = self.site.journal
+        taken = journal.write(message)
+        if journal.full and not self.stalled:
+            self.stalled = True
+            self.hold_reading(Hold.JOURNAL)
+            journal.after(self.caught_up)
+        return taken
+
+    def caught_up(self) -> None:
+        """Everything that was taken before is safe: it goes on."""
+        self.stalled = False
+        self.release_reading(Hold.JOURNAL)
+
+    def _recorded_before(self, messages: tuple[Message, ...]) -> bool:
+        """QoS 2, sent again: it has its rows, or is about to. False if there is no room for one that it may lack.
+
+        The publisher has seen no PUBREC: if the node has crashed since, the store may have the message, and the
+        journal not. Two rows with the same id are better than none.
+        """
+        site = self.site
+        for one in messages:
+            if one.origin.boot != site.origin.boot and self.host.plan_of(self, one).ingested:
+                if site.journal.refusing or not self._record(one):
+                    return False
+        return True
+
+    # -- acknowledged ------------------------------------------------------------------------------------------
+
+    def _keep(
+        self,
+        pid: int,
+        message: Message,
+        messages: tuple[Message, ...],
+        refusal: Refusal | None,
+        written: bool = True,
+    ) -> None:
         """QoS 2: what is handed on when the publisher releases it, which may be nothing."""
         session = self.session
         reason = Reason.SUCCESS if refusal is None else refusal.reason
@@ -227,7 +300,8 @@ class Intake(Line):
             session.incoming_bytes += sum(one.size for one in messages)
             if session.row:
                 self.site.store.receive(session.row, pid, messages)
-        self._acknowledge(Type.PUBREC, pid, reason, wait=session.row != 0 or message.noted, said=said)
+        wait = session.row != 0 or message.noted
+        self._acknowledge(Type.PUBREC, pid, reason, wait=wait, said=said, written=written)
 
     def _released(self, pid: int) -> None:
         """PUBREL: a QoS 2 message is handed on, once."""
@@ -253,11 +327,19 @@ class Intake(Line):
         self._acknowledge(Type.PUBCOMP, pid, Reason.SUCCESS, wait=wait)
 
     def _acknowledge(
-        self, type: Type, pid: int, reason: int, wait: bool, said: bytes = b"", message: Message | None = None
+        self,
+        type: Type,
+        pid: int,
+        reason: int,
+        wait: bool,
+        said: bytes = b"",
+        message: Message | None = None,
+        written: bool = True,
     ) -> None:
         """Acknowledgements leave in the order of what they acknowledge [MQTT-4.6.0-2].
 
-        With `wait`, after the commit of what has been noted; or, with `message`, as soon as nobody is owed it.
+        With `wait`, after the commit of what has been noted; or, with `message`, as soon as nobody is owed it. Unless
+        it is `written`, also after what the journal has taken is on the disk.
         """
         if said:
             sent = said
@@ -266,11 +348,11 @@ class Intake(Line):
         else:
             sent = bytes((type << 4, 2, pid >> 8, pid & 0xFF))
         acks = self.acks
-        if not wait and not acks:
+        if not wait and written and not acks:
             self.session.send(sent)
             return
         store = self.site.store
-        ack = Ack(self, sent, store.sequence, safe=not wait)
+        ack = Ack(self, sent, store.sequence, safe=not wait, written=written)
         if acks is None:
             acks = self.acks = deque()
         acks.append(ack)
@@ -283,6 +365,8 @@ class Intake(Line):
             elif self.asked != ack.batch:
                 self.asked = ack.batch
                 store.after(self._committed, ack.batch)
+        if not written:
+            self.site.journal.after(ack.settle_written)
         if len(acks) > PENDING or store.backlog > BACKLOG:
             self.hold_reading(Hold.STORE)
 
@@ -296,7 +380,7 @@ class Intake(Line):
     def drain(self) -> None:
         """Sends the acknowledgements whose time has come, in their order."""
         acks = self.acks
-        while acks and acks[0].safe:
+        while acks and acks[0].safe and acks[0].written:
             sent = acks.popleft().sent
             self.owed -= sent[0] != Type.PUBREC << 4
             if self.phase is Phase.OPEN:

@@ -33,6 +33,7 @@ class Hold(IntFlag):
     WRITING = 4
     STORE = 8
     WORK = 16  # what it has sent makes too much work for one turn
+    JOURNAL = 32  # what it publishes is written down, and the disk is behind
 
 
 class Shell(Protocol):

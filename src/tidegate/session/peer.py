@@ -50,6 +50,7 @@ from tidegate.wire import (
 EFFORT = 64  # spent in a turn on plans and on ways through scopes before those who need more wait: 1 to 2 ms
 FLUSH_BYTES = 64 * 1024  # read in one turn before what they caused is written, without waiting for its end
 SHORT = 2  # a frame cannot be shorter
+STALLED = 1 << 40  # bytes that never come: what is left of a chunk is looked at when the journal has caught up
 QUICK_PUBLISH = (0x32, 0x34)  # QoS 1 or 2, neither DUP nor retained
 
 
@@ -193,6 +194,10 @@ class Peer(Intake):
                         if self.phase is not Phase.OPEN:
                             pos = end  # it was denied, and that ended the connection
                             break
+                        if self.stalled:
+                            pos = stop
+                            self.need = STALLED
+                            break
                         if site.effort > EFFORT:
                             pos = stop
                             self._tire()
@@ -233,6 +238,9 @@ class Peer(Intake):
                         pos = end  # it was denied, and that ended the connection
                         break
                     pos = stop
+                    if self.stalled:
+                        self.need = STALLED
+                        break
                     if site.effort > EFFORT:
                         self._tire()
                         break
@@ -251,6 +259,9 @@ class Peer(Intake):
             pos = stop
             if self.phase is not Phase.OPEN:
                 pos = end  # nothing is read behind the end
+                break
+            if self.stalled:
+                self.need = STALLED
                 break
             plans = self.lane.plans
         if publishes:
@@ -277,6 +288,12 @@ class Peer(Intake):
             self.need = 0
             self.receive(b"")
         return False
+
+    def caught_up(self) -> None:
+        super().caught_up()
+        self.need = 0
+        if self.rest and self.phase is Phase.OPEN:
+            self.receive(b"")
 
     def _announced(self, data: bytes, pos: int) -> int:
         """Where the frame at `pos` will end, as far as its header says; the header is valid or incomplete."""

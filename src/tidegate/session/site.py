@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from tidegate.session.journal import Journal, Unwritten
 from tidegate.session.message import Origin
 from tidegate.session.store import Store
 from tidegate.session.timers import Timers
@@ -92,6 +93,7 @@ class Site:
         "effort",
         "epoch",
         "generation",
+        "journal",
         "limits",
         "now",
         "number",
@@ -120,6 +122,7 @@ class Site:
         random_id: Callable[[], str],
     ) -> None:
         self.store = store
+        self.journal: Journal = Unwritten()  # of messages for the pipeline; whoever has one takes its place
         self.origin = origin
         self.limits = limits
         self.on_open = on_open  # the shell: sets `now` and `wall`, sees to it that `close` is called after this turn

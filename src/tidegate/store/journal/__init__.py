@@ -2,8 +2,8 @@
 
 `rows` says what is written down, `schema` how Arrow sees it, `frame` turns rows into bytes that can be checked,
 `index` finds them, `together` keeps rows from being separated, `segment` is the file they are in, `repair` makes good
-what a crash has left, `writer` is the thread that writes, `retention` says what goes, `reader` is what others see,
-`selection` what they want of it.
+what a crash has left, `writer` is the thread that writes, `retention` says what goes, `readers` for whom it stays,
+`reader` is what others see, `selection` what they want of it.
 A segment is read by any Arrow tool:
 
     pyarrow.ipc.open_stream("…/journal/audit/0/00000000000000000000.arrow").read_all()

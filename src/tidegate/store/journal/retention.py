@@ -1,8 +1,9 @@
 """Which old segments may go.
 
 Only whole segments go, the oldest first, never the one being written, and nothing that somebody still needs
-(`keep_from`). Going from the front means that a clock that jumped back loses nothing early: a segment stays at least as
-long as the one before it. One that jumped ahead keeps its segment until the limit in bytes, if there is one.
+(`keep_from`: the lowest offset that readers have come to). Going from the front means that a clock that jumped back
+loses nothing early: a segment stays at least as long as the one before it. One that jumped ahead keeps its segment
+until the limit in bytes, if there is one.
 """
 
 from __future__ import annotations

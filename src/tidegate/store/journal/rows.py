@@ -10,6 +10,9 @@ seconds. There is no pyarrow here, so that importing it is free.
 `ingest`: one row per message for the pipeline. `properties` are the MQTT user properties, in order. Of a registered
 source `source` is its NodeId, `source_kind` its NodeType and `mode` its CommunicationMode; `registered` is false of
 whoever is not one, and nothing is said of it. What came over HTTP has a topic only if it is published under it.
+A message has one row, made where it entered the node, after monitors and under its topic key if its topic is protected;
+that key is in the row's context, wrapped for the node. `id` tells rows apart, but for a QoS 2 message that was sent
+again because the node had crashed before its PUBREC: that may have two rows with the same id.
 
 `traffic`: what a replay needs to know who would have received what. `event` says what the other columns mean:
 - `message`: as in `ingest`, when the message arrived, as the gate's ingress saw it. The payload is absent where

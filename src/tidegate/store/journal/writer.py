@@ -16,7 +16,8 @@ Invariants
   written they can be withdrawn.
 - A row that does not fit its columns is a bug of whoever made it. It is left out, counted in `spoilt` and logged,
   and the rows beside it are written; of rows that belong together all are left out.
-- Retention deletes whole old segments, on this thread.
+- Retention deletes whole old segments, on this thread, and before that asks how far the readers have come. What one of
+  them has not read stays, whatever its age and size; that is said once.
 
 Rows that nobody waits for are written within `interval`; once somebody waits, within `linger`.
 Times come in with the rows and may jump; only retention asks the clock, and believes the earlier of two.
@@ -37,7 +38,7 @@ from typing import Any, Final
 import structlog
 
 from tidegate.errors import StoreError
-from tidegate.store.journal import frame
+from tidegate.store.journal import frame, readers
 from tidegate.store.journal.repair import open_shard
 from tidegate.store.journal.retention import Closed, Retention, expired
 from tidegate.store.journal.rows import Row, Stream
@@ -122,6 +123,8 @@ class Writer:
         self._done = 0
         self._segment: Segment | None = None
         self._closed: list[Closed] = []
+        self._broken: set[Path] = set()  # files of readers that cannot be read, and that was said
+        self._held_back = False  # readers keep what is too old, and that was said
         self._began = 0.0
         self._failure: Exception | None = None
         self._stuck = False  # the segment should be followed by another, and cannot
@@ -478,8 +481,8 @@ class Writer:
         assert self._segment is not None
         # A clock that was set ahead must not make everything look old; nor one that was set back while we run.
         now = min(time.time(), self._clock + time.monotonic())
-        writing, keep = self._segment.size, self._keep_from
-        for closed in expired(self._closed, self._retention, writing=writing, now=now, keep_from=keep):
+        which = partial(expired, self._closed, self._retention, writing=self._segment.size, now=now)
+        for closed in which(keep_from=self._needed()) if which(keep_from=None) else ():
             path = segment_of(self.folder, closed.first)
             try:
                 path.unlink(missing_ok=True)
@@ -489,6 +492,28 @@ class Writer:
                 return
             self._closed.remove(closed)
             log.info("an old journal segment is deleted", path=str(path), until=closed.next)
+
+    def _needed(self) -> int | None:
+        """The offset from which on somebody needs what is there."""
+        broken: set[Path] = set()
+
+        def tell(path: Path, why: StoreError) -> None:
+            broken.add(path)
+            if path not in self._broken:
+                log.error("a reader of the journal keeps everything", path=str(path), reason=str(why))
+
+        read = readers.lowest(self.folder.parent / readers.FOLDER, shard=self._shard, broken=tell)
+        self._broken = broken
+        held = read is not None and read < self._closed[0].next
+        if held and not self._held_back:
+            log.warning(
+                "old journal segments stay, because a reader needs them. Remedy: start whoever reads, or remove its "
+                "file in `readers`",
+                folder=str(self.folder),
+                read=read,
+            )
+        self._held_back = held
+        return min((one for one in (read, self._keep_from) if one is not None), default=None)
 
     def _finish(self) -> None:
         assert self._segment is not None
