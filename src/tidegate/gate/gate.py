@@ -30,7 +30,7 @@ from tidegate.gate.plan import UNSEEN, Members, Passage, Plan, combine, graver, 
 from tidegate.gate.protecting import Protecting
 from tidegate.gate.rubbish import Rubbish
 from tidegate.gate.rules import Rules
-from tidegate.gate.sight import FLOOR, Sight
+from tidegate.gate.sight import FLOOR, SCORES, Sight
 from tidegate.gate.verdict import Allow, Deny, Known, Residual, Stage, Step
 from tidegate.monitor import Attachment, Direction, Post, Shift
 from tidegate.policy import ALL
@@ -51,9 +51,9 @@ WITHDRAWN = Deny(step=Step.READ, rule="withdrawn")
 RESERVED = Deny(step=Step.WRITE, rule="reserved")
 NOWHERE = -1  # the version of a lane that nobody may take
 UNHEARD = Deny(step=Step.READ, rule="reserved")
-_OURS = frozenset(("require", "s", "view", "capability", "proof", FLOOR))
-"""User properties that are said to the node, or by it: what a publisher says of the floor is never passed on, for it
-would be believed as soon as the node tells it."""
+_OURS = frozenset(("require", "s", "view", "capability", "proof", FLOOR, SCORES))
+"""User properties that are said to the node, or by it: what a publisher says of the floor or of scores is never passed
+on, for it would be believed."""
 
 
 class Clock(Protocol):
@@ -94,7 +94,7 @@ class Lane:
         self.told = told
         self.monitors: tuple[Attachment, ...] = ()  # of the source link
         self.ruled = True  # the publisher has rules of its own; if not, none count, whoever represents the others
-        self.writer: Subject | None = None  # the monitor that made what takes this lane
+        self.writer: Subject | None = None  # the monitor or service that made what takes this lane
         self.admitted = False  # it has been, and is not asked again on the way in
         self.onward: dict[Hashable, Lane] | None = None  # the lanes of the same in other scopes, by the way there
         self.holder: dict[Any, Lane] | None = None  # where it is found, under `key`, as long as it has plans
@@ -186,12 +186,13 @@ class Gate:
         return found
 
     def deriving(self, data: bytes, context: Context, link: str, writer: Subject | None) -> Lane:
-        """The lane of what a monitor made: it has the context of what caused it (`data`), and the monitor wrote it.
+        """The lane of what a monitor or a service made: it has the context of what caused it (`data`), and they wrote
+        it.
 
         Without a writer it has come over a link from another scope.
         """
         voices = None if self.publishers is None else self.publishers.of(context.subject)
-        key = (data, link, writer and writer.client, None if voices is None else voices.revision)
+        key = (data, link, writer and writer.name, None if voices is None else voices.revision)
         found = self._derived.get(key)
         if found is None:
             found = self._derived[key] = Lane(context, link, V5, NONE, self.version)
@@ -318,6 +319,8 @@ class Gate:
                 plan.refusal = protection
                 return plan
             plan.sealing = protection
+        # what the pipeline made is not for the pipeline: it would go round for ever
+        plan.ingested = not context.scored and any(matches(filter, topic) for filter in self.rules.ingest)
         levels = topic.split("/")
         self._targets(plan, self.subscriptions.match(levels), known)
         if len(self.shares):

@@ -9,7 +9,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from tidegate.gate.sight import CONNECTION, Sight, later
-from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, Step
+from tidegate.gate.verdict import ALLOW, REMADE, Allow, Answer, Deny, Known, Residual, Step
 from tidegate.policy import Applicable, Granted, Pending, Preferences, Refuse, paths_below
 from tidegate.session import Link, Message
 
@@ -30,7 +30,7 @@ class Owners:
             return ALLOW
         assert known.target is not None
         sight = self.sight
-        receiver = known.target.subject
+        receiver, remade = known.target.subject, known.context.scored
         environment = sight.environment(receiver)
         env: dict[str, Any] = {
             "o": sight.coming(known),
@@ -44,7 +44,7 @@ class Owners:
                 return ALLOW
             residual = answer.residual
             if (now := sight.at_once(known, answer, env, receiver)) is not None:
-                return self._said(residual(now))
+                return self._said(residual(now), remade)
 
             def decide(message: Message) -> Allow | Deny:
                 return self._said(
@@ -54,20 +54,23 @@ class Owners:
                             "e": sight.now(environment),
                             "p": sight.published(message),
                         }
-                    )
+                    ),
+                    remade,
                 )
 
             return Residual(decide)
-        return self._said(answer)
+        return self._said(answer, remade)
 
     def applicable(self, known: Known) -> Applicable:
         """Those of the owner that speak of this message and its receiver."""
         owner = known.context.subject
         return self.preferences.receiving(owner.user, owner.domain, known.published)
 
-    def _said(self, answer: Granted | Refuse) -> Allow | Deny:
+    def _said(self, answer: Granted | Refuse, remade: bool) -> Allow | Deny:
         if isinstance(answer, Refuse):
             return Deny(step=Step.READ, rule=answer.rule, error=answer.error or "")
+        if remade and not answer.view.shows_all:
+            return Deny(step=Step.READ, rule=", ".join(answer.rules), error=REMADE)
         return Allow(rule=", ".join(answer.rules), view=answer.view, errors=answer.errors)
 
     def kin(self, source: Link) -> Hashable:

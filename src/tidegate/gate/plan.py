@@ -152,6 +152,7 @@ class Plan:
         "groups",
         "guarded",
         "hearing",
+        "ingested",
         "local",
         "monitored",
         "passed",
@@ -182,6 +183,7 @@ class Plan:
         self.admission: tuple[Residual, ...] = ()
         self.control = False  # it is for the node itself: rules of a publisher, a request for a key
         self.sealing: Protection | None = None  # how its messages are protected, which are not yet
+        self.ingested = False  # each message is written down before it is acknowledged
         self.targets: tuple[Grant, ...] = ()
         self.conditional: tuple[tuple[Passage, ...], ...] = ()  # those of one session together
         self.groups: tuple[tuple[Group[Session, Grant], Members], ...] = ()
@@ -304,7 +306,7 @@ class Plan:
         )
         if self.refusal or self.admission or not self.simple or self.local or watched or not leads:
             return
-        if self.sealing is not None:
+        if self.sealing is not None or self.ingested:
             return
         if not all(states for _, states in (*self.still, *self.quiet)):
             return  # a monitor that has to see every message

@@ -57,6 +57,8 @@ class Rules:
     """Topic filters whose messages the node seals."""
     end_to_end: tuple[str, ...] = ()
     """Topic filters whose messages come sealed: the node never sees what is in them."""
+    ingest: tuple[str, ...] = ()
+    """Topic filters whose messages are written down before they are acknowledged."""
     monitors: Monitors = field(default_factory=Monitors)
     """The automata on links, in file order."""
 

@@ -26,6 +26,7 @@ from tidegate.session import Context, Link, Message, Subject
 CONTEXTS: Final = 10_000  # decoded ones that are kept
 PEOPLE: Final = 20_000
 SCORES: Final = "scores"
+"""The user property that tells subscribers the scores. Only the pipeline adds it: one of a publisher is removed."""
 FLOOR: Final = "floor"
 """The user property that tells subscribers the floor; the node adds it as the last one."""
 CONNECTION: Final = ("level", "address", "listener", "tls")  # of `s`: not known while nobody is connected
@@ -96,8 +97,8 @@ class Facts(dict[str, Any]):
                 if self.sight.rules.tells and pairs and pairs[-1][0] == FLOOR:
                     pairs = pairs[:-1]  # that is the node's own
                 return _by_name(pairs)
-            case "scores" if self.sight.context(message).subject.kind == "service":
-                # only the node's own services score: a device cannot vouch for itself
+            case "scores" if self.sight.context(message).scored:
+                # only the pipeline scores: a device cannot vouch for itself
                 try:
                     found = orjson.loads(dict(message.properties.user_properties)[SCORES])
                 except (KeyError, orjson.JSONDecodeError):

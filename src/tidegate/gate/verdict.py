@@ -18,6 +18,7 @@ from tidegate.session import NO_TERMS, Context, Link, Message, Terms
 
 NOT_AUTHORIZED = 0x87
 FOREVER = float("inf")
+REMADE = "this was made of the message, and has other parts: who may see parts of that sees nothing of this"
 
 
 class Step(Enum):

@@ -2,6 +2,8 @@
 
 The administrator's table and the publisher's intersect here; what the owner's preferences keep was answered with
 step 8. The gate intersects all of them and shows what is left.
+
+What the pipeline makes has other parts than what it was made of: a table that names parts of that shows nothing of it.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from functools import lru_cache
 
-from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Step
+from tidegate.gate.verdict import ALLOW, REMADE, Allow, Answer, Deny, Known, Step
 from tidegate.policy import Table, View, Views
 from tidegate.policy.selector import Term, terms_of
 from tidegate.policy.views import united
@@ -46,6 +48,8 @@ class Visible:
         view = united(rows[term] for term in terms_of(target.subject) if term in rows)
         if view.shows_nothing:
             return Deny(step=Step.VIEW, rule=PUBLISHER, error=error)
+        if known.context.scored and not view.shows_all:
+            return Deny(step=Step.VIEW, rule=PUBLISHER, error=REMADE)
         return Allow(rule=", ".join((*seen.rules, PUBLISHER)), view=seen.view & view)
 
     def kin(self, source: Link) -> Hashable:

@@ -151,6 +151,12 @@ class Ring:
         kept.used += 1
         return kept.key
 
+    def use(self, id: str, times: int) -> None:
+        """Somebody who was given a key seals so many messages with it."""
+        kept = self._keys.get(id)
+        if kept is not None:
+            kept.used += times
+
     def _make(self, group: Group, now: float) -> _Kept:
         id = self._entropy(_ID_BYTES).hex()
         if id in self._keys or id in self._gone:
@@ -193,6 +199,10 @@ class Ring:
         """Whether somebody who was given the key may seal with it; for so many seconds longer, what is on its way."""
         kept = self._keys.get(id)
         return kept is not None and not kept.barred and self._clock(now) < kept.valid_until + late
+
+    def revoked(self, id: str) -> bool:
+        """Whether it is remembered that a key must not come back."""
+        return id in self._gone
 
     def used(self, id: str) -> int:
         """How often a key has sealed."""

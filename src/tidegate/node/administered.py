@@ -24,7 +24,9 @@ from tidegate.errors import Problem, StoreError
 from tidegate.store.registry import Body, Change, Conflict, Document, Entry, Reason, Snapshot
 
 FENCE: Final = ("fence", "documents")
-KEPT: Final = frozenset(("application", "source"))
+PIPELINE: Final = "pipeline"
+"""The kind of the rules of the pipeline."""
+KEPT: Final = frozenset(("application", "source", PIPELINE))
 """Kinds that are stored for others, and are no part of the configuration."""
 PASSWORD: Final = "password"  # noqa: S105 - the name of the key
 APPLICATION: Final = "application"
@@ -99,6 +101,11 @@ class Known:
         found.sort(key=lambda each: (place(each.body), each.kind, each.id))
         return [Piece(kind=each.kind, id=each.id, body=content(each.body)) for each in found]
 
+    def told(self, kind: str) -> list[dict[str, Any]]:
+        """The documents of a kind, in their order: `id` and `body` of each."""
+        found = sorted((each for (sort, _), each in self.documents.items() if sort == kind), key=_order)
+        return [{"id": each.id, "body": content(each.body)} for each in found]
+
     def changes(self, wanted: Sequence[Wanted], source: Source) -> list[Change]:
         """The changes of the registry, the fence among them. Problem if something cannot be so."""
         if not wanted:
@@ -142,6 +149,22 @@ Draft: TypeAlias = Callable[[Known, Source], Sequence[Wanted]]
 """What somebody wants, if that depends on what there is: asked again whenever that has changed."""
 
 
+def seen(wanted: Sequence[Wanted], fence: int) -> Draft:
+    """The same, unless anything has changed since somebody saw the fence at this version (0: there was none)."""
+
+    def draft(known: Known, _: Source) -> Sequence[Wanted]:
+        if (known.fence or 0) != fence:
+            kind, id = FENCE
+            raise conflicting(Conflict(kind=kind, id=id, reason=Reason.CHANGED, version=known.fence))
+        return wanted
+
+    return draft
+
+
+def _order(document: Document) -> tuple[int, str]:
+    return place(document.body), document.id
+
+
 def place(body: Body) -> int:
     """Where a document stands among the others."""
     found = body.get(_PLACE)
@@ -168,7 +191,8 @@ def _filled(wanted: Wanted, there: Document | None) -> dict[str, Any]:
 
 
 def unknown(kind: str, id: str) -> Problem:
-    return Problem(f"there is no {kind} {id[:200]!r}; list what there is", problem="unknown")
+    named = "rule" if kind == PIPELINE else kind
+    return Problem(f"there is no {named} {id[:200]!r}; list what there is", problem="unknown")
 
 
 def conflicting(conflict: Conflict) -> Problem:

@@ -40,6 +40,7 @@ from tidegate.node.administered import (
     listed,
     paged,
     place,
+    seen,
     told,
     unknown,
 )
@@ -222,6 +223,11 @@ class Administration:
     async def one(self, kind: str, id: str) -> dict[str, Any]:
         return await self._look(found, self._known, self._source(), kind, id)
 
+    async def documents_of(self, kind: str) -> dict[str, Any]:
+        """Those alone, `id` and `body` of each, in their order; and a `version` that grows with any change."""
+        known = self._known
+        return {"documents": await self._look(known.told, kind), "version": known.fence or 0}
+
     async def history(self, kind: str, id: str) -> list[dict[str, Any]]:
         """The versions of a document, the oldest first."""
         check_kind(kind)
@@ -261,12 +267,26 @@ class Administration:
             effect = await self._host.beside(partial(compare, self._host.config, config, rows))
         return {"sequence": None, "rules": self._host.audit.version, "effect": effect}
 
-    async def revert(self, sequence: int, *, by: str, why: str, dry_run: bool = False) -> dict[str, Any]:
-        """Takes back what was changed together."""
+    async def revert(
+        self, sequence: int, *, by: str, why: str, dry_run: bool = False, fence: int | None = None
+    ) -> dict[str, Any]:
+        """Takes back what was changed together; with a `fence` only if nothing has changed since that."""
         wanted = await self._stored(self._reverting, sequence)
         if dry_run:
             return await self.try_out(wanted)
-        return await self.apply(wanted, by=by, why=why or f"change {sequence} taken back", action="revert")
+        about = [each.key for each in wanted]
+        draft = wanted if fence is None else seen(wanted, fence)
+        why = why or f"change {sequence} taken back"
+        return await self.apply(draft, by=by, why=why, action="revert", about=about)
+
+    async def draft(self, kind: str, wanted: Sequence[Wanted] | int) -> dict[str, Any]:
+        """The documents of a kind before and after these changes, or after a change is taken back; and the fence.
+
+        For whoever checks what the node cannot, and then says with the change that this is what was seen.
+        """
+        if isinstance(wanted, int):
+            wanted = await self._stored(self._reverting, wanted)
+        return await self._look(_both, self._known, wanted, self._source(), kind)
 
     async def _applied(self, wanted: Sequence[Wanted] | Draft, by: str, why: str, action: str) -> dict[str, Any]:
         deadline = time.monotonic() + OVERTAKEN
@@ -527,6 +547,11 @@ class Administration:
                 detail=detail[:1000] or None,
             )
         )
+
+
+def _both(known: Known, wanted: Sequence[Wanted], source: Source, kind: str) -> dict[str, Any]:
+    after = known.after(_entries(known.changes(wanted, source), known.sequence + 1))
+    return {"before": known.told(kind), "after": after.told(kind), "fence": known.fence or 0}
 
 
 def invalid(error: ConfigError) -> Problem:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tidegate.config import Asked, Config
 from tidegate.errors import ConfigError, Problem
-from tidegate.node.administered import Wanted
+from tidegate.node.administered import PIPELINE, Wanted, seen
 from tidegate.node.administration import Administration, Host
 from tidegate.node.consumers import Consumers, Newcomer
 from tidegate.node.control import Command
@@ -45,6 +45,7 @@ class Desk:
             "admin_apply": self.apply,
             "admin_history": self.history,
             "admin_revert": self.revert,
+            "pipeline_draft": self.draft,
             "consumer_register": self.register,
             "consumer_renew": self.renew,
             "consumer_key": self.set_key,
@@ -85,16 +86,31 @@ class Desk:
     async def history(self, kind: str, id: str) -> dict[str, Any]:
         return {"entries": await self._there.history(_text(kind, "kind"), _text(id, "id"))}
 
-    async def apply(self, changes: Any, by: str, why: str = "", dry_run: bool = False) -> dict[str, Any]:
-        if not isinstance(changes, list) or not 0 < len(changes) <= CHANGES:
-            raise _invalid(f"`changes` is a list of 1 to {CHANGES} changes")
-        wanted = [_wanted(each) for each in changes]
+    async def apply(
+        self, changes: Any, by: str, why: str = "", dry_run: bool = False, fence: int | None = None
+    ) -> dict[str, Any]:
+        """With a `fence`, as `draft` tells it: a conflict if anything has changed since."""
+        wanted = _all_wanted(changes)
         if dry_run is True:
             return await self._there.try_out(wanted)
-        return await self._there.apply(wanted, by=_text(by, "by"), why=_text(why, "why", empty=True))
+        by, why = _text(by, "by"), _text(why, "why", empty=True)
+        draft = wanted if fence is None else seen(wanted, _fence(fence))
+        return await self._there.apply(draft, by=by, why=why, about=[each.key for each in wanted])
 
-    async def revert(self, sequence: int, by: str, why: str = "", dry_run: bool = False) -> dict[str, Any]:
-        return await self._there.revert(_number(sequence, "sequence"), **_signed(by, why), dry_run=dry_run is True)
+    async def revert(
+        self, sequence: int, by: str, why: str = "", dry_run: bool = False, fence: int | None = None
+    ) -> dict[str, Any]:
+        return await self._there.revert(
+            _number(sequence, "sequence"),
+            **_signed(by, why),
+            dry_run=dry_run is True,
+            fence=None if fence is None else _fence(fence),
+        )
+
+    async def draft(self, changes: Any = None, sequence: int | None = None) -> dict[str, Any]:
+        """The rules of the pipeline, which the node cannot check: as they are, and as changes would make them."""
+        wanted = _all_wanted(changes) if sequence is None else _number(sequence, "sequence")
+        return await self._there.draft(PIPELINE, wanted)
 
     # -- consumers -------------------------------------------------------------------------------------------------
 
@@ -344,6 +360,12 @@ def _explained(config: Config, question: Question) -> dict[str, Any]:
     return document(Trial(config).explain(question), question, config)
 
 
+def _all_wanted(said: Any) -> list[Wanted]:
+    if not isinstance(said, list) or not 0 < len(said) <= CHANGES:
+        raise _invalid(f"`changes` is a list of 1 to {CHANGES} changes")
+    return [_wanted(each) for each in said]
+
+
 def _wanted(said: Any) -> Wanted:
     match said:
         case {"kind": str() as kind, "id": str() as id, **rest} if rest.keys() <= {"body", "expected"}:
@@ -369,6 +391,11 @@ def _number(said: Any, name: str) -> int:
     if not isinstance(said, int) or isinstance(said, bool) or not 0 < said < 2**63:
         raise _invalid(f"`{name}` is the number of a change")
     return said
+
+
+def _fence(said: Any) -> int:
+    """0 is the fence of somebody who saw nothing."""
+    return 0 if said == 0 else _number(said, "fence")
 
 
 def _seconds(said: Any) -> float:

@@ -57,6 +57,10 @@ class Serving:
     log_level: str
     sources: dict[str, Any]
     """What it is to know of `sources`."""
+    pipeline: bool
+    """Whether there is one."""
+    rules: Path | None
+    """The file with its rules."""
 
     def line(self) -> bytes:
         return orjson.dumps(asdict(self), default=str, option=orjson.OPT_APPEND_NEWLINE)
@@ -65,7 +69,7 @@ class Serving:
     def of(cls, line: bytes) -> Self:
         """From the line that the node wrote."""
         said: dict[str, Any] = orjson.loads(line)
-        for name in ("control", "data", "cert", "key", "client_ca"):
+        for name in ("control", "data", "cert", "key", "client_ca", "rules"):
             said[name] = None if said[name] is None else Path(said[name])
         return cls(**said)
 
@@ -212,6 +216,8 @@ def _serving(config: Config, descriptor: int) -> Serving:
             "max_records": config.sources.max_records,
             "max_expanded": config.sources.max_expanded,
         },
+        pipeline=config.pipeline is not None,
+        rules=None if config.pipeline is None else config.pipeline.rules,
     )
 
 

@@ -27,6 +27,7 @@ from tidegate.node.depot import REVOKED, Depot, RegistryDepot
 from tidegate.node.depot import ROOM as SHARED
 from tidegate.node.handing import Granting, Handing, reading
 from tidegate.node.keeper import ROOM, TIDY, Keeper
+from tidegate.node.rowkeys import RowKeys
 from tidegate.node.sources import KIND as SOURCE
 from tidegate.node.sources import ROOM as SOURCES
 from tidegate.node.vault import Safe, open_safe, renew_all
@@ -65,6 +66,8 @@ class Keyroom:
         self._turn = turn
         self.safe: Safe | None = None
         self.keeper: Keeper | None = None
+        self.rows = RowKeys(self)
+        """Of rows in the journal."""
         self._depot: Depot | None = None
         self._service: Granting | None = None
         self._handing: Handing | None = None

@@ -52,6 +52,8 @@ from tidegate.node.keyroom import Keyroom
 from tidegate.node.logs import configure_logs
 from tidegate.node.monitors import Watchmen
 from tidegate.node.passwords import Passwords
+from tidegate.node.pipeline import Pipeline
+from tidegate.node.recording import Recorder
 from tidegate.node.sources import ROOM as SOURCES
 from tidegate.node.sources import Sources
 from tidegate.node.statistics import Publisher, numbers
@@ -144,8 +146,10 @@ class Node:
         self.http: HttpProcess | None = None
         self.register: Register
         self.authentication: Authentication
+        self.journals: Journals
         self.audit: Auditor
         self.ingest: Ingest
+        self.recorder: Recorder | None = None
         self.administration: Administration | None = None
         self.versions: Versions
         self.keys = Keyroom(self, self.turns.guarded)
@@ -204,11 +208,12 @@ class Node:
         rules = self.versions.next(config.built.rules)
         for key, value in self.versions.notes().items():
             store.remember(key, value)
-        journals = Journals(self.turns.call)
-        self.audit = Auditor(site, journals, node=config.node.name)
+        self.journals = Journals(self.turns.call)
+        self.audit = Auditor(site, self.journals, node=config.node.name)
         await self.audit.open(config)
-        taking = None if self.administration is None else await journals.open(config, INGEST)
+        taking = None if self.administration is None else await self.journals.open(config, INGEST)
         self.ingest = Ingest(self, taking, records.get(SOURCES, {}))
+        await self._prepare_recording(config)
         keeper = await self.keys.open(config, site, records.get(KEYS, {}))
         self.realm = Realm(
             node=config.node.name,
@@ -275,6 +280,14 @@ class Node:
                 log.error("what was administered does not go with this file", remedy=remedy)
                 raise
 
+    async def _prepare_recording(self, config: Config) -> None:
+        """What the pipeline takes in can be written down; which messages those are, the rules say."""
+        journal = await self.journals.prepare(config)
+        if journal is not None and self.recorder is None:
+            self.site.journal = self.recorder = Recorder(
+                journal, self.site, self.keys.rows, versions=self.audit, sources=lambda: self.ingest.sources
+            )
+
     def _restore(self, names: Iterable[str]) -> None:
         """To each scope what the store kept of it. What belongs to a scope that is not there waits for it."""
         for scope in map(self.realm.scope, names):
@@ -301,6 +314,7 @@ class Node:
             "monitor_reset": watchmen.reset,
             **Desk(self, self.administration, self.metrics, self.ingest).commands(),
             **self.keys.commands(),
+            **Pipeline(self).commands(),
         }
         control = Control(self.config.control_socket, commands)
         await control.start()
@@ -390,6 +404,7 @@ class Node:
             "refusing": self.site.store.refusing,
             "rules": self.realm.rules.version,
             "audit": self.audit.state(),
+            "ingest": None if self.recorder is None else self.recorder.state(),
             "keys": self.keys.state(),
             "registry": None if self.administration is None else self.administration.state(),
             "http": None if self.http is None else self.http.status(),
@@ -511,6 +526,7 @@ class Node:
     async def enforce(self, config: Config, authentication: Authentication, *, what: str, action: str) -> str:
         """From now on it counts; the version of its rules. ConfigError or StoreError, and nothing has changed."""
         await self.audit.prepare(config)
+        await self._prepare_recording(config)
         await self.keys.prepare(config)
         self.realm.prepare(config.built.rules.space.scopes)
         self._restore(config.built.rules.space.scopes)

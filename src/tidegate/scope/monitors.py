@@ -23,6 +23,7 @@ from tidegate.gate import Deny, Exit, Lane, Plan, Step, combine
 from tidegate.monitor import NO_SCENE, Attachment, Each, Event, Instance, MonitorFailed
 from tidegate.monitor.python import Wrapped
 from tidegate.scope.cause import Cause
+from tidegate.scope.deriving import renumbered
 from tidegate.scope.journey import Journey
 from tidegate.scope.sources import Mixture
 from tidegate.scope.states import States
@@ -400,6 +401,8 @@ class Monitoring:
         data, lane, name = self._way(attachment.id, whose, cause.topic, output.topic, crossing)
         qos, retain = min(output.qos, limits.max_qos), output.retain and limits.retain
         message = cause.derived(number, output.topic, output.payload, qos, retain, data, crossing.came)
+        if message.properties.user_properties and scope.gate.sight.decoded(data).scored:
+            message.properties = renumbered(message)
         tally.added += 1
         if lane is None:
             scope.protector.rename(message)
@@ -489,7 +492,7 @@ class Monitoring:
         rest = chain[chain.index(instance) + 1 :]
         made = self._run(rest, [each for each in first if each is not None], crossing)
         for way, one in self._protected(made, crossing):
-            scope.route(way, one, None)
+            scope.record(way, one, None)
         if session is not None and not cause.inward:
             for one, _ in made:
                 for delivery in self._addressed(session, one, retain=False):

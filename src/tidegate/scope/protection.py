@@ -136,3 +136,6 @@ def reader(subject: Subject) -> str:
 
 def _denied(why: str, reason: int = Reason.NOT_AUTHORIZED) -> Deny:
     return Deny(step=Step.PROTECT, rule=RULE, reason=reason, error=why, said=f"{RULE}: {why}")
+
+
+GONE: Final = _denied("it is under a key that has ended, or was changed since it was sealed: ask for another key")

@@ -471,10 +471,11 @@ class Scope:
         properties: Properties = NONE,
         expiry: int | None = None,
         source: Session | None = None,
+        recorded: bool = False,
     ) -> Deny | int:
         """What does not come as a PUBLISH packet: wills, services, clients without a connection.
 
-        How many it reached, or why not.
+        How many it reached, or why not. `recorded`: it has been written down, whatever monitors make of it now.
         """
         site = self.site
         lane = self.gate.lane(link, V5)
@@ -507,13 +508,24 @@ class Scope:
         if refusal is not None:
             self.report("write", link, topic, refusal)
             return refusal
+        hand_on = self.route if recorded else self.record
         if not plan.monitored:
-            return self.route(plan, message, source)
+            return hand_on(plan, message, source)
         if source is None:
             events, _ = self.monitoring.enter_alone(link, message, plan)
         else:
             events, _ = self.monitor(plan, message, source)
-        return sum(self.route(way, one, source) for way, one in events)
+        return sum(hand_on(way, one, source) for way, one in events)
+
+    def record(self, plan: Route, message: Message, source: Session | None) -> int:
+        """Steps 5 and following, for what nobody waits to see acknowledged: written down if it has to be, and routed.
+
+        That is done once, where a message enters the node, under the topic that it has there: what links between scopes
+        make of it is not written down again.
+        """
+        if plan.ingested:
+            self.site.journal.write(message)
+        return self.route(plan, message, source)
 
     def admit(self, route: Route, message: Message) -> Refusal | None:
         assert isinstance(route, Plan)

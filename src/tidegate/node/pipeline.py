@@ -1,0 +1,413 @@
+"""The node's side of the data pipeline: which keys it has, what it may read and write, and where its messages go.
+
+The pipeline is a process of its own and asks over the control socket. It acts as `service:pipeline`: what it writes is
+decided by the policies for that, each record by itself, and what it reads under a topic key by steps 7 and 8. What it
+publishes has the context of the message that it was made of (`scope.deriving`), and the id that it is given: the same
+record has the same id however often it is published, so that receivers can tell.
+
+Invariants
+- A request that cannot be understood changes nothing. One that was answered is safe: keys and messages are in the
+  store. One that was not may have been carried out, and can be made again.
+- Only what is published here has scores, `o.scores` and in the user property `scores`, which all of it has.
+- None of it is written to the journal `ingest`, whatever its topic: it came from there.
+- No piece of work here holds the loop up for longer than `slices.SLICE`, beside reading the request itself: some
+  hundred records at a time are best.
+
+    pipeline_keys     contexts, asks: topic, context (an index), from?, keyIds?, count?
+                      -> answers: keyId, secret, seconds | open | denied, why
+    pipeline_open     contexts, asks: topic, keyId, context           -> answers: secret | denied, why
+    pipeline_publish  contexts, records: id, topic, payload, context, scores, from, at?
+                      -> published, denied: index, rule, why
+    pipeline_documents                                                -> documents: id, body; version
+
+Bytes are base64. `from` is the topic of the message that something was made of, `at` when that was published, in
+seconds; `keyIds` are keys that were given before, `count` is how many messages are going to be sealed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from base64 import b64decode, b64encode
+from binascii import Error as NoBase64
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Protocol, assert_never
+
+import orjson
+from cbor2 import CBORDecodeError
+
+from tidegate.config import Config
+from tidegate.errors import KeysError, Problem
+from tidegate.gate import Deny, Step
+from tidegate.gate.sight import SCORES
+from tidegate.keys import Group, TopicKey
+from tidegate.node import slices
+from tidegate.node.administration import Administration
+from tidegate.node.audit import Auditor
+from tidegate.node.control import Command
+from tidegate.node.keeper import Keeper
+from tidegate.node.keyroom import Keyroom
+from tidegate.scope import Realm
+from tidegate.scope.deriving import ID, Deriving, Number
+from tidegate.session import Origin
+from tidegate.session.intake import BACKLOG
+from tidegate.session.message import OUTPUT_BITS, OUTPUTS
+
+SERVICE: Final = "pipeline"
+KIND: Final = "pipeline"
+"""Of its rules among what is administered."""
+PATIENCE: Final = 5.0  # seconds for the disk
+ORIGINS: Final = 1000
+HANDED: Final = 10_000  # keys of which it is known that the audit has them
+_LAST: Final = 1 << 63  # what the store can keep
+_FAR: Final = 250_000_000_000.0  # seconds: the year 9892, for calendars end soon after
+_ID: Final = re.compile(r"([0-9a-f]{16})-([0-9a-f]{1,15})-([0-9a-f]{1,15})\.([1-9][0-9]{0,8}(?:\.[1-9][0-9]{0,8})*)")
+
+END_TO_END: Final = Deny(
+    step=Step.PROTECT,
+    rule="keys",
+    error="it is sealed end to end, and only the key service has its keys: publish to a topic of `keys.protect`",
+)
+ENDED: Final = Deny(step=Step.READ, rule="keys", error="its key was revoked, or is another one than it names")
+CLEAR: Final = Deny(step=Step.READ, rule="keys", error="it is under no key of this node")
+UNNUMBERED: Final = Deny(
+    step=Step.WRITE, rule=ID, error=f"a message is made of at most {OUTPUTS} records: send it in several"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """A key that it may have. What is shown when something fails never has the secret."""
+
+    secret: bytes = field(repr=False)
+    id: str | None = None
+    seconds: float = 0.0
+    """For which it may still seal."""
+
+
+Answer = Given | Deny | None
+"""None: no key is needed."""
+
+
+class Host(Protocol):
+    """What is needed of a node."""
+
+    config: Config
+    realm: Realm
+    audit: Auditor
+    keys: Keyroom
+    administration: Administration | None
+
+
+class Record:
+    """What is published, as it was read."""
+
+    __slots__ = ("at", "before", "context", "number", "payload", "said", "topic")
+
+    def __init__(self, said: Mapping[str, Any], context: bytes, number: Number | None) -> None:
+        self.context = context
+        self.number = number
+        self.topic: str = said["topic"]
+        self.payload = b64decode(said["payload"], validate=True)
+        self.before: str | None = said.get("from")
+        self.at: float | None = said.get("at")
+        self.said = ((ID, said["id"]), (SCORES, _scores(said.get("scores"))))
+        if not isinstance(self.topic, str) or not isinstance(self.before, str | None):
+            raise TypeError("`topic` is a text, `from` is one or null")
+        if self.at is not None and not 0 <= self.at < _FAR:
+            raise ValueError("`at` is in seconds since 1970")
+
+
+class Pipeline:
+    """Answers the pipeline."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._services: dict[str, Deriving] = {}
+        self._origins: dict[tuple[str, str], Origin] = {}
+        self._handed: set[str] = set()
+
+    def commands(self) -> dict[str, Command]:
+        return {
+            "pipeline_keys": self.keys,
+            "pipeline_open": self.open,
+            "pipeline_publish": self.publish,
+            "pipeline_documents": self.documents,
+        }
+
+    # -- keys ----------------------------------------------------------------------------------------------------
+
+    async def keys(self, contexts: Any, asks: Any) -> dict[str, Any]:
+        """Whether it may write somewhere, and under which key."""
+        said = await self._contexts(contexts)
+        answers: list[Answer] = []
+
+        def answer(index: int) -> None:
+            ask, data = _asked(asks[index], index, said, "topic")
+            ids, count, before = ask.get("keyIds", ()), ask.get("count", 1), ask.get("from")
+            if not isinstance(ids, list | tuple) or not isinstance(count, int) or not isinstance(before, str | None):
+                raise _wrong(index, "`keyIds` is a list, `count` a number, and `from` a topic")
+            answers.append(self._key(data, before, ask["topic"], ids, max(1, count)))
+
+        await slices.each(self._host.realm.site, len(_list(asks, "asks")), answer)
+        await self._safe()  # what is under a key outlives a crash only if the key does
+        return {"answers": [_told(each) for each in answers]}
+
+    def _key(self, data: bytes, before: str | None, topic: str, ids: Collection[str], count: int) -> Answer:
+        service = self._service(data)
+        if isinstance(service, Deny):
+            return self._first.refused(topic, service)
+        found = service.planned(data, before, topic)
+        if isinstance(found, Deny):
+            return service.refused(topic, found)
+        _, plan = found
+        if plan.refusal is not None:
+            return service.refused(topic, plan.refusal)
+        if plan.sealing is None:
+            return None
+        if plan.sealing.end_to_end and self._host.config.keys.ktm is not None:
+            return service.refused(topic, END_TO_END)
+        keeper, wall = self._keeper, self._host.realm.site.wall
+        key = self._before(ids, plan.sealing.group)
+        if key is None:
+            key = keeper.current(plan.sealing.group)
+            count -= 1
+        keeper.ring.use(key.id, count)
+        self._tell(service, topic, key.id)
+        return Given(secret=key.secret, id=key.id, seconds=keeper.ring.lasts(key.id, wall))
+
+    def _before(self, ids: Collection[str], group: Group) -> TopicKey | None:
+        """Of keys that were given before the one that is of this group, if it is still there."""
+        ring, wall = self._keeper.ring, self._host.realm.site.wall
+        found = (ring.find(id, wall) for id in ids if isinstance(id, str))
+        return next((key for key in found if key is not None and key.group.id == group.id), None)
+
+    async def open(self, contexts: Any, asks: Any) -> dict[str, Any]:
+        """The keys of messages that it may read, which came in under one."""
+        said = await self._contexts(contexts)
+        answers: list[Answer] = []
+
+        def answer(index: int) -> None:
+            ask, data = _asked(asks[index], index, said, "topic", "keyId")
+            answers.append(self._opened(data, ask["topic"], ask["keyId"]))
+
+        await slices.each(self._host.realm.site, len(_list(asks, "asks")), answer)
+        return {"answers": [_told(each) for each in answers]}
+
+    def _opened(self, data: bytes, topic: str, id: str) -> Answer:
+        service = self._service(data)
+        if isinstance(service, Deny):
+            return self._first.refused(topic, service, "key")
+        found = self._readable(service, data, topic, id)
+        if isinstance(found, Deny):
+            return service.refused(topic, found, "key")
+        self._tell(service, topic, id)
+        return found
+
+    def _readable(self, service: Deriving, data: bytes, topic: str, id: str) -> Given | Deny:
+        context = service.scope.gate.sight.decoded(data)
+        if not context.sealed:
+            return CLEAR
+        if isinstance(may := service.readable(topic, data), Deny):
+            return may
+        ring = self._keeper.ring
+        key = ring.find(id, self._host.realm.site.wall)
+        if key is not None:
+            may = service.readable(key.group.topic, key.group.context)
+            return may if isinstance(may, Deny) else Given(secret=key.secret)
+        if ring.revoked(id):
+            return ENDED
+        try:
+            named, secret = self._host.keys.rows.unwrapped(context)
+        except KeysError as error:
+            return replace(ENDED, error=f"its key has ended here, and {error}")
+        return Given(secret=secret) if named == id else ENDED
+
+    def _tell(self, service: Deriving, topic: str, id: str) -> None:
+        """The audit has once that it was given a key; it asks again with every batch."""
+        if id not in self._handed:
+            if len(self._handed) >= HANDED:
+                self._handed.clear()
+            self._handed.add(id)
+            self._host.audit.handed(service.outward, topic, id)
+
+    # -- publishing ----------------------------------------------------------------------------------------------
+
+    async def publish(self, contexts: Any, records: Any) -> dict[str, Any]:
+        """Publishes records, in their order; answered when all of it is safe."""
+        site = self._host.realm.site
+        site.open()
+        if site.store.refusing:
+            raise _unavailable("the disk is full or broken")
+        if site.store.backlog > BACKLOG:
+            await self._safe()
+        said = await self._contexts(contexts)
+        read: list[Record] = []
+        denied: list[dict[str, Any]] = []
+
+        def understand(index: int) -> None:
+            read.append(self._record(records[index], index, said))
+
+        def publish(index: int) -> None:
+            record = read[index]
+            service = self._service(record.context)
+            if isinstance(service, Deny):
+                answer: Deny | int = self._first.refused(record.topic, service)
+            elif record.number is None:
+                answer = service.refused(record.topic, UNNUMBERED)
+            else:
+                answer = service.publish(
+                    record.context,
+                    record.before,
+                    record.topic,
+                    record.payload,
+                    number=record.number,
+                    said=record.said,
+                    at=record.at,
+                )
+            if isinstance(answer, Deny):
+                denied.append({"index": index, "rule": answer.rule, "why": answer.error})
+
+        count = len(_list(records, "records"))
+        await slices.each(site, count, understand)
+        await slices.each(site, count, publish)
+        await self._safe()
+        return {"published": count - len(denied), "denied": denied}
+
+    def _record(self, record: Any, index: int, contexts: Sequence[bytes]) -> Record:
+        record, data = _asked(record, index, contexts, "id", "topic", "payload")
+        try:
+            return Record(record, data, self._number(record["id"], index))
+        except (NoBase64, TypeError, ValueError) as error:
+            raise _wrong(index, str(error)) from None
+
+    def _number(self, id: str, index: int) -> Number | None:
+        """What an id says; None if it is one of more than can be told apart."""
+        found = _ID.fullmatch(id)
+        if found is None:
+            raise _wrong(index, f"{id[:100]!r} is no id of an output: that is `<node>-<boot>-<number>.<output>`")
+        node, boot, number, outputs = found.groups()
+        origin = self._origins.get((node, boot))
+        if origin is None:
+            if len(self._origins) >= ORIGINS:
+                self._origins.clear()
+            origin = self._origins[node, boot] = Origin(node, int(boot, 16))
+        output = 0
+        for each in outputs.split("."):
+            if (part := int(each)) > OUTPUTS:
+                return None
+            output = output << OUTPUT_BITS | part
+        return (origin, int(number, 16), output) if output < _LAST else None
+
+    # -- rules ---------------------------------------------------------------------------------------------------
+
+    async def documents(self) -> dict[str, Any]:
+        """Its rules that are administered over HTTP."""
+        administration = self._host.administration
+        return {"documents": [], "version": 0} if administration is None else await administration.documents_of(KIND)
+
+    # -- what all of them need -----------------------------------------------------------------------------------
+
+    async def _contexts(self, written: Any) -> list[bytes]:
+        """Contexts that can be read."""
+        found: list[bytes] = []
+
+        def read(index: int) -> None:
+            try:
+                data = b64decode(written[index], validate=True)
+                self._first.scope.gate.sight.decoded(data)
+            except (NoBase64, CBORDecodeError, TypeError, ValueError, AttributeError) as error:
+                raise Problem(f"context {index} is none of a message: {error}", problem="invalid") from None
+            found.append(data)
+
+        await slices.each(self._host.realm.site, len(_list(written, "contexts")), read)
+        return found
+
+    def _service(self, data: bytes) -> Deriving | Deny:
+        """Itself in the scope that a message was published in."""
+        name = self._first.scope.gate.sight.decoded(data).subject.scope
+        if name not in self._host.realm.scopes:
+            why = f"there is no scope {name[:100]!r} any more" if name else "nobody knows who published it"
+            return Deny(step=Step.WRITE, rule="scope", error=why)
+        return self._in(name)
+
+    @property
+    def _first(self) -> Deriving:
+        """Itself where nothing else is known."""
+        return self._in(next(iter(self._host.realm.scopes)))
+
+    def _in(self, name: str) -> Deriving:
+        scope = self._host.realm.scopes[name].entrance
+        found = self._services.get(name)
+        if found is None or found.scope is not scope or found.rules is not scope.gate.rules:
+            found = self._services[name] = Deriving(scope, SERVICE, scores=True)
+        return found
+
+    @property
+    def _keeper(self) -> Keeper:
+        assert self._host.keys.keeper is not None
+        return self._host.keys.keeper
+
+    async def _safe(self) -> None:
+        """When this returns everything noted so far is."""
+        site = self._host.realm.site
+        site.open()
+        safe = asyncio.Event()
+        site.store.after(safe.set)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await safe.wait()
+        except TimeoutError:
+            raise _unavailable("the disk is too slow, or full") from None
+
+
+def _scores(said: Any) -> str:
+    """As subscribers are told: those that there are."""
+    if said is None:
+        return "{}"
+    if not isinstance(said, dict):
+        raise TypeError("`scores` is an object, or null")
+    found = {name: score for name, score in said.items() if score is not None}
+    if not all(0 <= score <= 1 for score in found.values()):
+        raise ValueError("a score is between 0 and 1, or null")
+    return orjson.dumps(found).decode()
+
+
+def _list(written: Any, name: str) -> list[Any]:
+    if not isinstance(written, list):
+        raise Problem(f"`{name}` is a list", problem="invalid")
+    return written
+
+
+def _asked(ask: Any, index: int, contexts: Sequence[bytes], *texts: str) -> tuple[Mapping[str, Any], bytes]:
+    """What is asked for, and the context that it names."""
+    if not isinstance(ask, dict) or not all(isinstance(ask.get(name), str) for name in texts):
+        raise _wrong(index, f"is an object with the texts {', '.join(f'`{name}`' for name in texts)}")
+    at = ask.get("context")
+    if not isinstance(at, int) or not 0 <= at < len(contexts):
+        raise _wrong(index, "`context` is the index of one of the contexts")
+    return ask, contexts[at]
+
+
+def _wrong(index: int, why: str) -> Problem:
+    return Problem(f"number {index}: {why}; nothing was done", problem="invalid", details=[{"at": index, "error": why}])
+
+
+def _told(answer: Answer) -> dict[str, Any]:
+    match answer:
+        case None:
+            return {"open": True}
+        case Deny():
+            return {"denied": answer.rule, "why": answer.error or f"denied by {answer.rule}"}
+        case Given():
+            secret = b64encode(answer.secret).decode()
+            return (
+                {"secret": secret, "keyId": answer.id, "seconds": answer.seconds} if answer.id else {"secret": secret}
+            )
+        case _:
+            assert_never(answer)
+
+
+def _unavailable(why: str) -> Problem:
+    return Problem(f"it is not certain that anything was kept: {why}; ask again later", problem="unavailable")
