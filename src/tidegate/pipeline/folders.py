@@ -1,0 +1,72 @@
+"""Where the pipeline keeps what it has to remember: below the data folder of the node."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tidegate.errors import PipelineError
+
+if TYPE_CHECKING:
+    from tidegate.config import Config
+
+READER: Final = "pipeline"
+"""Its name among the readers of the journal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folders:
+    """Of one pipeline."""
+
+    data: Path
+    """The data folder of the node: the journals are in it."""
+    lake: Path
+
+    @classmethod
+    def of(cls, config: Config) -> Folders:
+        """PipelineError if the configuration has no pipeline."""
+        if config.pipeline is None or config.node.data is None:
+            raise PipelineError('there is no pipeline in this configuration; add `pipeline: {ingest: ["raw/#"]}`')
+        return cls(data=config.node.data, lake=config.pipeline.lake or config.node.data / "lake")
+
+    @property
+    def own(self) -> Path:
+        return self.data / "pipeline"
+
+    @property
+    def ledger(self) -> Path:
+        return self.own / "ledger.db"
+
+    @property
+    def status(self) -> Path:
+        return self.own / "status.json"
+
+    @property
+    def baselines(self) -> Path:
+        return self.own / "baselines"
+
+    def checkpoint(self, stream: str) -> Path:
+        return self.own / "checkpoint" / stream
+
+
+@contextmanager
+def alone(folders: Folders) -> Iterator[None]:
+    """While it lasts no other job, nor anything else that writes to the lake, runs for this node."""
+    try:
+        folders.own.mkdir(parents=True, exist_ok=True)
+        file = os.open(folders.own / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise PipelineError(f"{folders.own} cannot be written: {error}; let this user write there") from error
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise PipelineError(f"another pipeline runs for {folders.data}; stop that first") from None
+        yield
+    finally:
+        os.close(file)

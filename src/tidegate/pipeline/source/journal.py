@@ -1,0 +1,193 @@
+"""The format `tidegate`: a journal of a node as a batch or a stream of Spark.
+
+    spark.readStream.format("tidegate").load("var/node")
+
+Options
+- `path`: the data folder of the node, also as the argument of `load`
+- `stream`: `ingest` (the default), `audit` or `traffic`
+- `failOnDataLoss`: whether rows that are gone are an error (the default) or a warning
+- of a stream: `name` (of a reader that retention waits for), `maxRowsPerBatch`, and `startingOffsets`: `earliest` (the
+  default), `latest`, or JSON such as `{"0": 1200}`. It is only looked at by a query that has no checkpoint yet
+- of a batch: `since` and `until`, a time or how long ago
+
+The columns are those of the stream; with a schema that has only some of them, only those are handed to Spark.
+
+Spark makes a reader twice: one in a process beside the driver that lives as long as the query and is asked for offsets,
+one that is sent to the workers and only ever reads. What one learns the other does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from tidegate.errors import PipelineError
+from tidegate.pipeline.source import options
+from tidegate.pipeline.source.shards import Offsets, Range, Shards
+from tidegate.store.journal import Selection, readers, schema, stream_named
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+
+OPTIONS: Final = ("path", "failOnDataLoss", "startingOffsets", "maxRowsPerBatch", "name")
+
+
+class Piece(InputPartition):  # type: ignore[misc]
+    """What one task reads."""
+
+    def __init__(self, wanted: Range) -> None:
+        self.wanted = wanted
+
+
+class TidegateSource(DataSource):  # type: ignore[misc]
+    """The journal, to Spark."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "tidegate"
+
+    def schema(self) -> StructType:
+        return columns(self._stream)
+
+    def reader(self, schema: StructType) -> JournalReader:
+        self._check()
+        select = Selection(since=options.instant(self.options, "since"), until=options.instant(self.options, "until"))
+        return JournalReader(opened(self.options, self._stream), schema, select)
+
+    def streamReader(self, schema: StructType) -> JournalStreamReader:
+        self._check()
+        return JournalStreamReader(opened(self.options, self._stream), schema, self.options)
+
+    def _check(self) -> None:
+        options.known(self.options, *OPTIONS, "stream", "since", "until")
+
+    @property
+    def _stream(self) -> str:
+        return str(self.options.get("stream", "ingest"))
+
+
+class JournalReader(DataSourceReader):  # type: ignore[misc]
+    """What is there when the query is planned."""
+
+    def __init__(self, shards: Shards, schema: StructType, select: Selection) -> None:
+        shards.check()
+        self._shards = shards
+        self._schema = checked(schema, shards.stream)
+        self._select = select
+
+    def partitions(self) -> list[Piece]:
+        return [Piece(each) for each in self._shards.ranges(self._shards.oldest(), self._shards.newest())]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, Piece):  # Spark makes one of its own of none
+            yield from fitted(self._shards.read(partition.wanted, self._select), self._schema)
+
+
+class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """What comes, batch by batch."""
+
+    def __init__(self, shards: Shards, schema: StructType, given: Mapping[str, str]) -> None:
+        self._shards = shards
+        self._schema = checked(schema, shards.stream)
+        self._starting = options.starting_offsets(given)
+        self._limit = options.count(given, "maxRowsPerBatch")
+        self._name = given.get("name")
+        self._initial: Offsets | None = None
+        self._target: Offsets | None = None
+        self._begun = False
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadAllAvailable() if self._limit is None else ReadMaxRows(self._limit)
+
+    def initialOffset(self) -> Offsets:
+        self._begin()
+        if self._initial is None:
+            # Spark asks again until there is a first batch; `latest` must not run away from it.
+            if isinstance(self._starting, dict):
+                self._initial = self._starting
+            elif self._starting == options.LATEST:
+                self._initial = self._shards.newest()
+            else:
+                self._initial = self._shards.oldest()
+        return self._initial
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._begin()
+        self._target = self._shards.newest()
+
+    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
+        self._begin()
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return self._shards.latest(start, rows=rows, target=self._target)
+
+    def reportLatestOffset(self) -> Offsets:
+        return self._shards.newest()
+
+    def partitions(self, start: Offsets, end: Offsets) -> list[Piece]:
+        return [Piece(each) for each in self._shards.ranges(start, end)]
+
+    def read(self, partition: Piece) -> Iterator[pa.RecordBatch]:
+        return fitted(self._shards.read(partition.wanted), self._schema)
+
+    def commit(self, end: Offsets) -> None:
+        """Spark is done with what is before `end`, and will not ask for it again."""
+        if self._name is not None:
+            readers.commit(self._readers, self._name, end)
+
+    def _begin(self) -> None:
+        """Once, in the process beside the driver."""
+        if self._begun:
+            return
+        self._shards.check()
+        if self._name is not None:
+            readers.enrol(self._readers, self._name)
+        self._begun = True
+
+    @property
+    def _readers(self) -> Path:
+        return readers.readers_of(self._shards.path, stream_named(self._shards.stream))
+
+
+def opened(given: Mapping[str, str], stream: str) -> Shards:
+    """The journal that these options mean."""
+    path = Path(options.needed(given, "path", '.load("var/node")')).absolute()
+    return Shards(path=path, stream=stream, strict=options.switch(given, "failOnDataLoss", default=True))
+
+
+def columns(stream: str) -> StructType:
+    """All columns of a stream."""
+    return from_arrow_schema(schema(stream_named(stream)))
+
+
+def checked(wanted: StructType, stream: str) -> StructType:
+    """PipelineError if a column is not there, or is of another type."""
+    there = {field.name: field.dataType.simpleString() for field in columns(stream)}
+    for field in wanted:
+        if field.name not in there:
+            raise PipelineError(f"the stream {stream!r} has no column {field.name!r}; it has {', '.join(there)}")
+        if field.dataType.simpleString() != there[field.name]:
+            raise PipelineError(
+                f"the column {field.name!r} is {there[field.name]}, not {field.dataType.simpleString()}; "
+                "read it as that, and cast it afterwards"
+            )
+    return wanted
+
+
+def fitted(batches: Iterator[pa.RecordBatch], wanted: StructType) -> Iterator[pa.RecordBatch]:
+    """Only the wanted columns, and exactly of the types that Spark expects."""
+    import pyarrow as pa
+
+    layout = to_arrow_schema(wanted, timezone="UTC")
+    for batch in batches:
+        if batch.schema.equals(layout):
+            yield batch
+        else:
+            arrays = [batch.column(field.name).cast(field.type) for field in layout]
+            yield pa.RecordBatch.from_arrays(arrays, schema=layout)

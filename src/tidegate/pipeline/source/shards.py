@@ -1,0 +1,167 @@
+"""The shards of one journal stream as Spark wants them: offsets, and the rows between two of them.
+
+Offsets are `{"0": n}`: for each shard the offset of the row that comes next. Only rows that are on the disk count, so
+an offset that Spark has written into a checkpoint never comes to mean another row.
+
+Nothing is passed over in silence. A range that has lost rows, because retention has deleted them or because they are
+damaged, is an error unless the reader has said that it does not mind; then it is a warning. A journal that ends before
+the offset at which a query goes on is another journal, and always an error.
+Nothing here knows Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+import structlog
+
+from tidegate.errors import PipelineError
+from tidegate.store.journal import Reader, Selection, stream_named
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Offsets: TypeAlias = dict[str, int]
+
+SMALL: Final = 16_384  # rows; less is not worth a task of its own
+LARGE: Final = 65_536  # rows; more is a task that takes long to repeat
+TASKS: Final = 8  # for what is between the two: enough for a few cores, with some left over when they are not equal
+
+log = structlog.get_logger("tidegate.pipeline")
+
+
+class Range(NamedTuple):
+    """Rows of one shard: from `start` to before `stop`."""
+
+    shard: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shards:
+    """One stream of the journal in the data folder `path`."""
+
+    path: Path
+    stream: str
+    strict: bool = True
+    """Lost rows are an error."""
+
+    def check(self) -> None:
+        """PipelineError if there is no journal."""
+        if not (self.path / "journal").is_dir():
+            raise PipelineError(
+                f"there is no journal in {self.path}; give the data folder of a node (`node.data` in its configuration)"
+            )
+
+    def bounds(self) -> dict[str, tuple[int, int]]:
+        """Of each shard the oldest offset there is, and the one after the newest."""
+        folder = self.path / "journal" / self.stream
+        names = (each.name for each in folder.iterdir()) if folder.is_dir() else ()
+        return {name: self._reader(int(name)).bounds() for name in sorted(names) if name.isdecimal()}
+
+    def oldest(self) -> Offsets:
+        return {shard: first for shard, (first, _) in self.bounds().items()}
+
+    def newest(self) -> Offsets:
+        return {shard: following for shard, (_, following) in self.bounds().items()}
+
+    def latest(self, start: Mapping[str, int], *, rows: int | None, target: Mapping[str, int] | None = None) -> Offsets:
+        """How far a batch from `start` goes: at most so many rows, and no further than `target`."""
+        bounds = self.bounds()
+        self._same_journal(start, bounds)
+        begin = {shard: start.get(shard, first) for shard, (first, _) in bounds.items()}
+        ends = {shard: following for shard, (_, following) in bounds.items()}
+        if target is not None:
+            ends = {shard: min(end, target.get(shard, begin[shard])) for shard, end in ends.items()}
+        waiting = {shard: max(0, end - begin[shard]) for shard, end in ends.items()}
+        taken = waiting if rows is None else shared_out(waiting, rows)
+        # A shard that came later and has nothing yet is left out: its oldest offset is not known to stay.
+        return dict(start) | {shard: begin[shard] + count for shard, count in taken.items() if count or shard in start}
+
+    def ranges(self, start: Mapping[str, int], end: Mapping[str, int]) -> list[Range]:
+        """What lies between, in pieces for tasks."""
+        bounds = self.bounds()
+        self._same_journal(end, bounds)
+        found = []
+        for shard, stop in sorted(end.items()):
+            oldest = min(bounds[shard][0], stop) if shard in bounds else 0
+            begin = start.get(shard, oldest)
+            if oldest > begin:
+                self.lost(Range(int(shard), begin, stop), oldest - begin)
+                begin = oldest
+            found.extend(pieces(Range(int(shard), begin, stop)))
+        return found
+
+    def read(self, wanted: Range, select: Selection | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows, a few megabytes at a time."""
+        with self._reader(wanted.shard, wanted, select) as reader:
+            while found := reader.poll():
+                yield together(found)
+            missing = reader.missed + max(0, wanted.stop - reader.next)
+        if missing:
+            self.lost(wanted, min(missing, wanted.stop - wanted.start))
+
+    def rows(self, wanted: Iterable[Range]) -> Iterator[pa.RecordBatch]:
+        """The rows of several ranges, one after the other."""
+        for each in wanted:
+            yield from self.read(each)
+
+    def lost(self, wanted: Range, rows: int) -> None:
+        """PipelineError, or a warning for whoever does not mind."""
+        where = f"{self.path / 'journal' / self.stream / str(wanted.shard)}"
+        if self.strict:
+            raise PipelineError(
+                f"{where}: {rows} of the rows from offset {wanted.start} to before {wanted.stop} are gone: retention "
+                "has deleted them, or the disk has damaged them. Remedy: go on without them with the option "
+                "failOnDataLoss=false; so that retention waits next time, give the reader a `name`"
+            )
+        log.warning("rows of the journal are gone", folder=where, start=wanted.start, stop=wanted.stop, rows=rows)
+
+    def _same_journal(self, offsets: Mapping[str, int], bounds: Mapping[str, tuple[int, int]]) -> None:
+        for shard, offset in offsets.items():
+            following = bounds[shard][1] if shard in bounds else 0
+            if following < offset:
+                raise PipelineError(
+                    f"{self.path / 'journal' / self.stream / shard} ends at offset {following}, and this query goes on "
+                    f"at {offset}: it is not the journal that was read before. Remedy: put that one back, or delete "
+                    "the checkpoint of the query and begin with the oldest row"
+                )
+
+    def _reader(self, shard: int, wanted: Range | None = None, select: Selection | None = None) -> Reader:
+        start, stop = (None, None) if wanted is None else (wanted.start, wanted.stop)
+        stream = stream_named(self.stream)
+        return Reader(self.path, stream, shard, start=start, stop=stop, select=select, settled=True)
+
+
+def pieces(whole: Range) -> list[Range]:
+    """The same rows in about equal parts."""
+    rows = whole.stop - whole.start
+    if rows <= 0:
+        return []
+    count = max(1, min(TASKS, rows // SMALL), -(-rows // LARGE))
+    cuts = [whole.start + rows * number // count for number in range(count + 1)]
+    return [Range(whole.shard, start, stop) for start, stop in pairwise(cuts)]
+
+
+def shared_out(waiting: Mapping[str, int], rows: int) -> dict[str, int]:
+    """At most so many in all: who has less than an equal share leaves the rest of it to the others."""
+    taken: dict[str, int] = {}
+    for number, (shard, count) in enumerate(sorted(waiting.items(), key=lambda item: item[1])):
+        taken[shard] = min(count, -(-rows // (len(waiting) - number)))
+        rows -= taken[shard]
+    return taken
+
+
+def together(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """One batch of many: each that goes to Spark costs some time of its own, and a group commit may be one row."""
+    import pyarrow as pa
+
+    if len(batches) == 1:
+        return batches[0]
+    (whole,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return whole
