@@ -1,0 +1,172 @@
+"""The stage normalise: payloads of all shapes become records of one.
+
+Each message is read by the first mapping that fits its type and topic. Its payload is parsed once; what `records` leads
+to is an element, or an array of them; each element makes one record for each value, in the order of elements, then of
+values. `part` counts them from 0.
+
+- Nothing is dropped. A message makes at least one row: what fits no mapping, is no JSON or has no value is one row with
+  a `fault` that says why. The same holds for an element: if something that it needs is missing, or anything in it is
+  wrong, it is one faulty row, and the elements beside it are not touched.
+- `source`, `time` and `keep` are looked for in the element, then (with `records`) in the payload around it.
+- The payload stands in the first faulty row of a message only. With a copy in each, a message of a megabyte could
+  become gigabytes; so is what else is copied bounded (RECORDS, EXTRA, NAME).
+- The same message makes the same rows, whenever and wherever: times are compared with `received_at`, never with now.
+
+What it will not do: guess. A number in quotes is a text, a time without a form is none. No Python runs for a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from tidegate.pipeline import singles, variants
+from tidegate.pipeline.columns import RECORD, apart, topic_matches
+from tidegate.pipeline.elements import ROW, chosen, faulty, mapping_of, rows_of
+from tidegate.pipeline.rules.model import Mapping, Rules
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_NOTHING: Final = "no value: none of those that the source may have is there"
+_NO_SOURCE: Final = "fits no source of the rules; add one for its type or topic"
+_NOT_JSON: Final = "the payload is not JSON, or nested too deep; send JSON, which has no NaN and no Infinity"
+_NOT_STRICT: Final = (
+    "the payload is not one strict JSON value: a key stands twice, quotes are not double, a text is broken, or more "
+    "follows; send one value in a message"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Steps:
+    """One column is made from the other, each in a projection of its own, so that nothing is computed twice."""
+
+    fit: Column
+    document: Column
+    payload: Column
+    here: Column
+    elements: Column
+    fault: Column
+    alone: tuple[tuple[Column, ...], ...]
+    made: Column
+    rows: Column
+    first: Column
+    records: tuple[Column, ...]
+
+
+def normalise(frame: DataFrame, rules: Rules, *, categories: Sequence[tuple[str, str]] = ()) -> DataFrame:
+    """Ingested messages as records; `categories` are (topic filter, category), of which the first counts."""
+    from pyspark.sql import functions as F
+
+    steps = _steps(rules.sources, tuple((filter, category) for filter, category in categories))
+    if "sealed_fault" not in frame.columns:
+        frame = frame.withColumn("sealed_fault", F.lit(None).cast("string"))
+    read = frame.select("*", steps.fit, steps.document)
+    found = read.select("*", steps.payload).select("*", steps.here).select("*", steps.elements)
+    judged = apart(found.select("*", steps.fault))
+    for number, columns in enumerate(steps.alone):
+        judged = judged.select("*", *columns)
+        judged = apart(judged) if number % 2 == 0 else judged
+    rows = apart(apart(judged.select("*", steps.made)).select("*", steps.rows).select("*", steps.first))
+    # `outer` keeps Spark from adding a filter on the number of rows. There is always one.
+    return rows.select("*", F.posexplode_outer("_rows").alias("part", "_row")).select(*steps.records)
+
+
+@lru_cache(maxsize=4)
+def _steps(mappings: tuple[Mapping, ...], categories: tuple[tuple[str, str], ...]) -> _Steps:
+    """Kept, because a batch comes every second and the rules seldom change: naming thousands of columns takes long."""
+    from pyspark.sql import functions as F
+
+    text, mapping = F.col("payload").cast("string"), mapping_of(mappings)
+    return _Steps(
+        fit=_fit(mappings).alias("_fit"),
+        document=F.when(F.is_valid_utf8(text), variants.document(text)).alias("_document"),
+        payload=variants.single(F.col("_document")).alias("_payload"),
+        here=chosen(mappings, _records, F.col("_payload")).alias("_here"),
+        elements=variants.elements(F.col("_here")).alias("_elements"),
+        fault=_fault(mapping).alias("_fault"),
+        alone=singles.steps(mappings),
+        made=F.when(
+            F.col("_fault").isNull(), F.when(F.col("_single"), F.col("_alone")).otherwise(rows_of(mappings))
+        ).alias("_made"),
+        rows=_at_least_one(F.col("_made")).alias("_rows"),
+        # Before they are taken apart: after that it would be looked for again in each.
+        first=F.array_position(F.col("_rows")["faulty"], True).alias("_first"),
+        records=tuple(_columns(mapping, categories)),
+    )
+
+
+def _fit(mappings: Sequence[Mapping]) -> Column:
+    """The position of the first mapping that fits; null if none does."""
+    from pyspark.sql import functions as F
+
+    found = F.lit(None).cast("int")
+    for index, mapping in reversed(list(enumerate(mappings))):
+        fits = F.lit(True)
+        if mapping.types:
+            fits = fits & F.col("source_kind").isin(*mapping.types)
+        if mapping.topic is not None:
+            fits = fits & topic_matches(F.col("topic"), mapping.topic)
+        found = F.when(fits, F.lit(index)).otherwise(found)
+    return found
+
+
+def _records(mapping: Mapping) -> Column | None:
+    from pyspark.sql import functions as F
+
+    return variants.at(F.col("_payload"), mapping.records) if mapping.records else None
+
+
+def _fault(mapping: Column) -> Column:
+    """Why a message as a whole makes no record; null if it may."""
+    from pyspark.sql import functions as F
+
+    payload = F.col("payload")
+    text = payload.cast("string")
+    unreadable = (
+        F.when(payload.isNull() | (F.length(payload) == 0), F.lit("the payload is empty; send JSON"))
+        .when(~F.is_valid_utf8(text), F.lit("the payload is not UTF-8; send JSON in UTF-8"))
+        # That function is lenient: what it understands is nearly JSON.
+        .when(F.get_json_object(text, "$").isNotNull(), F.lit(_NOT_STRICT))
+        .otherwise(F.lit(_NOT_JSON))
+    )
+    many = F.concat(F.lit("more than "), mapping["most"].cast("string"), F.lit(" elements; send fewer at once"))
+    return (
+        F.when(F.col("sealed_fault").isNotNull(), F.col("sealed_fault"))
+        .when(F.col("_fit").isNull(), F.lit(_NO_SOURCE))
+        .when(F.col("_payload").isNull(), unreadable)
+        .when(F.col("_here").isNull(), mapping["missing"])
+        .when(F.size("_elements") > mapping["most"], many)
+    )
+
+
+def _at_least_one(made: Column) -> Column:
+    """The rows of a message, or one that says why there are none."""
+    from pyspark.sql import functions as F
+
+    why = F.coalesce(F.col("_fault"), F.lit(_NOTHING))
+    return F.when(F.size(made) > 0, made).otherwise(F.array(faulty(why)))
+
+
+def _columns(mapping: Column, categories: Sequence[tuple[str, str]]) -> Iterator[Column]:
+    """The columns of a record, in their order."""
+    from pyspark.sql import functions as F
+
+    row, part, category = F.col("_row"), F.col("part"), F.lit(None)
+    for filter, name in reversed(categories):
+        category = F.when(topic_matches(F.col("topic"), filter), F.lit(name)).otherwise(category)
+    message = F.coalesce("id", F.concat_ws("-", F.col("shard").cast("string"), F.col("offset").cast("string")))
+    made = {
+        "part": part,
+        "id": F.concat(message, F.lit("."), (part + 1).cast("string")),
+        "type": F.coalesce(mapping["becomes"], F.col("source_kind"), mapping["fallback"]),
+        "schema": mapping["schema"],
+        "owner": F.col("user"),
+        "category": category,
+        "payload": F.when(part + 1 == F.col("_first"), F.col("payload")),
+        **{name: row[name] for name, _ in ROW if name != "faulty"},
+    }
+    for name, kind in RECORD:
+        yield made.get(name, F.col(name)).cast(kind).alias(name)
