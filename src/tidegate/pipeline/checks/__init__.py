@@ -1,0 +1,85 @@
+"""Checks: named functions that score a record, chosen and parametrised by the rules.
+
+`problems` says what is wrong with a rule and needs no Spark; `column` makes its column. To add a check, write a
+function in `quality` or `security` under `@check`; its signature and docstring are its documentation (`listed`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from tidegate.config.problems import suggestion
+from tidegate.errors import PipelineError
+from tidegate.pipeline import conditions
+from tidegate.pipeline.checks import quality, security
+from tidegate.pipeline.checks.evidence import gathered
+from tidegate.pipeline.checks.registry import REGISTRY, Check, Evidence, check
+from tidegate.pipeline.columns import DIMENSIONS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+__all__ = ["Check", "Evidence", "Score", "check", "column", "gathered", "listed", "needed", "problems"]
+
+_MODULES = (quality, security)  # imported for what they register
+
+
+class Score(Protocol):
+    """What is needed here of a rule."""
+
+    @property
+    def dimension(self) -> str: ...
+    @property
+    def filter(self) -> str | None: ...
+    @property
+    def check(self) -> str: ...
+    @property
+    def args(self) -> Mapping[str, object]: ...
+
+
+def problems(score: Score) -> Iterator[str]:
+    """What is wrong with a rule's dimension, check, arguments and filter, each with its remedy."""
+    if score.dimension not in DIMENSIONS:
+        near = suggestion(score.dimension, DIMENSIONS)
+        remedy = f"did you mean `{near}`?" if near else f"there is {', '.join(DIMENSIONS)}"
+        yield f"there is no dimension `{score.dimension}`; {remedy}"
+    found = REGISTRY.get(score.check)
+    if found is None:
+        near = suggestion(score.check, REGISTRY)
+        remedy = f"did you mean `{near}`?" if near else f"there is {', '.join(sorted(REGISTRY))}"
+        yield f"there is no check `{score.check}`; {remedy}"
+    else:
+        if score.dimension in DIMENSIONS and score.dimension not in found.dimensions:
+            judged = " and ".join(found.dimensions)
+            yield f"`{found.name}` judges {judged}, not {score.dimension}; write `dimension: {found.dimensions[0]}`"
+        yield from found.problems(score.args)
+    if score.filter is not None:
+        for problem in conditions.problems(score.filter):
+            yield f"filter: {problem}"
+
+
+def column(score: Score) -> Column:
+    """The scores of a rule: between 0 and 1, or null where the filter does not fit or there is nothing to say."""
+    from pyspark.sql import functions as F
+
+    wrong = tuple(problems(score))
+    if wrong:
+        raise PipelineError("; ".join(wrong))
+    # Spark takes NaN for the largest number and passes over null, so both go before the bounds are applied
+    found = F.nanvl(REGISTRY[score.check](score.args), F.lit(None).cast("double"))
+    bounded = F.when(found.isNotNull(), F.least(F.greatest(found, F.lit(0.0)), F.lit(1.0)))
+    applies = F.col("fault").isNull()
+    if score.filter is not None:
+        applies = applies & conditions.fits(score.filter)
+    return F.when(applies, bounded)
+
+
+def needed(scores: Iterable[Score]) -> frozenset[Evidence]:
+    """What these rules need to know besides the records."""
+    return frozenset().union(*(REGISTRY[score.check].needs for score in scores))
+
+
+def listed() -> tuple[Check, ...]:
+    """Every check, by dimension and name: for the documentation."""
+    return tuple(sorted(REGISTRY.values(), key=lambda found: (DIMENSIONS.index(found.dimensions[0]), found.name)))
