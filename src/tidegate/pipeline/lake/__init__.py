@@ -1,0 +1,36 @@
+"""The lake: Parquet by table, day and batch, that a job fills and others read, put in order and erase from.
+
+`Lake` is what the job writes with; `read` gives a frame of a table. `compact`, `erase`, `expire`, `summarise` and
+`trends` may be called while a job runs. How files change places without a crash losing or doubling a row stands in
+`swap`.
+"""
+
+from __future__ import annotations
+
+from tidegate.pipeline.lake.compact import Compacted, compact
+from tidegate.pipeline.lake.erase import Erased, erase
+from tidegate.pipeline.lake.place import Place
+from tidegate.pipeline.lake.plot import plot
+from tidegate.pipeline.lake.quality import Computed, Trend, summarise, trends
+from tidegate.pipeline.lake.retention import Expired, expire
+from tidegate.pipeline.lake.tables import TABLES, read
+from tidegate.pipeline.lake.write import Counts, Lake
+
+__all__ = [
+    "TABLES",
+    "Compacted",
+    "Computed",
+    "Counts",
+    "Erased",
+    "Expired",
+    "Lake",
+    "Place",
+    "Trend",
+    "compact",
+    "erase",
+    "expire",
+    "plot",
+    "read",
+    "summarise",
+    "trends",
+]

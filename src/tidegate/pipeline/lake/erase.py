@@ -1,0 +1,138 @@
+"""The rows of an owner go, from every table, and do not come back.
+
+First whoever knows something of the sources of these rows is told to forget it: later nobody could tell which they
+were. Then a tombstone is written (see `erased`), and each file that holds such rows is replaced by one without them;
+other files are not touched. What was interrupted is finished by the next `erase` or `compact`. Copies that somebody
+else made of the lake are out of reach, and so is the journal, whose segments go by its own retention.
+
+The audit tells what was decided about whom, and keeps it: its rows stay unless that is asked for, and then those in
+which the user acts go; a name within a topic or a text of another row is not looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tidegate.errors import PipelineError
+from tidegate.pipeline.lake.erased import Tombstone, bury, finish, tombstones
+from tidegate.pipeline.lake.files import Owned, held, legible, rewrite, sources_of
+from tidegate.pipeline.lake.place import Part, Place, trouble
+from tidegate.pipeline.lake.swap import MAINTENANCE, Claim, Step, swap, swapping, unwatched
+from tidegate.pipeline.lake.tables import AUDIT, TABLES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Erased:
+    """What erasure has removed."""
+
+    user: str
+    before: datetime
+    rows: Mapping[str, int]
+    """Of each table."""
+    files: int
+    """That held them and were replaced."""
+
+
+def erase(
+    path: Path,
+    user: str,
+    *,
+    audit: bool = False,
+    now: datetime | None = None,
+    forget: Callable[[Collection[str]], object] = lambda sources: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    step: Step = unwatched,
+) -> Erased:
+    """Remove what `user` owns and was received until now; tells `progress` how many of how many files are done.
+
+    `forget` is told the sources of it, before anything goes.
+    """
+    if not user:
+        raise PipelineError("nobody is named; say whose rows are to be erased")
+    lake = Place.open(path)
+    with Claim(lake, MAINTENANCE) as claim:
+        finish_erasures(claim, step=step)
+        stone = Tombstone(user=user, before=now or datetime.now(UTC), audit=audit)
+        forget(_sources(lake, stone))
+        with swapping(lake):
+            stone = bury(lake, stone)
+        step("buried")
+        return _remove(claim, stone, progress, step)
+
+
+def finish_erasures(claim: Claim, *, step: Step = unwatched) -> None:
+    """Those that a crash has interrupted."""
+    for stone in tombstones(claim.lake):
+        if not stone.finished:
+            _remove(claim, stone, lambda done, total: None, step)
+
+
+def _sources(lake: Place, stone: Tombstone) -> set[str]:
+    """Of the rows that are going to be removed; what cannot be read is told when that is tried."""
+    while True:
+        found: set[str] = set()
+        try:
+            with trouble(lake.path):
+                for part in (part for name in TABLES if name != AUDIT.name for part in lake.parts(name)):
+                    if (owned := _owned(part, stone)) is not None and legible(part):
+                        found |= sources_of(part.path, owned)
+        except FileNotFoundError:
+            continue  # the job has replaced it: then by another
+        return found
+
+
+def _owned(part: Part, stone: Tombstone) -> Owned | None:
+    """Which rows of a file go; None: none of it can."""
+    table = TABLES[part.table]
+    if table.time is None and part.date > stone.before.date():
+        return None
+    return Owned(owner=stone.user, time=table.time, before=stone.before)
+
+
+def _remove(claim: Claim, stone: Tombstone, progress: Callable[[int, int], None], step: Step) -> Erased:
+    rows = {name: 0 for name, table in TABLES.items() if stone.audit or table is not AUDIT}
+    files = 0
+    illegible = []
+    with trouble(claim.lake.path):
+        parts = [part for name in rows for part in claim.lake.parts(name)]
+        for done, part in enumerate(parts, 1):
+            if legible(part):
+                removed = _clean(claim, part, stone, step)
+                rows[part.table] += removed
+                files += removed > 0
+            else:
+                illegible.append(str(part.path))
+            progress(done, len(parts))
+    if illegible:
+        raise PipelineError(
+            f"the rows of {stone.user} are gone from all files but these, which cannot be read; mend them or move them "
+            f"away, and erase again: {', '.join(illegible)}"
+        )
+    with swapping(claim.lake):
+        finish(claim.lake, stone)
+    return Erased(user=stone.user, before=stone.before, rows=rows, files=files)
+
+
+def _clean(claim: Claim, part: Part, stone: Tombstone, step: Step) -> int:
+    """The rows that one file has lost; none if the job has replaced it, for it knows the tombstone."""
+    if (owned := _owned(part, stone)) is None:
+        return 0
+    try:
+        found = held(part.path, owned)
+        if not found:
+            return 0
+        with claim.stage() as folder:
+            new = folder / f"part-{folder.name}.parquet"
+            left = rewrite([part.path], new, but=owned)
+            step("rewritten")
+            with swapping(claim.lake):
+                if not part.path.exists():
+                    return 0
+                add = [(new, part.path.parent / new.name)] if left else []
+                swap(claim.lake, add=add, remove=[part.path], step=step)
+    except FileNotFoundError:
+        return 0
+    return found

@@ -1,0 +1,52 @@
+"""Whole days go when the time to keep a table is over.
+
+A day goes when its last moment, in UTC, is older than that. What an interrupted run has left goes with the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+from tidegate.errors import PipelineError
+from tidegate.pipeline.lake.place import Place
+from tidegate.pipeline.lake.swap import MAINTENANCE, Claim, Step, remove_day, swapping, unwatched
+from tidegate.pipeline.lake.tables import table_named
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expired:
+    """A day of a table that is gone."""
+
+    table: str
+    date: date
+    files: int
+    size: int
+
+
+def expire(
+    path: Path, keep: Mapping[str, timedelta | None], *, now: datetime | None = None, step: Step = unwatched
+) -> tuple[Expired, ...]:
+    """Remove what is older than each table's time; None, or a table that is not named: it is kept forever."""
+    for name, time in keep.items():
+        table_named(name)
+        if time is not None and time < timedelta():
+            raise PipelineError(f"{name} cannot be kept for less than no time; write a duration such as 90d")
+    lake = Place.open(path)
+    moment = now or datetime.now(UTC)
+    gone = []
+    with Claim(lake, MAINTENANCE):
+        for name, time in keep.items():
+            for day in lake.dates(name) if time is not None else ():
+                ended = datetime.combine(day, datetime.min.time(), UTC) + timedelta(days=1)
+                if time is None or ended + time > moment:
+                    continue
+                with swapping(lake):
+                    files = [part.path for part in lake.parts(name, dates={day})]
+                    size = sum(file.stat().st_size for file in files)
+                    remove_day(files, step)
+                if files:
+                    gone.append(Expired(table=name, date=day, files=len(files), size=size))
+    return tuple(gone)
