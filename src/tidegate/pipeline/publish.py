@@ -1,0 +1,70 @@
+"""The stage publish: records go to the node in the order of the journal, and the ledger knows how far that came.
+
+At least once: what the node took and could not tell is sent again, with the same id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tidegate.pipeline.columns import DIMENSIONS, KEY
+from tidegate.pipeline.ledger import Batch, Ledger, Place
+from tidegate.pipeline.station import Outgoing, Station
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of the records of a batch."""
+
+    published: int = 0
+    denied: dict[str, int] = field(default_factory=dict)
+
+
+def publish(
+    frame: DataFrame,
+    station: Station,
+    ledger: Ledger,
+    batch: Batch,
+    progress: Callable[[int], None] = lambda sent: None,
+) -> Outcome:
+    """Publishes what has a message and was not published before; the outcome has what was, too."""
+    outcome = Outcome(published=batch.passed, denied=dict(batch.denied))
+    rows = _missing(frame, batch.published).toLocalIterator()
+    for piece, told in station.publish(map(_outgoing, rows)):
+        outcome.published += told.passed
+        for rule, count in told.denied.items():
+            outcome.denied[rule] = outcome.denied.get(rule, 0) + count
+        ledger.sent(batch, piece[-1].place, passed=outcome.published, denied=outcome.denied)
+        progress(outcome.published)
+    return outcome
+
+
+def _missing(frame: DataFrame, after: Place | None) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    wanted = frame.where(F.col("message").isNotNull())
+    if after is not None:
+        place = F.struct(*(F.col(name).cast("long") for name in KEY))
+        wanted = wanted.where(place > F.struct(*(F.lit(value).cast("long") for value in after)))
+    columns = (*KEY, "id", "target", "message", "context", "topic", "scores", F.unix_micros("received_at").alias("at"))
+    # one piece: what is published is little beside what is computed, and the frame is kept by the job
+    return wanted.select(*columns).coalesce(1).sortWithinPartitions(*KEY)
+
+
+def _outgoing(row: Row) -> Outgoing:
+    shard, offset, part, id, target, message, context, topic, scores, at = row  # by place: names are looked for
+    return Outgoing(
+        place=(shard, offset, part),
+        id=id,
+        topic=target,
+        payload=bytes(message),
+        context=bytes(context),
+        origin=topic,
+        at=at / 1_000_000,  # as a number: Spark hands times out in the zone of this process
+        scores={name: score for name, score in zip(DIMENSIONS, scores, strict=True) if score is not None},
+    )
