@@ -1,0 +1,160 @@
+"""`tidegate replay`: what other rules would have decided differently, over the recorded traffic."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from tidegate.cli import terminal
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+    from tidegate.pipeline.replay.job import Progress
+    from tidegate.pipeline.replay.report import Report
+    from tidegate.pipeline.replay.tally import Said
+
+_SHOWN: Final = 30
+"""Groups in the table; --json tells more."""
+_WIDE: Final = 2000  # characters of a line that nobody has to fit into a window
+_PATIENCE: Final = 2.0  # seconds before there is a progress bar
+
+
+def replay(
+    policies: Annotated[
+        Path,
+        typer.Option(
+            "--policies",
+            help="What is tried: a whole configuration, or a file with only some of `policies`, `combining`, "
+            "`preferences`, `views`, `view_default`, `levels`, `brokering`, `classify`, `environment`, `functions`, "
+            "which replace those of -c.",
+            metavar="FILE",
+            show_default=False,
+        ),
+    ],
+    config: Annotated[
+        Path, typer.Option("-c", "--config", help="The configuration that traffic was recorded with.", metavar="FILE")
+    ] = Path("tidegate.yaml"),
+    since: Annotated[
+        str, typer.Option("--since", help="From then on: a time, or how long ago (`1h`, `2d`).", metavar="TIME")
+    ] = "7d",
+    until: Annotated[
+        str | None,
+        typer.Option("--until", help="Before then: a time, or how long ago. Default: now.", metavar="TIME"),
+    ] = None,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Draw the changes over time.", metavar="FILE.png")] = None,
+    fail_on_change: Annotated[
+        bool, typer.Option("--fail-on-change", help="Exit code 1 if anything changes or cannot be decided.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
+) -> None:
+    """Show what other rules would have decided differently, message by message, over the recorded traffic.
+
+    Needs `record: traffic`. Nothing is changed. Each message is decided by both configurations against the
+    subscriptions of its moment, by the code of the gate itself, on Spark.
+
+    Exit code 0, whatever is found; with --fail-on-change 1 if something changes or cannot be decided.
+
+    [dim]tidegate replay --policies candidate.yaml -c tidegate.yaml --since 2d[/dim]
+    """
+    from zoneinfo import ZoneInfo
+
+    from tidegate.cli.moments import moment
+    from tidegate.config import load
+    from tidegate.pipeline.replay.candidate import candidate
+    from tidegate.pipeline.replay.job import run
+    from tidegate.pipeline.replay.plot import draw, drawable
+    from tidegate.pipeline.spark import working
+
+    if plot is not None:
+        drawable(plot)  # else it would be told after minutes
+    before = load(config)
+    after = candidate(config, policies)
+    zone = ZoneInfo(before.node.timezone)
+    begin = moment(since, "--since", zone)
+    end = time.time() if until is None else moment(until, "--until", zone)
+    settings = before.pipeline.spark if before.pipeline is not None else None
+    master = "local[*]" if settings is None else settings.master
+    memory = "1g" if settings is None else settings.memory
+    conf = {} if settings is None else settings.conf
+    with working("tidegate replay", master=master, memory=memory, conf=conf) as spark, _progress() as progress:
+        found = run(spark, before, after, since=begin, until=end, progress=progress)
+    if plot is not None:
+        draw(found, plot)
+    if json:
+        terminal.print_json(found.plain())
+    else:
+        _show(found)
+    if fail_on_change and (found.changed or found.undecided):
+        raise typer.Exit(terminal.NO)
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """A bar on standard error, if it takes longer than a moment and somebody looks."""
+    from rich.progress import Progress as Bar
+
+    begun = time.monotonic()
+    with Bar(console=terminal.err(), transient=True, disable=not terminal.err().is_terminal) as bar:
+        task = bar.add_task("deciding", visible=False)
+
+        def progress(done: int, parts: int) -> None:
+            bar.update(task, completed=done, total=parts, visible=time.monotonic() - begun > _PATIENCE)
+
+        yield progress
+
+
+def _show(found: Report) -> None:
+    from tidegate.pipeline.replay.report import NOT_COVERED
+
+    out, totals = terminal.out(), found.totals
+    if found.groups:
+        # whoever reads it from a pipe gets all of it
+        out.print(_table(found), width=None if out.is_terminal else _WIDE)
+        if found.grouped > _SHOWN:
+            terminal.note(f"{found.grouped - _SHOWN:,} more groups are left out; --json tells more.")
+    out.print(
+        f"{totals['messages']:,} messages, {totals['deliveries']:,} deliveries: "
+        f"{totals['changed']:,} decisions changed, {totals['undecided']:,} undecided"
+    )
+    for why, count in found.undecided.items():
+        out.print(f"  undecided: {count:,} times: {terminal.harmless(why, lines=False)}", markup=False)
+    for text in found.notes:
+        terminal.note(f"note: {text}")
+    terminal.note("not covered:")
+    for text in NOT_COVERED:
+        terminal.note(f"- {text}")
+
+
+def _table(found: Report) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    from tidegate.pipeline.replay.report import iso
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("who", "action", "topic", "from", "before", "after"):
+        table.add_column(title, overflow="fold")
+    table.add_column("count", justify="right")
+    for title in ("first", "last"):
+        table.add_column(title, style="dim")
+    for group in found.groups[:_SHOWN]:
+        names = (group.who, group.action, group.topic, group.publisher)
+        texts = [Text(terminal.harmless(name, lines=False)) for name in names]
+        times = (iso(group.first)[:19], iso(group.last)[:19])
+        table.add_row(*texts, _said(group.before), _said(group.after), f"{group.count:,}", *times)
+    return table
+
+
+def _said(said: Said) -> Text:
+    from rich.text import Text
+
+    sees = "" if said.sees is None else f", sees {said.sees}"
+    text = f"{'allow' if said.allowed else 'deny'} by {said.rule}{sees}"
+    return Text(terminal.harmless(text, lines=False), style="green" if said.allowed else "red")

@@ -1,0 +1,85 @@
+"""The configuration that is tried: a whole file, or some keys that take the place of those of another one.
+
+What is wrong with it is told with its own name and line. Only keys that decide about messages can be given alone: a
+key that a replay does not look at is refused, so that nobody takes silence for consent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from tidegate.config import Config, ConfigErrors, Source, complete, load, read
+from tidegate.config.problems import suggestion
+from tidegate.config.tree import Node
+from tidegate.errors import ConfigError
+
+WHOLE: Final = frozenset(("node", "listeners"))
+"""A file that has one of these is a whole configuration."""
+KEYS: Final = (
+    "policies",
+    "combining",
+    "preferences",
+    "views",
+    "view_default",
+    "levels",
+    "brokering",
+    "classify",
+    "environment",
+    "functions",
+)
+"""What can be replaced by itself."""
+_WHY: Final[Mapping[str, str]] = {
+    "directory": "who people are is taken as it was recorded",
+    "monitors": "monitors are not replayed",
+    "rules": "rules of publishers are not recorded",
+    "capabilities": "capabilities are not recorded",
+}
+
+
+def candidate(base: Path, file: Path) -> Config:
+    """What `file` says, over what `base` says if it does not say everything. Raises `ConfigErrors`."""
+    said = read(file)
+    keys = _entries(said)
+    if WHOLE & keys.keys():
+        return load(file)
+    found = [*said.found]
+    for key in keys:
+        if key not in KEYS and key != "version":
+            found.append(ConfigError(_refused(key), file=str(file), line=said.tree.key_lines.get(key, 0)))
+    if not found and not keys.keys() - {"version"}:
+        found.append(ConfigError(f"says nothing; write some of {', '.join(KEYS)}", file=str(file)))
+    if found:
+        raise ConfigErrors(found)
+    return _over(read(base), said, file)
+
+
+def _refused(key: str) -> str:
+    if (why := _WHY.get(key)) is not None:
+        return f"`{key}` cannot be replaced alone, and a replay would not look at it: {why}; leave it out"
+    meant = suggestion(key, KEYS)
+    remedy = f"did you mean `{meant}`?" if meant else "leave it out, or write a whole configuration"
+    return f"`{key}` is not among what can be replaced ({', '.join(KEYS)}); {remedy}"
+
+
+def _over(base: Source, said: Source, file: Path) -> Config:
+    """The base is valid by itself, so that whatever is wrong is wrong with what was replaced."""
+    tree = replace(base.tree, value=dict(_entries(base)), key_lines=dict(base.tree.key_lines))
+    assert isinstance(tree.value, dict)
+    for key, node in _entries(said).items():
+        if key != "version":
+            tree.value[key] = node
+            tree.key_lines[key] = said.tree.key_lines.get(key, node.line)
+    try:
+        # relative paths start beside the base; conditions are found in the text that they were written in
+        return complete(Source(file=base.file, text=said.text, tree=tree))
+    except ConfigErrors as wrong:
+        told = [ConfigError(str(each.args[0]), file=str(file), line=each.line) for each in wrong.problems]
+        raise ConfigErrors(told) from None
+
+
+def _entries(source: Source) -> dict[str, Node]:
+    assert isinstance(source.tree.value, dict)
+    return dict(source.tree.value)
