@@ -72,8 +72,10 @@ async def administering(folder: Path, text: str = FILE) -> AsyncIterator[Adminis
         made = await administration.make_token(role="admin", user=None, name="", seconds=None, by="test")
         port = free_port()
         config = served.node.config
+        said = config.pipeline
+        flowing = {"pipeline": said is not None, "rules": None if said is None else said.rules}
         async with (
-            hosting(config.control_socket, port, data=config.node.data, max_body=512 << 10),
+            hosting(config.control_socket, port, data=config.node.data, max_body=512 << 10, **flowing),
             Administrator(served, port, made["token"]) as admin,
         ):
             yield admin

@@ -54,7 +54,17 @@ def test_a_good_file_for_scripts(tidegate: Tidegate, tmp_path: Path) -> None:
     assert "hunter2" not in answer.stdout
 
 
-BAD = "version: 1\nnode: {nme: n}\nlisteners: [{url: 'mqtt://127.0.0.1'}]\npipeline: []\n"
+def test_the_rules_of_the_pipeline_are_checked_too(tidegate: Tidegate, tmp_path: Path) -> None:
+    (tmp_path / "f.yaml").write_text(GOOD + "pipeline: {rules: rules.yaml}\n")
+    (tmp_path / "rules.yaml").write_text("version: 1\nscores: [{id: a, dimension: accuracy, check: in_rang}]\n")
+    answer = tidegate("check", "f.yaml")
+    assert answer.returncode == 1
+    assert "rules.yaml:2: `scores[0]` (`a`): there is no check `in_rang`; did you mean `in_range`?" in answer.stderr
+    (tmp_path / "rules.yaml").write_text("version: 1\n")
+    assert tidegate("check", "f.yaml").returncode == 0
+
+
+BAD = "version: 1\nnode: {nme: n}\nlisteners: [{url: 'mqtt://127.0.0.1'}]\nscopes: {main: {backend: 'mqtt://h'}}\n"
 
 
 def test_a_bad_file(tidegate: Tidegate, tmp_path: Path) -> None:
@@ -64,7 +74,7 @@ def test_a_bad_file(tidegate: Tidegate, tmp_path: Path) -> None:
     assert answer.stderr.splitlines() == [
         "f.yaml:2: `node.name` is missing; add it (Name of the node)",
         "f.yaml:2: unknown key `nme` in `node`; did you mean `name`?",
-        "f.yaml:4: `pipeline` is not supported by this version yet; remove it: nothing may look enforced that is not",
+        "f.yaml:4: `backend` is not supported by this version yet; remove it: nothing may look enforced that is not",
     ]
     assert tidegate("run", "-c", "f.yaml").stderr == answer.stderr
     assert tidegate("status", "-c", "f.yaml").stderr == answer.stderr

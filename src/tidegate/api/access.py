@@ -2,7 +2,7 @@
 
 - `admin` does everything, `source` and `user` act for themselves only.
 - `operator` keeps things running: monitors, views and links. Who may read and write, what publishers may rule, what
-  must not flow, and who there is, is for administrators.
+  must not flow, who there is, and what becomes of data in the pipeline, is for administrators.
 - `auditor` sees everything and changes nothing.
 
 A route that is not in the table cannot be reached: `check` refuses to build such an application.
@@ -61,6 +61,13 @@ COLLECTIONS: Final = (
     Collection(
         path="/flows/assertions", kind="flow", title="assertions about flows", changed_by=_ADMIN, one="assertion"
     ),
+    Collection(
+        path="/pipeline/rules",
+        kind="pipeline",
+        title="rules of the pipeline",
+        changed_by=_ADMIN,
+        one="rule of the pipeline",
+    ),
 )
 
 
@@ -110,6 +117,7 @@ ALLOWED: Final[Mapping[tuple[str, str], frozenset[Role]]] = MappingProxyType(
         ("GET", "/flows"): _LOOKING,
         ("POST", "/explain"): _LOOKING,
         ("GET", "/audit"): _LOOKING,
+        ("GET", "/pipeline"): _LOOKING,
         ("GET", "/tokens"): _ADMIN,
         ("POST", "/tokens"): _ADMIN,
         ("DELETE", "/tokens/{id}"): _ADMIN,

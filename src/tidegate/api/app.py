@@ -16,17 +16,32 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Match
 from starlette.types import ASGIApp
 
-from tidegate.api import access, analysis, audit, consumers, documents, health, keys, mine, southbound, tokens
+from tidegate.api import (
+    access,
+    analysis,
+    audit,
+    consumers,
+    documents,
+    health,
+    keys,
+    mine,
+    pipeline,
+    southbound,
+    tokens,
+)
 from tidegate.api.callers import Callers
 from tidegate.api.channel import Channel
 from tidegate.api.limits import Rates, Turns
 from tidegate.api.metrics import Meters
 from tidegate.api.page import page
+from tidegate.api.pipeline import Watch
 from tidegate.api.problems import Kind, Problem
 from tidegate.api.requests import Express, Route, answer
+from tidegate.api.rulebook import WAYS, Rulebook
 from tidegate.api.shapes import sections
 from tidegate.api.shell import Shell
 from tidegate.api.southbound import Southbound
+from tidegate.node.administered import PIPELINE
 
 TITLE: Final = "Tidegate"
 VERSION: Final = "1"  # of this interface, not of the program
@@ -47,8 +62,10 @@ class Application:
         timeout: float,
         level: str = "plain",
         sources: Mapping[str, Any] | None = None,
+        pipeline: bool = False,
+        rules: Path | None = None,
     ) -> None:
-        """`sources`: the settings of `Southbound`."""
+        """`sources`: the settings of `Southbound`; `pipeline`: whether the node has one; `rules`: the file of that."""
         self.channel = Channel(control)
         self.rates = Rates(rate, address_rate)
         self.meters = Meters()
@@ -63,6 +80,8 @@ class Application:
         state.callers = Callers(self.channel, self.rates, state.southbound.free)
         state.health = health.Health(self.channel)
         state.journal = audit.Journal(self.channel, data)
+        state.rulebook = Rulebook(rules) if pipeline else None
+        state.watch = Watch(data) if pipeline and data is not None else None
         express = Express(self.fastapi, keys.direct.routes)
         self.asgi: ASGIApp = Shell(
             express, rates=self.rates, max_body=max_body, timeout=timeout, observe=self.meters.observe
@@ -86,8 +105,8 @@ def _fastapi(whole: Application) -> FastAPI:
         redirect_slashes=False,
     )
     about = _describe(app)
-    modules = (mine, tokens, consumers, keys, southbound, analysis, audit, health)
-    for router in (keys.direct, documents.router(), *(module.router for module in modules), about):
+    modules = (mine, tokens, consumers, keys, southbound, analysis, audit, pipeline, health)
+    for router in (keys.direct, documents.router({PIPELINE: WAYS}), *(module.router for module in modules), about):
         app.router.routes.extend(router.routes)
     access.check((method, route.path) for route in _routes(app) for method in route.methods or ())
     app.add_exception_handler(Problem, _problem)

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Awaitable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final
+from types import MappingProxyType
+from typing import Annotated, Any, Final, Protocol
 
 from fastapi import APIRouter, Body, Query, Request
 from starlette.responses import Response
@@ -48,20 +51,50 @@ Limit = Annotated[int, Query(ge=1, le=_MOST, description="At most so many.")]
 After = Annotated[str | None, Query(max_length=LONGEST_ID, description="Those after this id: `next` of the last page.")]
 
 
-def router() -> APIRouter:
-    """The routes of all collections."""
+class Paging(Protocol):
+    """Some documents of a kind, by id."""
+
+    def __call__(self, request: Request, kind: str, limit: int, after: str | None) -> Awaitable[dict[str, Any]]: ...
+
+
+class Looking(Protocol):
+    """One of them."""
+
+    def __call__(self, request: Request, kind: str, id: str) -> Awaitable[dict[str, Any]]: ...
+
+
+class Asking(Protocol):
+    """A command that changes some, or tries that only."""
+
+    def __call__(
+        self, request: Request, command: str, *, dry_run: bool, why: str, **arguments: Any
+    ) -> Awaitable[dict[str, Any]]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ways:
+    """How documents of a kind are looked at and changed."""
+
+    page: Paging
+    document: Looking
+    ask: Asking
+
+
+def router(special: Mapping[str, Ways] = MappingProxyType({})) -> APIRouter:
+    """The routes of all collections; `special`: kinds that have more to them than what the node knows."""
     routes = APIRouter(route_class=Route)
+    usual = Ways(page=page, document=document, ask=ask)
     for one in COLLECTIONS:
-        _add(routes, one)
+        _add(routes, one, special.get(one.kind, usual))
     return routes
 
 
-def _add(routes: APIRouter, one: Collection) -> None:
+def _add(routes: APIRouter, one: Collection, ways: Ways) -> None:
     kind, item = one.kind, f"{one.path}/{{id}}"
     written = body_of_kind(kind)
 
     async def list_all(request: Request, limit: Limit = 100, after: After = None) -> Response:
-        return answer(await page(request, kind, limit, after))
+        return answer(await ways.page(request, kind, limit, after))
 
     async def make(request: Request, dry_run: DryRun = False, why: Why = "") -> Response:
         value = await json_object(request)
@@ -71,11 +104,11 @@ def _add(routes: APIRouter, one: Collection) -> None:
                 Kind.INVALID, "`id` must be a text", f"write at most {LONGEST_ID} characters, or leave it out"
             )
         value = await _with_hash(kind, value)
-        done = await change(request, kind, id, value, None, dry_run=dry_run, why=why)
+        done = await change(request, kind, id, value, None, dry_run=dry_run, why=why, asking=ways.ask)
         return answer(done, 200 if dry_run else 201, headers=etag(done["version"]))
 
     async def show(request: Request, id: Id) -> Response:
-        found = await document(request, kind, id)
+        found = await ways.document(request, kind, id)
         return answer(found, headers=etag(found["version"]))
 
     async def put(request: Request, id: Id, dry_run: DryRun = False, why: Why = "") -> Response:
@@ -83,18 +116,18 @@ def _add(routes: APIRouter, one: Collection) -> None:
         if value.pop("id", id) != id:
             raise Problem(Kind.INVALID, "the `id` in the body is not the one in the path", "leave it out of the body")
         value = await _with_hash(kind, value)
-        expected = await wanted(request, kind, id)
+        expected = await wanted(request, kind, id, looking=ways.document)
         try:
-            done = await change(request, kind, id, value, expected, dry_run=dry_run, why=why)
+            done = await change(request, kind, id, value, expected, dry_run=dry_run, why=why, asking=ways.ask)
         except Problem as problem:
             raise told(problem, request) from problem
         made = expected is None and not dry_run
         return answer(done, 201 if made else 200, headers=etag(done["version"]))
 
     async def delete(request: Request, id: Id, dry_run: DryRun = False, why: Why = "") -> Response:
-        expected = await wanted(request, kind, id)
+        expected = await wanted(request, kind, id, looking=ways.document)
         try:
-            done = await change(request, kind, id, None, expected, dry_run=dry_run, why=why)
+            done = await change(request, kind, id, None, expected, dry_run=dry_run, why=why, asking=ways.ask)
         except Problem as problem:
             if problem.kind is Kind.CONFLICT and expected is None:
                 raise unknown(id) from problem
@@ -113,7 +146,7 @@ def _add(routes: APIRouter, one: Collection) -> None:
     ) -> Response:
         if not any(each["sequence"] == sequence for each in await versions(request, kind, id)):
             raise Problem(Kind.UNKNOWN, f"{id} has no change {sequence}", "choose one of its history")
-        done = await ask(request, "admin_revert", sequence=sequence, dry_run=dry_run, why=why)
+        done = await ways.ask(request, "admin_revert", sequence=sequence, dry_run=dry_run, why=why)
         return answer(changed(id, done, dry_run=dry_run), headers=etag(done.get("sequence")))
 
     tags: list[Any] = [one.title]
@@ -207,10 +240,12 @@ async def change(
     *,
     dry_run: bool,
     why: str,
+    asking: Asking | None = None,
 ) -> dict[str, Any]:
     """Makes one document what it should be; None deletes it."""
     changes = [{"kind": kind, "id": id, "body": value, "expected": expected}]
-    return changed(id, await ask(request, "admin_apply", changes=changes, dry_run=dry_run, why=why), dry_run=dry_run)
+    done = await (asking or ask)(request, "admin_apply", changes=changes, dry_run=dry_run, why=why)
+    return changed(id, done, dry_run=dry_run)
 
 
 async def ask(request: Request, command: str, *, dry_run: bool, why: str, **arguments: Any) -> dict[str, Any]:
@@ -222,7 +257,7 @@ async def ask(request: Request, command: str, *, dry_run: bool, why: str, **argu
     return done
 
 
-async def wanted(request: Request, kind: str, id: str) -> int | None:
+async def wanted(request: Request, kind: str, id: str, *, looking: Looking | None = None) -> int | None:
     """The version that a request speaks of; None: that it does not exist, or for a deletion any."""
     match = if_match(request)
     if if_none_match(request):
@@ -231,7 +266,7 @@ async def wanted(request: Request, kind: str, id: str) -> int | None:
         return None
     if match != "*":
         return match if isinstance(match, int) else None
-    found = await document(request, kind, id)
+    found = await (looking or document)(request, kind, id)
     version = found["version"]
     return version if isinstance(version, int) else None
 
@@ -254,6 +289,8 @@ def shown(found: dict[str, Any]) -> dict[str, Any]:
 
 def changed(id: str, done: dict[str, Any], *, dry_run: bool) -> dict[str, Any]:
     told = {"id": id, "dry_run": dry_run, "version": done.get("sequence"), "rules": done.get("rules")}
+    if "pipeline" in done:
+        told["pipeline"] = done["pipeline"]
     return {**told, "effect": done.get("effect")} if dry_run else told
 
 

@@ -39,6 +39,14 @@ _GAUGES: Final[Mapping[str, tuple[str, str]]] = {
     "loop/longest delay": ("loop_longest_delay_seconds", "The longest delay of the event loop since the start."),
     "memory/maximum": ("memory_maximum_bytes", "The most memory that the node had."),
 }
+_TOTALS: Final[Mapping[str, str]] = {
+    "batches": "Batches that the pipeline has done.",
+    "messages": "Messages that it has read from the journal.",
+    "records": "Records that it has made of them.",
+    "quarantined": "Records that fitted no mapping, or were broken.",
+    "published": "Records that it has published.",
+    "denied": "Records that it was not allowed to publish.",
+}
 _STRANGE: Final = re.compile(r"[^a-zA-Z0-9]+")
 
 
@@ -61,10 +69,12 @@ class Meters:
         self._requests.labels(method, route, str(status or "none")).inc()
         self._seconds.labels(route).observe(seconds)
 
-    def text(self, status: Mapping[str, Any] | None) -> bytes:
-        """Everything, with what the node said; None: it said nothing."""
+    def text(self, status: Mapping[str, Any] | None, pipeline: Mapping[str, Any] | None = None) -> bytes:
+        """Everything, with what the node said (None: nothing) and how its pipeline is doing, if it has one."""
         once = CollectorRegistry()
         once.register(_Told(status))
+        if pipeline is not None:
+            once.register(_Flowing(pipeline))
         return exposition.generate_latest(once) + exposition.generate_latest(self._registry)
 
 
@@ -91,8 +101,9 @@ class _Told(Collector):
             turned.add_metric([one["url"]], one["turned_away"])
         yield turned
         yield from _numbers("audit", status.get("audit", {}))
+        yield from _numbers("ingest", status.get("ingest") or {})
         yield from _numbers("keys", status.get("keys") or {})
-        for room in ("audit", "keys", "registry"):
+        for room in ("audit", "ingest", "keys", "registry"):
             if said := status.get(room):
                 trouble = float(bool(said.get("trouble")))
                 yield GaugeMetricFamily(
@@ -110,6 +121,23 @@ class _Told(Collector):
             else:
                 said, meaning = _GAUGES.get(name, (_STRANGE.sub("_", name), f"{name}, as the node counts it."))
                 yield GaugeMetricFamily(f"tidegate_{said}", meaning, value=value)
+
+
+class _Flowing(Collector):
+    """The pipeline of a node."""
+
+    def __init__(self, pipeline: Mapping[str, Any]) -> None:
+        self._pipeline = pipeline
+
+    def collect(self) -> Iterator[Metric]:
+        running = float(self._pipeline["state"] == "running")
+        yield GaugeMetricFamily("tidegate_pipeline_up", "Whether the job of the pipeline runs.", value=running)
+        if (lag := self._pipeline["lag"]) is not None:
+            yield GaugeMetricFamily("tidegate_pipeline_lag_records", "Records that it has not done yet.", value=lag)
+        totals = (self._pipeline["job"] or {}).get("totals") or {}
+        for key, meaning in _TOTALS.items():
+            if isinstance(value := totals.get(key), int | float):
+                yield CounterMetricFamily(f"tidegate_pipeline_{key}", meaning, value=value)
 
 
 def _by_scope(scopes: Mapping[str, Mapping[str, float]]) -> Iterator[Metric]:

@@ -58,6 +58,8 @@ async def _main(serving: Serving) -> int:
         timeout=serving.timeout,
         level="plain" if serving.cert is None else "tls" if serving.client_ca is None else "mtls",
         sources=serving.sources,
+        pipeline=serving.pipeline,
+        rules=serving.rules,
     )
     server = Server(application, tls_context(serving))
     loop = asyncio.get_running_loop()

@@ -33,6 +33,9 @@ SECTIONS: Final[dict[str, type[BaseModel]]] = {
 }
 
 _TEXTS: Final = {kind: place.lists for kind, place in KINDS.items() if place.form is Form.TEXT}
+_RULES: Final = ("source", "score", "topic")
+"""What a rule of the pipeline is for; each as in the rules file, without its `id`."""
+_OBJECT: Final[dict[str, Any]] = {"type": "object"}
 
 
 class Document(BaseModel):
@@ -61,6 +64,10 @@ class Changed(BaseModel):
     dry_run: bool
     version: int | None = Field(None, description="The number of this change, and the version of the document since.")
     rules: str | None = Field(None, description="The version of the rules in force.")
+    pipeline: str | None = Field(
+        None,
+        description="The version of the pipeline's rules with this change. `GET /pipeline` says when it is in force.",
+    )
     effect: dict[str, Any] | None = Field(
         None, description="With `dry_run`: what would be decided differently, and what this does not cover."
     )
@@ -204,6 +211,36 @@ class Rows(BaseModel):
     next: str | None = Field(None, description="Send it as `before` for older ones; null: that is all.")
 
 
+class Bounds(BaseModel):
+    """What a journal holds."""
+
+    first: int = Field(description="The oldest record there is.")
+    next: int = Field(description="The one after the newest.")
+
+
+class Progress(BaseModel):
+    """How far somebody is who reads it."""
+
+    next: int
+    lag: int = Field(description="Records that are left.")
+
+
+class Pipeline(BaseModel):
+    """How the pipeline is doing."""
+
+    state: Literal["running", "silent", "stopped", "never"] = Field(
+        description="`silent`: its process lives and says nothing; `never`: none has run here."
+    )
+    why: str | None = Field(None, description="What is wrong, and what to do; null: nothing.")
+    heard: str | None = Field(None, description="When the job last said something.")
+    job: dict[str, Any] | None = Field(
+        None, description="What it said then: its last batch, totals, rates, what it waits for, and `rules` in force."
+    )
+    journal: Bounds | None = Field(None, description="What is recorded for it; null: `why` says why.")
+    readers: dict[str, Progress] = Field(description="Those for whom the journal is kept.")
+    lag: int | None = Field(None, description="Records that the pipeline has not done yet; null: nobody knows.")
+
+
 class Alive(BaseModel):
     """The process answers."""
 
@@ -310,8 +347,8 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def section(kind: str) -> dict[str, Any]:
     """The schema of a document of that kind."""
-    if kind in _TEXTS:
-        keys = {key: {"type": "string"} for key in _TEXTS[kind]}
+    if kind in _TEXTS or kind == "pipeline":
+        keys = {key: {"type": "string"} for key in _TEXTS[kind]} if kind in _TEXTS else dict.fromkeys(_RULES, _OBJECT)
         return {
             "type": "object",
             "properties": keys,
@@ -320,7 +357,7 @@ def section(kind: str) -> dict[str, Any]:
             "maxProperties": 1,
         }
     if kind not in SECTIONS:
-        return {"type": "object"}
+        return _OBJECT
     return {"$ref": TEMPLATE.format(model=SECTIONS[kind].__name__)}
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import tidegate
-from tidegate.cli import capability, cert, importing, monitor, operate, terminal
+from tidegate.cli import capability, cert, importing, monitor, operate, pipeline, terminal
 from tidegate.cli.administration import application, client, key, policy, preference, source, token, user
 from tidegate.cli.audit import audit
 from tidegate.cli.explain import explain
@@ -23,6 +23,7 @@ from tidegate.cli.flow import flow
 from tidegate.cli.http import api
 from tidegate.cli.ktm import ktm
 from tidegate.cli.pub import pub
+from tidegate.cli.replay import replay
 from tidegate.cli.simulate import simulate
 from tidegate.cli.sub import sub
 from tidegate.errors import ConfigError, TidegateError
@@ -118,6 +119,7 @@ def check(
     try:
         config = load(file)
         verify(config)
+        _check_rules(config)
         tested = run_tests(config, file=str(file))
         warnings = sorted([*config.warnings(), *tested.warnings], key=lambda warning: warning[0])
         if not json:
@@ -142,6 +144,20 @@ def check(
     terminal.out().print(table(config, file))
     if tested.passed:
         terminal.out().print(f"tests: {tested.passed} passed")
+
+
+def _check_rules(config: Config) -> None:
+    """ConfigErrors if the rules of the pipeline are wrong."""
+    from tidegate.config import ConfigErrors
+    from tidegate.pipeline.rules import WrongRules, parse
+
+    if config.pipeline is not None and config.pipeline.rules is not None:
+        try:
+            parse(config.pipeline.rules.read_text(encoding="utf-8"), str(config.pipeline.rules))
+        except WrongRules as wrong:
+            raise ConfigErrors(wrong.problems) from None
+        except UnicodeDecodeError:
+            raise ConfigError("it is not UTF-8; save it as that", file=str(config.pipeline.rules)) from None
 
 
 def passwd(
@@ -217,7 +233,7 @@ def _show_warnings(warnings: list[tuple[int, str]], file: Path) -> None:
 
 
 _command: Callable[..., None]
-for _command in (run, check, explain, flow, simulate, operate.status, operate.reload, operate.stop, audit, ktm):
+for _command in (run, check, explain, flow, simulate, replay, operate.status, operate.reload, operate.stop, audit, ktm):
     app.command(rich_help_panel=_RUN)(_command)
 for _command in (pub, sub):
     app.command(rich_help_panel=_USE)(_command)
@@ -230,6 +246,7 @@ for _command in (passwd, schema):
     app.command(rich_help_panel=_MAKE)(_command)
 app.command(hidden=True)(api)
 app.add_typer(monitor.app, name="monitor", rich_help_panel=_RUN)
+app.add_typer(pipeline.app, name="pipeline", rich_help_panel=_RUN)
 for _group in (user, client, policy, preference, key, token, application, source):
     app.add_typer(_group.app, name=_group.__name__.rpartition(".")[2], rich_help_panel=_ADMINISTER)
 app.add_typer(cert.app, name="cert", rich_help_panel=_MAKE)

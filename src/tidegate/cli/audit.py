@@ -7,7 +7,6 @@ has only counted so far, for what comes next, and for everything where it keeps 
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from tidegate.cli import terminal
+from tidegate.cli.moments import moment
 from tidegate.cli.operate import ConfigFile, Json, Port, Socket
 
 if TYPE_CHECKING:
@@ -96,8 +96,8 @@ def audit(
     zone = ZoneInfo(loaded.node.timezone)
     try:
         query = Query(
-            since=_time(since, "--since", zone),
-            until=_time(until, "--until", zone),
+            since=None if since is None else moment(since, "--since", zone),
+            until=None if until is None else moment(until, "--until", zone),
             kinds=frozenset(each.strip() for each in kind.split(",")) if kind is not None else frozenset(),
             user=user,
             client=client,
@@ -119,23 +119,6 @@ def audit(
         _show_summary(rows, zone, limit, json)
     else:
         _show(rows, zone, json)
-
-
-def _time(written: str | None, option: str, zone: tzinfo) -> float | None:
-    """Seconds since 1970. A time without a zone is one of the node's."""
-    from tidegate.config.units import duration, moment
-
-    if written is None:
-        return None
-    try:
-        return time.time() - duration(written)
-    except ValueError:
-        pass  # not how long ago, so when
-    try:
-        found = moment(written)
-    except ValueError:
-        terminal.usage(f"{option} is a time such as 2026-03-02T09:30, or how long ago: 30m, 1h, 2d")
-    return (found if found.tzinfo is not None else found.replace(tzinfo=zone)).timestamp()
 
 
 # -- where rows come from ------------------------------------------------------------------------------------------

@@ -31,6 +31,8 @@ class Kind:
     columns: Callable[[Mapping[str, Any]], Mapping[str, object]]
     own: str | None = None
     """Where users have theirs, if they have some."""
+    effect: Callable[[Mapping[str, Any] | None, str], None] = shown.effect
+    """Shows what a dry run found, and what it was about."""
 
     def place(self, api: Api) -> str:
         """Where they are for whoever asks."""
@@ -77,7 +79,7 @@ def make(api: Api, kind: Kind, entries: Sequence[Body], *, dry_run: bool, why: s
         found: Body = api.ask("POST", place, query={"dry_run": dry_run, "why": why}, body=entry).value
         return found
 
-    _each(entries, one, kind, "made", dry_run=dry_run, json=json)
+    each(entries, one, kind, "made", dry_run=dry_run, json=json)
 
 
 def replace(api: Api, kind: Kind, entries: Sequence[Body], *, dry_run: bool, why: str, json: bool) -> None:
@@ -91,7 +93,7 @@ def replace(api: Api, kind: Kind, entries: Sequence[Body], *, dry_run: bool, why
         seen = api.get(path(place, id))
         return _put(api, path(place, id), entry, seen.version, dry_run=dry_run, why=why)
 
-    _each(entries, one, kind, "changed", dry_run=dry_run, json=json)
+    each(entries, one, kind, "changed", dry_run=dry_run, json=json)
 
 
 def change(api: Api, kind: Kind, id: str, edit: Callable[[Body], None], *, dry_run: bool, why: str, json: bool) -> None:
@@ -101,7 +103,7 @@ def change(api: Api, kind: Kind, id: str, edit: Callable[[Body], None], *, dry_r
     body: Body = dict(seen.value["value"])
     edit(body)
     done = _put(api, where, body, seen.version, dry_run=dry_run, why=why)
-    tell([done], kind.one, "changed", dry_run=dry_run, json=json)
+    tell([done], kind.one, "changed", dry_run=dry_run, json=json, effect=kind.effect)
 
 
 def _put(api: Api, where: str, body: Body, version: str | None, *, dry_run: bool, why: str) -> Body:
@@ -109,10 +111,10 @@ def _put(api: Api, where: str, body: Body, version: str | None, *, dry_run: bool
     return found
 
 
-def _each(
+def each(
     entries: Sequence[Body], do: Callable[[Body], Body], kind: Kind, verb: str, *, dry_run: bool, json: bool
 ) -> None:
-    """What was done stays done if a later one is refused, so it is told then, too."""
+    """Does it with one after the other. What was done stays done if a later one is refused, so it is told then, too."""
     made: list[Body] = []
     try:
         for entry in entries:
@@ -121,20 +123,28 @@ def _each(
         if len(entries) == 1:
             raise
         if made:
-            tell(made, kind.one, verb, dry_run=dry_run, json=json)
+            tell(made, kind.one, verb, dry_run=dry_run, json=json, effect=kind.effect)
         left = f"entry {len(made) + 1} of {len(entries)} was refused, and those after it were not tried"
         raise TidegateError(f"{left}: {refused}") from None
-    tell(made, kind.one, verb, dry_run=dry_run, json=json)
+    tell(made, kind.one, verb, dry_run=dry_run, json=json, effect=kind.effect)
 
 
-def tell(made: Sequence[Mapping[str, Any]], one: str, verb: str, *, dry_run: bool, json: bool) -> None:
+def tell(
+    made: Sequence[Mapping[str, Any]],
+    one: str,
+    verb: str,
+    *,
+    dry_run: bool,
+    json: bool,
+    effect: Callable[[Mapping[str, Any] | None, str], None] = shown.effect,
+) -> None:
     """What became of a change, or what would."""
     if json:
         terminal.print_json(made[0] if len(made) == 1 else {"items": list(made)})
         return
     for each in made:
         if dry_run:
-            shown.effect(each.get("effect"), f"{one} {each['id']} would be {verb}")
+            effect(each.get("effect"), f"{one} {each['id']} would be {verb}")
         else:
             version = f", version {each['version']}" if each.get("version") is not None else ""
             shown.done(f"{one} {each['id']} {verb}{version}")
@@ -156,7 +166,8 @@ def add_alike(app: typer.Typer, kind: Kind, *, command: str, name: str = "ID") -
     def remove(api: Api, id: str, why: Why = "", dry_run: DryRun = False, json: Json = False) -> None:
         where = path(kind.place(api), id)
         done = api.ask("DELETE", where, query={"dry_run": dry_run, "why": why}, match="*").value
-        tell([{**done, "version": None}], kind.one, "removed", dry_run=dry_run, json=json)
+        removed = {**done, "version": None}
+        tell([removed], kind.one, "removed", dry_run=dry_run, json=json, effect=kind.effect)
 
     def history(api: Api, id: str, json: Json = False) -> None:
         found = versions(api, kind, id)
@@ -189,7 +200,8 @@ def add_alike(app: typer.Typer, kind: Kind, *, command: str, name: str = "ID") -
         where = path(kind.where, id) + "/revert"
         done = api.ask("POST", where, query={"dry_run": dry_run, "why": why}, body={"sequence": sequence}).value
         verb = "" if dry_run else "is "
-        tell([done], kind.one, f"{verb}what it was before change {sequence}", dry_run=dry_run, json=json)
+        verb += f"what it was before change {sequence}"
+        tell([done], kind.one, verb, dry_run=dry_run, json=json, effect=kind.effect)
 
     show.__doc__ = f"Show a {kind.one}.\n\n[dim]tidegate {command} show {example}[/dim]"
     remove.__doc__ = f"Remove a {kind.one}.\n\n[dim]tidegate {command} remove {example} --dry-run[/dim]"

@@ -103,13 +103,7 @@ def password() -> str:
 
 def entries(file: str, section: str) -> list[dict[str, Any]]:
     """The entries of a file, or of standard input (`-`): one, a list, or a list under the name of its section."""
-    try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-    except OSError as broken:
-        raise TidegateError(f"cannot read {file}: {broken.strerror}") from None
-    except UnicodeDecodeError:
-        raise TidegateError(f"{file} is no UTF-8 text") from None
-    name = "standard input" if file == "-" else file
+    text, name = _read(file)
     found = _mapping(text, name, section)
     if isinstance(found, dict) and section in found:
         if more := sorted(found.keys() - {section}):
@@ -119,6 +113,45 @@ def entries(file: str, section: str) -> list[dict[str, Any]]:
     if not many or not all(isinstance(each, dict) for each in many):
         raise ConfigError(f"holds no entries as in the section `{section}` of a configuration", file=name)
     return many
+
+
+def rules(file: str, sections: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The entries of a rules file, or of standard input (`-`), each as `{"id": …, sort: …}`.
+
+    `sections` says for each list what sort its entries are.
+    """
+    from tidegate.config import ConfigErrors
+    from tidegate.config.tree import compose
+
+    text, name = _read(file)
+    tree, problems = compose(text, name, {})
+    if problems:
+        raise ConfigErrors(problems)
+    found = tree.data()
+    if not isinstance(found, dict) or found.keys() - {"version", *sections}:
+        names = ", ".join(f"`{key}`" for key in sections)
+        raise ConfigError(f"is no rules file; write {names}, with lists below them", file=name)
+    made: list[dict[str, Any]] = []
+    for section, sort in sections.items():
+        many = found.get(section) or []
+        for entry in many if isinstance(many, list) else [many]:
+            if not isinstance(entry, dict) or not isinstance(id := entry.get("id"), str) or not id:
+                raise ConfigError(f"an entry of `{section}` has no `id`; say which rule it is", file=name)
+            made.append({"id": id, sort: {key: value for key, value in entry.items() if key != "id"}})
+    if not made:
+        raise ConfigError("holds no rules; write at least one", file=name)
+    return made
+
+
+def _read(file: str) -> tuple[str, str]:
+    """What a file holds, and what it is called."""
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+    except OSError as broken:
+        raise TidegateError(f"cannot read {file}: {broken.strerror}") from None
+    except UnicodeDecodeError:
+        raise TidegateError(f"{file} is no UTF-8 text") from None
+    return text, "standard input" if file == "-" else file
 
 
 def _mapping(text: str, name: str, section: str) -> Any:

@@ -1,0 +1,108 @@
+"""How the pipeline is doing: what its job says of itself, and what the journal says of the job.
+
+The job writes a status every few seconds; whether it still lives is not believed but looked up (`pipeline.status`).
+What is left to do is counted here, from the journal and from how far its readers are, so that it is right also when
+nothing runs. Nothing is asked of the node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from tidegate.api.documents import iso
+from tidegate.api.problems import Kind, Problem
+from tidegate.api.requests import Route, answer
+from tidegate.api.shapes import Pipeline, problems
+from tidegate.errors import StoreError
+from tidegate.pipeline import status
+from tidegate.pipeline.folders import READER, Folders
+from tidegate.store.journal import INGEST, Reader, readers
+
+_START = "start it with `tidegate pipeline run`"
+
+router = APIRouter(route_class=Route)
+
+
+class Watch:
+    """Looks at the pipeline of one node, whose data folder this is."""
+
+    def __init__(self, data: Path) -> None:
+        self._folders = Folders(data=data, lake=data / "lake")
+
+    async def look(self) -> dict[str, Any]:
+        """As `shapes.Pipeline` has it; off the loop."""
+        return await asyncio.to_thread(self._look)
+
+    def _look(self) -> dict[str, Any]:
+        told = _told(status.read(self._folders.status))
+        try:
+            with Reader(self._folders.data, INGEST, settled=True) as journal:
+                first, following = journal.bounds()
+            offsets = self._offsets(first)
+        except (OSError, StoreError) as error:  # the job is told of nevertheless
+            unread = f"the journal cannot be read: {error}"
+            why = unread if told["why"] is None else f"{told['why']}; {unread}"
+            return {**told, "why": why, "journal": None, "readers": {}, "lag": None}
+        # The job knows sooner than its reader, which gives up rows only when they are safe.
+        done = max(offsets.get(READER, first), _done(told["job"]))
+        return {
+            **told,
+            "journal": {"first": first, "next": following},
+            "readers": {name: {"next": at, "lag": max(following - at, 0)} for name, at in offsets.items()},
+            "lag": max(following - done, 0),
+        }
+
+    def _offsets(self, first: int) -> dict[str, int]:
+        """How far each reader is for whom the journal is kept; one that is broken has read nothing."""
+        found: dict[str, int] = {}
+        for name, path in readers.known(readers.readers_of(self._folders.data, INGEST)).items():
+            try:
+                at = readers.offsets_of(path).get("0", 0)
+            except StoreError:
+                at = 0  # the node says so in its log, and keeps everything for it
+            found[name] = max(first, at)
+        return found
+
+
+def _told(said: dict[str, Any]) -> dict[str, Any]:
+    """Whether there is a job, and what it said last."""
+    job = {name: value for name, value in said.items() if name not in ("running", "silent")}
+    if not job:
+        return {"state": "never", "why": f"no job has run here yet; {_START}", "heard": None, "job": None}
+    state, why = "running", None
+    if not said["running"]:
+        state, why = "stopped", f"there is no job; {_START}"
+    elif said["silent"]:
+        state, why = "silent", "its process lives and says nothing; look into its log"
+    at = job.get("at")
+    return {"state": state, "why": why, "heard": iso(at) if isinstance(at, float | int) else None, "job": job}
+
+
+def _done(job: dict[str, Any] | None) -> int:
+    """The offset up to which everything is done, as the job says; 0: it does not."""
+    said = (job or {}).get("next")
+    at = said.get("0") if isinstance(said, dict) else None
+    return at if isinstance(at, int) else 0
+
+
+@router.get(
+    "/pipeline",
+    tags=["rules of the pipeline"],
+    summary="Show how the pipeline is doing",
+    responses={200: {"model": Pipeline}, **problems(404)},
+)
+async def show(request: Request) -> Response:
+    watch: Watch | None = request.app.state.watch
+    if watch is None:
+        raise missing()
+    return answer(await watch.look())
+
+
+def missing() -> Problem:
+    """What is told where there is no pipeline."""
+    return Problem(Kind.UNKNOWN, "this node has no pipeline", "set `pipeline` in its file")

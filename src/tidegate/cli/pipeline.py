@@ -1,0 +1,372 @@
+"""`tidegate pipeline …`: the data pipeline on Spark, run and looked at."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tidegate.cli import terminal
+from tidegate.cli.administration import rule
+from tidegate.cli.operate import Json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import SparkSession
+    from rich.table import Table
+
+    from tidegate.config import Config
+    from tidegate.pipeline.job import Done
+
+app = typer.Typer(
+    help="The data pipeline: from messages to scored records in the lake.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+File = Annotated[
+    Path, typer.Option("-c", "--config", help="Configuration of the node.", metavar="FILE", show_default=False)
+]
+Master = Annotated[
+    str | None,
+    typer.Option(
+        "--master", help="Where Spark runs, such as spark://HOST:7077. Default: as configured.", metavar="URL"
+    ),
+]
+
+
+@app.callback()
+def pipeline_command() -> None:
+    """The data pipeline: from messages to scored records in the lake."""
+
+
+@app.command()
+def run(config: File, master: Master = None, json: Json = False) -> None:
+    """Run the pipeline until it is stopped.
+
+    [dim]tidegate pipeline run -c tidegate.yaml[/dim]
+    """
+    _work(config, master, json=json, once=False)
+
+
+@app.command()
+def once(config: File, master: Master = None, json: Json = False) -> None:
+    """Work off everything that is there now, then end.
+
+    [dim]tidegate pipeline once -c tidegate.yaml[/dim]
+    """
+    _work(config, master, json=json, once=True)
+
+
+@app.command()
+def status(config: File, json: Json = False) -> None:
+    """Show how the pipeline is doing: rates, lag, and what is in quarantine.
+
+    [dim]tidegate pipeline status -c tidegate.yaml[/dim]
+    """
+    from tidegate.cli.tables import facts
+    from tidegate.node.records import iso
+    from tidegate.pipeline.looking import looked
+
+    found = looked(_configured(config))
+    if json:
+        terminal.print_json(found)
+    else:
+        for name in ("started", "at"):
+            if name in found:
+                found[name] = iso(found[name])
+        terminal.out().print(facts(found))
+
+
+@app.command()
+def compact(config: File, json: Json = False) -> None:
+    """Put small files of the lake together, and remove what is older than its table is kept.
+
+    [dim]tidegate pipeline compact -c tidegate.yaml[/dim]
+    """
+    from dataclasses import asdict
+
+    from tidegate.pipeline.folders import Folders
+    from tidegate.pipeline.lake import compact as put_together
+    from tidegate.pipeline.upkeep import expired
+
+    configured = _configured(config)
+    folders = Folders.of(configured)
+    gone = expired(configured)
+    with _progress("compacting") as progress:
+        done = put_together(folders.lake, progress=progress)
+    if json:
+        removed = [{"table": one.table, "date": one.date.isoformat(), "files": one.files} for one in gone]
+        terminal.print_json({"tables": [asdict(one) for one in done], "removed": removed})
+        return
+    rows = [
+        (one.table, f"{one.before:,}", f"{one.after:,}", _size(one.size_before), _size(one.size_after), f"{one.rows:,}")
+        for one in done
+    ]
+    terminal.out().print(_table(("table", "files before", "after", "size before", "after", "rows"), rows))
+    for day in gone:
+        terminal.note(f"{day.table} of {day.date} is gone: {day.files:,} files, {_size(day.size)}")
+    for one in done:
+        for path in one.illegible:
+            terminal.note(f"{path} is no Parquet file and was left alone")
+
+
+@app.command()
+def erase(
+    config: File,
+    user: Annotated[str, typer.Option("--user", help="Whose rows.", metavar="NAME", show_default=False)],
+    audit: Annotated[bool, typer.Option("--audit", help="Also remove the user's rows of the audit.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    json: Json = False,
+) -> None:
+    """Remove the rows that a user owns from the lake, for good, and what is usual for the sources of these rows.
+
+    What was received before stays away, also when the journal is read again. The journal itself keeps it until it
+    expires there (`sources.ingest.keep`).
+
+    [dim]tidegate pipeline erase -c tidegate.yaml --user mary[/dim]
+    """
+    from tidegate.pipeline.baseline import Baselines
+    from tidegate.pipeline.folders import Folders
+    from tidegate.pipeline.lake import erase as erased
+
+    folders = Folders.of(_configured(config))
+    if not yes and sys.stdin.isatty():
+        typer.confirm(f"Erase everything that {user} owns in {folders.lake}?", abort=True)
+    with _progress("erasing") as progress:
+        forget = Baselines(folders.baselines).forget
+        done = erased(folders.lake, user, audit=audit, forget=forget, progress=progress)
+    if json:
+        rows = dict(done.rows)
+        terminal.print_json({"user": user, "before": done.before.isoformat(), "rows": rows, "files": done.files})
+        return
+    terminal.out().print(_table(("table", "rows erased"), [(name, f"{count:,}") for name, count in done.rows.items()]))
+
+
+@app.command()
+def forget(
+    config: File,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    json: Json = False,
+) -> None:
+    """Stop keeping the journal for a pipeline that the configuration has no more.
+
+    What the pipeline has not worked on by then is not kept for it any longer, and goes as `sources.ingest.keep` and
+    `audit.keep` say.
+
+    [dim]tidegate pipeline forget -c tidegate.yaml[/dim]
+    """
+    from dataclasses import asdict
+
+    from tidegate.pipeline.forgetting import forget as forgotten
+
+    configured = _configured(config)
+    if not yes and sys.stdin.isatty():
+        typer.confirm("Stop keeping the journal for the pipeline?", abort=True)
+    found = forgotten(configured)
+    if json:
+        terminal.print_json({"forgotten": [asdict(one) for one in found]})
+        return
+    if not found:
+        terminal.note("nothing is kept for a pipeline")
+        return
+    rows = [(one.stream, f"{one.rows:,}", f"{one.unread:,}") for one in found]
+    terminal.out().print(_table(("journal", "rows that may go", "not worked on"), rows))
+
+
+@app.command()
+def quality(
+    config: File,
+    since: Annotated[str, typer.Option("--since", help="From that day on, or how long ago.", metavar="TIME")] = "30d",
+    source: Annotated[str | None, typer.Option("--source", help="Of this source only.", metavar="NAME")] = None,
+    dimension: Annotated[
+        str | None, typer.Option("--dimension", help="Of this dimension only, such as timeliness.", metavar="NAME")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Draw the trends.", metavar="FILE.png")] = None,
+    master: Master = None,
+    json: Json = False,
+) -> None:
+    """Show how scores develop, by day, source and dimension.
+
+    [dim]tidegate pipeline quality -c tidegate.yaml --dimension timeliness --plot trends.png[/dim]
+    """
+    from dataclasses import asdict
+    from datetime import UTC, datetime
+
+    from tidegate.cli.moments import moment
+    from tidegate.errors import PipelineError
+    from tidegate.pipeline import lake
+    from tidegate.pipeline.columns import DIMENSIONS
+    from tidegate.pipeline.folders import Folders
+
+    configured = _configured(config)
+    folders = Folders.of(configured)
+    begin = datetime.fromtimestamp(moment(since, "--since", UTC), UTC).date()
+    if dimension not in (None, *DIMENSIONS):
+        raise PipelineError(f"there is no dimension {dimension!r}; there are {', '.join(DIMENSIONS)}")
+    lake.Place.open(folders.lake)
+    with _spark(configured, master) as spark, _progress("summing up") as progress:
+        lake.summarise(spark, folders.lake, progress=progress)
+    rows = lake.trends(folders.lake, since=begin, source=source, dimension=dimension)
+    if plot is not None:
+        if not rows:
+            terminal.fail("there is nothing to draw; ask for an earlier time, or run the pipeline first")
+        lake.plot(rows, plot)
+        terminal.note(f"drawn: {plot}")
+    if json:
+        for one in rows:
+            terminal.print_json({**asdict(one), "date": one.date.isoformat()})
+        return
+    names = ("date", "source", "type", "name", "dimension", "records", "assessed", "mean", "lowest", "p05", "median")
+    shown = [
+        (
+            one.date.isoformat(),
+            *(terminal.harmless(text or "-", lines=False) for text in (one.source, one.type, one.name)),
+            one.dimension,
+            f"{one.count:,}",
+            f"{one.assessed:,}",
+            *(("-" if figure is None else f"{figure:.3f}") for figure in (one.mean, one.min, one.p05, one.p50)),
+        )
+        for one in rows
+        if one.assessed
+    ]
+    terminal.out().print(_table(names, shown, left=5))
+
+
+app.add_typer(rule.rules, name="rule")
+
+
+def _work(file: Path, master: str | None, *, json: bool, once: bool) -> None:
+    from tidegate.node.logs import configure_logs
+    from tidegate.pipeline.folders import Folders, alone
+
+    config = _configured(file)
+    configure_logs(config.log.format, config.log.level)
+    with alone(Folders.of(config)):  # else it is told now, not after Spark has started
+        pass
+    stopping = _stopped()
+    with _spark(config, master) as spark:
+        from tidegate.pipeline.job import Job
+
+        job = Job(spark, config, _told(json), stopping=stopping)
+        if stopping.is_set():
+            return
+        if not json:
+            where = "everything that is there now" if once else "until it is stopped (Ctrl-C)"
+            terminal.note(f"The pipeline runs: {where}. Lake: {job.folders.lake}")
+        if once:
+            job.once()
+        else:
+            job.run()
+
+
+def _told(json: bool) -> Callable[[Done], None]:
+    def told(done: Done) -> None:
+        facts: dict[str, Any] = {
+            "batch": done.batch.name,
+            "messages": done.batch.messages,
+            "records": done.records,
+            "quarantined": done.quarantined,
+            "published": done.published,
+            "denied": dict(done.denied),
+            "seconds": round(done.seconds, 3),
+        }
+        if json:
+            terminal.print_json(facts)
+            return
+        rate = done.batch.messages / max(done.seconds, 0.001)
+        line = (
+            f"{done.batch.messages:>9,} messages  {done.records:>9,} records  {done.quarantined:>7,} quarantined  "
+            f"{done.published:>9,} published  {done.seconds:>7.2f} s  {rate:>9,.0f}/s"
+        )
+        sys.stdout.write(line + (f"  denied: {_rules(done)}" if done.denied else "") + "\n")
+        sys.stdout.flush()
+
+    return told
+
+
+def _rules(done: Done) -> str:
+    return ", ".join(f"{terminal.harmless(rule)} {count:,}" for rule, count in sorted(done.denied.items()))
+
+
+def _configured(file: Path) -> Config:
+    from tidegate.config import load
+
+    return load(file)
+
+
+def _table(names: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> Table:
+    """The first `left` columns are texts, the others numbers."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    for index, name in enumerate(names):
+        table.add_column(name, justify="left" if index < left else "right", no_wrap=index >= left)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _size(total: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if total < 1024:
+            return f"{total:,.0f} {unit}" if unit == "B" else f"{total:,.1f} {unit}"
+        total /= 1024
+    return f"{total:,.1f} GiB"
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar, on a terminal."""
+    from rich.progress import Progress
+
+    with Progress(console=terminal.err(), transient=True, disable=not terminal.err().is_terminal) as bar:
+        task = bar.add_task(what, total=None)
+
+        def told(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield told
+
+
+def _spark(config: Config, master: str | None) -> AbstractContextManager[SparkSession]:
+    """A session for as long as it is needed."""
+    from tidegate.errors import PipelineError
+    from tidegate.pipeline.spark import working
+
+    if config.pipeline is None:
+        raise PipelineError("there is no `pipeline` in this configuration; add one, such as `pipeline: {}`")
+    said = config.pipeline.spark
+
+    @contextmanager
+    def made() -> Iterator[SparkSession]:
+        name = f"tidegate {config.node.name}"
+        with ExitStack() as busy:
+            busy.enter_context(_busy("starting Spark"))
+            with working(name, master=master or said.master, memory=said.memory, conf=said.conf) as spark:
+                busy.close()
+                yield spark
+
+    return made()
+
+
+def _busy(what: str) -> AbstractContextManager[object]:
+    return terminal.err().status(what)
+
+
+def _stopped() -> threading.Event:
+    """Set by Ctrl-C and `kill`: it ends after the batch that it is at."""
+    event = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: event.set())
+    return event

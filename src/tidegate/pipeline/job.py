@@ -1,0 +1,388 @@
+"""The job: batches of the journal go through the stages, into the lake, and to the node.
+
+A batch, in this order: its offsets and rules are written to the ledger; its messages go to the lake as they came; its
+records go there and to the node (see `stages`); it counts as done. A crash at any moment makes the batch again from the
+start: the lake overwrites, the node is sent what is missing (see `ledger`).
+
+The job holds a lock: one for a node. It stops between batches.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from tidegate.config import Config
+from tidegate.errors import PipelineError
+from tidegate.pipeline.assign import assign
+from tidegate.pipeline.columns import INGEST, struct
+from tidegate.pipeline.folders import READER, Folders, alone
+from tidegate.pipeline.lake import Lake
+from tidegate.pipeline.ledger import Batch, Ledger, name_of
+from tidegate.pipeline.normalise import normalise
+from tidegate.pipeline.opening import Questions
+from tidegate.pipeline.rulebook import Rulebook
+from tidegate.pipeline.rules import Rules
+from tidegate.pipeline.score import score
+from tidegate.pipeline.source import register
+from tidegate.pipeline.source.progress import span
+from tidegate.pipeline.source.shards import Range, Shards
+from tidegate.pipeline.spark import ENDED, ended
+from tidegate.pipeline.stages import Stages
+from tidegate.pipeline.station import Station
+from tidegate.pipeline.status import Status
+from tidegate.pipeline.upkeep import keep_up
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+RECENT: Final = 500  # messages on which new rules are tried
+HEARTBEAT: Final = 3.0  # seconds
+LOOK: Final = 0.2
+UPKEEP: Final = 3600.0
+STARTS: Final = 5  # of streams, while Spark finds the machine too slow
+SLOW: Final = "Python worker failed to connect back"
+"""Spark's words for a reader of the journal that took longer than 10 seconds to start, which cannot be set."""
+
+_READ: Final = {
+    # What no stage reads goes to the lake only, which it does without Spark; of the audit everything.
+    "ingest": tuple(one for one in INGEST if one[0] not in ("qos", "retain", "content_type", "properties")),
+    "audit": tuple(one for one in INGEST if one[0] in ("shard", "offset")),
+}
+
+_PAUSE: Final = {"ingest": 0.0, "audit": 10.0}
+"""Seconds between two batches, at least: messages are waited for, the audit is not."""
+
+Triggers = Mapping[str, Mapping[str, Any]]
+
+log = structlog.get_logger("tidegate.pipeline")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """A batch that is done."""
+
+    batch: Batch
+    records: int
+    quarantined: int
+    published: int
+    denied: Mapping[str, int]
+    seconds: float
+
+
+class Job:
+    """One pipeline. `told` is called after each batch. Without `publishing` records go to the lake only.
+
+    `stopping` is set by whoever wants it to end after the batch that it is at.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        config: Config,
+        told: Callable[[Done], None] = lambda done: None,
+        *,
+        publishing: bool = True,
+        stopping: threading.Event | None = None,
+    ) -> None:
+        folders = Folders.of(config)
+        assert config.pipeline is not None
+        self.spark = spark
+        self.config = config
+        self.folders = folders
+        self.said = config.pipeline
+        self.stopping = stopping or threading.Event()
+        self.status = Status(folders.status)
+        self._told = told
+        self._ledger = Ledger(folders.ledger)
+        self._lake = Lake(spark, folders.lake)
+        self._station = Station(config.control_socket, waiting=self._waits, stopped=self.stopping.is_set)
+        self._stages = Stages(spark, config, self._station, self._ledger, self._lake, publishing=publishing)
+        self._rulebook = Rulebook(self._ledger, self.said.rules, self._station.documents, self._try)
+        self._categories = self._stages.categories
+        self._journal = Shards(path=folders.data.absolute(), stream="ingest")
+        self._recent: DataFrame | None = None
+        self._denying: set[str] = set()
+        self._failure: BaseException | None = None
+        self._turn = threading.Lock()  # one batch at a time: the streams share the machine, and the lake
+        register(spark)
+
+    # -- running -------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Until `stopping` is set. PipelineError if it cannot go on."""
+        self._go(
+            {stream: {"processingTime": f"{max(self.said.trigger, pause)} seconds"} for stream, pause in _PAUSE.items()}
+        )
+
+    def once(self) -> None:
+        """Everything that is there now."""
+        self._go({stream: {"availableNow": True} for stream in _PAUSE})
+
+    def _go(self, triggers: Triggers) -> None:
+        try:
+            with alone(self.folders):
+                self._follow(triggers)
+        except Exception as error:
+            if ended(self.spark):  # then this is only where it was noticed
+                raise PipelineError(ENDED) from error
+            raise
+
+    def _follow(self, triggers: Triggers) -> None:
+        self._recover()
+        if self._ledger.last_rules() is None:
+            self._rulebook.look()  # now, not when the first messages come
+        self._write("running")
+        queries: dict[str, StreamingQuery] = {}
+        with ExitStack() as last:  # all of it, whatever fails
+            last.callback(self._lake.close)
+            last.callback(self._ledger.close)
+            last.callback(self._write, "stopped")
+            last.callback(self._end, queries)
+            for stream in ("ingest", "audit") if self.said.audit else ("ingest",):
+                queries[stream] = self._start(stream, triggers[stream])
+            self._watch(queries, triggers)
+
+    def _end(self, queries: Mapping[str, StreamingQuery]) -> None:
+        self.stopping.set()
+        with self._turn:  # after the batches that are being made, and no other begins
+            for query in queries.values():
+                query.stop()
+
+    def _start(self, stream: str, trigger: Mapping[str, Any]) -> StreamingQuery:
+        take = {"ingest": self._messages, "audit": self._audit}[stream]
+        options = {
+            "stream": stream,
+            "name": READER,
+            "maxRowsPerBatch": str(self.said.batch),
+            **({"failOnDataLoss": "false"} if stream == "audit" else {}),
+        }
+        source = self.spark.readStream.format("tidegate").options(**options).schema(struct(_READ[stream]))
+        frame = source.load(str(self.folders.data))
+        return (
+            frame.writeStream.foreachBatch(self._guarded(take))
+            .option("checkpointLocation", str(self.folders.checkpoint(stream)))
+            .queryName(f"tidegate-{stream}")
+            .trigger(**trigger)
+            .start()
+        )
+
+    def _guarded(self, take: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
+        """Spark tells of an exception in many lines; the first is kept as it is.
+
+        A batch that is not made must not look as if it were: what returns from here is done, to Spark.
+        """
+
+        def guarded(frame: DataFrame, number: int) -> None:
+            while not self._turn.acquire(timeout=LOOK):
+                self._go_on()
+            try:
+                self._go_on()
+                made(frame, number)
+            finally:
+                self._turn.release()
+
+        def made(frame: DataFrame, number: int) -> None:
+            try:
+                try:
+                    take(frame, number)
+                except Exception as error:
+                    if isinstance(error, PipelineError) or self.stopping.is_set() or ended(self.spark):
+                        raise
+                    # maybe a worker of the cluster is gone, and rows that it kept; a batch can be made again
+                    log.warning("a batch failed; it is made again", reason=_first(error))
+                    take(frame, number)
+            except BaseException as error:
+                self._failure = self._failure or error
+                raise
+
+        return guarded
+
+    def _go_on(self) -> None:
+        if self.stopping.is_set():
+            self.spark.sparkContext.setLogLevel("OFF")  # it would print where this comes from, as if it were a failure
+            raise PipelineError("the pipeline is being stopped")
+
+    def _watch(self, queries: dict[str, StreamingQuery], triggers: Triggers) -> None:
+        beat = kept = time.monotonic()
+        starts = STARTS
+        active = True
+        while active:
+            active = any(query.isActive for query in queries.values())  # first: one may end while this looks
+            for stream, query in queries.items():
+                if (error := query.exception()) is None:
+                    continue
+                starts -= 1
+                if self._failure is not None or SLOW not in str(error) or not starts:
+                    raise _trouble(self._failure or error)
+                log.warning("the machine is busy, and Spark gave up starting; it starts again", stream=stream)
+                queries[stream] = self._start(stream, triggers[stream])
+                active = True
+            if self.stopping.wait(LOOK if active else 0.0):
+                self._write("stopping")
+                return
+            if time.monotonic() > beat + HEARTBEAT:
+                beat = time.monotonic()
+                self.status.write()
+            if time.monotonic() > kept + UPKEEP:
+                kept = time.monotonic()
+                with self._turn:
+                    keep_up(self.spark, self.config)
+
+    def _recover(self) -> None:
+        """A ledger that is lost is made again from the lake: its last batch may not be whole, and is made again."""
+        self._lake.recover()
+        if not self._ledger.progress and (progress := self._lake.progress()):
+            log.warning("the ledger is new and the lake is not; going on from what the lake has", offsets=progress)
+            self._ledger.adopt(progress)
+
+    # -- batches -------------------------------------------------------------------------------------------------
+
+    def _messages(self, frame: DataFrame, number: int) -> None:
+        began = time.monotonic()
+        found, whole = self._new(number)
+        if not found:
+            return
+        rows = self._recent = frame if whole else _within(frame, found)
+        rules = self._rulebook.look()
+        batch = self._ledger.begin(
+            {one.shard: one.start for one in found},
+            {one.shard: one.stop for one in found},
+            rules=rules.version_text,
+            messages=sum(one.stop - one.start for one in found),
+        )
+        rules = self._rulebook.version(batch.rules)
+        questions = Questions()
+        self._lake.write_raw(
+            lambda: questions.passing(self._journal.rows(found)), batch.name, categories=self._categories
+        )
+        counts, outcome = self._stages.through(rows, questions, rules, batch)
+        self._ledger.done(
+            batch,
+            records=counts.records,
+            quarantined=counts.quarantined,
+            published=outcome.published,
+            denied=sum(outcome.denied.values()),
+        )
+        done = Done(
+            batch=batch,
+            records=counts.records,
+            quarantined=counts.quarantined,
+            published=outcome.published,
+            denied=outcome.denied,
+            seconds=time.monotonic() - began,
+        )
+        self._warn(outcome.denied)
+        self.status.done(batch.messages, counts.records)
+        self._write("running", last=done)
+        self._told(done)
+
+    def _warn(self, denied: Mapping[str, int]) -> None:
+        """Once of each rule: the audit tells of all."""
+        for rule in denied.keys() - self._denying:
+            log.warning(
+                "records are in the lake and not published: a rule denies it",
+                rule=rule,
+                remedy="let `service:pipeline` write their topics, or take them from `topics` of the rules",
+            )
+        self._denying |= denied.keys()
+
+    def _new(self, number: int) -> tuple[list[Range], bool]:
+        """What of a batch is not done yet, and whether that is all. After a lost checkpoint Spark begins anew."""
+        before, stop = span(self.folders.checkpoint("ingest"), number)
+        oldest, progress = self._journal.oldest(), self._ledger.progress
+        found, whole = [], True
+        for shard, end in stop.items():
+            begin, done = before.get(shard, oldest.get(shard, 0)), progress.get(int(shard), 0)
+            whole = whole and done <= begin
+            if max(begin, done) < end:
+                found.append(Range(int(shard), max(begin, done), end))
+        return found, whole
+
+    def _audit(self, frame: DataFrame, number: int) -> None:
+        shards = replace(self._journal, stream="audit", strict=False)
+        before, stop = span(self.folders.checkpoint("audit"), number)
+        found = shards.ranges(before or shards.oldest(), stop)
+        if found:
+            start = {one.shard: one.start for one in reversed(found)}
+            self._lake.write_audit(lambda: shards.rows(found), name_of(start))
+
+    # -- rules and status ----------------------------------------------------------------------------------------
+
+    def _try(self, rules: Rules, before: Rules | None) -> None:
+        """New rules, on recent messages: they must work, and leave something of what passes now."""
+        if self._recent is None:
+            return
+        sample = self._recent.limit(RECENT)
+        try:
+            passes = self._passing(sample, rules)
+        except PipelineError:
+            raise
+        except Exception as error:
+            raise PipelineError(f"tried on recent messages the rules failed: {str(error).splitlines()[0]}") from error
+        if before is not None and not passes and (now := self._passing(sample, before)):
+            raise PipelineError(
+                f"tried on recent messages the rules put all of them into quarantine; {now} records pass now"
+            )
+
+    def _passing(self, sample: DataFrame, rules: Rules) -> int:
+        from pyspark.sql import functions as F
+
+        made = assign(score(normalise(sample, rules, categories=self._categories), rules), rules)
+        return int(made.where(F.col("fault").isNull()).select(F.count("scores"), F.count("*")).collect()[0][1])
+
+    def _waits(self, why: str | None) -> None:
+        self.status.write(waiting=why)
+
+    def _write(self, state: str, last: Done | None = None) -> None:
+        refused = self._rulebook.refused
+        said: dict[str, Any] = {
+            "state": state,
+            "totals": self._ledger.totals,
+            "next": {str(shard): following for shard, following in self._ledger.progress.items()},
+            "rules": {
+                "in_force": None if (known := self._ledger.last_rules()) is None else known[0],
+                "refused": None if refused is None else {"version": refused.version, "why": refused.why},
+            },
+        }
+        if last is not None:
+            said |= {
+                "batch": {
+                    "name": last.batch.name,
+                    "messages": last.batch.messages,
+                    "records": last.records,
+                    "quarantined": last.quarantined,
+                    "published": last.published,
+                    "denied": dict(last.denied),
+                    "seconds": round(last.seconds, 3),
+                    "rules": last.batch.rules,
+                }
+            }
+        self.status.write(waiting=None, **said)
+
+
+def _within(frame: DataFrame, found: Iterable[Range]) -> DataFrame:
+    """Only for a batch of which some is done: Spark compiles anew what has another number in it."""
+    from pyspark.sql import functions as F
+
+    wanted = F.lit(False)
+    for one in found:
+        wanted = wanted | ((F.col("shard") == one.shard) & (F.col("offset") >= one.start))
+    return frame.where(wanted)
+
+
+def _trouble(error: BaseException | None) -> PipelineError:
+    if isinstance(error, PipelineError):
+        return error
+    return PipelineError(f"the pipeline failed: {_first(error)}")
+
+
+def _first(error: BaseException | None) -> str:
+    return str(error).strip().partition("\n")[0][:500]

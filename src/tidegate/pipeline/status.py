@@ -1,0 +1,65 @@
+"""How the job is doing, in a file that anybody may read while it runs: written after each batch, and while waiting.
+
+A job that is gone leaves its last word behind; whether it runs is told by the process and the age of the file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any, Final
+
+FRESH: Final = 15.0  # seconds; a job that runs writes more often
+RATES: Final = 60.0  # seconds over which rates are told
+
+
+class Status:
+    """Written by the job."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._done: deque[tuple[float, int, int]] = deque()
+        self._said: dict[str, Any] = {"pid": os.getpid(), "started": time.time(), "state": "starting"}
+
+    def done(self, messages: int, records: int) -> None:
+        """A batch is done; for the rates."""
+        self._done.append((time.monotonic(), messages, records))
+
+    def write(self, **said: Any) -> None:
+        """Says it, and everything that was said before and has not changed."""
+        self._said |= said
+        now = time.monotonic()
+        while self._done and self._done[0][0] < now - RATES:
+            self._done.popleft()
+        span = max(now - self._done[0][0], 1.0) if self._done else 1.0
+        rate = sum(records for _, _, records in self._done) / span if len(self._done) > 1 else None
+        text = json.dumps({**self._said, "at": time.time(), "records_per_second": rate})
+        new = self._path.with_name(self._path.name + ".new")
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        new.write_text(text, encoding="utf-8")
+        new.replace(self._path)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """What the job said last, and whether it runs; `{"running": False}` if there never was one."""
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        said = None
+    if not isinstance(said, dict) or not isinstance(said.get("pid"), int):
+        return {"running": False}
+    alive = _alive(said["pid"]) and said.get("state") != "stopped"
+    return {**said, "running": alive, "silent": alive and time.time() - said.get("at", 0.0) > FRESH}
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return pid > 0

@@ -1,0 +1,225 @@
+"""The whole pipeline over a journal that is written by hand: what is in the lake afterwards."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import parquet
+from pyspark.sql import SparkSession
+
+from store.journal.trial import NOON, Trial
+from tidegate.config import Config, parse
+from tidegate.errors import PipelineError
+from tidegate.pipeline import job
+from tidegate.pipeline.folders import Folders, alone
+from tidegate.pipeline.job import Done, Job
+from tidegate.pipeline.lake import erase, read
+from tidegate.pipeline.looking import looked
+from tidegate.pipeline.protect import Answer
+from tidegate.pipeline.station import Station, Wanted
+from tidegate.store.journal import AUDIT, INGEST, audit_row, ingest_row
+
+RULES = """\
+version: 1
+sources: [{id: thermo, type: temperature, time: {at: /ts, form: s}, values: [{name: temperature, at: /t, unit: C}]}]
+scores:
+  - {id: range, dimension: accuracy, check: in_range, args: {column: value, min: -40, max: 60, soft: 10}}
+  - {id: fresh, dimension: timeliness, check: age_under, args: {good: 2s, bad: 60s}}
+"""
+
+
+class Plant:
+    """A data folder with a journal, and jobs that work it off."""
+
+    def __init__(self, folder: Path, spark: SparkSession, more: str = "") -> None:
+        self.folder = folder
+        self.spark = spark
+        self.rules = folder / "rules.yaml"
+        self.rules.write_text(RULES)
+        text = f"""\
+version: 1
+node: {{name: plant, data: {folder / "data"}}}
+listeners: [{{url: "mqtt://127.0.0.1:18830", anonymous: true}}]
+policies: open
+classify: [{{topic: "raw/private/#", category: personal}}]
+pipeline: {{ingest: ["raw/#"], rules: {self.rules}, batch: 40, {more}}}
+"""
+        self.file = folder / "plant.yaml"
+        self.file.write_text(text)
+        self.config: Config = parse(text, "plant.yaml")
+        self.folders = Folders.of(self.config)
+        self.written = 0
+
+    def write(self, payloads: Iterable[bytes], **said: Any) -> None:
+        journal = Trial(self.folders.data, INGEST)
+        rows = []
+        for payload in payloads:
+            usual: dict[str, Any] = {
+                "id": f"plant-1-{self.written:x}",
+                "topic": "raw/temperature/t1",
+                "payload": payload,
+                "qos": 1,
+                "source": "t1",
+                "source_kind": "temperature",
+                "registered": True,
+                "client": "t1",
+                "user": "anna",
+                "level": "tls",
+                "floor": "tls",
+                "context": b"\x01\xa0",
+            }
+            rows.append(ingest_row(NOON + self.written, **{**usual, **said}))
+            self.written += 1
+        journal.write(*rows)
+        journal.close()
+
+    def temperatures(self, count: int) -> None:
+        self.write(json.dumps({"t": 20 + n % 5, "ts": NOON + self.written + n}).encode() for n in range(count))
+
+    def once(self) -> list[Done]:
+        done: list[Done] = []
+        Job(self.spark, self.config, done.append).once()
+        return done
+
+    def rows(self, table: str) -> list[Any]:
+        return list(read(self.spark, self.folders.lake, table).collect())
+
+    def offsets(self, table: str) -> list[int]:
+        """As a user would read it who knows nothing of us."""
+        frame = self.spark.read.parquet(str(self.folders.lake / table))
+        return sorted(row.offset for row in frame.select("offset").collect())
+
+
+@pytest.fixture
+def plant(tmp_path: Path, spark: SparkSession) -> Plant:
+    return Plant(tmp_path, spark)
+
+
+def test_messages_become_rows(plant: Plant) -> None:
+    plant.temperatures(3)
+    plant.write([b"{}", b"\xff nonsense"], topic="raw/private/x")
+    (done,) = plant.once()
+    assert (done.batch.messages, done.records, done.quarantined, done.published) == (5, 3, 2, 0)
+    rows = sorted(plant.rows("normalised"), key=lambda row: row.offset)
+    assert [(row.value, row.unit, row.owner, row.name) for row in rows] == [
+        (20.0, "C", "anna", "temperature"),
+        (21.0, "C", "anna", "temperature"),
+        (22.0, "C", "anna", "temperature"),
+    ]
+    assert rows[0].scores.accuracy == 1.0
+    assert rows[0].scores.timeliness == 1.0
+    assert rows[0].scores.privacy is None
+    assert rows[0].rules_version == done.batch.rules
+    faulty = sorted(plant.rows("quarantine"), key=lambda row: row.offset)
+    assert [(row.offset, bytes(row.payload), row.category) for row in faulty] == [
+        (3, b"{}", "personal"),
+        (4, b"\xff nonsense", "personal"),
+    ]
+    assert all(row.fault for row in faulty)
+    assert plant.offsets("raw") == [0, 1, 2, 3, 4]
+
+
+def test_batches_go_on_where_the_last_ended(plant: Plant) -> None:
+    plant.temperatures(100)
+    assert [done.batch.messages for done in plant.once()] == [40, 40, 20]
+    plant.temperatures(5)
+    assert [done.batch.messages for done in plant.once()] == [5]
+    assert plant.once() == []
+    assert plant.offsets("raw") == plant.offsets("normalised") == list(range(105))
+    found = looked(plant.config)
+    assert (found["running"], found["lag"], found["totals"]["records"]) == (False, 0, 105)
+
+
+@pytest.mark.parametrize("lost", ["checkpoint", "ledger", "everything"])
+def test_what_is_lost_costs_no_row_and_doubles_none(plant: Plant, lost: str) -> None:
+    plant.temperatures(60)
+    plant.once()
+    if lost in ("checkpoint", "everything"):
+        shutil.rmtree(plant.folders.own / "checkpoint")
+    if lost in ("ledger", "everything"):
+        for file in plant.folders.own.glob("ledger.db*"):
+            file.unlink()
+    plant.temperatures(30)
+    plant.once()
+    assert plant.offsets("raw") == plant.offsets("normalised") == list(range(90))
+
+
+def test_of_what_waits_from_somebody_who_was_erased_nothing_is_made(plant: Plant) -> None:
+    usual = "  - {id: usual, dimension: accuracy, check: deviates_from_history, args: {good: 4, bad: 8}}\n"
+    plant.rules.write_text(RULES + usual)
+    plant.temperatures(2)
+    plant.once()
+    plant.write([b'{"t": 38.3, "ts": %d}' % NOON, b"nonsense"], user="mary", source="mary-dev", client="mary-dev")
+    plant.temperatures(1)
+    erase(plant.folders.lake, "mary")
+    (done,) = plant.once()
+    assert (done.batch.messages, done.records, done.quarantined) == (3, 1, 0)
+    assert plant.offsets("raw") == plant.offsets("normalised") == [0, 1, 4]
+    states = [parquet.read_table(file) for file in sorted(plant.folders.baselines.glob("*.parquet"))]
+    assert [set(state["source"].to_pylist()) for state in states] == [{"t1"}, {"t1"}]
+
+
+def test_what_may_not_be_published_is_told(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node is stood in for: it says no to everything. (Whom it does let is its own affair, see tests/node.)"""
+
+    def refuse(self: Station, wanted: Mapping[Wanted, int], again: object = ()) -> list[Answer]:
+        return [Answer(target=one.target, context=one.context, origin=one.origin, denied="default") for one in wanted]
+
+    told: list[dict[str, Any]] = []
+    monkeypatch.setattr(job.log, "warning", lambda event, **said: told.append({"event": event, **said}), raising=False)
+    monkeypatch.setattr(Station, "keys", refuse)
+    plant.rules.write_text(RULES + "topics: [{id: all, topic: 'weather/{source}'}]\n")
+    plant.temperatures(3)
+    plant.write([b"nonsense"])
+    (done,) = plant.once()
+    assert (done.records, done.quarantined, done.published, done.denied) == (3, 1, 0, {"default": 3})
+    assert looked(plant.config)["totals"]["denied"] == 3
+    assert [row.denied for row in plant.rows("normalised")] == ["default"] * 3
+    plant.temperatures(1)
+    plant.once()
+    assert [(one["rule"], one["remedy"][:28]) for one in told] == [("default", "let `service:pipeline` write")] * 2
+
+
+def test_rules_change_between_batches(plant: Plant) -> None:
+    plant.temperatures(2)
+    (first,) = plant.once()
+    plant.rules.write_text(RULES.replace("max: 60", "max: 10"))
+    plant.temperatures(2)
+    (second,) = plant.once()
+    assert first.batch.rules != second.batch.rules
+    rows = sorted(plant.rows("normalised"), key=lambda row: row.offset)
+    assert [row.rules_version for row in rows] == [first.batch.rules] * 2 + [second.batch.rules] * 2
+    assert rows[0].scores.accuracy == 1.0
+    assert rows[2].scores.accuracy == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize("broken", ["{", RULES.replace("/t,", "/elsewhere,")])
+def test_rules_that_are_broken_or_pass_nothing_are_refused(plant: Plant, broken: str) -> None:
+    plant.temperatures(2)
+    (first,) = plant.once()
+    plant.rules.write_text(broken)
+    plant.temperatures(2)
+    (second,) = plant.once()
+    assert (second.batch.rules, second.quarantined) == (first.batch.rules, 0)
+    assert looked(plant.config)["rules"]["refused"]["why"]
+
+
+def test_the_audit_is_copied(plant: Plant) -> None:
+    journal = Trial(plant.folders.data, AUDIT)
+    journal.write(*(audit_row(NOON + n, node="plant", user="anna", topic="t", rule="p1") for n in range(3)))
+    journal.close()
+    plant.temperatures(1)
+    plant.once()
+    assert [(row.user, row.rule) for row in plant.rows("audit")] == [("anna", "p1")] * 3
+    plant.once()
+    assert plant.offsets("audit") == [0, 1, 2]
+
+
+def test_there_is_one_job_at_a_time(plant: Plant) -> None:
+    with alone(plant.folders), pytest.raises(PipelineError, match="another pipeline"):
+        plant.once()
