@@ -39,10 +39,10 @@ async def test_the_life_of_a_node(tmp_path: Path) -> None:
 
         code, out, _ = await ask("reload")
         assert (code, out) == (0, "✓ reloaded\n")
-        file.write_text(good + "pipeline: []\n")
+        file.write_text(good + "pipelines: []\n")
         code, _, err = await ask("reload", "--socket", tmp_path / "data/control.sock")
         assert code == 1
-        assert "f.yaml:5: `pipeline` is not supported" in err
+        assert "f.yaml:5: unknown key `pipelines`" in err
         file.write_text(good)
 
         code, out, _ = await ask("stop")

@@ -141,7 +141,10 @@ def _verbose(message: Message, about: dict[str, str]) -> None:
     flags = f"QoS {message.qos}" + (", retained" if message.retain else "")
     for name, value in plain(message.properties).items():
         if name == "user":
-            flags += "".join(f", {key}={word}" for key, word in value)
+            scored = message.scores is not None
+            flags += "".join(f", {key}={word}" for key, word in value if not (scored and key == "scores"))
+            if message.scores:
+                flags += f", scores {' '.join(_score(*each) for each in message.scores.items())}"
         else:
             flags += f", {name.replace('_', ' ')} {value}"
     if "key" in about:
@@ -156,6 +159,11 @@ def _verbose(message: Message, about: dict[str, str]) -> None:
         (f"({terminal.harmless(flags, lines=False)})", "dim"),
     )
     terminal.out().print(line)
+
+
+def _score(dimension: str, score: object) -> str:
+    """Short: `timeliness 0.83`."""
+    return f"{dimension} {score:.2g}" if isinstance(score, int | float) else f"{dimension} {score}"
 
 
 def _json(message: Message, about: dict[str, str]) -> None:

@@ -49,6 +49,8 @@ def _cell(value: object, key: object = "") -> Text:
             return Text(f"{value:,}")
         case float():
             return Text(f"{value:,.1f}")
+        case dict() if not value:
+            return Text("-")
         case dict():
             return Text(", ".join(f"{_words(key)} {_cell(each, key)}" for key, each in value.items()))
         case list():

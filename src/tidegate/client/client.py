@@ -9,7 +9,8 @@ A client can be entered again after it was left, or after the connection broke, 
 again is for the application to decide. Messages that were not read before are there again.
 
 Invariants
-- Whatever the broker delivered is in `messages`, opened or with the reason why not.
+- Whatever the broker delivered is in `messages`, opened or with the reason why not. Only what the data pipeline had
+  to publish again is there once.
 - Private keys, and what is sealed here, never leave in clear.
 """
 
@@ -38,6 +39,7 @@ from tidegate.client.holder import Holder, name_of, subject_of
 from tidegate.client.keyring import Keyring
 from tidegate.client.line import Line, empty
 from tidegate.client.opening import Message, Opener
+from tidegate.client.seen import Seen
 from tidegate.client.trouble import Refused, Unreachable
 from tidegate.client.web import Site
 from tidegate.errors import KeysError, TidegateError
@@ -50,6 +52,7 @@ from tidegate.policy.control import ANSWER
 
 V5: Final = 5
 V311: Final = 311
+DEDUPE: Final = 10_000  # messages of the pipeline
 _OUTSIDE: Final = "not connected: use `async with` on the client"
 
 
@@ -60,6 +63,8 @@ class Client:
     `tls`: True or a context; `ca`: a file of authorities, instead of the system's. `require`: the level that every
     connection on the way must have. `private_key`: whose public key is registered for `reader`, which is `user:…` by
     itself. `keys` and `token`: ask for keys there, over HTTP. `patience`: for how long a message waits for its key.
+    `dedupe`: of how many messages of the data pipeline it is remembered that they came, so that they are delivered once
+    (MQTT 5); 0: as often as they come.
     """
 
     def __init__(
@@ -87,6 +92,7 @@ class Client:
         clean: bool = True,
         session_expiry: int | None = None,
         will: aiomqtt.Will | None = None,
+        dedupe: int = DEDUPE,
     ) -> None:
         if version not in (V5, V311):
             raise ValueError(f"there is no MQTT version {version} here: say 5 or 311")
@@ -94,6 +100,8 @@ class Client:
             raise ValueError("`require`, `proof_key` and `session_expiry` need MQTT 5")
         if proof_key is not None and capability is None:
             raise ValueError("`proof_key` confirms a capability: give that, too")
+        if dedupe < 0:
+            raise ValueError("`dedupe` is a number of messages, or 0")
         self._v5 = version == V5
         self._context = _context(tls, ca)
         self._place = host, port or (1883 if self._context is None else 8883)
@@ -126,6 +134,7 @@ class Client:
         }
         self._keyring = None if self._private is None else Keyring(self._private, patience=patience)
         self._patience = patience
+        self._seen = Seen(dedupe)
         self._inbox: asyncio.Queue[Message | TidegateError] = asyncio.Queue()
         self._line: Line | None = None
         self._open = False
@@ -250,7 +259,7 @@ class Client:
             about.AuthenticationData = self._holder.token.encode()
         elif self._token is not None and self._v5:
             about.UserProperty = (PROPERTY, self._token)
-        opener = Opener(self._keyring, self._inbox.put_nowait, patience=self._patience, clock=time.monotonic)
+        opener = Opener(self._keyring, self._deliver, patience=self._patience, clock=time.monotonic)
         line = Line(
             *self._place,
             take=self._take,
@@ -275,6 +284,10 @@ class Client:
             self._asking.take(bytes(raw.payload))
         elif self._opener is not None:
             self._opener.take(raw)
+
+    def _deliver(self, message: Message) -> None:
+        if not self._seen.again(message):
+            self._inbox.put_nowait(message)
 
     def _ended(self, why: TidegateError) -> None:
         if not self._open:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import aiomqtt
+import orjson
 from paho.mqtt.properties import Properties
 
 from tidegate.client.keyring import Clock, Keyring
@@ -56,8 +57,26 @@ class Message:
     @property
     def floor(self) -> str | None:
         """The lowest level on its way, as the node tells it (MQTT 5)."""
+        return self._said("floor")
+
+    @property
+    def scores(self) -> dict[str, float] | None:
+        """What the data pipeline says of its quality, by dimension; None if it is none of the pipeline (MQTT 5)."""
+        text = self._said("scores")
+        try:
+            found = None if text is None else orjson.loads(text)
+        except orjson.JSONDecodeError:
+            return None  # of a broker that lets everybody say so
+        return found if isinstance(found, dict) else None
+
+    @property
+    def id(self) -> str | None:
+        """Of a message of the data pipeline, the same however often it is published; None of any other (MQTT 5)."""
+        return None if self.scores is None else self._said("id")
+
+    def _said(self, wanted: str) -> str | None:
         pairs = getattr(self.raw.properties, "UserProperty", None) or ()
-        return next((value for name, value in pairs if name == "floor"), None)
+        return next((value for name, value in pairs if name == wanted), None)
 
 
 @dataclass(slots=True)
