@@ -298,6 +298,62 @@ def keys(
         raise typer.Exit(1)
 
 
+@app.command()
+def pipeline(
+    work: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--work", "-w", metavar="NAME", help="Only journal, latency, throughput or growth; can be repeated."
+        ),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A few messages, to see that it works.")] = False,
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where results go.")] = RESULTS,
+    json_output: Annotated[bool, typer.Option("--json", help="Print every figure as JSON.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit with 1 if a goal is missed.")] = False,
+) -> None:
+    """Pipeline: records a second on two cores, time until a record arrives, the journal, and growth to 10 million.
+
+    Needs two cores, Java, and some gigabytes for temporary files. Results (markdown, CSV, JSON, PNG) go to
+    bench/results/; of what is not measured now, the last results stay in them.
+
+    [dim]tidegate bench pipeline --work journal --quick[/dim]
+    """
+    import json
+
+    from tidegate.bench.pipeline import plot, report, works
+    from tidegate.bench.rounds import raise_file_limit, two_cores
+    from tidegate.bench.servers import BenchError
+
+    console = _console()
+    stem = "pipeline-quick" if quick else "pipeline"
+    measured = []
+    try:
+        parts = works.chosen(work or [])
+        raise_file_limit()
+        extent = works.QUICK if quick else works.Extent()
+        told = partial(typer.echo, err=True)
+        for section in works.measure(parts, extent, two_cores(), told):
+            measured.append(section)
+            found = report.merged(measured, out, stem)
+    except BenchError as error:
+        _fail(error)
+    files = report.write(found, out, stem)
+    try:
+        files += plot.draw(found, out, stem)
+    except ImportError:
+        console.print(NO_PLOT)
+    if json_output:
+        typer.echo(json.dumps(report.summary(measured), indent=2))
+    else:
+        for table in report.tables(measured):
+            console.print(table)
+        for note in report.notes(measured):
+            console.print(note, highlight=False, markup=False)
+        console.print("Written: " + ", ".join(str(file) for file in files), highlight=False, soft_wrap=True)
+    if any(section.failures or (check and section.missed) for section in measured):
+        raise typer.Exit(1)
+
+
 def _console() -> Console:
     from rich.console import Console
 
