@@ -1,9 +1,10 @@
 """The weather station of AUPS: six sensors, two users, protected topics, and rules that change while it runs.
 
-    python examples/weather-station/run.py [--rate 10] [--rate 20] [--seconds 3]
+    python examples/weather-station/run.py [--rate 10] [--rate 20] [--seconds 3] [--pipeline]
 
-Starts a new node, registers everybody, plays the scenario, and shows who could read what. Exit code 0: all as it should
-be. What the node has kept stays in `var/`, so that it can be looked at afterwards.
+Starts a new node, registers everybody, plays the scenario, and shows who could read what. With `--pipeline` everything
+also goes through the pipeline on Spark, which needs Java. Exit code 0: all as it should be. What the node has kept
+stays in `var/`, so that it can be looked at afterwards.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE)]
 sys.dont_write_bytecode = True  # what is made stays in var/
 
 from playing import NOTHING, Play, Player, Received, Trouble, TurnedAway, node, perform, players  # noqa: E402
+from scoring import Display, faults, pipeline, scored  # noqa: E402
 from station import OverHttp, OverMqtt, Reader, Sealed, Sensor, Web, first_token, id_of  # noqa: E402
 
 from tidegate.client import KeysError, PrivateKey  # noqa: E402
@@ -49,10 +52,11 @@ def main() -> int:
     said = argparse.ArgumentParser(description="The weather station of AUPS.")
     said.add_argument("--rate", type=int, action="append", help="packets a second; default: 10 and then 20")
     said.add_argument("--seconds", type=float, default=3.0, help="for how long at each rate")
+    said.add_argument("--pipeline", action="store_true", help="also through the pipeline; needs Java")
     chosen = said.parse_args()
     config, var = HERE / "tidegate.yaml", HERE / "var"
     shutil.rmtree(var, ignore_errors=True)
-    with node(config):
+    with node(config), pipeline(config) if chosen.pipeline else nullcontext() as running:
         play = Play()
         token = first_token(var / "node.log")
         keep(var / "admin.token", token)
@@ -60,15 +64,26 @@ def main() -> int:
         sensors = registered_sensors(play, admin)
         ada, ugo, tokens = registered_users(play, admin, var)
         talking = [one.player for one in sensors if isinstance(one, OverMqtt)]
-        with players(ada, ugo, *talking):
+        screens = displays(var, ada, ugo) if running is not None else ()
+        with players(ada, ugo, *talking, *(one.reader for one in screens)):
             subscribed(play, ada, ugo)
             two_users(play, sensors, ada, ugo)
             keys(play, ada, ugo, tokens)
             wire(play, sensors)
+            if running is not None:
+                running.caught_up()  # it runs: what comes now goes through it at once
+            sent = len(sensors)
             for rate in chosen.rate or (10, 20):
-                paced(play, sensors, (ada, ugo), rate, chosen.seconds)
+                sent += paced(play, sensors, (ada, ugo), rate, chosen.seconds)
+            if running is not None:
+                scored(play, running, screens, sent)
             policy(play, admin, sensors, ada, ugo)
+            if running is not None:
+                running.caught_up()  # what Rosa wants holds for what comes after it
             preference(play, admin, sensors, ada, ugo)
+            if running is not None:
+                why = ", ".join(nameless(each) for each in faults(running))
+                play.expect("in quarantine now", why, "sealed, and denied by own-… (own-…)")
             revoked(play, admin, sensors, ada, ugo, tokens)
             return play.over()
 
@@ -118,6 +133,16 @@ def registered_users(play: Play, admin: Web, var: Path) -> tuple[Reader, Reader,
     return readers[0], readers[1], tokens
 
 
+def displays(var: Path, ada: Reader, ugo: Reader) -> Sequence[Display]:
+    """For what the pipeline publishes: Ada's, Ugo's, and one of Ada's that chooses by score."""
+    hers, his = ((var / f"{name}.password").read_text().strip() for name in ("ada", "ugo"))
+    return (
+        Display(ada, hers, port=PORT),
+        Display(ugo, his, port=PORT),
+        Display(ada, hers, port=PORT, where="o.scores.precision >= 0.5"),
+    )
+
+
 def keep(file: Path, text: str) -> None:
     """A secret, for trying things afterwards."""
     file.touch(0o600)
@@ -147,7 +172,7 @@ def measured(
     """Each sensor sends once; a row for each says who could read it."""
     scene = play.scene(title, ada, ugo)
     for sensor in sensors:
-        record = KINDS[sensor.name][1]
+        record = reading(sensor)
         answer = sensor.send(record)
         came = [" and ".join(seen(each, record) for each in one.received()) or NOTHING for one in (ada, ugo)]
         should = [value(record) if sensor.topic in reads[one.name] else NOTHING for one in (ada, ugo)]
@@ -156,6 +181,11 @@ def measured(
         mark = "✓" if right else f"WRONG: expected {' | '.join(should)}"
         scene.rows.append((f"{sensor.name} ({sensor.over})", sensor.topic, answer, *came, mark))
     scene.show()
+
+
+def reading(sensor: Sensor) -> dict[str, Any]:
+    """What it measures now."""
+    return {**KINDS[sensor.name][1], "at": int(time.time() * 1000)}
 
 
 def value(record: Mapping[str, Any]) -> str:
@@ -200,15 +230,15 @@ def wire(play: Play, sensors: Sequence[Sensor]) -> None:
     play.expect("its token and a body in clear", sensor.post(clear).partition(":")[0], "403")
 
 
-def paced(play: Play, sensors: Sequence[Sensor], readers: Sequence[Reader], rate: int, seconds: float) -> None:
-    """So many packets a second, from all sensors in turn."""
+def paced(play: Play, sensors: Sequence[Sensor], readers: Sequence[Reader], rate: int, seconds: float) -> int:
+    """So many packets a second, from all sensors in turn; how many the node has taken."""
     play.heading(f"{rate} packets a second")
     ada, times = readers[0], list[float]()
     sent = wanted = read = 0
     begun = time.monotonic()
     for number, sensor in zip(range(round(rate * seconds)), itertools.cycle(sensors), strict=False):
         time.sleep(max(0.0, begun + number / rate - time.monotonic()))
-        record = {**KINDS[sensor.name][1], "number": number}
+        record = {**reading(sensor), "number": number}
         start = time.monotonic()
         sent += sensor.send(record) in ("ok", "202")
         if sensor.topic in (TEMPERATURE, HUMIDITY):
@@ -222,6 +252,7 @@ def paced(play: Play, sensors: Sequence[Sensor], readers: Sequence[Reader], rate
     )
     for reader in readers:
         reader.received()
+    return sent
 
 
 def policy(play: Play, admin: Web, sensors: Sequence[Sensor], ada: Reader, ugo: Reader) -> None:
@@ -240,7 +271,7 @@ def policy(play: Play, admin: Web, sensors: Sequence[Sensor], ada: Reader, ugo: 
 def preference(play: Play, admin: Web, sensors: Sequence[Sensor], ada: Reader, ugo: Reader) -> None:
     play.heading("A preference: Rosa wants only Ada to see it")
     rosa = Web(WEB, admin.made("/tokens", {"role": "user", "user": "rosa"})["token"])
-    wish = {"topic": ENERGY, "when": "s.user == 'ada'"}
+    wish = {"topic": ENERGY, "when": "has(s.user) && s.user == 'ada'"}
     admin.ask("GET", "/audit?limit=1")  # what was only counted so far is written down for whoever looks
     tried = rosa.ask("POST", "/me/preferences?dry_run=true", wish)[1]
     would = [f"user:ugo read {ENERGY}: ALLOW by neighbours -> DENY by own-…"]
@@ -283,9 +314,10 @@ def revoked(
     asked = ugo.asks_web(Web(WEB, tokens["ugo"]), id_of(old))
     play.expect("he asks for a key", asked.partition(":")[0], "401")
     humidity = sensors[1]
-    humidity.send(KINDS[humidity.name][1])
+    record = reading(humidity)
+    humidity.send(record)
     (message,) = ada.received()
-    play.expect("ada reads the next message", seen(message, KINDS[humidity.name][1]), "63 %")
+    play.expect("ada reads the next message", seen(message, record), "63 %")
     play.expect("the key that ugo had opens it", opens(secret, ada.taken[HUMIDITY]), "no")
     play.expect("and what he has received before", opens(secret, old), "yes")  # who has had a key has it
 

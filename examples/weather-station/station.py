@@ -13,6 +13,8 @@ import secrets
 import time
 from base64 import b64decode
 from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
@@ -27,10 +29,10 @@ GET = "$tidegate/keys/get"
 
 
 class Web:
-    """Somebody with a token, at the HTTP address of the node; one connection."""
+    """Somebody with a token, at the HTTP address of the node. Connects for each question: pauses may be long."""
 
     def __init__(self, url: str, token: str) -> None:
-        self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=PATIENCE)
+        self._place = urlsplit(url).netloc
         self._token = token
 
     def ask(
@@ -39,9 +41,10 @@ class Web:
         """Status and answer. A body that is bytes is sent as it is."""
         said = {"Authorization": f"Bearer {self._token}", "Content-Type": kind, **headers}
         data = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
-        self._connection.request(method, path, data, said)
-        answer = self._connection.getresponse()
-        return answer.status, json.loads(answer.read())
+        with closing(http.client.HTTPConnection(self._place, timeout=PATIENCE)) as connection:
+            connection.request(method, path, data, said)
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read())
 
     def made(self, path: str, body: object) -> Any:
         """What was made there."""
@@ -143,8 +146,8 @@ class Sealed(OverHttp):
 class Reader(Player):
     """A user who subscribes, and asks for the keys of what comes. Keeps what was sealed in `taken`."""
 
-    def __init__(self, name: str, *, port: int, password: str, private: PrivateKey) -> None:
-        super().__init__(name, port=port, password=password)
+    def __init__(self, name: str, *, port: int, password: str, private: PrivateKey, client: str | None = None) -> None:
+        super().__init__(name, port=port, password=password, client=client)
         self.keys = Keychain()
         self.taken: dict[str, bytes] = {}  # topic -> the last sealed message
         self.answer = b""  # the last one to a request for a key
@@ -172,11 +175,11 @@ class Reader(Player):
                     raise
                 refused = self.asks(error.missing)
                 if refused:
-                    return Received(topic=message.topic, payload=refused.encode())
+                    return replace(message, payload=refused.encode())
                 payload = open_message(message.payload, message.topic, self.keys, now=time.monotonic())
         except KeysError as error:
-            return Received(topic=message.topic, payload=str(error).encode())
-        return Received(topic=message.topic, payload=payload)
+            return replace(message, payload=str(error).encode())
+        return replace(message, payload=payload)
 
     def asks(self, id: str) -> str:
         """Asks for a key over MQTT. Empty: it is in the keychain; otherwise why it is not given."""

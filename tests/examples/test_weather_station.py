@@ -19,6 +19,8 @@ import pytest
 from docs.pages import ROOT
 from harness import free_port
 from tidegate.config import load
+from tidegate.pipeline.columns import DIMENSIONS
+from tidegate.pipeline.rules import parse
 
 STATION = ROOT / "examples" / "weather-station"
 
@@ -71,13 +73,19 @@ def test_secrets_are_for_their_owner_only(played: tuple[Path, str]) -> None:
 
 def test_it_is_the_station_of_the_seed() -> None:
     config = load(STATION / "tidegate.yaml")
-    assert config.keys.protect == ("campodenno/#",)
+    assert config.keys.protect == ("campodenno/#", "scored/#")
     assert config.keys.rotate == 300  # "the key expiration timeout was set to 5 min"
     run = script()
     assert len(run["KINDS"]) == 6
     assert {kind for kind, _ in run["KINDS"].values()} == {"temperature", "humidity", "wind", "energy", "air"}
     assert run["TEMPERATURE"] == "campodenno/sensor1/temperature"
     assert run["HUMIDITY"] == "campodenno/sensor2/humidity"
+
+
+def test_the_pipeline_looks_at_every_sensor_and_dimension() -> None:
+    rules = parse((STATION / "rules.yaml").read_text(), "rules.yaml")
+    assert {source.becomes or source.id for source in rules.sources} == {kind for kind, _ in script()["KINDS"].values()}
+    assert {score.dimension for score in rules.scores} == set(DIMENSIONS)
 
 
 def script() -> dict[str, Any]:
@@ -93,5 +101,5 @@ def script() -> dict[str, Any]:
         return vars(module)
     finally:
         sys.path[:], sys.dont_write_bytecode = before, writes
-        for name in {"playing", "station"} - known:
+        for name in {"playing", "scoring", "station"} - known:
             sys.modules.pop(name, None)
