@@ -15,6 +15,8 @@ Every fenced block of `sh`, `yaml`, `python` and `js` says in its info string wh
 | `yaml warned [FILE]` | the same, with warnings |
 | `yaml part` | accepted once the keys that every file needs are added |
 | `yaml refuse` | `tidegate check` refuses it |
+| `yaml rules [FILE]` | the pipeline accepts it as a rules file; kept as FILE for later blocks |
+| `yaml misrule` | the pipeline refuses it as a rules file |
 | `python run` | runs to its end, with exit code 0 |
 | `python module FILE` | is kept as FILE, for later blocks |
 | `python shown` | is not run; only on the pages that `QUOTING` lists |
@@ -40,7 +42,7 @@ SHOWN: Final = ("make ", "source .venv/bin/activate", "sudo ", "pip install ", "
 QUOTING: Final = {"docs/design/hot-path.md": 1}
 MARKERS: Final = {
     "sh": {"run", "fails", "node", "beside", "listen", "shown"},
-    "yaml": {"check", "plain", "warned", "part", "refuse"},
+    "yaml": {"check", "plain", "warned", "part", "refuse", "rules", "misrule"},
     "python": {"run", "module", "shown"},
     "js": {"run"},
     "text": {"", "run", "listen", "node"},

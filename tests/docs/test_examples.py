@@ -17,6 +17,8 @@ from processes import missing, needs
 from tidegate.bench.servers import BenchError, mosquitto
 from tidegate.config import ConfigErrors, load
 from tidegate.node.cases import run_tests
+from tidegate.pipeline.rules import WrongRules
+from tidegate.pipeline.rules import parse as parse_rules
 
 ALL = {name(page): blocks(page) for page in pages()}
 LIVELY = [page for page, found in ALL.items() if any(one.language in ("sh", "yaml", "python", "js") for one in found)]
@@ -92,6 +94,8 @@ def follow(desk: Desk, block: Block) -> None:
             desk.start_beside(block)
         case "sh", "listen":
             desk.listen(block)
+        case "yaml", "rules" | "misrule":
+            check_rules(desk, block)
         case "yaml", _:
             check(desk, block)
         case "python", "run":
@@ -137,6 +141,18 @@ def check(desk: Desk, block: Block) -> None:
         warnings = [text for text in warnings if "is written in plain" not in text]
     if block.marker in ("check", "plain", "warned"):
         assert bool(warnings) is (block.marker == "warned"), f"{block}: {warnings}"
+
+
+def check_rules(desk: Desk, block: Block) -> None:
+    name = block.file or "rules.yaml"
+    if block.file:
+        (desk.folder / name).write_text(block.text)
+    problems = ""
+    try:
+        parse_rules(block.text, name)
+    except WrongRules as wrong:
+        problems = desk.printed = str(wrong)
+    assert bool(problems) is (block.marker == "misrule"), f"{block}: {problems or 'it is accepted'}"
 
 
 @contextmanager
