@@ -72,7 +72,7 @@ def test_a_batch_is_aggregated(spark: SparkSession) -> None:
         {"value": 99.0, "fault": "broken"},
         {"source": "t2", "value": -math.inf},
     ]
-    first, second = baseline.observed(records(spark, rows)).to_pylist()
+    first, second = baseline.updated(baseline.empty(), baseline.observed(records(spark, rows))).to_pylist()
     assert (first["source"], first["count"], first["last_value"], first["run"]) == ("t1", 3, 22.0, 1)
     assert first["mean"] == pytest.approx(statistics.fmean([20, 21.25, 22]))
     assert first["m2"] == pytest.approx(3 * statistics.pvariance([20, 21.25, 22]))

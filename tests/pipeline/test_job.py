@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from store.journal.trial import NOON, Trial
 from tidegate.config import Config, parse
 from tidegate.errors import PipelineError
-from tidegate.pipeline import job
+from tidegate.pipeline import job, stages
 from tidegate.pipeline.folders import Folders, alone
 from tidegate.pipeline.job import Done, Job
 from tidegate.pipeline.lake import erase, read
@@ -122,6 +122,37 @@ def test_messages_become_rows(plant: Plant) -> None:
     ]
     assert all(row.fault for row in faulty)
     assert plant.offsets("raw") == [0, 1, 2, 3, 4]
+
+
+ASKING = (
+    RULES
+    + """\
+  - {id: usual, dimension: accuracy, check: deviates_from_history, args: {good: 2, bad: 6, count: 3, floor: 0.5}}
+  - {id: others, dimension: accuracy, check: deviates_from_neighbours, args: {good: 2, bad: 6, count: 2}}
+  - {id: steady, dimension: completeness, check: no_gaps, args: {good: 2s, bad: 9s}}
+"""
+)
+
+
+def test_small_and_large_batches_leave_the_same(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of few messages, those of many, and those of few messages that become much."""
+    found = []
+    for name, small, room in (("few", 20_000, 1 << 20), ("many", 0, 0), ("much", 20_000, 0)):
+        monkeypatch.setattr(stages, "SMALL", small)
+        monkeypatch.setattr(stages, "ROOM", room)
+        (tmp_path / name).mkdir()
+        plant = Plant(tmp_path / name, spark)
+        plant.rules.write_text(ASKING)
+        plant.temperatures(70)
+        plant.write([b"{}", b"\xff nonsense", b'{"t": [1]}'], topic="raw/private/x")
+        plant.temperatures(10)
+        assert len(plant.once()) == 3
+        rows = {table: plant.rows(table) for table in ("raw", "normalised", "quarantine")}
+        found.append({table: sorted(map(repr, each)) for table, each in rows.items()})
+    assert found[0] == found[1] == found[2]
+    assert {table: len(each) for table, each in found[0].items()} == {"raw": 83, "normalised": 80, "quarantine": 3}
 
 
 def test_batches_go_on_where_the_last_ended(plant: Plant) -> None:

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipeline.frames import records
+from pipeline.frames import NOON, records
 from tidegate.pipeline.ledger import Ledger
 from tidegate.pipeline.publish import publish
 from tidegate.pipeline.station import Outgoing, Published, Station
@@ -22,9 +23,10 @@ class Node:
     def __init__(self, pieces: int) -> None:
         self.pieces = pieces
         self.took: list[int] = []
+        self.given: list[Outgoing] = []
 
     def publish(self, given: Iterable[Outgoing]) -> Iterator[tuple[Sequence[Outgoing], Published]]:
-        waiting = list(given)
+        self.given = waiting = list(given)
         for start in range(0, len(waiting), 2):
             if not self.pieces:
                 raise ConnectionError("gone")
@@ -34,13 +36,36 @@ class Node:
             yield piece, Published(passed=len(piece) - 1, denied={"p1": 1})
 
 
-@pytest.fixture
-def frame(spark: SparkSession) -> DataFrame:
-    made = records(spark, [{"target": "weather/t1"} for _ in range(6)], scored=True)
-    return made.withColumn("message", F.lit(b"1"))
+SCORES = (0.5, None, 1.0, None, None, None, 0.25, None)
 
 
-def test_what_an_earlier_attempt_published_counts_once(frame: DataFrame, tmp_path: Path) -> None:
+@pytest.fixture(params=["many", "few"])
+def frame(spark: SparkSession, request: pytest.FixtureRequest) -> DataFrame | pa.Table:
+    """Those of a large batch are in Spark, those of a small one here; some have no message."""
+    rows = [{"target": f"weather/t{number}", "scores": SCORES, "offset": 5 - number} for number in range(6)]
+    made = records(spark, [*rows, {"offset": 6}], scored=True)
+    frame = made.withColumn("message", F.when(F.col("target").isNotNull(), F.lit(b"1")))
+    return frame if request.param == "many" else frame.toArrow()
+
+
+def test_what_a_record_is_published_with(frame: DataFrame | pa.Table, tmp_path: Path) -> None:
+    node, ledger = Node(pieces=9), Ledger(tmp_path / "ledger.db")
+    publish(frame, cast("Station", node), ledger, ledger.begin({0: 0}, {0: 7}, rules="a", messages=7))
+    ledger.close()
+    assert len(node.given) == 6
+    assert node.given[1] == Outgoing(
+        place=(0, 1, 0),
+        id="node-1-4.1",
+        topic="weather/t4",
+        payload=b"1",
+        context=b"\x01\xa0",
+        origin="raw/temperature/t1",
+        at=NOON.timestamp(),
+        scores={"confidentiality": 0.5, "privacy": 1.0, "timeliness": 0.25},
+    )
+
+
+def test_what_an_earlier_attempt_published_counts_once(frame: DataFrame | pa.Table, tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger.db")
     node = Node(pieces=2)
     batch = ledger.begin({0: 0}, {0: 6}, rules="a", messages=6)

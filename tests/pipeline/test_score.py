@@ -138,6 +138,6 @@ def test_scores_are_in_range_or_null_and_no_row_is_made_or_lost(
             for name in DIMENSIONS:
                 one = row.scores[name]
                 assert one is None or (row.fault is None and 0.0 <= one <= 1.0), (name, row)
-        state = baseline.updated(state, frame)
+        state = baseline.updated(state, baseline.observed(frame))
         for column in ("mean", "m2", "weight", "decimals", "last_value"):
             assert all(math.isfinite(value) for value in state[column].to_pylist())

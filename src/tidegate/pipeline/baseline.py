@@ -73,24 +73,27 @@ def empty() -> pa.Table:
 
 
 def frame(spark: SparkSession, state: pa.Table) -> DataFrame:
-    """The state as `score` takes it, with the standard deviation."""
+    """The state as `score` takes it."""
+    # Spark knows times without a name for the zone as its own; the session's is UTC
+    return judged(spark.createDataFrame(state.replace_schema_metadata(None)))
+
+
+def judged(state: DataFrame) -> DataFrame:
+    """With the standard deviation."""
     from pyspark.sql import functions as F
 
-    # Spark knows times without a name for the zone as its own; the session's is UTC
-    made = spark.createDataFrame(state.replace_schema_metadata(None))
-    return made.withColumn("deviation", F.sqrt(F.try_divide("m2", "weight")))
+    return state.withColumn("deviation", F.sqrt(F.try_divide("m2", "weight")))
 
 
-def updated(before: pa.Table, batch: DataFrame) -> pa.Table:
-    """The state after a batch, from the state before it and one aggregate over the batch's good rows."""
-    return bounded(merged(before, observed(batch)))
+def updated(before: pa.Table, found: DataFrame) -> pa.Table:
+    """The state after a batch, from the state before it and what was observed in it."""
+    return bounded(merged(before, _sorted(found.toArrow().cast(schema()))))
 
 
-def observed(batch: DataFrame) -> pa.Table:
-    """The state of a batch alone."""
+def observed(batch: DataFrame) -> DataFrame:
+    """The state of a batch alone: one aggregate over its good rows."""
     good, figures = _figures()
-    found = batch.where(good).groupBy(*_KEYS).agg(*figures)
-    return _sorted(found.toArrow().cast(schema()))
+    return batch.where(good).groupBy(*_KEYS).agg(*figures)
 
 
 @cache
@@ -179,9 +182,14 @@ class Baselines:
             self._began = None
             return empty()
         inode = earlier[-1].stat().st_ino
-        state = _read(earlier[-1])
+        state = read(earlier[-1])
         self._began = (earlier[-1], inode, state)
         return state
+
+    @property
+    def began(self) -> Path | None:
+        """The file of what was known, which `before` has read; None if nothing was."""
+        return None if self._began is None else self._began[0]
 
     def keep(self, batch: int, state: pa.Table) -> None:
         """Makes this the state after a batch; durable when it returns. Batches count from 0."""
@@ -204,7 +212,7 @@ class Baselines:
             return 0
         with self._written(self._folder):
             for _, path in self._files():
-                state = _read(path)
+                state = read(path)
                 theirs = compute.is_in(state["source"], value_set=pa.array(sorted(sources), pa.string()))
                 if found := _series(state.filter(theirs)):
                     gone |= found
@@ -221,7 +229,7 @@ class Baselines:
         path, inode, began = self._began
         if not path.exists() or path.stat().st_ino == inode:
             return state
-        gone = _series(began) - _series(_read(path))
+        gone = _series(began) - _series(read(path))
         return state.filter(pa.array([one not in gone for one in _listed(state)], pa.bool_()))
 
     @contextmanager
@@ -287,7 +295,7 @@ def _newer(a: pa.ChunkedArray, b: pa.ChunkedArray) -> pa.ChunkedArray:
     return numbers.cast(a.type)
 
 
-def _read(path: Path) -> pa.Table:
+def read(path: Path) -> pa.Table:
     """A state. PipelineError if it cannot be read."""
     import pyarrow as pa
     from pyarrow import parquet

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +20,7 @@ import structlog
 
 from tidegate.config import Config
 from tidegate.errors import PipelineError
+from tidegate.pipeline import reading
 from tidegate.pipeline.assign import assign
 from tidegate.pipeline.columns import INGEST, struct
 from tidegate.pipeline.folders import READER, Folders, alone
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-RECENT: Final = 500  # messages on which new rules are tried
+RECENT: Final = 500  # messages of a shard on which new rules are tried
 HEARTBEAT: Final = 3.0  # seconds
 LOOK: Final = 0.2
 UPKEEP: Final = 3600.0
@@ -51,11 +52,8 @@ STARTS: Final = 5  # of streams, while Spark finds the machine too slow
 SLOW: Final = "Python worker failed to connect back"
 """Spark's words for a reader of the journal that took longer than 10 seconds to start, which cannot be set."""
 
-_READ: Final = {
-    # What no stage reads goes to the lake only, which it does without Spark; of the audit everything.
-    "ingest": tuple(one for one in INGEST if one[0] not in ("qos", "retain", "content_type", "properties")),
-    "audit": tuple(one for one in INGEST if one[0] in ("shard", "offset")),
-}
+_LEAST: Final = tuple(one for one in INGEST if one[0] in ("shard", "offset"))
+"""Of Spark's streams the job takes where a batch begins and ends; rows it reads itself, see `reading`."""
 
 _PAUSE: Final = {"ingest": 0.0, "audit": 10.0}
 """Seconds between two batches, at least: messages are waited for, the audit is not."""
@@ -108,7 +106,7 @@ class Job:
         self._rulebook = Rulebook(self._ledger, self.said.rules, self._station.documents, self._try)
         self._categories = self._stages.categories
         self._journal = Shards(path=folders.data.absolute(), stream="ingest")
-        self._recent: DataFrame | None = None
+        self._recent: Sequence[Range] = ()
         self._denying: set[str] = set()
         self._failure: BaseException | None = None
         self._turn = threading.Lock()  # one batch at a time: the streams share the machine, and the lake
@@ -164,41 +162,41 @@ class Job:
             "maxRowsPerBatch": str(self.said.batch),
             **({"failOnDataLoss": "false"} if stream == "audit" else {}),
         }
-        source = self.spark.readStream.format("tidegate").options(**options).schema(struct(_READ[stream]))
-        frame = source.load(str(self.folders.data))
+        source = self.spark.readStream.format("tidegate").options(**options).schema(struct(_LEAST))
         return (
-            frame.writeStream.foreachBatch(self._guarded(take))
+            source.load(str(self.folders.data))
+            .writeStream.foreachBatch(self._guarded(take))
             .option("checkpointLocation", str(self.folders.checkpoint(stream)))
             .queryName(f"tidegate-{stream}")
             .trigger(**trigger)
             .start()
         )
 
-    def _guarded(self, take: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
+    def _guarded(self, take: Callable[[int], None]) -> Callable[[DataFrame, int], None]:
         """Spark tells of an exception in many lines; the first is kept as it is.
 
         A batch that is not made must not look as if it were: what returns from here is done, to Spark.
         """
 
-        def guarded(frame: DataFrame, number: int) -> None:
+        def guarded(_: DataFrame, number: int) -> None:
             while not self._turn.acquire(timeout=LOOK):
                 self._go_on()
             try:
                 self._go_on()
-                made(frame, number)
+                made(number)
             finally:
                 self._turn.release()
 
-        def made(frame: DataFrame, number: int) -> None:
+        def made(number: int) -> None:
             try:
                 try:
-                    take(frame, number)
+                    take(number)
                 except Exception as error:
                     if isinstance(error, PipelineError) or self.stopping.is_set() or ended(self.spark):
                         raise
                     # maybe a worker of the cluster is gone, and rows that it kept; a batch can be made again
                     log.warning("a batch failed; it is made again", reason=_first(error))
-                    take(frame, number)
+                    take(number)
             except BaseException as error:
                 self._failure = self._failure or error
                 raise
@@ -245,12 +243,12 @@ class Job:
 
     # -- batches -------------------------------------------------------------------------------------------------
 
-    def _messages(self, frame: DataFrame, number: int) -> None:
+    def _messages(self, number: int) -> None:
         began = time.monotonic()
-        found, whole = self._new(number)
+        found = self._new(number)
         if not found:
             return
-        rows = self._recent = frame if whole else _within(frame, found)
+        self._recent = [one._replace(start=max(one.start, one.stop - RECENT)) for one in found]
         rules = self._rulebook.look()
         batch = self._ledger.begin(
             {one.shard: one.start for one in found},
@@ -263,7 +261,7 @@ class Job:
         self._lake.write_raw(
             lambda: questions.passing(self._journal.rows(found)), batch.name, categories=self._categories
         )
-        counts, outcome = self._stages.through(rows, questions, rules, batch)
+        counts, outcome = self._stages.through(found, questions, rules, batch)
         self._ledger.done(
             batch,
             records=counts.records,
@@ -294,19 +292,18 @@ class Job:
             )
         self._denying |= denied.keys()
 
-    def _new(self, number: int) -> tuple[list[Range], bool]:
-        """What of a batch is not done yet, and whether that is all. After a lost checkpoint Spark begins anew."""
+    def _new(self, number: int) -> list[Range]:
+        """What of a batch is not done yet. After a lost checkpoint Spark begins anew."""
         before, stop = span(self.folders.checkpoint("ingest"), number)
         oldest, progress = self._journal.oldest(), self._ledger.progress
-        found, whole = [], True
+        found = []
         for shard, end in stop.items():
             begin, done = before.get(shard, oldest.get(shard, 0)), progress.get(int(shard), 0)
-            whole = whole and done <= begin
             if max(begin, done) < end:
                 found.append(Range(int(shard), max(begin, done), end))
-        return found, whole
+        return found
 
-    def _audit(self, frame: DataFrame, number: int) -> None:
+    def _audit(self, number: int) -> None:
         shards = replace(self._journal, stream="audit", strict=False)
         before, stop = span(self.folders.checkpoint("audit"), number)
         found = shards.ranges(before or shards.oldest(), stop)
@@ -318,9 +315,10 @@ class Job:
 
     def _try(self, rules: Rules, before: Rules | None) -> None:
         """New rules, on recent messages: they must work, and leave something of what passes now."""
-        if self._recent is None:
+        if not self._recent:
             return
-        sample = self._recent.limit(RECENT)
+        reading.tell(self.spark, self._recent)
+        sample = self._stages.messages(1)
         try:
             passes = self._passing(sample, rules)
         except PipelineError:
@@ -366,16 +364,6 @@ class Job:
                 }
             }
         self.status.write(waiting=None, **said)
-
-
-def _within(frame: DataFrame, found: Iterable[Range]) -> DataFrame:
-    """Only for a batch of which some is done: Spark compiles anew what has another number in it."""
-    from pyspark.sql import functions as F
-
-    wanted = F.lit(False)
-    for one in found:
-        wanted = wanted | ((F.col("shard") == one.shard) & (F.col("offset") >= one.start))
-    return frame.where(wanted)
 
 
 def _trouble(error: BaseException | None) -> PipelineError:

@@ -5,16 +5,19 @@ At least once: what the node took and could not tell is sent again, with the sam
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.pipeline.columns import DIMENSIONS, KEY
 from tidegate.pipeline.ledger import Batch, Ledger, Place
 from tidegate.pipeline.station import Outgoing, Station
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+_TOLD: Final = ("id", "target", "message", "context", "topic", "scores")
 
 
 @dataclass(slots=True)
@@ -26,7 +29,7 @@ class Outcome:
 
 
 def publish(
-    frame: DataFrame,
+    records: DataFrame | pa.Table,
     station: Station,
     ledger: Ledger,
     batch: Batch,
@@ -34,8 +37,7 @@ def publish(
 ) -> Outcome:
     """Publishes what has a message and was not published before; the outcome has what was, too."""
     outcome = Outcome(published=batch.passed, denied=dict(batch.denied))
-    rows = _missing(frame, batch.published).toLocalIterator()
-    for piece, told in station.publish(map(_outgoing, rows)):
+    for piece, told in station.publish(map(_outgoing, _missing(records, batch.published))):
         outcome.published += told.passed
         for rule, count in told.denied.items():
             outcome.denied[rule] = outcome.denied.get(rule, 0) + count
@@ -44,19 +46,35 @@ def publish(
     return outcome
 
 
-def _missing(frame: DataFrame, after: Place | None) -> DataFrame:
+def _missing(records: DataFrame | pa.Table, after: Place | None) -> Iterable[Sequence[Any]]:
+    import pyarrow as pa
+
+    return _few(records, after) if isinstance(records, pa.Table) else _many(records, after).toLocalIterator()
+
+
+def _few(records: pa.Table, after: Place | None) -> Iterable[Sequence[Any]]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    wanted = records.filter(pc.is_valid(records["message"])).sort_by([(name, "ascending") for name in KEY])
+    columns = [wanted[name] for name in (*KEY, *_TOLD)]
+    rows = zip(*(one.to_pylist() for one in (*columns, wanted["received_at"].cast(pa.int64()))), strict=True)
+    return (row for row in rows if after is None or row[: len(KEY)] > after)
+
+
+def _many(frame: DataFrame, after: Place | None) -> DataFrame:
     from pyspark.sql import functions as F
 
     wanted = frame.where(F.col("message").isNotNull())
     if after is not None:
         place = F.struct(*(F.col(name).cast("long") for name in KEY))
         wanted = wanted.where(place > F.struct(*(F.lit(value).cast("long") for value in after)))
-    columns = (*KEY, "id", "target", "message", "context", "topic", "scores", F.unix_micros("received_at").alias("at"))
+    columns = (*KEY, *_TOLD, F.unix_micros("received_at").alias("at"))
     # one piece: what is published is little beside what is computed, and the frame is kept by the job
     return wanted.select(*columns).coalesce(1).sortWithinPartitions(*KEY)
 
 
-def _outgoing(row: Row) -> Outgoing:
+def _outgoing(row: Sequence[Any]) -> Outgoing:
     shard, offset, part, id, target, message, context, topic, scores, at = row  # by place: names are looked for
     return Outgoing(
         place=(shard, offset, part),
@@ -66,5 +84,5 @@ def _outgoing(row: Row) -> Outgoing:
         context=bytes(context),
         origin=topic,
         at=at / 1_000_000,  # as a number: Spark hands times out in the zone of this process
-        scores={name: score for name, score in zip(DIMENSIONS, scores, strict=True) if score is not None},
+        scores={name: score for name in DIMENSIONS if (score := scores[name]) is not None},
     )

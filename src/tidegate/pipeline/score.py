@@ -23,11 +23,14 @@ _STEPS: Final = 1e6
 _TOGETHER: Final = 4  # dimensions that are compiled together
 
 
-def score(frame: DataFrame, rules: Rules, *, baselines: DataFrame | None = None) -> DataFrame:
-    """The frame with `scores` and `rules_version`. `baselines` is the history before this batch."""
+def score(frame: DataFrame, rules: Rules, *, baselines: DataFrame | None = None, single: bool = False) -> DataFrame:
+    """The frame with `scores` and `rules_version`. `baselines` is the history before this batch.
+
+    `single`: both are one partition each.
+    """
     from pyspark.sql import functions as F
 
-    known = checks.gathered(frame, checks.needed(rules.scores), baselines)
+    known = checks.gathered(frame, checks.needed(rules.scores), baselines, single=single)
     version = F.lit(rules.version_text).alias("rules_version")
     means = _means(rules.scores)
     for number in range(0, len(means), _TOGETHER):

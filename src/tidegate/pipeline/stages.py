@@ -6,32 +6,36 @@ made again, alike (see `ledger`), and neither has anything twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import structlog
 
 from tidegate.config import Config
-from tidegate.pipeline import baseline, checks, opening, protect
-from tidegate.pipeline.assign import assign
+from tidegate.pipeline import baseline, opening, protect, reading
 from tidegate.pipeline.baseline import Baselines
 from tidegate.pipeline.folders import Folders
 from tidegate.pipeline.lake import Counts, Lake
 from tidegate.pipeline.ledger import Batch, Ledger
-from tidegate.pipeline.normalise import normalise
 from tidegate.pipeline.opening import Questions
+from tidegate.pipeline.plans import Plan, Plans, persisted
 from tidegate.pipeline.publish import Outcome, publish
 from tidegate.pipeline.rules import Rules
-from tidegate.pipeline.score import needs_history, score
+from tidegate.pipeline.score import needs_history
+from tidegate.pipeline.source.shards import Range, Shards, pieces
 from tidegate.pipeline.station import StaleKeys, Station, Wanted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+SMALL: Final = 20_000
+"""Messages up to which a batch is one task. At about so many that takes as long as a new plan and all cores."""
 ATTEMPTS: Final = 3  # at sealing a batch
+ROOM: Final = 64 << 20  # bytes of records that are taken from Spark at once
 A = TypeVar("A")
 
 log = structlog.get_logger("tidegate.pipeline")
@@ -57,43 +61,57 @@ class Stages:
         self._ledger = ledger
         self._lake = lake
         self._publishing = publishing
-        self._baselines = Baselines(Folders.of(config).baselines)
+        self._folders = Folders.of(config)
+        self._journal = Shards(path=self._folders.data.absolute(), stream="ingest")
+        self._baselines = Baselines(self._folders.baselines)
+        self._plans = Plans(spark, self.categories)
 
-    def through(self, rows: DataFrame, questions: Questions, rules: Rules, batch: Batch) -> tuple[Counts, Outcome]:
+    def through(
+        self, found: Sequence[Range], questions: Questions, rules: Rules, batch: Batch
+    ) -> tuple[Counts, Outcome]:
         """The messages of a batch, with the questions that those among them pose which are sealed."""
+        known = self._baselines.before(batch.number) if needs_history(rules) else None
+        reading.tell(self._spark, found, self._baselines.began)
         with ExitStack() as kept:
-            made = self._made(self._opened(self._lake.remaining(rows), questions), rules, batch, kept)
-            return self._out(made, batch, publishing=self._publishing and bool(rules.topics))
+            with self._plan(found, questions, rules) as plan, ExitStack() as beside:
+                later = None
+                if known is not None and plan.observed is not None:
+                    update = partial(baseline.updated, known, plan.observed)
+                    later = beside.enter_context(_meanwhile(self._spark, update))
+                made = persisted(plan.made, kept)
+                goes = _addressed(made, found)
+            if later is not None:
+                self._baselines.keep(batch.number, later.result())
+            publishing = self._publishing and bool(rules.topics)
+            return self._out(made, goes, batch, publishing=publishing)
 
-    def _opened(self, rows: DataFrame, questions: Questions) -> DataFrame:
-        if not questions.found or not self._config.keys.any:
-            return rows
-        return opening.opened(self._spark, rows, self._station.open(sorted(questions.found)))
+    def _plan(self, found: Sequence[Range], questions: Questions, rules: Rules) -> AbstractContextManager[Plan]:
+        sealed = bool(questions.found) and self._config.keys.any  # then there is another table in it each time
+        if sum(one.stop - one.start for one in found) <= SMALL and not sealed:
+            return self._plans.again(partial(self.messages, 1), rules)
+        rows = self.messages(sum(len(pieces(one)) for one in found))
+        if sealed:
+            rows = opening.opened(self._spark, rows, self._station.open(sorted(questions.found)))
+        return self._plans.once(rows, rules)
 
-    def _made(self, rows: DataFrame, rules: Rules, batch: Batch, kept: ExitStack) -> DataFrame:
-        """The records, scored and with their topics; and what they add to the history. Kept for as long as said."""
-        records = normalise(rows, rules, categories=self.categories)
-        if checks.needed(rules.scores):
-            records = _persisted(records, kept)  # they are read for what is usual among them, and once more
-        if not needs_history(rules):
-            return _persisted(assign(score(records, rules), rules), kept)
-        known = self._baselines.before(batch.number)
-        with _meanwhile(lambda: baseline.updated(known, records)) as later:
-            scored = score(records, rules, baselines=baseline.frame(self._spark, known))
-            made = _persisted(assign(scored, rules), kept)
-        self._baselines.keep(batch.number, later.result())
-        return made
+    def messages(self, tasks: int) -> DataFrame:
+        """Those that `reading` is told of."""
+        return reading.messages(self._spark, self._journal, self._folders.lake, tasks=tasks)
 
-    def _out(self, made: DataFrame, batch: Batch, *, publishing: bool) -> tuple[Counts, Outcome]:
+    def _out(self, made: DataFrame, goes: _Addressed, batch: Batch, *, publishing: bool) -> tuple[Counts, Outcome]:
         """Protected, into the lake, and to the node. Keys may be gone before that is done; then with others."""
-        wanted, faulty = _addressed(made)
         for attempt in range(1, ATTEMPTS + 1):
-            protected, refused = self._protected(made, wanted, batch)
-            kept = opening.concealed(protected, (*self._config.keys.protect, *self._config.keys.end_to_end))
-            write = partial(self._lake.write_records, kept, batch.name, rows=batch.messages, faulty=bool(faulty))
+            protected, refused = self._protected(made, goes.wanted, batch)
+            records = opening.concealed(protected, (*self._config.keys.protect, *self._config.keys.end_to_end))
+            if goes.few:  # one plan for both
+                rows = records.toArrow()
+                write = partial(self._lake.write_few, rows, batch.name)
+            else:
+                rows = protected
+                write = partial(self._lake.write_records, records, batch.name, faulty=goes.faulty > 0)
             try:
-                with _meanwhile(write) as written:
-                    outcome = publish(protected, self._station, self._ledger, batch) if publishing else Outcome()
+                with _meanwhile(self._spark, write) as written:
+                    outcome = publish(rows, self._station, self._ledger, batch) if publishing else Outcome()
                 counts = written.result()
                 for rule, count in refused.items():
                     outcome.denied[rule] = outcome.denied.get(rule, 0) + count
@@ -123,35 +141,56 @@ class Stages:
         return protect.protect(made, protect.keys(self._spark, answers)), refused
 
 
-def _addressed(made: DataFrame) -> tuple[dict[Wanted, int], int]:
-    """Which topics records go to, from where, and how many; and how many records are faulty."""
+@dataclass(slots=True)
+class _Addressed:
+    """Which topics records go to, from where, and how many; and what else they come to."""
+
+    wanted: dict[Wanted, int] = field(default_factory=dict)
+    faulty: int = 0
+    records: int = 0
+    size: int = 0
+    """Bytes, but for what is bounded."""
+
+    @property
+    def few(self) -> bool:
+        """Whether they have room here."""
+        return self.records <= SMALL and self.size <= ROOM
+
+
+def _addressed(made: DataFrame, found: Sequence[Range]) -> _Addressed:
+    """RuntimeError if a record is not of these messages: Spark would have read another batch."""
     from pyspark.sql import functions as F
 
     goes = F.col("target").isNotNull()
     groups = (
+        "shard",
         "target",
         F.when(goes, F.col("context")).alias("context"),
         F.when(goes, protect.origin()).alias("origin"),
         F.col("fault").isNotNull().alias("faulty"),
     )
-    wanted, faulty = {}, 0
-    for target, context, origin, wrong, count in made.groupBy(*groups).count().collect():
+    size = F.lit(0)
+    for name in ("payload", "text", "extra", "context"):
+        size = size + F.coalesce(F.octet_length(name), F.lit(0))
+    rows = made.groupBy(*groups).agg(F.count("*"), F.min("offset"), F.max("offset"), F.sum(size)).collect()
+    seen = _Addressed()
+    for shard, target, context, origin, wrong, count, first, last, room in rows:
+        if not any(one.shard == shard and one.start <= first and last < one.stop for one in found):
+            raise RuntimeError(f"rows of shard {shard} from {first} to {last} are not of this batch")
+        seen.records += count
+        seen.size += room
         if wrong:
-            faulty += count
+            seen.faulty += count
         elif target is not None and context is not None:
-            wanted[Wanted(target=target, context=bytes(context), origin=origin)] = count
-    return wanted, faulty
-
-
-def _persisted(frame: DataFrame, kept: ExitStack) -> DataFrame:
-    """The frame as its rows only: what is made of it is planned without what it was made of, which is long."""
-    frame = frame.localCheckpoint(eager=False)
-    kept.callback(lambda: frame._jdf.queryExecution().logical().rdd().unpersist(False))
-    return frame
+            asked = Wanted(target=target, context=bytes(context), origin=origin)
+            seen.wanted[asked] = seen.wanted.get(asked, 0) + count
+    return seen
 
 
 @contextmanager
-def _meanwhile(do: Callable[[], A]) -> Iterator[Future[A]]:
+def _meanwhile(spark: SparkSession, do: Callable[[], A]) -> Iterator[Future[A]]:
     """Done beside the block, and at its end: half of what a small batch takes is Spark thinking, on one core."""
+    from pyspark import inheritable_thread_target
+
     with ThreadPoolExecutor(1, thread_name_prefix="tidegate-meanwhile") as thread:
-        yield thread.submit(do)
+        yield thread.submit(inheritable_thread_target(spark)(do))

@@ -49,7 +49,8 @@ def test_messages_as_they_came(spark: SparkSession, lake: Lake, tmp_path: Path) 
     assert not list((tmp_path / "lake" / "raw").rglob("*.crc"))
 
 
-def test_records_go_where_they_belong(spark: SparkSession, lake: Lake, tmp_path: Path) -> None:
+@pytest.mark.parametrize("few", [False, True], ids=["many", "few"])
+def test_records_go_where_they_belong(spark: SparkSession, lake: Lake, tmp_path: Path, few: bool) -> None:
     scores = (None, 1.0, None, None, 0.5, None, None, None)
     rows = [
         {"offset": 7, "value": 21.5, "extra": "{}", "owner": "mary", "category": "generic", "message": b'{"id":1}',
@@ -59,7 +60,8 @@ def test_records_go_where_they_belong(spark: SparkSession, lake: Lake, tmp_path:
         {"offset": 9, "value": 23.5, "text": "x", "extra": "{}", "denied": "p1", "target": "w/v"},
         {"offset": 10, "payload": b"oops", "fault": "not JSON", "owner": "eve", "context": b"\x02"},
     ]  # fmt: skip
-    counts = lake.write_records(records(spark, rows), FIRST)
+    frame = records(spark, rows)
+    counts = lake.write_few(frame.toArrow(), FIRST) if few else lake.write_records(frame, FIRST)
     assert (counts.records, counts.quarantined) == (3, 1)
     frame = read(spark, tmp_path / "lake", "normalised")
     assert not {"payload", "fault", "context"} & set(frame.columns)
@@ -112,9 +114,9 @@ def test_a_batch_that_is_written_again_replaces_itself(spark: SparkSession, lake
     assert found(path) == [20]
 
 
-def test_small_batches_make_one_file_others_one_for_each_core(spark: SparkSession, lake: Lake, tmp_path: Path) -> None:
+def test_few_records_make_one_file_others_one_for_each_core(spark: SparkSession, lake: Lake, tmp_path: Path) -> None:
     frame = records(spark, [{"offset": offset} for offset in range(10)]).repartition(4)
-    lake.write_records(frame, FIRST, rows=10)
+    lake.write_few(frame.toArrow(), FIRST)
     assert len(files(tmp_path / "lake")) == 1
     lake.write_records(frame, FIRST)
     assert len(files(tmp_path / "lake")) == spark.sparkContext.defaultParallelism == 2
@@ -153,7 +155,7 @@ def test_killed_in_the_middle(spark: SparkSession, tmp_path: Path, death: int) -
 def _written(spark: SparkSession, path: Path, rows: list[dict[str, object]], step: Step) -> None:
     lake = Lake(spark, path, step=step)
     try:
-        lake.write_records(records(spark, rows), FIRST, rows=3)
+        lake.write_few(records(spark, rows).toArrow(), FIRST)
     finally:
         lake.close()
 

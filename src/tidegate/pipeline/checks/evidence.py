@@ -1,8 +1,8 @@
 """What checks need to know besides the record: gathered once for a batch, and laid beside each record.
 
-Everything is aggregated to one row for each series or group and joined by broadcast, so that the records themselves are
-not shuffled. The join is by keys that are unique on the other side: no record is lost or doubled. Only good rows are
-evidence. A frame is read once more for each kind of evidence but HISTORY; whoever calls keeps it in memory.
+Everything is aggregated to one row for each series or group and joined by broadcast, or within the one partition that
+there is, so that the records themselves are not shuffled. The join is by keys that are unique on the other side: no
+record is lost or doubled. Only good rows are evidence. A frame is read once more for each kind of evidence but HISTORY.
 """
 
 from __future__ import annotations
@@ -35,34 +35,36 @@ _NORMAL: Final = 1.4826
 """A standard deviation of normal values, in median absolute deviations."""
 
 
-def gathered(frame: DataFrame, needed: Collection[Evidence], baselines: DataFrame | None) -> DataFrame:
-    """The frame with a struct column for each kind of evidence that is needed."""
+def gathered(
+    frame: DataFrame, needed: Collection[Evidence], baselines: DataFrame | None, *, single: bool = False
+) -> DataFrame:
+    """The frame with a struct for each kind of evidence that is needed. `single`: both are one partition each."""
     good = frame.where("fault is null")
     if Evidence.HISTORY in needed:
-        frame = _with_history(frame, baselines)
+        frame = _with_history(frame, baselines, single=single)
     if in_batch := _IN_BATCH.intersection(needed):
-        frame = _beside(frame, _series(good, in_batch), _SERIES)
+        frame = _beside(frame, _series(good, in_batch), _SERIES, single=single)
     if Evidence.NEIGHBOURS in needed:
-        frame = _beside(frame, _neighbours(good), _GROUP)
+        frame = _beside(frame, _neighbours(good), _GROUP, single=single)
     return frame
 
 
-def _with_history(frame: DataFrame, baselines: DataFrame | None) -> DataFrame:
+def _with_history(frame: DataFrame, baselines: DataFrame | None, *, single: bool) -> DataFrame:
     from pyspark.sql import functions as F
 
     if baselines is None:
         ddl = ",".join(f"{name}:{type}" for name, type in HISTORY)
         return frame.withColumn(Evidence.HISTORY.value, F.lit(None).cast(f"struct<{ddl}>"))
     known = F.struct(*(F.col(name).cast(type).alias(name) for name, type in HISTORY))
-    return _beside(frame, baselines.select(*_SERIES, known.alias(Evidence.HISTORY.value)), _SERIES)
+    return _beside(frame, baselines.select(*_SERIES, known.alias(Evidence.HISTORY.value)), _SERIES, single=single)
 
 
-def _beside(frame: DataFrame, other: DataFrame, keys: tuple[str, ...]) -> DataFrame:
+def _beside(frame: DataFrame, other: DataFrame, keys: tuple[str, ...], *, single: bool) -> DataFrame:
     """Joined on the keys, of which `other` has each combination once."""
     from pyspark.sql import functions as F
 
     renamed = {key: f"_{key}_of_evidence" for key in keys}
-    right = F.broadcast(other.withColumnsRenamed(renamed))
+    right = other.withColumnsRenamed(renamed).hint("shuffle_hash" if single else "broadcast")
     same = [F.col(key) == F.col(renamed[key]) for key in keys]
     return frame.join(right, same, "left").drop(*renamed.values())
 

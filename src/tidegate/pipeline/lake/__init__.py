@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from tidegate.pipeline.lake.arriving import remaining
 from tidegate.pipeline.lake.compact import Compacted, compact
 from tidegate.pipeline.lake.erase import Erased, erase
 from tidegate.pipeline.lake.place import Place
@@ -31,6 +32,7 @@ __all__ = [
     "expire",
     "plot",
     "read",
+    "remaining",
     "summarise",
     "trends",
 ]

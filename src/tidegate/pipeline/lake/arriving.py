@@ -1,5 +1,7 @@
-"""Rows of the journal into files of the lake, as they came: without Spark, which would take them apart and put them
-together again. From Arrow to Parquet that costs a fifth, and no job that a small batch has to wait for.
+"""Rows into files of the lake without Spark: those of the journal, as they came, and records that are few.
+
+Spark would take apart what came and put it together again. From Arrow to Parquet that costs a fifth, and no job that a
+small batch has to wait for.
 
 Memory is bounded by a group of rows for each day, whatever the size of the batch.
 """
@@ -7,16 +9,17 @@ Memory is bounded by a group of rows for each day, whatever the size of the batc
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.pipeline.columns import struct
-from tidegate.pipeline.lake.erased import Tombstone, concerned
+from tidegate.pipeline.lake.erased import Tombstone, concerned, tombstones
 from tidegate.pipeline.lake.files import Owned, conformed
-from tidegate.pipeline.lake.tables import Table
+from tidegate.pipeline.lake.place import Place
+from tidegate.pipeline.lake.tables import RAW, Table
 from tidegate.topics import matches
 
 if TYPE_CHECKING:
@@ -31,28 +34,30 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 Categories = Sequence[tuple[str, str]]
 
 
-def stage_rows(
-    rows: Iterable[pa.RecordBatch],
-    table: Table,
-    folder: Path,
-    stones: tuple[Tombstone, ...],
-    categories: Categories = (),
-) -> None:
+def stage_rows(rows: Iterable[pa.Table], table: Table, folder: Path, stones: tuple[Tombstone, ...]) -> None:
     """Write the rows to a folder, by date, but those of people who have been erased. OSError if the disk refuses."""
-    import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
 
     assert table.time is not None
     schema = to_arrow_schema(struct(table.columns), timezone="UTC")
-    graves = [Owned(owner=one.user, time=table.time, before=one.before) for one in concerned(stones, table)]
+    graves = _graves(stones, table)
     with ExitStack() as open:
         days: dict[int, _Day] = {}
-        for batch in rows:
-            found = conformed(_owned(pa.Table.from_batches([batch]), categories), schema)
-            for day, part in _by_day(_without(found, graves), table.time):
+        for each in rows:
+            for day, part in _by_day(_without(conformed(each, schema), graves), table.time):
                 if day not in days:
                     days[day] = open.enter_context(_Day(folder, day, schema))
                 days[day].put(part)
+
+
+def remaining(lake: Path, messages: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Those but what people sent who have been erased since: of that nothing is made any more."""
+    graves = _graves(tombstones(Place.open(lake)), RAW)
+    for batch in messages:
+        if not graves:
+            yield batch
+        else:
+            yield from _without(owned(batch), graves).to_batches()
 
 
 class _Day:
@@ -95,10 +100,11 @@ class _Day:
             self._writer.close()
 
 
-def _owned(rows: pa.Table, categories: Categories) -> pa.Table:
-    """With the columns `owner` and `category`."""
+def owned(batch: pa.RecordBatch, categories: Categories = ()) -> pa.Table:
+    """Messages with the columns `owner` and `category`."""
     import pyarrow as pa
 
+    rows = pa.Table.from_batches([batch])
     owned = rows.append_column("owner", rows["user"])
     if not categories:
         return owned.append_column("category", pa.nulls(rows.num_rows, pa.string()))
@@ -109,6 +115,10 @@ def _owned(rows: pa.Table, categories: Categories) -> pa.Table:
 
 def _category(topic: str, categories: Categories) -> str | None:
     return next((name for filter, name in categories if matches(filter, topic)), None)
+
+
+def _graves(stones: tuple[Tombstone, ...], table: Table) -> list[Owned]:
+    return [Owned(owner=one.user, time=table.time, before=one.before) for one in concerned(stones, table)]
 
 
 def _without(rows: pa.Table, graves: Iterable[Owned]) -> pa.Table:

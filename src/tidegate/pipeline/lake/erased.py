@@ -75,8 +75,8 @@ def concerned(stones: tuple[Tombstone, ...], table: Table) -> tuple[Tombstone, .
     return tuple(stone for stone in stones if stone.audit or table is not AUDIT)
 
 
-def without(frame: DataFrame, table: Table, stones: tuple[Tombstone, ...], *, owner: str = "owner") -> DataFrame:
-    """The frame without rows of those who have been erased; `owner` is the column with their names."""
+def without(frame: DataFrame, table: Table, stones: tuple[Tombstone, ...]) -> DataFrame:
+    """The frame without rows of those who have been erased."""
     from pyspark.sql import functions as F
 
     stones = concerned(stones, table)
@@ -85,7 +85,7 @@ def without(frame: DataFrame, table: Table, stones: tuple[Tombstone, ...], *, ow
     graves = frame.sparkSession.createDataFrame(
         [(stone.user, stone.before) for stone in stones], "erased_user string, erased_before timestamp"
     )
-    buried = (F.col(owner) == F.col("erased_user")) & (F.col(table.time) < F.col("erased_before"))
+    buried = (F.col("owner") == F.col("erased_user")) & (F.col(table.time) < F.col("erased_before"))
     return frame.join(F.broadcast(graves), buried, "left_anti")
 
 

@@ -5,11 +5,11 @@ a swap that also removes what an earlier attempt of the same batch has left, on 
 call writes is in the lake whole or not at all, and exactly once after any number of attempts: the messages in one call,
 then good and faulty records together in another.
 
-Messages, and rows of the audit, go from the journal to the lake as they are (`arriving`), records through Spark. Their
-frame is read once for each table, so it should be persisted; one write of both tables together would give each the
-columns of both. A plain write to a staging folder with the options below took a quarter less CPU for each row, of
-`raw` and of `normalised`, than Spark's own dynamic overwrite (medians of interleaved rounds on a busy machine; what
-each option contributes was less than the spread). Small batches make one file for each table and day.
+Messages, and rows of the audit, go from the journal to the lake as they are (`arriving`), so do records that are few;
+many go through Spark. Their frame is read once for each table, so it should be persisted; one write of both tables
+together would give each the columns of both. A plain write to a staging folder with the options below took a quarter
+less CPU for each row, of `raw` and of `normalised`, than Spark's own dynamic overwrite (medians of interleaved rounds
+on a busy machine; what each option contributes was less than the spread).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from tidegate.pipeline.lake.arriving import HARDLY_REPEAT, Categories, stage_rows
+from tidegate.pipeline.lake.arriving import HARDLY_REPEAT, Categories, owned, stage_rows
 from tidegate.pipeline.lake.erased import Tombstone, tombstones, without
 from tidegate.pipeline.lake.files import count, last_start
 from tidegate.pipeline.lake.place import Place, checked, refused_by_spark, trouble
@@ -34,9 +34,10 @@ if TYPE_CHECKING:
 Rows: TypeAlias = "Callable[[], Iterable[pa.RecordBatch]]"
 """Rows of the journal, which may be asked for again."""
 
-SMALL: Final = 20_000
-"""Rows up to which a batch makes one file for each table and day."""
+Staged: TypeAlias = Callable[[Path, tuple[Tombstone, ...]], None]
+"""Writes rows to a folder, but those of people who have been erased."""
 _DAY: Final = 86_400_000_000
+_CONTENT: Final = ("value", "text", "extra")
 _SETTINGS: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # the default, INT96, is deprecated and slower
     "spark.sql.maxConcurrentOutputFileWriters": "16",  # rows need not be sorted by day first
@@ -83,10 +84,6 @@ class Lake:
         """By shard, where the last batch of `raw` begins: what is before it is all in the lake, itself perhaps not."""
         return last_start(self._claim.lake)
 
-    def remaining(self, messages: DataFrame) -> DataFrame:
-        """Those of a batch but what people sent who have been erased since: of that nothing is made any more."""
-        return without(messages, RAW, tombstones(self._claim.lake), owner="user")
-
     def write_raw(self, messages: Rows, batch: str, *, categories: Categories = ()) -> int:
         """The messages of a batch as they came; how many."""
         return self._arrived(RAW, messages, batch, categories)
@@ -95,7 +92,20 @@ class Lake:
         """Rows of the stream `audit`; how many."""
         return self._arrived(AUDIT, rows, batch)
 
-    def write_records(self, records: DataFrame, batch: str, *, rows: int | None = None, faulty: bool = True) -> Counts:
+    def write_few(self, records: pa.Table, batch: str) -> Counts:
+        """What all stages made of a small batch, as `write_records` does it; one file for each table and day."""
+        import pyarrow.compute as pc
+
+        good = pc.is_null(records["fault"])
+        rows = {NORMALISED: _without_content(records.filter(good)), QUARANTINE: records.filter(pc.invert(good))}
+
+        def staged(folder: Path, stones: tuple[Tombstone, ...]) -> None:
+            for table, found in rows.items():
+                stage_rows([found], table, folder / table.name, stones)
+
+        return self._written(batch, staged)
+
+    def write_records(self, records: DataFrame, batch: str, *, faulty: bool = True) -> Counts:
         """What all stages made of a batch: good records, and those with a fault, in one step.
 
         Without `faulty` it is known that there are none of those.
@@ -108,9 +118,12 @@ class Lake:
             for table, frame in frames.items():
                 kept = without(frame, table, stones)
                 # Each task writes a file, for which it pays about as much as for thousands of rows.
-                files = 1 if rows is not None and rows <= SMALL else self._spark.sparkContext.defaultParallelism
+                files = self._spark.sparkContext.defaultParallelism
                 stage(self._claim.lake, kept.coalesce(files), table, folder / table.name)
 
+        return self._written(batch, staged)
+
+    def _written(self, batch: str, staged: Staged) -> Counts:
         written = self._write((NORMALISED, QUARANTINE), batch, staged)
         return Counts(records=written[NORMALISED.name], quarantined=written[QUARANTINE.name])
 
@@ -122,13 +135,11 @@ class Lake:
 
     def _arrived(self, table: Table, rows: Rows, batch: str, categories: Categories = ()) -> int:
         def staged(folder: Path, stones: tuple[Tombstone, ...]) -> None:
-            stage_rows(rows(), table, folder / table.name, stones, categories)
+            stage_rows((owned(each, categories) for each in rows()), table, folder / table.name, stones)
 
         return self._write((table,), batch, staged)[table.name]
 
-    def _write(
-        self, tables: Iterable[Table], batch: str, staged: Callable[[Path, tuple[Tombstone, ...]], None]
-    ) -> dict[str, int]:
+    def _write(self, tables: Iterable[Table], batch: str, staged: Staged) -> dict[str, int]:
         """The rows of each table that came in; those of an earlier attempt of the batch are gone."""
         lake = self._claim.lake
         checked(batch)
@@ -190,10 +201,24 @@ def _withheld(frame: DataFrame) -> DataFrame:
     return frame.withColumns(_content())
 
 
+def _without_content(records: pa.Table) -> pa.Table:
+    """The same, of a table."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    sealed = pc.is_valid(records["key_id"])
+    for hidden, names in ((sealed, _CONTENT), (pc.invert(sealed), ("message",))):
+        for name in names:
+            place, column = records.schema.get_field_index(name), records[name]
+            kept = pc.if_else(hidden, pa.scalar(None, column.type), column)
+            records = records.set_column(place, name, kept)
+    return records
+
+
 @cache
 def _content() -> dict[str, Column]:
     from pyspark.sql import functions as F
 
     sealed = F.col("key_id").isNotNull()
-    clear = {name: F.when(~sealed, F.col(name)) for name in ("value", "text", "extra")}
+    clear = {name: F.when(~sealed, F.col(name)) for name in _CONTENT}
     return {**clear, "message": F.when(sealed, F.col("message"))}
