@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 
 import pytest
+import structlog
 
 from tidegate.cli import terminal
 
@@ -20,3 +22,10 @@ def consoles() -> None:
     """The consoles of commands remember how wide the terminal was when they were made, maybe by the test before."""
     terminal.out.cache_clear()
     terminal.err.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def logs() -> Iterator[None]:
+    """A command writes its log to the standard error of then, which is closed when its test is over."""
+    yield
+    structlog.reset_defaults()
