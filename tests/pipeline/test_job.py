@@ -18,7 +18,7 @@ from tidegate.errors import PipelineError
 from tidegate.pipeline import job, stages
 from tidegate.pipeline.folders import Folders, alone
 from tidegate.pipeline.job import Done, Job
-from tidegate.pipeline.lake import erase, read
+from tidegate.pipeline.lake import Lake, erase, read
 from tidegate.pipeline.looking import looked
 from tidegate.pipeline.protect import Answer
 from tidegate.pipeline.station import Station, Wanted
@@ -153,6 +153,20 @@ def test_small_and_large_batches_leave_the_same(
         found.append({table: sorted(map(repr, each)) for table, each in rows.items()})
     assert found[0] == found[1] == found[2]
     assert {table: len(each) for table, each in found[0].items()} == {"raw": 83, "normalised": 80, "quarantine": 3}
+
+
+def test_a_batch_that_was_not_read_whole_is_not_done(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = Lake.write_raw
+
+    def one_more(*given: Any, **said: Any) -> int:
+        return write(*given, **said) + 1
+
+    monkeypatch.setattr(Lake, "write_raw", one_more)
+    plant.temperatures(3)
+    with pytest.raises(PipelineError, match="of 4 messages 3 were read"):
+        plant.once()
+    monkeypatch.undo()
+    assert [done.records for done in plant.once()] == [3]
 
 
 def test_batches_go_on_where_the_last_ended(plant: Plant) -> None:

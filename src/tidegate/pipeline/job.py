@@ -143,6 +143,7 @@ class Job:
             last.callback(self._lake.close)
             last.callback(self._ledger.close)
             last.callback(self._write, "stopped")
+            last.callback(self._stages.close)
             last.callback(self._end, queries)
             for stream in ("ingest", "audit") if self.said.audit else ("ingest",):
                 queries[stream] = self._start(stream, triggers[stream])
@@ -258,10 +259,10 @@ class Job:
         )
         rules = self._rulebook.version(batch.rules)
         questions = Questions()
-        self._lake.write_raw(
+        messages = self._lake.write_raw(
             lambda: questions.passing(self._journal.rows(found)), batch.name, categories=self._categories
         )
-        counts, outcome = self._stages.through(found, questions, rules, batch)
+        counts, outcome = self._stages.through(found, questions, rules, batch, messages=messages)
         self._ledger.done(
             batch,
             records=counts.records,

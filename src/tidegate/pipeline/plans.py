@@ -24,6 +24,7 @@ from tidegate.pipeline.rules import Rules
 from tidegate.pipeline.score import needs_history, score
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -44,27 +45,33 @@ class Plans:
         self._spark = spark
         self._categories = categories
         self._kept: _Kept | None = None
+        self._refused = ""  # rules whose plan cannot be run twice
 
     @contextmanager
-    def once(self, messages: DataFrame, rules: Rules) -> Iterator[Plan]:
-        """A new one, which is run until the end of the block."""
+    def once(self, messages: DataFrame, rules: Rules, known: pa.Table | None) -> Iterator[Plan]:
+        """A new one, which is run until the end of the block. `known` is the history, if the rules ask for it."""
         with ExitStack() as kept:
             records = normalise(messages, rules, categories=self._categories)
             if checks.needed(rules.scores):
                 records = persisted(records, kept)  # they are read for what is usual among them, and once more
-            yield self._planned(records, rules, single=False)
+            history = None if known is None else baseline.frame(self._spark, known)
+            yield _planned(records, rules, history, single=False)
 
     @contextmanager
-    def again(self, messages: Callable[[], DataFrame], rules: Rules) -> Iterator[Plan]:
-        """That which was made before, if the rules are the same; `messages` are one partition.
+    def again(self, messages: Callable[[], DataFrame], rules: Rules, known: pa.Table | None) -> Iterator[Plan]:
+        """That which was made before, if the rules are the same; `messages` are one partition, and `reading` is told
+        of the file of what is known.
 
-        Nothing that is made of it may be read after the block but what was computed in it.
+        Nothing that is made of it may be read after the block but what was computed in it. Only for Spark in this
+        process: on a cluster a worker that was away for a moment may have rows of another batch.
         """
         if self._kept is None or self._kept.version != rules.version_text:
             self.forget()
-            self._kept = self._repeatable(messages(), rules)
+            if rules.version_text != self._refused:
+                self._kept = self._repeatable(messages(), rules)
+                self._refused = rules.version_text if self._kept is None else ""
         if self._kept is None:
-            with self.once(messages(), rules) as plan:
+            with self.once(messages(), rules, known) as plan:
                 yield plan
             return
         try:
@@ -83,19 +90,22 @@ class Plans:
     def _repeatable(self, messages: DataFrame, rules: Rules) -> _Kept | None:
         """None if it cannot be run twice."""
         records, rows = normalise(messages, rules, categories=self._categories).coalesce(1), None
-        if checks.needed(rules.scores):
-            rows = records.persist()
-            records = rows.coalesce(1)
-        made = _Kept(rules.version_text, self._planned(records, rules, single=True), rows)
-        if made.moves:
-            made.close()
-            return None
-        return made
-
-    def _planned(self, records: DataFrame, rules: Rules, *, single: bool) -> Plan:
         history = reading.history(self._spark) if needs_history(rules) else None
-        made = assign(score(records, rules, baselines=history, single=single), rules)
-        return Plan(made=made, observed=None if history is None else baseline.observed(records))
+        with ExitStack() as undo:
+            if checks.needed(rules.scores):
+                rows = records.persist()
+                undo.callback(rows.unpersist)
+                records = rows.coalesce(1)
+            made = _Kept(rules.version_text, _planned(records, rules, history, single=True), rows)
+            if made.moves:
+                return None
+            undo.pop_all()
+            return made
+
+
+def _planned(records: DataFrame, rules: Rules, history: DataFrame | None, *, single: bool) -> Plan:
+    made = assign(score(records, rules, baselines=history, single=single), rules)
+    return Plan(made=made, observed=None if history is None else baseline.observed(records))
 
 
 class _Kept:
@@ -105,24 +115,22 @@ class _Kept:
         self.version = version
         self._plan = plan
         self._records = records
-        self._rows = None if records is None else _rows(records)
-        self._level = None if self._rows is None else self._rows.getStorageLevel()
+        self._cache = None if records is None else records._jdf.queryExecution().withCachedData().cacheBuilder()
 
     @property
     def moves(self) -> bool:
         frames = [self._plan.made] if self._plan.observed is None else [self._plan.made, self._plan.observed]
-        return any(_moves(frame._jdf.queryExecution().executedPlan()) for frame in frames)
+        plans = [frame._jdf.queryExecution().executedPlan() for frame in frames]
+        return any(map(_moves, plans if self._cache is None else [*plans, self._cache.cachedPlan()]))
 
     @contextmanager
     def running(self) -> Iterator[Plan]:
-        if self._rows is None:
-            yield self._plan
-            return
-        self._rows.persist(self._level)
         try:
             yield self._plan
         finally:
-            self._rows.unpersist(True)  # it waits until they are gone
+            if self._cache is not None:  # only the rows go; it waits until they are gone
+                rows = self._cache.cachedColumnBuffers()
+                rows.sparkContext().unpersistRDD(rows.id(), True)
 
     def close(self) -> None:
         if self._records is not None:
@@ -132,19 +140,18 @@ class _Kept:
 
 def persisted(frame: DataFrame, kept: ExitStack) -> DataFrame:
     """The frame as its rows only: what is made of it is planned without what it was made of, which is long."""
-    frame = frame.localCheckpoint(eager=False)
-    kept.callback(lambda: frame._jdf.queryExecution().logical().rdd().unpersist(False))
-    return frame
+    rows = frame.localCheckpoint(eager=False)
+    kept.callback(_let_go, rows, frame)  # the frame, too: its plan counts rows, and Spark complains if it is gone
+    return rows
 
 
-def _rows(frame: DataFrame) -> Any:
-    """Where Spark keeps the rows of a frame that is persisted."""
-    return frame._jdf.queryExecution().withCachedData().cacheBuilder().cachedColumnBuffers()
+def _let_go(rows: DataFrame, _: DataFrame) -> None:
+    rows._jdf.queryExecution().logical().rdd().unpersist(False)
 
 
 def _moves(plan: Any) -> bool:
-    """Whether rows go from one task to another in it."""
-    if "Exchange" in plan.nodeName():
+    """Whether rows go from one task to another in it, or may: what is adaptive is not known before it runs."""
+    if "Exchange" in plan.nodeName() or "Adaptive" in plan.nodeName():
         return True
     below = plan.children()
     return any(_moves(below.apply(number)) for number in range(below.size()))

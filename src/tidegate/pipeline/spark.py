@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 OLDEST: Final = 17
 _VERSION: Final = re.compile(r'version "(\d+)')
-_MASTER: Final = re.compile(r"local(\[[^]]+\])?\Z|spark://.+|k8s://.+|yarn\Z")
+_MASTER: Final = re.compile(r"local(-cluster)?(\[[^]]+\])?\Z|spark://.+|k8s://.+|yarn\Z")
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _PATIENCE: Final = 30.0
 _GONE: Final = 0.5  # seconds from the end of its sockets to that of a process
@@ -36,8 +36,6 @@ _CONF: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.shuffle.partitions": "2",
-    # With TCP a small answer waits 40 ms for the acknowledgement of what came before it.
-    "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.sources.partitionOverwriteMode": "dynamic",

@@ -18,6 +18,7 @@ import structlog
 from tidegate.config import Config
 from tidegate.pipeline import baseline, opening, protect, reading
 from tidegate.pipeline.baseline import Baselines
+from tidegate.pipeline.columns import RECORD
 from tidegate.pipeline.folders import Folders
 from tidegate.pipeline.lake import Counts, Lake
 from tidegate.pipeline.ledger import Batch, Ledger
@@ -30,6 +31,7 @@ from tidegate.pipeline.source.shards import Range, Shards, pieces
 from tidegate.pipeline.station import StaleKeys, Station, Wanted
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 SMALL: Final = 20_000
@@ -65,34 +67,50 @@ class Stages:
         self._journal = Shards(path=self._folders.data.absolute(), stream="ingest")
         self._baselines = Baselines(self._folders.baselines)
         self._plans = Plans(spark, self.categories)
+        self._here = spark.sparkContext.master.partition("[")[0] == "local"  # and not on a cluster
 
     def through(
-        self, found: Sequence[Range], questions: Questions, rules: Rules, batch: Batch
+        self, found: Sequence[Range], questions: Questions, rules: Rules, batch: Batch, *, messages: int
     ) -> tuple[Counts, Outcome]:
-        """The messages of a batch, with the questions that those among them pose which are sealed."""
+        """The messages of a batch, with the questions that those among them pose which are sealed.
+
+        `messages`: how many there are, without those of people who have been erased. RuntimeError if Spark has read
+        others.
+        """
         known = self._baselines.before(batch.number) if needs_history(rules) else None
         reading.tell(self._spark, found, self._baselines.began)
         with ExitStack() as kept:
-            with self._plan(found, questions, rules) as plan, ExitStack() as beside:
-                later = None
-                if known is not None and plan.observed is not None:
-                    update = partial(baseline.updated, known, plan.observed)
-                    later = beside.enter_context(_meanwhile(self._spark, update))
-                made = persisted(plan.made, kept)
-                goes = _addressed(made, found)
-            if later is not None:
-                self._baselines.keep(batch.number, later.result())
+            with self._plan(found, questions, rules, known) as plan:
+                after = None
+                with ExitStack() as beside:
+                    if known is not None and plan.observed is not None:
+                        update = partial(baseline.updated, known, plan.observed)
+                        after = beside.enter_context(_meanwhile(self._spark, update))
+                    made = persisted(plan.made, kept)
+                    goes = _addressed(made, found)
+                learnt = None if after is None else after.result()
+                if goes.messages != messages:
+                    raise RuntimeError(f"of {messages} messages {goes.messages} were read")
+            if learnt is not None:
+                self._baselines.keep(batch.number, learnt)
             publishing = self._publishing and bool(rules.topics)
             return self._out(made, goes, batch, publishing=publishing)
 
-    def _plan(self, found: Sequence[Range], questions: Questions, rules: Rules) -> AbstractContextManager[Plan]:
+    def _plan(
+        self, found: Sequence[Range], questions: Questions, rules: Rules, known: pa.Table | None
+    ) -> AbstractContextManager[Plan]:
         sealed = bool(questions.found) and self._config.keys.any  # then there is another table in it each time
-        if sum(one.stop - one.start for one in found) <= SMALL and not sealed:
-            return self._plans.again(partial(self.messages, 1), rules)
+        few = sum(one.stop - one.start for one in found) <= SMALL
+        if few and not sealed and self._here:
+            return self._plans.again(partial(self.messages, 1), rules, known)
         rows = self.messages(sum(len(pieces(one)) for one in found))
         if sealed:
             rows = opening.opened(self._spark, rows, self._station.open(sorted(questions.found)))
-        return self._plans.once(rows, rules)
+        return self._plans.once(rows, rules, known)
+
+    def close(self) -> None:
+        """What Spark keeps for the next batch goes."""
+        self._plans.forget()
 
     def messages(self, tasks: int) -> DataFrame:
         """Those that `reading` is told of."""
@@ -147,9 +165,10 @@ class _Addressed:
 
     wanted: dict[Wanted, int] = field(default_factory=dict)
     faulty: int = 0
+    messages: int = 0
     records: int = 0
     size: int = 0
-    """Bytes, but for what is bounded."""
+    """Bytes, about."""
 
     @property
     def few(self) -> bool:
@@ -170,13 +189,22 @@ def _addressed(made: DataFrame, found: Sequence[Range]) -> _Addressed:
         F.col("fault").isNotNull().alias("faulty"),
     )
     size = F.lit(0)
-    for name in ("payload", "text", "extra", "context"):
-        size = size + F.coalesce(F.octet_length(name), F.lit(0))
-    rows = made.groupBy(*groups).agg(F.count("*"), F.min("offset"), F.max("offset"), F.sum(size)).collect()
+    for name, kind in RECORD:
+        if kind in ("string", "binary"):
+            size = size + 2 * F.coalesce(F.octet_length(name), F.lit(0))  # once more, in the message
+    figures = (
+        F.count("*"),
+        F.count_if(F.col("part") == 0),  # each message has one
+        F.min("offset"),
+        F.max("offset"),
+        F.sum(size),
+    )
+    rows = made.groupBy(*groups).agg(*figures).collect()
     seen = _Addressed()
-    for shard, target, context, origin, wrong, count, first, last, room in rows:
+    for shard, target, context, origin, wrong, count, messages, first, last, room in rows:
         if not any(one.shard == shard and one.start <= first and last < one.stop for one in found):
             raise RuntimeError(f"rows of shard {shard} from {first} to {last} are not of this batch")
+        seen.messages += messages
         seen.records += count
         seen.size += room
         if wrong:
