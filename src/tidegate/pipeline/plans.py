@@ -36,6 +36,8 @@ class Plan:
     """Records, scored and with their topics."""
     observed: DataFrame | None
     """What they add to the history; None if the rules ask for none."""
+    single: bool
+    """Whether all is one partition."""
 
 
 class Plans:
@@ -105,7 +107,7 @@ class Plans:
 
 def _planned(records: DataFrame, rules: Rules, history: DataFrame | None, *, single: bool) -> Plan:
     made = assign(score(records, rules, baselines=history, single=single), rules)
-    return Plan(made=made, observed=None if history is None else baseline.observed(records))
+    return Plan(made=made, observed=None if history is None else baseline.observed(records), single=single)
 
 
 class _Kept:
@@ -138,11 +140,14 @@ class _Kept:
                 self._records.unpersist()
 
 
-def persisted(frame: DataFrame, kept: ExitStack) -> DataFrame:
-    """The frame as its rows only: what is made of it is planned without what it was made of, which is long."""
+def persisted(frame: DataFrame, kept: ExitStack, *, single: bool = False) -> DataFrame:
+    """The frame as its rows only: what is made of it is planned without what it was made of, which is long.
+
+    `single`: it is one partition, and Spark is to know that.
+    """
     rows = frame.localCheckpoint(eager=False)
     kept.callback(_let_go, rows, frame)  # the frame, too: its plan counts rows, and Spark complains if it is gone
-    return rows
+    return rows.coalesce(1) if single else rows
 
 
 def _let_go(rows: DataFrame, _: DataFrame) -> None:

@@ -86,7 +86,7 @@ class Stages:
                     if known is not None and plan.observed is not None:
                         update = partial(baseline.updated, known, plan.observed)
                         after = beside.enter_context(_meanwhile(self._spark, update))
-                    made = persisted(plan.made, kept)
+                    made = persisted(plan.made, kept, single=plan.single)
                     goes = _addressed(made, found)
                 learnt = None if after is None else after.result()
                 if goes.messages != messages:
