@@ -54,3 +54,8 @@ def test_quality_of_nothing(file: Path) -> None:
 def test_a_master_that_spark_does_not_know(file: Path, monkeypatch: pytest.MonkeyPatch, master: str) -> None:
     monkeypatch.setattr(spark, "java", lambda: None)
     assert "is no master of Spark; write `local[*]`" in refused("once", "-c", str(file), "--master", master)
+
+
+@pytest.mark.parametrize("master", ["local", "local[*]", "local-cluster[2,1,1024]", "spark://one,two:7077", "yarn"])
+def test_masters_that_spark_knows(master: str) -> None:
+    assert spark._MASTER.match(master)

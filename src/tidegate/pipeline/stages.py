@@ -114,7 +114,7 @@ class Stages:
 
     def messages(self, tasks: int) -> DataFrame:
         """Those that `reading` is told of."""
-        return reading.messages(self._spark, self._journal, self._folders.lake, tasks=tasks)
+        return reading.messages(self._spark, self._journal, self._folders.lake.absolute(), tasks=tasks)
 
     def _out(self, made: DataFrame, goes: _Addressed, batch: Batch, *, publishing: bool) -> tuple[Counts, Outcome]:
         """Protected, into the lake, and to the node. Keys may be gone before that is done; then with others."""
