@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tidegate.bench.figures import Spread, spread
@@ -50,7 +50,9 @@ def measure(extent: Extent, cores: tuple[int, int], before: Callable[[str], None
     failures = []
     try:
         before("throughput: Spark starts")
-        with site.filled(extent.staged, extent.setting) as (where, server), spark_for(where.config(), cores) as spark:
+        batch = min(extent.setting.batch, extent.staged // 4)  # several: the first does not count
+        staged = replace(extent.setting, batch=batch)
+        with site.filled(extent.staged, staged) as (where, server), spark_for(where.config(), cores) as spark:
             before("throughput: warming up")
             worked(spark, where, server)
             costs += stages.measure(spark, where, rounds=extent.rounds, before=before)
