@@ -57,8 +57,9 @@ def _few(records: pa.Table, after: Place | None) -> Iterable[Sequence[Any]]:
     import pyarrow.compute as pc
 
     wanted = records.filter(pc.is_valid(records["message"])).sort_by([(name, "ascending") for name in KEY])
-    columns = [wanted[name] for name in (*KEY, *_TOLD)]
-    rows = zip(*(one.to_pylist() for one in (*columns, wanted["received_at"].cast(pa.int64()))), strict=True)
+    *columns, scores = [wanted[name].to_pylist() for name in (*KEY, *_TOLD)]
+    at = wanted["received_at"].cast(pa.int64()).to_pylist()
+    rows = zip(*columns, (one.values() for one in scores), at, strict=True)
     return (row for row in rows if after is None or row[: len(KEY)] > after)
 
 
@@ -84,5 +85,5 @@ def _outgoing(row: Sequence[Any]) -> Outgoing:
         context=bytes(context),
         origin=topic,
         at=at / 1_000_000,  # as a number: Spark hands times out in the zone of this process
-        scores={name: score for name in DIMENSIONS if (score := scores[name]) is not None},
+        scores={name: score for name, score in zip(DIMENSIONS, scores, strict=True) if score is not None},
     )
