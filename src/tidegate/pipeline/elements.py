@@ -3,8 +3,8 @@
 A mapping is data (`mapping`) as far as it can be, and an expression only in its paths into the payload: expressions for
 each mapping grow beyond what Java compiles, and take seconds.
 
-The columns of a frame that are read here are those of the journal and `_fit`, `_payload`, `_here` and `_elements` of
-`normalise`.
+The columns of a frame that are read here are those of the message (`of_message`) and `_fit`, `_payload`, `_here` and
+`_elements` of `normalise`.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ _ZONE: Final = r"(Z|[+-]\d\d:?\d\d)\z"
 _MICROSECONDS: Final = {Form.S: 1e6, Form.MS: 1e3, Form.US: 1.0}
 _LAST: Final = 253_402_300_799e6  # the end of the year 9999
 
+MESSAGE: Final = "_message"
+"""The message as it was read."""
 _TABLE: Final = (
     "array<struct<schema:string,becomes:string,fallback:string,most:int,missing:string,"
     "time:struct<label:string,scale:double,form:string>,source:string,"
@@ -59,6 +61,20 @@ ROW: Final = (
     ("faulty", "boolean"),
 )
 """What the elements of a message are made into, before they are taken apart."""
+
+
+def of_message(name: str) -> Column:
+    """A column of the message, which goes through `normalise` as one: so it is copied in one piece, and often."""
+    from pyspark.sql import functions as F
+
+    return F.col(MESSAGE)[name]
+
+
+def sender() -> Column:
+    """The source of a message that names none."""
+    from pyspark.sql import functions as F
+
+    return F.coalesce(of_message("source"), of_message("client"))
 
 
 def mapping_of(mappings: Sequence[Mapping]) -> Column:
@@ -192,7 +208,7 @@ def _judged(mapping: Column, leaf: Column) -> Column:
     from pyspark.sql import functions as F
 
     named = F.when(leaf["source_kind"].isin("STRING", "BIGINT"), variants.text(leaf["source"]))
-    source = F.when(mapping["source"].isNull(), F.coalesce("source", "client")).otherwise(named)
+    source = F.when(mapping["source"].isNull(), sender()).otherwise(named)
     values = F.transform(leaf["values"], lambda one: value_of(one["said"], one["found"], one["kind"]))
     wrong = F.array(
         untimely(mapping["time"], leaf["time_kind"], leaf["time"]),
@@ -209,7 +225,7 @@ def _judged(mapping: Column, leaf: Column) -> Column:
     return F.struct(
         F.filter(values, lambda value: value["value"].isNotNull() | value["text"].isNotNull()).alias("values"),
         F.get(F.array_compact(all_wrong), F.lit(0)).alias("wrong"),
-        F.when(mapping["time"].isNull(), F.col("received_at")).otherwise(leaf["time"]).alias("time"),
+        F.when(mapping["time"].isNull(), of_message("received_at")).otherwise(leaf["time"]).alias("time"),
         source.alias("source"),
         leaf["extra"].alias("extra"),
     )
@@ -258,7 +274,7 @@ def moment(time: Column, found: Column, kind: Column) -> Column:
 def untimely(time: Column, kind: Column, found: Column) -> Column:
     from pyspark.sql import functions as F
 
-    label, late = time["label"], F.col("received_at") + F.expr(AHEAD)
+    label, late = time["label"], of_message("received_at") + F.expr(AHEAD)
     return (
         F.when(time.isNull(), F.lit(None).cast("string"))
         .when(kind.isNull(), F.concat(label, F.lit(" is missing")))
@@ -310,7 +326,7 @@ def _element(leaf: Column, several: Column, index: Column) -> Column:
 def faulty(fault: Column) -> Column:
     from pyspark.sql import functions as F
 
-    return row(fault=fault, faulty=F.lit(True), source=F.coalesce("source", "client"))
+    return row(fault=fault, faulty=F.lit(True), source=sender())
 
 
 def row(**known: Column) -> Column:

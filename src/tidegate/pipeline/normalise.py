@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidegate.pipeline import singles, variants
 from tidegate.pipeline.columns import RECORD, apart, topic_matches
-from tidegate.pipeline.elements import ROW, chosen, faulty, mapping_of, rows_of
+from tidegate.pipeline.elements import MESSAGE, ROW, chosen, faulty, mapping_of, of_message, rows_of
 from tidegate.pipeline.rules.model import Mapping, Rules
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def normalise(frame: DataFrame, rules: Rules, *, categories: Sequence[tuple[str,
     steps = _steps(rules.sources, tuple((filter, category) for filter, category in categories))
     if "sealed_fault" not in frame.columns:
         frame = frame.withColumn("sealed_fault", F.lit(None).cast("string"))
-    read = frame.select("*", steps.fit, steps.document)
+    read = frame.select(F.struct("*").alias(MESSAGE)).select("*", steps.fit, steps.document)
     found = read.select("*", steps.payload).select("*", steps.here).select("*", steps.elements)
     judged = apart(found.select("*", steps.fault))
     for number, columns in enumerate(steps.alone):
@@ -79,7 +79,7 @@ def _steps(mappings: tuple[Mapping, ...], categories: tuple[tuple[str, str], ...
     """Kept, because a batch comes every second and the rules seldom change: naming thousands of columns takes long."""
     from pyspark.sql import functions as F
 
-    text, mapping = F.col("payload").cast("string"), mapping_of(mappings)
+    text, mapping = of_message("payload").cast("string"), mapping_of(mappings)
     return _Steps(
         fit=_fit(mappings).alias("_fit"),
         document=F.when(F.is_valid_utf8(text), variants.document(text)).alias("_document"),
@@ -106,9 +106,9 @@ def _fit(mappings: Sequence[Mapping]) -> Column:
     for index, mapping in reversed(list(enumerate(mappings))):
         fits = F.lit(True)
         if mapping.types:
-            fits = fits & F.col("source_kind").isin(*mapping.types)
+            fits = fits & of_message("source_kind").isin(*mapping.types)
         if mapping.topic is not None:
-            fits = fits & topic_matches(F.col("topic"), mapping.topic)
+            fits = fits & topic_matches(of_message("topic"), mapping.topic)
         found = F.when(fits, F.lit(index)).otherwise(found)
     return found
 
@@ -123,7 +123,7 @@ def _fault(mapping: Column) -> Column:
     """Why a message as a whole makes no record; null if it may."""
     from pyspark.sql import functions as F
 
-    payload = F.col("payload")
+    payload = of_message("payload")
     text = payload.cast("string")
     unreadable = (
         F.when(payload.isNull() | (F.length(payload) == 0), F.lit("the payload is empty; send JSON"))
@@ -134,7 +134,7 @@ def _fault(mapping: Column) -> Column:
     )
     many = F.concat(F.lit("more than "), mapping["most"].cast("string"), F.lit(" elements; send fewer at once"))
     return (
-        F.when(F.col("sealed_fault").isNotNull(), F.col("sealed_fault"))
+        F.when(of_message("sealed_fault").isNotNull(), of_message("sealed_fault"))
         .when(F.col("_fit").isNull(), F.lit(_NO_SOURCE))
         .when(F.col("_payload").isNull(), unreadable)
         .when(F.col("_here").isNull(), mapping["missing"])
@@ -156,17 +156,19 @@ def _columns(mapping: Column, categories: Sequence[tuple[str, str]]) -> Iterator
 
     row, part, category = F.col("_row"), F.col("part"), F.lit(None)
     for filter, name in reversed(categories):
-        category = F.when(topic_matches(F.col("topic"), filter), F.lit(name)).otherwise(category)
-    message = F.coalesce("id", F.concat_ws("-", F.col("shard").cast("string"), F.col("offset").cast("string")))
+        category = F.when(topic_matches(of_message("topic"), filter), F.lit(name)).otherwise(category)
+    message = F.coalesce(
+        of_message("id"), F.concat_ws("-", of_message("shard").cast("string"), of_message("offset").cast("string"))
+    )
     made = {
         "part": part,
         "id": F.concat(message, F.lit("."), (part + 1).cast("string")),
-        "type": F.coalesce(mapping["becomes"], F.col("source_kind"), mapping["fallback"]),
+        "type": F.coalesce(mapping["becomes"], of_message("source_kind"), mapping["fallback"]),
         "schema": mapping["schema"],
-        "owner": F.col("user"),
+        "owner": of_message("user"),
         "category": category,
-        "payload": F.when(part + 1 == F.col("_first"), F.col("payload")),
+        "payload": F.when(part + 1 == F.col("_first"), of_message("payload")),
         **{name: row[name] for name, _ in ROW if name != "faulty"},
     }
     for name, kind in RECORD:
-        yield made.get(name, F.col(name)).cast(kind).alias(name)
+        yield (made[name] if name in made else of_message(name)).cast(kind).alias(name)

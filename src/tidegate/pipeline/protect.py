@@ -131,9 +131,10 @@ def _clear() -> Column:
     """With what it has besides, as bytes."""
     from pyspark.sql import functions as F
 
-    open = F.left("json", F.length("json") - 1)
-    more = F.concat(open, F.lit(',"extra":'), F.col("extra"), F.lit("}"))
-    return F.encode(F.when(F.col("extra").isNull(), F.col("json")).otherwise(more), "UTF-8")
+    json = F.col("json").cast("binary")
+    open = F.substring(json, F.lit(1), F.octet_length(json) - 1)
+    more = F.concat(open, F.lit(b',"extra":'), F.col("extra").cast("binary"), F.lit(b"}"))
+    return F.when(F.col("extra").isNull(), json).otherwise(more)
 
 
 def _nonce() -> Column:
@@ -149,19 +150,17 @@ def _nonce() -> Column:
         F.col("part").cast("string"),
         F.lit("\0"),
     )
-    inner = F.sha2(F.concat(F.col("inner"), F.encode(place, "UTF-8"), F.col("clear")), 256)
+    inner = F.sha2(F.concat(F.col("inner"), place.cast("binary"), F.col("clear")), 256)
     return F.substring(F.unhex(F.sha2(F.concat(F.col("outer"), F.unhex(inner)), 256)), 1, NONCE)
 
 
 def _sealed() -> Column:
     from pyspark.sql import functions as F
 
-    bound = F.concat(
-        F.lit(BOUND), F.encode(F.col("sealing_id"), "UTF-8"), F.lit(b"\0"), F.encode(F.col("target"), "UTF-8")
-    )
+    bound = F.concat(F.lit(BOUND), F.col("sealing_id").cast("binary"), F.lit(b"\0"), F.col("target").cast("binary"))
     data = F.aes_encrypt("clear", F.col("secret"), F.lit("GCM"), F.lit("DEFAULT"), F.col("nonce"), bound)
     text = F.concat(F.lit('{"keyId":"'), F.col("sealing_id"), F.lit('","data":"'), F.base64(data), F.lit('"}'))
-    return F.encode(text, "UTF-8")
+    return text.cast("binary")
 
 
 def _pads(secret: bytes) -> tuple[bytes, bytes]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tidegate.pipeline.rules import Rules, Score
 
 _STEPS: Final = 1e6
-_TOGETHER: Final = 4  # dimensions that are compiled together
+_TOGETHER: Final = 2  # dimensions that are compiled together
 
 
 def score(frame: DataFrame, rules: Rules, *, baselines: DataFrame | None = None, single: bool = False) -> DataFrame:
@@ -31,12 +31,13 @@ def score(frame: DataFrame, rules: Rules, *, baselines: DataFrame | None = None,
     from pyspark.sql import functions as F
 
     known = checks.gathered(frame, checks.needed(rules.scores), baselines, single=single)
+    known = known.select("*", F.struct(*frame.columns).alias("_record"))  # is copied in one piece
     version = F.lit(rules.version_text).alias("rules_version")
     means = _means(rules.scores)
     for number in range(0, len(means), _TOGETHER):
         known = apart(known).select("*", *means[number : number + _TOGETHER])
     scores = F.struct(*(F.col(f"_{name}").alias(name) for name in DIMENSIONS)).alias("scores")
-    return known.select(*frame.columns, scores, version)
+    return known.select(*(F.col("_record")[name].alias(name) for name in frame.columns), scores, version)
 
 
 def needs_history(rules: Rules) -> bool:

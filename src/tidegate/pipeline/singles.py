@@ -20,7 +20,9 @@ from tidegate.pipeline.elements import (
     mapping_of,
     mistaken,
     moment,
+    of_message,
     row,
+    sender,
     unnamed,
     untimely,
     value_of,
@@ -102,8 +104,8 @@ def _at(number: int) -> Callable[[Mapping], Column | None]:
 def _rows(mapping: Column, said: Sequence[Column], value: Sequence[Column]) -> Column:
     from pyspark.sql import functions as F
 
-    source = F.when(mapping["source"].isNull(), F.coalesce("source", "client")).otherwise(F.col("_named"))
-    time = F.when(mapping["time"].isNull(), F.col("received_at")).otherwise(F.col("_moment"))
+    source = F.when(mapping["source"].isNull(), sender()).otherwise(F.col("_named"))
+    time = F.when(mapping["time"].isNull(), of_message("received_at")).otherwise(F.col("_moment"))
     made = []
     for spec, one in zip(said, value, strict=True):
         there = spec.isNotNull() & (one["value"].isNotNull() | one["text"].isNotNull())

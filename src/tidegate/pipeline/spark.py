@@ -30,7 +30,8 @@ _PATIENCE: Final = 30.0
 _GONE: Final = 0.5  # seconds from the end of its sockets to that of a process
 ENDED: Final = "Spark ended; start it again: nothing is lost"
 _JAVA: Final = "-XX:-DontCompileHugeMethods"
-_COLLECTOR: Final = "-XX:+UseParallelGC"  # unless somebody has chosen another: two are one too many for Java
+_COLLECTOR: Final = "-XX:+UseParallelGC -XX:MaxTenuringThreshold=1"
+"""Unless somebody has chosen another: two are one too many for Java. What survives once are rows that are kept."""
 _CONF: Final = {
     "spark.ui.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
@@ -52,6 +53,11 @@ _CONF: Final = {
     "spark.sql.lightweightPlanChangeValidation": "false",
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.maxPlanStringLength": "1000",
+    # Messages and records go through a stage as one column, which is not to be taken apart before the end.
+    "spark.sql.optimizer.nestedSchemaPruning.enabled": "false",
+    "spark.sql.optimizer.expression.nestedPruning.enabled": "false",
+    # What a batch holds of each series is summed up in memory; with more than 128 of them Spark would sort all rows.
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "20000",
     # Where in Python a column was made is not told with errors; asking takes longer than making it.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.redaction.regex": "(?i)secret|password|token|key",
