@@ -33,7 +33,7 @@ class Extent:
 
 SMALL: Final = Setting(batch=500, rules=plant.few())
 QUICK: Final = Extent(
-    throughput=throughput.Extent(messages=1000, staged=1000, rounds=1, setting=SMALL),
+    throughput=throughput.Extent(messages=1000, staged=1000, published=1000, rounds=1, setting=SMALL),
     growth=growth.Extent(messages=2500, sizes=(1000, 2000), setting=SMALL),
     latency=latency.Extent(rates=(50,), warmup=0.2, seconds=1.0, settings=(SMALL,)),
     journal=journal.Extent(rows=5000, rates=(200,), seconds=0.5, rounds=1),
