@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from tidegate.pipeline.columns import struct, topic_matches
-from tidegate.pipeline.protect import BOUND
+from tidegate.pipeline.protect import bound
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,10 +88,8 @@ def opened(spark: SparkSession, frame: DataFrame, answers: Iterable[Answer]) -> 
     keys = F.broadcast(spark.createDataFrame(rows, struct(_KEYS)))
     marked = frame.withColumn("opening_id", F.when(F.col("topic").isNotNull(), _part(1)))
     joined = marked.join(keys, ["topic", "context", "opening_id"], "left")
-    bound = F.concat(
-        F.lit(BOUND), F.encode(F.col("opening_id"), "UTF-8"), F.lit(b"\0"), F.encode(F.col("under"), "UTF-8")
-    )
-    clear = F.try_aes_decrypt(F.unbase64(_part(2)), F.col("secret"), F.lit("GCM"), F.lit("DEFAULT"), bound)
+    under = bound(F.col("opening_id"), F.col("under"))
+    clear = F.try_aes_decrypt(F.unbase64(_part(2)), F.col("secret"), F.lit("GCM"), F.lit("DEFAULT"), under)
     asked = F.col("under").isNotNull()
     fault = (
         F.when(asked & F.col("refused").isNotNull(), F.concat(F.lit("sealed, and "), F.col("refused")))

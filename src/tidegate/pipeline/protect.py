@@ -157,10 +157,17 @@ def _nonce() -> Column:
 def _sealed() -> Column:
     from pyspark.sql import functions as F
 
-    bound = F.concat(F.lit(BOUND), F.col("sealing_id").cast("binary"), F.lit(b"\0"), F.col("target").cast("binary"))
-    data = F.aes_encrypt("clear", F.col("secret"), F.lit("GCM"), F.lit("DEFAULT"), F.col("nonce"), bound)
+    under = bound(F.col("sealing_id"), F.col("target"))
+    data = F.aes_encrypt("clear", F.col("secret"), F.lit("GCM"), F.lit("DEFAULT"), F.col("nonce"), under)
     text = F.concat(F.lit('{"keyId":"'), F.col("sealing_id"), F.lit('","data":"'), F.base64(data), F.lit('"}'))
     return text.cast("binary")
+
+
+def bound(key_id: Column, topic: Column) -> Column:
+    """What a seal is bound to."""
+    from pyspark.sql import functions as F
+
+    return F.concat(F.lit(BOUND), key_id.cast("binary"), F.lit(b"\0"), topic.cast("binary"))
 
 
 def _pads(secret: bytes) -> tuple[bytes, bytes]:
