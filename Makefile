@@ -50,7 +50,7 @@ reference: $(VENV) ## write docs/reference/ again from the schema
 	@mkdir -p docs/reference
 	@$(BIN)/tidegate schema > docs/reference/tidegate.schema.json
 	@$(BIN)/tidegate schema --markdown > docs/reference/configuration.md
-	@$(BIN)/python tests/docs/cli_reference.py --update
+	@PYTHONPATH=. $(BIN)/python tests/docs/cli_reference.py --update
 	@$(BIN)/python tests/docs/http_reference.py --update
 	@$(BIN)/python tests/docs/pipeline_reference.py --update
 	@$(BIN)/tidegate check examples/doorlock/tidegate.yaml --show-automata --format svg --monitor a1 > docs/monitors/a1.svg

@@ -27,7 +27,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from tidegate.config import outline
-from tidegate.node import control
+from tidegate.net import control_socket as control
 
 HOST = "127.0.0.1"
 ALL, NOTHING = "all", "·"

@@ -30,8 +30,8 @@ import uvloop
 
 from harness import PATIENCE, Client, Live, free_port
 from tidegate.config import load
+from tidegate.net.control_socket import ask
 from tidegate.node import Node
-from tidegate.node.control import ask
 
 TIDEGATE = str(Path(sys.executable).with_name("tidegate"))
 STARTING = 30.0  # seconds: importing everything on a busy machine

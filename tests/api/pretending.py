@@ -19,11 +19,11 @@ import orjson
 
 from harness import PATIENCE, free_port
 from tidegate.api.app import Application
-from tidegate.api.serving import Server
+from tidegate.api.server import Server
+from tidegate.audit.rows import AuditRow, Query
+from tidegate.audit.sink import Book
 from tidegate.errors import Problem
-from tidegate.node.book import Book
-from tidegate.node.control import Control
-from tidegate.node.records import AuditRow, Query
+from tidegate.net.control_socket import Control
 
 ROLES = ("admin", "operator", "auditor", "user", "source")
 

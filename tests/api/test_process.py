@@ -17,7 +17,7 @@ import trustme
 
 from harness import PATIENCE, free_port
 from processes import STARTING, File, Process, process
-from tidegate.api.serving import NICE
+from tidegate.api.server import NICE
 
 CONFIGURATION = """
 version: 1

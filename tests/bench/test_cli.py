@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from bench.cli import app
+from bench.works import work
 from typer.testing import CliRunner
 
-from tidegate.bench import machine, rounds, servers
-from tidegate.bench.cli import app
-from tidegate.bench.works import work
+from bench import machine, rounds, servers
 
 QUICK = ["broker", "--quick", "--duration", "0.2", "--reference", "relay", "--subject", "relay"]
 

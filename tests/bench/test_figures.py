@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from bench.figures import Reached
+from bench.job import Outcome
+from bench.rounds import Series
+from bench.works import BASE, Goal, Work, work
 
-from tidegate.bench import figures
-from tidegate.bench.figures import Reached
-from tidegate.bench.job import Outcome
-from tidegate.bench.rounds import Series
-from tidegate.bench.works import BASE, Goal, Work, work
+from bench import figures
 
 
 def flow(per_second: int, micros: float, **more: int | bool) -> Outcome:

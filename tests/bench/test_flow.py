@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from bench.cli import app
+from bench.flow import Found, Shape, graph, growth, look, measure, rows
+from bench.flow_report import Report, markdown
 from typer.testing import CliRunner
 
-from tidegate.bench import flow as bench
-from tidegate.bench.cli import app
-from tidegate.bench.flow import Found, Shape, graph, growth, look, measure, rows
-from tidegate.bench.flow_report import Report, markdown
+from bench import flow as bench
 from tidegate.flow import Reach, forest_fault
 
 

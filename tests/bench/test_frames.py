@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.bench import frames
+from bench import frames
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from bench.job import MEASURING, Job, Outcome, Shape
+from bench.rounds import Plan
+from bench.servers import BenchError, Peer, Server, Setting, running
 
+from bench import pace, rounds, servers
 from processes import missing
-from tidegate.bench import pace, rounds, servers
-from tidegate.bench.job import MEASURING, Job, Outcome, Shape
-from tidegate.bench.rounds import Plan
-from tidegate.bench.servers import BenchError, Peer, Server, Setting, running
 
 CORES = sorted(os.sched_getaffinity(0))
 PLAN = Plan(rounds=1, duration=0.2, warmup=0.05, server_core=CORES[0], load_core=CORES[-1])

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
+from bench.inbox import Acknowledged, Assured, Counted, Inbox
+from bench.job import LoadError
 
-from tidegate.bench import frames
-from tidegate.bench.inbox import Acknowledged, Assured, Counted, Inbox
-from tidegate.bench.job import LoadError
+from bench import frames
 
 TOPIC, PAYLOAD = "bench/k00", bytes(range(48, 88))
 OFFSET = frames.packet_id_offset(TOPIC, len(PAYLOAD), version=4)

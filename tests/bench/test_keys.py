@@ -13,22 +13,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench.cli import app
+from bench.job import LoadError
+from bench.keys import asking, beside, direct, generators, indoors, node, processor, report, requests, works
+from bench.keys.beside import Beside, Seen, Where
+from bench.keys.direct import Cell, Direct
+from bench.keys.indoors import Indoors
+from bench.keys.load import Found, Task
+from bench.keys.node import Sample, content, parts_of
+from bench.keys.requests import Asked, Way
+from bench.keys.station import GUEST, TOPICS, Ports, Rules, Station, configuration
+from bench.keys.works import Findings
+from bench.rounds import Plan
+from bench.servers import BenchError, free_port
 from typer.testing import CliRunner
 
-from tidegate.bench import frames, rounds
-from tidegate.bench.cli import app
-from tidegate.bench.job import LoadError
-from tidegate.bench.keys import asking, beside, direct, generators, indoors, node, processor, report, requests, works
-from tidegate.bench.keys.beside import Beside, Seen, Where
-from tidegate.bench.keys.direct import Cell, Direct
-from tidegate.bench.keys.indoors import Indoors
-from tidegate.bench.keys.load import Found, Task
-from tidegate.bench.keys.node import Sample, content, parts_of
-from tidegate.bench.keys.requests import Asked, Way
-from tidegate.bench.keys.station import GUEST, TOPICS, Ports, Rules, Station, configuration
-from tidegate.bench.keys.works import Findings
-from tidegate.bench.rounds import Plan
-from tidegate.bench.servers import BenchError, free_port
+from bench import frames, rounds
 from tidegate.config import parse
 
 CORES = sorted(os.sched_getaffinity(0))

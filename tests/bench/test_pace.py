@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from tidegate.bench.pace import histogram, percentile
+from bench.pace import histogram, percentile
 
 
 def test_percentiles_by_nearest_rank() -> None:

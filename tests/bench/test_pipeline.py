@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench.cli import app
+from bench.pipeline import growth, plant, report, site, stages, works
+from bench.pipeline.sections import Section, Table, figure, kept
+from bench.pipeline.stages import Stage
+from bench.pipeline.worked import Mark, Worked
 from typer.testing import CliRunner
 
-from tidegate.bench.cli import app
-from tidegate.bench.pipeline import growth, plant, report, site, stages, works
-from tidegate.bench.pipeline.sections import Section, Table, figure, kept
-from tidegate.bench.pipeline.stages import Stage
-from tidegate.bench.pipeline.worked import Mark, Worked
 from tidegate.config import parse
 from tidegate.pipeline.columns import DIMENSIONS
 from tidegate.pipeline.rules import parse as rules_of
@@ -157,7 +157,7 @@ def test_an_unknown_work_is_refused_with_the_names() -> None:
 
 def measured(folder: Path, *parts: str) -> dict[tuple[str, str, str], float]:
     """In a process of its own: it makes a session of Spark and ends it."""
-    command = [sys.executable, "-m", "tidegate.bench.cli", "pipeline", "--quick", "--json", "--out", str(folder)]
+    command = [sys.executable, "-m", "bench.cli", "pipeline", "--quick", "--json", "--out", str(folder)]
     command += [word for part in parts for word in ("--work", part)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tidegate.bench import procfs
+from bench import procfs
 
 PARENT = """
 import subprocess, sys

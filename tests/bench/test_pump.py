@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
+from bench.crowd import Schedule
+from bench.inbox import Counted
+from bench.job import LoadError
+from bench.meter import Meter
+from bench.pump import Pumped, pump
 
-from tidegate.bench import pump as pumping
-from tidegate.bench.crowd import Schedule
-from tidegate.bench.inbox import Counted
-from tidegate.bench.job import LoadError
-from tidegate.bench.meter import Meter
-from tidegate.bench.pump import Pumped, pump
+from bench import pump as pumping
 
 FRAME = 20
 

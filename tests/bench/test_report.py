@@ -8,13 +8,13 @@ import json
 from pathlib import Path
 
 import pytest
+from bench.job import Outcome
+from bench.report import Report
+from bench.rounds import Plan, Series
+from bench.works import BASE, work
 from rich.console import Console
 
-from tidegate.bench import figures, plot, report
-from tidegate.bench.job import Outcome
-from tidegate.bench.report import Report
-from tidegate.bench.rounds import Plan, Series
-from tidegate.bench.works import BASE, work
+from bench import figures, plot, report
 
 
 def flow(rate: int, micros: float, foreign: float = 0.0) -> Outcome:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from bench.scopes import chain as chains
+from bench.scopes.chain import CONFIGURATIONS, HSUP, LENGTHS, MULTI, NEW, ORI, RATES, SEM, Chain, Configuration
 
-from tidegate.bench.scopes import chain as chains
-from tidegate.bench.scopes.chain import CONFIGURATIONS, HSUP, LENGTHS, MULTI, NEW, ORI, RATES, SEM, Chain, Configuration
 from tidegate.config import parse
 
 

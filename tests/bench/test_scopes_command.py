@@ -7,15 +7,15 @@ import os
 from pathlib import Path
 
 import pytest
+from bench.cli import app
+from bench.scopes import indoors, node, works
+from bench.scopes import rates as rated
+from bench.scopes.chain import HSUP, NEW
+from bench.scopes.rates import Extent
+from bench.servers import BenchError
 from typer.testing import CliRunner
 
-from tidegate.bench import rounds
-from tidegate.bench.cli import app
-from tidegate.bench.scopes import indoors, node, works
-from tidegate.bench.scopes import rates as rated
-from tidegate.bench.scopes.chain import HSUP, NEW
-from tidegate.bench.scopes.rates import Extent
-from tidegate.bench.servers import BenchError
+from bench import rounds
 
 CORES = sorted(os.sched_getaffinity(0))
 

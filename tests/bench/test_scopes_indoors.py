@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-
-from tidegate.bench.scopes import indoors
-from tidegate.bench.scopes.contest import CONTESTS, Contest
-from tidegate.bench.scopes.indoors import World
+from bench.scopes import indoors
+from bench.scopes.contest import CONTESTS, Contest
+from bench.scopes.indoors import World
 
 
 @pytest.mark.parametrize("qos", [0, 1])

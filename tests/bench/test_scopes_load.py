@@ -6,15 +6,15 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from bench.job import LoadError
+from bench.rounds import Plan
+from bench.scopes import load, node
+from bench.scopes.chain import CEM, HSUP, MULTI, NEW, SEM, Chain, Configuration
+from bench.scopes.load import Task
+from bench.scopes.node import Node
+from bench.servers import BenchError
 
-from tidegate.bench import crowd, frames
-from tidegate.bench.job import LoadError
-from tidegate.bench.rounds import Plan
-from tidegate.bench.scopes import load, node
-from tidegate.bench.scopes.chain import CEM, HSUP, MULTI, NEW, SEM, Chain, Configuration
-from tidegate.bench.scopes.load import Task
-from tidegate.bench.scopes.node import Node
-from tidegate.bench.servers import BenchError
+from bench import crowd, frames
 
 CORES = sorted(os.sched_getaffinity(0))
 PLAN = Plan(rounds=1, duration=0.2, warmup=0.05, server_core=CORES[0], load_core=CORES[-1])

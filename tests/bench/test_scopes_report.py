@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from tidegate.bench.job import Outcome
-from tidegate.bench.rounds import Plan
-from tidegate.bench.scopes import plot, report, works
-from tidegate.bench.scopes.chain import CONFIGURATIONS, HSUP, LENGTHS, MULTI, NEW, ORI, SEM, Chain, Configuration
-from tidegate.bench.scopes.contest import CONTESTS, Compared
-from tidegate.bench.scopes.rates import Cell, Rates
-from tidegate.bench.scopes.saturated import Saturated, chains
-from tidegate.bench.scopes.works import Findings
+from bench.job import Outcome
+from bench.rounds import Plan
+from bench.scopes import plot, report, works
+from bench.scopes.chain import CONFIGURATIONS, HSUP, LENGTHS, MULTI, NEW, ORI, SEM, Chain, Configuration
+from bench.scopes.contest import CONTESTS, Compared
+from bench.scopes.rates import Cell, Rates
+from bench.scopes.saturated import Saturated, chains
+from bench.scopes.works import Findings
 
 
 def outcome(

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from bench.servers import BenchError, Peer, Setting, free_port, pinned, running
 
-from tidegate.bench import servers
-from tidegate.bench.servers import BenchError, Peer, Setting, free_port, pinned, running
+from bench import servers
 from tidegate.config import load
-from tidegate.node.control import ask
+from tidegate.net.control_socket import ask
 
 CORE = min(os.sched_getaffinity(0))
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-
-from tidegate.bench.job import Job, Outcome, Shape
-from tidegate.bench.servers import BenchError
-from tidegate.bench.works import BASE, WORKS, chosen, work
+from bench.job import Job, Outcome, Shape
+from bench.servers import BenchError
+from bench.works import BASE, WORKS, chosen, work
 
 GOALS = {
     "qos0-100/5000": "≥ 1.7",

@@ -16,7 +16,7 @@ from unittest import mock
 from processes import Process, process
 from tidegate.cli import terminal
 from tidegate.cli.app import main
-from tidegate.node.control import ask
+from tidegate.net.control_socket import ask
 
 CONFIGURATION = """
 version: 1

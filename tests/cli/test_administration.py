@@ -13,9 +13,9 @@ import pytest
 from cli.administering import Administered, administered, tidegate
 from cli.driving import Tidegate
 from harness import PATIENCE
+from tidegate.admin import tokens
 from tidegate.cli.administration.token import Role
-from tidegate.node import tokens
-from tidegate.node.control import ask
+from tidegate.net.control_socket import ask
 
 
 @pytest.fixture(scope="module")

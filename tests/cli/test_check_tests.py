@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from cli.driving import Tidegate
 from tidegate.cli.app import app
 from tidegate.config import ConfigErrors, load, parse
-from tidegate.node.cases import run_tests, verify_tests
+from tidegate.explain.file_tests import run_tests, verify_tests
 
 HEAD = """\
 version: 1

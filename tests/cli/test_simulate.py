@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from cli.driving import Tidegate
 from tidegate.cli.app import app
-from tidegate.flow.model import Outcome
-from tidegate.node.rehearsal import Rehearsal
+from tidegate.simulate import Outcome
+from tidegate.simulate.engine import Rehearsal
 
 HOUSE = """\
 version: 1

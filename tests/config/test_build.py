@@ -243,7 +243,7 @@ class TestTheRest:
 
     def test_functions(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "config_test_functions.py").write_text(
-            "from tidegate.policy.predicate import function\n"
+            "from tidegate.predicate import function\n"
             "@function()\n"
             "def is_enrolled(user: str, session: str) -> bool:\n"
             "    return (user, session) == ('mary', 'ts1')\n"

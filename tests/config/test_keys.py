@@ -8,7 +8,7 @@ import pytest
 
 from tidegate.config import Config, ConfigErrors, load, parse
 from tidegate.config.keys import PORT, TlsAddress, parse_tls
-from tidegate.node.cases import run_tests
+from tidegate.explain.file_tests import run_tests
 
 HEAD = """version: 1
 node: {name: n}

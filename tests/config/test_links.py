@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidegate.config import Config, ConfigErrors, parse
-from tidegate.policy.space import ALL, Between, Share, Way
+from tidegate.policy.scopes import ALL, Between, Share, Way
 
 HEAD = (
     "version: 1\nnode: {name: n}\npolicies: open\nlisteners: [{url: 'mqtt://127.0.0.1', anonymous: true, scope: a}]\n"

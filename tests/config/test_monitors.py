@@ -533,7 +533,7 @@ def test_a_condition_that_calls_what_cannot_be_loaded_is_not_blamed_twice() -> N
 
 def test_functions_of_administrators_can_be_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tides_of_test.py").write_text(
-        "from tidegate.policy.predicate import function\n\n\n"
+        "from tidegate.predicate import function\n\n\n"
         "@function()\ndef high(level: int) -> bool:\n    return level > 3\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))

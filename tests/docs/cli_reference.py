@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 import typer
+from bench.cli import app as bench
 from typer.models import ArgumentInfo, OptionInfo
 
-from tidegate.bench.cli import app as bench
 from tidegate.cli.app import app
 
 PAGE: Final = Path(__file__).parents[2] / "docs/reference/cli.md"

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from tidegate.admin.tokens import Role
 from tidegate.api.access import ALLOWED, PUBLIC
 from tidegate.api.app import Application
-from tidegate.node.tokens import Role
 
 PAGE: Final = Path(__file__).parents[2] / "docs/reference/http.md"
 MARK: Final = "<!-- made by `python tests/docs/http_reference.py --update` -->\n"

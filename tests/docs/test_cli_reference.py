@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
+from bench.cli import app as bench
 from typer.testing import CliRunner
 
 from docs.cli_reference import PAGE, commands, page
-from tidegate.bench.cli import app as bench
 from tidegate.cli.app import app
 
 NAMES = [name for name, _ in commands()]

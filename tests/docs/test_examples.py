@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from bench.servers import BenchError, mosquitto
 
 import postgres
 from docs.pages import MARKERS, QUOTING, ROOT, SHOWN, Block, blocks, name, pages
 from docs.terminals import Desk, first_missing
 from processes import missing, needs
-from tidegate.bench.servers import BenchError, mosquitto
 from tidegate.config import ConfigErrors, load
-from tidegate.node.cases import run_tests
+from tidegate.explain.file_tests import run_tests
 from tidegate.pipeline.rules import WrongRules
 from tidegate.pipeline.rules import parse as parse_rules
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from docs.http_reference import PAGE, page, summaries
+from tidegate.admin.tokens import Role
 from tidegate.api.access import ALLOWED, may
 from tidegate.api.problems import Kind
-from tidegate.node.tokens import Role
 
 
 def test_the_page_is_current() -> None:

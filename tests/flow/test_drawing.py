@@ -24,8 +24,8 @@ from flow.figures import (
 )
 from flow.worlds import graphs
 from tidegate.flow import ConnectionGraph, Route, connection, shortest
-from tidegate.flow.drawing import document, dot, flows, mermaid, rows
-from tidegate.flow.picture import svg
+from tidegate.flow.drawing.formats import document, dot, flows, mermaid, rows
+from tidegate.flow.drawing.graph_svg import svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -14,7 +14,7 @@ from tidegate.flow.presence import Presence
 from tidegate.flow.route import Search
 from tidegate.flow.watch import Watch, connection_graph, violated
 from tidegate.policy.brokering import OPEN, UNTYPED, Brokering
-from tidegate.policy.space import Between, Space, Way
+from tidegate.policy.scopes import Between, Space, Way
 
 COMPONENT = Brokering([("up", "up"), ("up", "down"), ("down", "down")])
 

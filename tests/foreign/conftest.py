@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from processes import Process, process
+from tidegate.authentication.passwords import hash_password
 from tidegate.cli import certificates
-from tidegate.node.passwords import hash_password
 
 CONFIGURATION = """
 version: 1

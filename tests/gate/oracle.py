@@ -29,8 +29,8 @@ from functools import lru_cache
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-from tidegate.policy.predicate import UNKNOWN, Predicate, PredicateFailed
-from tidegate.policy.predicate import compile as compile_predicate
+from tidegate.predicate import UNKNOWN, Predicate, PredicateFailed
+from tidegate.predicate import compile as compile_predicate
 from tidegate.topics import matches, overlaps, share
 
 Config = Mapping[str, Any]

@@ -41,7 +41,7 @@ from gate.oracle import (
     united,
     what_is_left,
 )
-from tidegate.policy.predicate import compile as compile_predicate
+from tidegate.predicate import compile as compile_predicate
 
 NOON = int(datetime(2026, 2, 11, 12, 0, tzinfo=UTC).timestamp())  # a Wednesday
 ALLOW_ALL = [{"id": "all", "subject": "*", "topic": "#", "action": ["read", "write"]}]

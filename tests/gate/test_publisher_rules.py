@@ -24,7 +24,7 @@ from session.test_safe import Disk
 from tidegate import wire
 from tidegate.gate import Rules
 from tidegate.policy import Combining, Policies, Policy
-from tidegate.policy.rules import CONTROL
+from tidegate.policy.publisher_rules import CONTROL
 from tidegate.topics import covers, matches, overlaps
 
 KEEP: Final = wire.Properties(session_expiry_interval=100_000)

@@ -12,7 +12,7 @@ from tidegate.importing import Imported, Left, Taken, written
 from tidegate.importing.outcome import aligned
 from tidegate.importing.spelling import quoted, topic, unspeakable
 from tidegate.policy import Template
-from tidegate.policy.predicate import compile
+from tidegate.predicate import compile
 
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
 

@@ -13,7 +13,7 @@ from monitor.traces import WORDS, event, fed, made
 from tidegate import topics
 from tidegate.monitor import Event, Machine
 from tidegate.monitor.automaton import Automaton
-from tidegate.policy.predicate import PredicateFailed
+from tidegate.predicate import PredicateFailed
 
 A1 = {"only": "DL_unlock", "after": ["AccessRequest", "AccessGranted"], "reset": "AccessDenied"}
 Q0, Q1, Q2 = "nothing seen", "seen AccessRequest", "seen AccessRequest, AccessGranted"

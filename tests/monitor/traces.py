@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tidegate.config.machines import machine
+from tidegate.config.automata import machine
 from tidegate.config.monitors import Monitor
 from tidegate.config.vocabulary import Vocabulary
 from tidegate.monitor import Event, Machine, MonitorFailed, State

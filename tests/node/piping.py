@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from node.keyholding import PAIRS
-from node.registries import ASKING
+from admin.registries import ASKING
+from keyservice.keyholding import PAIRS
 from processes import Served, from_file
 from tidegate.errors import Problem
-from tidegate.node.control import ask
+from tidegate.net.control_socket import ask
 from tidegate.store.journal import INGEST, Reader
 
 POLICIES = """

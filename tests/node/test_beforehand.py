@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from tidegate.config import Asked, Config, parse
-from tidegate.flow.model import parse as scenario
-from tidegate.flow.model import realise
-from tidegate.node.rehearsal import Rehearsal
-from tidegate.node.trial import Question, Trial
+from tidegate.explain.what_if import Question, Trial
+from tidegate.simulate import parse as scenario
+from tidegate.simulate import realise
+from tidegate.simulate.engine import Rehearsal
 
 HEAD = "version: 1\nnode: {name: n}\npolicies: open\n"
 

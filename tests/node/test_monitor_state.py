@@ -21,12 +21,12 @@ from typing import Any
 import cbor2
 import pytest
 
-from door.acts import ALL, Section, come, inbox, say, setting
-from door.watchers import entering, gated, states, watching
 from harness import Client
 from processes import STARTING, File, Process, Served, from_file, on_uvloop, until
+from sockets.acts import ALL, Section, come, inbox, say, setting
+from sockets.watchers import entering, gated, states, watching
 from tidegate import wire
-from tidegate.node.control import ask
+from tidegate.net.control_socket import ask
 
 COUNTING = {"use": "complex_em"}
 ROOMY: Section = {"log": {"format": "json"}, "limits": {"queue": {"messages": 1_000_000, "bytes": "1GiB"}}}

@@ -19,7 +19,7 @@ from harness import PATIENCE, Client
 from node.piping import BODY, Piped, b64, piped, record, rows, text, told
 from processes import File, Process, on_uvloop
 from tidegate import wire
-from tidegate.node.control import ask
+from tidegate.net.control_socket import ask
 from tidegate.session import Context
 from tidegate.store.journal import AUDIT, Reader
 

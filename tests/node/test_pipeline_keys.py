@@ -7,15 +7,15 @@ import json
 import os
 from pathlib import Path
 
-from node.keyholding import come
+from keyservice.keyholding import come
+from keyservice.test_keys_ktm import keys
+from keyservice.test_ktm import authority, ktm
 from node.piping import BODY, POLICIES, b64, piped, record, secret, text, told
-from node.test_keys_ktm import keys
-from node.test_ktm import authority, ktm
 from processes import File, Process, on_uvloop
 from tidegate.keys import key_id, unseal
 from tidegate.keys.key import TopicKey
 from tidegate.keys.sealing import NONCE, seal
-from tidegate.node.control import ask
+from tidegate.net.control_socket import ask
 from tidegate.session import Context, Subject
 
 __all__ = ["authority"]  # a fixture

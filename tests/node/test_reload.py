@@ -14,11 +14,11 @@ import pytest
 from harness import Client
 from processes import Process, Served, from_file, on_uvloop, process, until
 from tidegate import wire
+from tidegate.authentication.passwords import hash_password
 from tidegate.cli import certificates
 from tidegate.config import ConfigErrors, Source, read
 from tidegate.errors import ConfigError, TidegateError
-from tidegate.node.control import ask
-from tidegate.node.passwords import hash_password
+from tidegate.net.control_socket import ask
 from tidegate.wire import Reason
 
 BASE = """

@@ -14,7 +14,7 @@ from harness import Client, live
 from processes import Process, from_file, on_uvloop, process, until
 from tidegate import wire
 from tidegate.errors import StoreError, TidegateError
-from tidegate.node.control import ask
+from tidegate.net.control_socket import ask
 from tidegate.wire import Reason
 
 NODE = """

@@ -13,8 +13,8 @@ import psycopg
 import pytest
 
 import postgres
-from node.registries import OPEN as ANYBODY
-from node.registries import administered
+from admin.registries import OPEN as ANYBODY
+from admin.registries import administered
 from node.test_two_nodes import counts, number
 from processes import STARTING, on_uvloop
 from processes import until as soon

@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
+from bench.servers import BenchError, Setting, mosquitto, mosquitto_configuration
 from paho.mqtt import publish
 
 from harness import PATIENCE, free_port
 from processes import missing
 from tidegate import wire
-from tidegate.bench.servers import BenchError, Setting, mosquitto, mosquitto_configuration
 
 P = TypeVar("P")
 

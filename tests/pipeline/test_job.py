@@ -20,8 +20,8 @@ from tidegate.pipeline.folders import Folders, alone
 from tidegate.pipeline.job import Done, Job
 from tidegate.pipeline.lake import Lake, erase, read
 from tidegate.pipeline.looking import looked
+from tidegate.pipeline.node_client import Station, Wanted
 from tidegate.pipeline.protect import Answer
-from tidegate.pipeline.station import Station, Wanted
 from tidegate.store.journal import AUDIT, INGEST, audit_row, ingest_row
 
 RULES = """\

@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 
 from pipeline.frames import NOON, records
 from tidegate.pipeline.ledger import Ledger
+from tidegate.pipeline.node_client import Outgoing, Published, Station
 from tidegate.pipeline.publish import publish
-from tidegate.pipeline.station import Outgoing, Published, Station
 
 
 class Node:

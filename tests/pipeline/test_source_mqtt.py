@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench.servers import certificates
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from harness import PATIENCE
 from pipeline.brokers import Mosquitto
-from tidegate.bench.servers import certificates
 from tidegate.errors import PipelineError
 from tidegate.pipeline.source import register, spool
 from tidegate.pipeline.source.receiver import Broker

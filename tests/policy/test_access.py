@@ -16,9 +16,9 @@ from tidegate import topics
 from tidegate.errors import ConfigError
 from tidegate.policy.access import Action, Combining, Effect, Policies, Policy
 from tidegate.policy.actor import Actor, attributes_of
-from tidegate.policy.predicate import UNKNOWN, PredicateError, PredicateFailed, compile
 from tidegate.policy.selector import Term
 from tidegate.policy.verdict import Open, Permit, Refuse
+from tidegate.predicate import UNKNOWN, PredicateError, PredicateFailed, compile
 
 READ, WRITE = Action.READ, Action.WRITE
 

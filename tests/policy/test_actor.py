@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from policy.people import HOME, Person, alice, mary, stranger
 from tidegate.policy.actor import BUILT_IN, attributes_of, facets, frozen, paths_below, shown
-from tidegate.policy.predicate import compile
+from tidegate.predicate import compile
 
 
 def test_the_table_of_semantics() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tidegate.errors import ConfigError
 from tidegate.policy.environment import CLOCK, Environment
-from tidegate.policy.predicate import Predicate, compile
+from tidegate.predicate import Predicate, compile
 
 ROME = ZoneInfo("Europe/Rome")
 gym = Environment({"location": "milan", "purpose": "training"}, zone=ROME)

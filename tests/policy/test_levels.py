@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tidegate.errors import ConfigError
 from tidegate.policy.levels import RELAXED, Demand, Facts, Levels
-from tidegate.policy.predicate import PredicateError
+from tidegate.predicate import PredicateError
 
 levels = Levels()
 implied = Levels(implied=True)

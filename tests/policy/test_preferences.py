@@ -14,10 +14,10 @@ from policy.people import HOME, Person, alice, bob, john, mary
 from tidegate import topics
 from tidegate.errors import ConfigError, MalformedPacket
 from tidegate.policy.actor import attributes_of
-from tidegate.policy.predicate import PredicateFailed, compile
 from tidegate.policy.preferences import Granted, Pending, Preference, Preferences
 from tidegate.policy.verdict import Refuse
 from tidegate.policy.views import ALL, NOTHING, View
+from tidegate.predicate import PredicateFailed, compile
 
 TOPIC = "tr1/performance/ts1/speed"
 

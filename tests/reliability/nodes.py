@@ -17,7 +17,7 @@ import httpx
 import postgres
 from harness import PATIENCE
 from processes import STARTING, File, Process
-from tidegate.node.control import ask
+from tidegate.net.control_socket import ask
 
 FILE = """
 version: 1

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from node.registries import FILE, OPEN, SQLITE
+from admin.registries import FILE, OPEN, SQLITE
 from processes import STARTING, File, Process, missing
 from store.registry.places import SqlitePlace
 from tidegate.errors import Problem, TidegateError
-from tidegate.node.control import ask
+from tidegate.net.control_socket import ask
 
 KILLS = 6  # the long version: 40
 TEXT = FILE.replace("NAME", "a").replace("STORE", SQLITE) + "log: {format: json}\n"

@@ -19,8 +19,8 @@ from tidegate.monitor.machine import Machine
 from tidegate.monitor.sequence import Step, guard
 from tidegate.policy import Combining, Policies, Policy, Preference, Preferences, Views
 from tidegate.policy.brokering import OPEN, Assignment, Brokering, Types
+from tidegate.policy.scopes import Between, Share, Space, Way
 from tidegate.policy.selector import Selector
-from tidegate.policy.space import Between, Share, Space, Way
 from tidegate.policy.views import Row
 
 SCOPES: Final = ("a", "b", "c", "d", "e", "f")

@@ -11,7 +11,7 @@ from tidegate import wire
 from tidegate.gate import Rules
 from tidegate.monitor import Attachment, Monitors
 from tidegate.policy.brokering import Brokering, Types
-from tidegate.policy.space import ALL, Between, Share, Space, Way
+from tidegate.policy.scopes import ALL, Between, Share, Space, Way
 
 
 def both(one: str, other: str, *shares: Share, **fields: Any) -> tuple[Between, Between]:

@@ -9,7 +9,7 @@ from tidegate import wire
 from tidegate.gate.gate import PLAN_COST
 from tidegate.monitor import Attachment
 from tidegate.monitor.library import Mapper, Names
-from tidegate.policy.space import Space
+from tidegate.policy.scopes import Space
 
 
 def mesh(count: int) -> Space:

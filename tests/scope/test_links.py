@@ -6,7 +6,7 @@ import pytest
 
 from scope.spaces import COMPONENT, both, chain, got, hierarchy, say, world
 from tidegate import wire
-from tidegate.policy.space import Between, Share, Space
+from tidegate.policy.scopes import Between, Share, Space
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from bench.gate.indoors import World
 
-from tidegate.bench.gate import rulebook
-from tidegate.bench.gate.indoors import World
+from bench.gate import rulebook
 from tidegate.gate import Gate
 
 

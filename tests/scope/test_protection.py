@@ -15,7 +15,7 @@ from tidegate.config.keys import Keys
 from tidegate.gate import Deny, Step
 from tidegate.keys import Group, key_id, seal, unseal
 from tidegate.keys.sealing import NONCE
-from tidegate.node.keeper import Keeper
+from tidegate.keyservice.topic_keys import Keeper
 from tidegate.session import Link, Subject
 
 CLEAR = b'{"level":3}'

@@ -10,7 +10,7 @@ from scope.written import Roles, rules
 from tidegate import wire
 from tidegate.flow import Assertion, Expect
 from tidegate.gate import Rules
-from tidegate.policy.space import Role, Space
+from tidegate.policy.scopes import Role, Space
 
 PLANT = """
 scopes: {a: {}}

@@ -43,7 +43,7 @@ from gate.oracle import (
 )
 from tidegate.monitor import Event
 from tidegate.monitor.machine import Machine
-from tidegate.policy.predicate import PredicateFailed
+from tidegate.predicate import PredicateFailed
 from tidegate.topics import matches
 
 Row = Mapping[str, Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from tidegate.policy.predicate import function
+from tidegate.predicate import function
 
 ENROLLED = {"mary", "bob"}
 SHIFTS = {"alice": (8, 14), "john": (14, 20)}

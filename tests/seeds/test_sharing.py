@@ -14,7 +14,7 @@ import pytest
 from pure import End
 from seeds.town import DENIED, GRANTED, NOBODY, OK, Town
 from tidegate import wire
-from tidegate.policy.predicate import PredicateFailed, compile
+from tidegate.predicate import PredicateFailed, compile
 
 WHAT = ("speed", "avgspeed", "length", "duration", "heartbeats")
 

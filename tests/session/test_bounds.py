@@ -10,7 +10,7 @@ from pure import End, World
 from tidegate import wire
 from tidegate.gate import gate as gates
 from tidegate.session import Delivery, Limits, Message, Session, State
-from tidegate.session.site import Full
+from tidegate.session.runtime import Full
 
 KEEP = wire.Properties(session_expiry_interval=1000)
 

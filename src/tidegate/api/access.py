@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from tidegate.node.tokens import Role
+from tidegate.admin.tokens import Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

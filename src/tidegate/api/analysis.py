@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from tidegate.api.problems import Kind, Problem
 from tidegate.api.requests import Route, answer, channel, json_object
-from tidegate.api.shapes import LONG, Question, body_of, problems
+from tidegate.api.schemas import LONG, Question, body_of, problems
 from tidegate.api.tokens import invalid
 
 _TAGS: list[Any] = ["analysis"]

@@ -16,6 +16,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Match
 from starlette.types import ASGIApp
 
+from tidegate.admin.documents import PIPELINE
 from tidegate.api import (
     access,
     analysis,
@@ -24,24 +25,25 @@ from tidegate.api import (
     documents,
     health,
     keys,
-    mine,
+    me,
     pipeline,
-    southbound,
     tokens,
+)
+from tidegate.api import (
+    sources as source_routes,
 )
 from tidegate.api.callers import Callers
 from tidegate.api.channel import Channel
 from tidegate.api.limits import Rates, Turns
 from tidegate.api.metrics import Meters
+from tidegate.api.middleware import Shell
 from tidegate.api.page import page
 from tidegate.api.pipeline import Watch
+from tidegate.api.pipeline_rules import WAYS, Rulebook
 from tidegate.api.problems import Kind, Problem
 from tidegate.api.requests import Express, Route, answer
-from tidegate.api.rulebook import WAYS, Rulebook
-from tidegate.api.shapes import sections
-from tidegate.api.shell import Shell
-from tidegate.api.southbound import Southbound
-from tidegate.node.administered import PIPELINE
+from tidegate.api.schemas import sections
+from tidegate.api.sources import Southbound
 
 TITLE: Final = "Tidegate"
 VERSION: Final = "1"  # of this interface, not of the program
@@ -105,7 +107,7 @@ def _fastapi(whole: Application) -> FastAPI:
         redirect_slashes=False,
     )
     about = _describe(app)
-    modules = (mine, tokens, consumers, keys, southbound, analysis, audit, pipeline, health)
+    modules = (me, tokens, consumers, keys, source_routes, analysis, audit, pipeline, health)
     for router in (keys.direct, documents.router({PIPELINE: WAYS}), *(module.router for module in modules), about):
         app.router.routes.extend(router.routes)
     access.check((method, route.path) for route in _routes(app) for method in route.methods or ())

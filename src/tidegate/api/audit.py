@@ -23,11 +23,11 @@ from tidegate.api.channel import Channel
 from tidegate.api.events import EVENTS, started
 from tidegate.api.problems import Kind, Problem
 from tidegate.api.requests import Route, answer
-from tidegate.api.shapes import Rows, problems
+from tidegate.api.schemas import Rows, problems
+from tidegate.audit.rows import AuditRow, from_columns, shown
+from tidegate.audit.rows import Query as Wanted
 from tidegate.config.units import moment
 from tidegate.errors import TidegateError
-from tidegate.node.records import AuditRow, from_columns, shown
-from tidegate.node.records import Query as Wanted
 from tidegate.store.journal import AUDIT, Reader
 
 LOOKING: Final = 2.0  # seconds

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
 
+from tidegate.admin.tokens import Role
 from tidegate.api.access import ALLOWED, PUBLIC
 from tidegate.api.problems import Kind, Problem
-from tidegate.node.tokens import Role
 
 if TYPE_CHECKING:
     from tidegate.api.channel import Channel

@@ -17,7 +17,7 @@ from typing import Any, Final
 import orjson
 
 from tidegate.api.problems import Kind, Problem
-from tidegate.node.control import LINE, address_of
+from tidegate.net.control_socket import LINE, address_of
 
 PLACES: Final = 8  # of the 64 that the node has for everybody
 STREAMS: Final = 16

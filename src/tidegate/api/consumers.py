@@ -13,6 +13,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ValidationError
 from starlette.responses import Response
 
+from tidegate.admin.tokens import Role
 from tidegate.api.documents import (
     STAY,
     After,
@@ -28,7 +29,7 @@ from tidegate.api.documents import (
 )
 from tidegate.api.problems import Kind, Problem
 from tidegate.api.requests import DryRun, Id, Route, Why, answer, caller, etag, if_match, json_object, user
-from tidegate.api.shapes import (
+from tidegate.api.schemas import (
     Changed,
     Credentials,
     Document,
@@ -41,7 +42,6 @@ from tidegate.api.shapes import (
     problems,
 )
 from tidegate.api.tokens import invalid
-from tidegate.node.tokens import Role
 
 APPLICATION: Final = "application"
 _USERS: list[Any] = ["consumers"]

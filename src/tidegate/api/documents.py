@@ -35,8 +35,8 @@ from tidegate.api.requests import (
     json_object,
     turn,
 )
-from tidegate.api.shapes import Changed, Document, History, Page, body_of_kind, problems
-from tidegate.node.passwords import hash_password
+from tidegate.api.schemas import Changed, Document, History, Page, body_of_kind, problems
+from tidegate.authentication.passwords import hash_password
 
 PLAIN: Final = "plain:"
 PASSWORD: Final = "password"  # noqa: S105 - the name of the key

@@ -21,7 +21,7 @@ from starlette.requests import Request
 from tidegate.api.callers import Callers
 from tidegate.api.problems import Kind, Problem
 from tidegate.api.requests import caller, channel
-from tidegate.node.records import AuditRow, Query, shown
+from tidegate.audit.rows import AuditRow, Query, shown
 
 EVENTS: Final = "text/event-stream"
 BEAT: Final = 5.0  # seconds between signs of life, and between looks at the token

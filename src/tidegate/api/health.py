@@ -17,7 +17,7 @@ from tidegate.api.metrics import CONTENT_TYPE, Meters
 from tidegate.api.pipeline import Watch
 from tidegate.api.problems import Problem
 from tidegate.api.requests import Route, answer, channel
-from tidegate.api.shapes import Alive, Ready, problems
+from tidegate.api.schemas import Alive, Ready, problems
 
 FRESH: Final = 0.5  # seconds
 PATIENCE: Final = 2.0  # seconds for a node that is well

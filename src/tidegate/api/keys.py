@@ -19,7 +19,7 @@ from tidegate.api.documents import After, iso
 from tidegate.api.documents import ask as change
 from tidegate.api.problems import Kind, Problem
 from tidegate.api.requests import JSON, Direct, DryRun, Id, Route, Why, answer, channel, json_object, user
-from tidegate.api.shapes import LONG, Revoked, Rotated, Rotation, TopicKeys, WrappedKey, body_of, problems
+from tidegate.api.schemas import LONG, Revoked, Rotated, Rotation, TopicKeys, WrappedKey, body_of, problems
 from tidegate.api.tokens import invalid
 from tidegate.keys import valid_request
 from tidegate.keys.key import valid_id

@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Final
 
 from tidegate.api.problems import Kind, Problem
-from tidegate.session.rate import Bucket
+from tidegate.session.token_bucket import Bucket
 
 KEPT: Final = 10_000  # buckets of each sort
 BURST: Final = 2.0  # seconds whose requests may come at once

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from tidegate.api.documents import iso
 from tidegate.api.problems import Kind, Problem
 from tidegate.api.requests import Route, answer
-from tidegate.api.shapes import Pipeline, problems
+from tidegate.api.schemas import Pipeline, problems
 from tidegate.errors import StoreError
 from tidegate.pipeline import status
 from tidegate.pipeline.folders import READER, Folders

@@ -19,11 +19,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
+from tidegate.admin.tokens import Role
 from tidegate.api.callers import Caller, Callers
 from tidegate.api.channel import Channel
 from tidegate.api.limits import CHANGES, OWN_CHANGES, Turns
 from tidegate.api.problems import Kind, Problem, failed
-from tidegate.node.tokens import Role
 
 JSON: Final = "application/json"
 LONGEST_ID: Final = 1024

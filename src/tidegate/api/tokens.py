@@ -8,11 +8,11 @@ from fastapi import APIRouter, Request
 from pydantic import ValidationError
 from starlette.responses import Response
 
+from tidegate.admin.tokens import Role
 from tidegate.api.documents import ask, iso
 from tidegate.api.problems import Kind, Problem
 from tidegate.api.requests import DryRun, Id, Route, Why, answer, channel, json_object
-from tidegate.api.shapes import ChangedToken, NewToken, Tokens, TriedToken, Wanted, body_of, problems
-from tidegate.node.tokens import Role
+from tidegate.api.schemas import ChangedToken, NewToken, Tokens, TriedToken, Wanted, body_of, problems
 
 _TAGS: list[Any] = ["tokens"]
 

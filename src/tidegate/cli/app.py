@@ -109,8 +109,8 @@ def check(
     from tidegate.cli.summary import facts, table
     from tidegate.config import ConfigErrors, load
     from tidegate.errors import ConfigError
+    from tidegate.explain.file_tests import run_tests
     from tidegate.node import verify
-    from tidegate.node.cases import run_tests
 
     if json and show_automata:
         terminal.usage("--show-automata draws, and --json writes no pictures; leave one of them out")
@@ -174,7 +174,7 @@ def passwd(
     password = read(from_stdin=stdin)
     if not password:
         terminal.fail("the password is empty")
-    from tidegate.node.passwords import hash_password
+    from tidegate.authentication.passwords import hash_password
 
     hashed = hash_password(password)
     if json:
@@ -202,8 +202,12 @@ def schema(
 
 def bench(context: typer.Context) -> None:
     """Measure: throughput, latency and memory against other brokers."""
+    tree = Path(__file__).parents[3]
+    if not (tree / "bench" / "cli.py").is_file():
+        terminal.fail("the measurements are not part of the package; run them from a clone of the project: make bench")
+    sys.path.insert(0, str(tree))
     try:
-        from tidegate.bench.cli import app as measurements
+        from bench.cli import app as measurements
     except ModuleNotFoundError as missing:
         terminal.fail(f"{missing.name} is not installed; install the extra: pip install 'tidegate[bench]'")
     measurements(args=context.args, prog_name="tidegate bench")

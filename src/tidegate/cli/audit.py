@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
+    from tidegate.audit.rows import AuditRow, Query, Sum
     from tidegate.config import Config
-    from tidegate.node.records import AuditRow, Query, Sum
 
 _REMEMBERED: Final = 10_000  # rows that a node without a journal has
 _NAMED: Final = 3  # users in a line of the summary
@@ -86,9 +86,9 @@ def audit(
     """
     from zoneinfo import ZoneInfo
 
+    from tidegate.audit.rows import Query
     from tidegate.config import Config, outline
     from tidegate.errors import TidegateError
-    from tidegate.node.records import Query
 
     if follow and summary:
         terminal.usage("--follow has no end to add up at; leave out --follow or --summary")
@@ -125,8 +125,8 @@ def audit(
 
 
 def _from_node(control: Path, query: Query, limit: int, follow: bool = False) -> Iterator[AuditRow]:
-    from tidegate.node.control import follow as items
-    from tidegate.node.records import AuditRow
+    from tidegate.audit.rows import AuditRow
+    from tidegate.net.control_socket import follow as items
 
     for piece in items(control, "audit", limit=limit, follow=follow, **query.said()):
         for row in piece:
@@ -135,9 +135,9 @@ def _from_node(control: Path, query: Query, limit: int, follow: bool = False) ->
 
 def _from_journal(config: Config, query: Query, limit: int | None) -> Iterator[AuditRow]:
     """The newest `limit` rows, or all."""
+    from tidegate.audit.rows import from_columns
     from tidegate.errors import TidegateError
-    from tidegate.node import control
-    from tidegate.node.records import from_columns
+    from tidegate.net import control_socket as control
     from tidegate.store.journal import AUDIT, Reader
 
     data = config.node.data
@@ -162,7 +162,7 @@ def _from_journal(config: Config, query: Query, limit: int | None) -> Iterator[A
 
 
 def _show(rows: Iterable[AuditRow], zone: tzinfo, json: bool) -> None:
-    from tidegate.node.records import shown
+    from tidegate.audit.rows import shown
 
     with _patience():
         found = list(rows)
@@ -176,7 +176,7 @@ def _show(rows: Iterable[AuditRow], zone: tzinfo, json: bool) -> None:
 
 
 def _show_summary(rows: Iterable[AuditRow], zone: tzinfo, limit: int, json: bool) -> None:
-    from tidegate.node.records import iso, summary
+    from tidegate.audit.rows import iso, summary
 
     with _patience():
         found = summary(rows)
@@ -192,8 +192,8 @@ def _show_summary(rows: Iterable[AuditRow], zone: tzinfo, limit: int, json: bool
 
 
 def _follow(control: Path, query: Query, limit: int, zone: tzinfo, json: bool) -> None:
-    from tidegate.node.control import Gone
-    from tidegate.node.records import shown
+    from tidegate.audit.rows import shown
+    from tidegate.net.control_socket import Gone
 
     header = True
     try:

@@ -87,8 +87,8 @@ def explain(
     """
     from tidegate.cli.reasons import report
     from tidegate.config import Asked, load
-    from tidegate.node.explained import document
-    from tidegate.node.trial import Question, Trial
+    from tidegate.explain.document import document
+    from tidegate.explain.what_if import Question, Trial
 
     _check_options(action, publisher=publisher, payload=payload, qos=qos, retain=retain, where=where)
     pairs = tuple(_pair(each, "a property") for each in properties or ())

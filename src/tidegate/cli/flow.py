@@ -137,7 +137,7 @@ def _config(file: Path) -> Config:
 
 def _connected(control: Path) -> list[Presence]:
     from tidegate.flow.presence import Presence
-    from tidegate.node.control import follow
+    from tidegate.net.control_socket import follow
 
     return [Presence(**one) for piece in follow(control, "flow") for one in piece]
 
@@ -192,7 +192,7 @@ def _print_tables(
 def _print_flows(wanted: _Wanted) -> None:
     from tidegate.flow import Reach
     from tidegate.flow.alike import Thinned
-    from tidegate.flow.drawing import flows, rows
+    from tidegate.flow.drawing.formats import flows, rows
 
     thin = Thinned(wanted.graph, apart=wanted.named)
     if wanted.everything:
@@ -301,7 +301,7 @@ def _document(
     wanted: _Wanted, asserted: Iterable[Assertion], broken: Mapping[Assertion, Violation]
 ) -> dict[str, object]:
     from tidegate.flow import Reach
-    from tidegate.flow.drawing import document, flows
+    from tidegate.flow.drawing.formats import document, flows
 
     if wanted.everything:
         count = Reach(wanted.graph, paths=wanted.paths).entity_pairs
@@ -324,8 +324,8 @@ def _drawn(form: Format, title: str, wanted: _Wanted, parents: Mapping[str, tupl
     """The graph; only what one reaches, or what reaches one; or with the route between two."""
     from tidegate.flow import Reach, shortest
     from tidegate.flow.alike import within
-    from tidegate.flow.drawing import dot, mermaid
-    from tidegate.flow.picture import svg
+    from tidegate.flow.drawing.formats import dot, mermaid
+    from tidegate.flow.drawing.graph_svg import svg
 
     graph, route, source, target = wanted.graph, None, wanted.source, wanted.target
     if source is not None and target is not None:

@@ -11,8 +11,8 @@ from tidegate.cli import terminal
 
 def api() -> None:
     """Serve HTTP for the node that started this. What it needs to know comes over standard input."""
+    from tidegate.audit.logs import configure_logs
     from tidegate.node.http import Serving
-    from tidegate.node.logs import configure_logs
 
     if sys.stdin.isatty():
         terminal.usage("the node starts this itself: set `http` in its configuration, and `tidegate run`")
@@ -21,7 +21,7 @@ def api() -> None:
         serving = Serving.of(line)
     except (ValueError, TypeError, KeyError):
         terminal.usage("the node starts this itself: set `http` in its configuration, and `tidegate run`")
-    from tidegate.api.serving import run
+    from tidegate.api.server import run
 
     configure_logs(serving.log_format, serving.log_level)
     raise typer.Exit(run(serving))

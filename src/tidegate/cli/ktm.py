@@ -18,6 +18,6 @@ def ktm(
     from tidegate.config.ktm import load_ktm
 
     loaded = load_ktm(config)
-    from tidegate.node import ktm as service
+    from tidegate.keyservice import ktm as service
 
     raise typer.Exit(service.run(loaded, config))

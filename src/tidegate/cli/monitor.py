@@ -178,7 +178,8 @@ def chosen(config: Config, id: str) -> Attachment:
 
 def draw(config: Config, form: Format, id: str | None) -> None:
     """Writes the pictures of all monitors, or of one."""
-    from tidegate.monitor import drawing, picture
+    from tidegate.flow.drawing import automaton_svg as picture
+    from tidegate.monitor import drawing
 
     found = list(config.built.rules.monitors) if id is None else [chosen(config, id)]
     if not found:

@@ -58,7 +58,7 @@ def stop(config: ConfigFile = None, socket: Socket = None, port: Port = 1883, js
 
 def ask(command: str, config: Path | None, socket: Path | None, port: int, **arguments: Any) -> dict[str, Any]:
     """What a running node answers to a command."""
-    from tidegate.node import control
+    from tidegate.net import control_socket as control
 
     answer: dict[str, Any] | None = control.ask(_socket(config, socket, port), command, **arguments)
     return answer or {}

@@ -73,8 +73,8 @@ def status(config: File, json: Json = False) -> None:
 
     [dim]tidegate pipeline status -c tidegate.yaml[/dim]
     """
+    from tidegate.audit.rows import iso
     from tidegate.cli.tables import facts
-    from tidegate.node.records import iso
     from tidegate.pipeline.looking import looked
 
     found = looked(_configured(config))
@@ -246,7 +246,7 @@ app.add_typer(rule.rules, name="rule")
 
 
 def _work(file: Path, master: str | None, *, json: bool, once: bool) -> None:
-    from tidegate.node.logs import configure_logs
+    from tidegate.audit.logs import configure_logs
     from tidegate.pipeline.folders import Folders, alone
 
     config = _configured(file)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from tidegate.cli.terminal import harmless
 from tidegate.config import Config
-from tidegate.gate.explanation import Considered, Explanation, Line, Verdict
-from tidegate.node.explained import moment_of, plain, publisher_of, text_or_base64
-from tidegate.node.trial import Question
+from tidegate.explain.document import moment_of, plain, publisher_of, text_or_base64
+from tidegate.explain.explanation import Considered, Explanation, Line, Verdict
+from tidegate.explain.what_if import Question
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

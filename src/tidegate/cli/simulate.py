@@ -14,9 +14,9 @@ from tidegate.cli import terminal
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tidegate.flow.model import Expectation, Outcome, Run
-    from tidegate.flow.model.trace import Row
-    from tidegate.node.rehearsal import Rehearsal
+    from tidegate.simulate import Expectation, Outcome, Run
+    from tidegate.simulate.engine import Rehearsal
+    from tidegate.simulate.trace import Row
 
 _SHOWN: Final = 20
 """Outcomes in a table; --json tells all of them."""
@@ -46,7 +46,7 @@ def simulate(
     [dim]tidegate simulate tidegate.yaml scenario.yaml --all --engine[/dim]
     """
     from tidegate.config import load
-    from tidegate.node.rehearsal import Rehearsal, read
+    from tidegate.simulate.engine import Rehearsal, read
 
     if every and walks is not None:
         terminal.usage("--all explores everything, and --walks some of it; leave one of them out")
@@ -89,7 +89,7 @@ class _Played:
 def _found(rehearsal: Rehearsal, *, every: bool, walks: int | None, seed: int) -> _Found:
     from random import Random
 
-    from tidegate.flow.model import outcomes, patient, realise, walk
+    from tidegate.simulate import outcomes, patient, realise, walk
 
     schema, rounds = rehearsal.schema, rehearsal.scenario.rounds
     if walks is not None:
@@ -112,7 +112,7 @@ def _ordered(outcomes: Iterable[Outcome]) -> list[Outcome]:
 
 
 def _played(rehearsal: Rehearsal) -> _Played:
-    from tidegate.flow.model import realise
+    from tidegate.simulate import realise
 
     outcome = rehearsal.play()
     allowed = realise(rehearsal.schema, rehearsal.scenario.rounds, outcome) is not None
@@ -133,7 +133,7 @@ def _missed(outcomes: Iterable[Outcome], rehearsal: Rehearsal) -> Iterator[Expec
 def _report(rehearsal: Rehearsal, found: _Found, played: _Played | None, missed: list[Expectation]) -> None:
     from rich.text import Text
 
-    from tidegate.flow.model import rows
+    from tidegate.simulate import rows
 
     out = terminal.out()
     if rehearsal.left_out:
@@ -182,7 +182,7 @@ def _heard(clients: list[str], outcomes: list[Outcome]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from tidegate.flow.model.trace import written
+    from tidegate.simulate.trace import written
 
     table = Table(box=box.SIMPLE, pad_edge=False, show_header=len(outcomes) > 1)
     table.add_column("client", no_wrap=True)
@@ -202,7 +202,7 @@ def _count(number: int, what: str) -> str:
 
 
 def _document(rehearsal: Rehearsal, found: _Found, played: _Played | None, missed: list[Expectation]) -> dict[str, Any]:
-    from tidegate.flow.model import rows
+    from tidegate.simulate import rows
 
     made: dict[str, Any] = {
         "ok": not missed and (played is None or played.allowed),

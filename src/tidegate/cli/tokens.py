@@ -193,8 +193,8 @@ def objection(file: Path, token: str) -> str:
     """Why a node with this configuration would not accept a token; nothing if it would."""
     from dataclasses import replace
 
+    from tidegate.authentication import jwks
     from tidegate.config import load
-    from tidegate.node import jwks
 
     accepts = jwks.accepted(load(file))
     if accepts is None:

@@ -16,10 +16,10 @@ import orjson
 from pydantic_core import PydanticCustomError
 
 from tidegate import topics
-from tidegate.config.machines import content
+from tidegate.config.automata import content
 from tidegate.config.units import duration
 from tidegate.errors import ConfigError
-from tidegate.gate.rules import Rules
+from tidegate.gate.rule_set import Rules
 from tidegate.monitor import Event, Machine, MonitorFailed, State
 
 MOST: Final = 100_000

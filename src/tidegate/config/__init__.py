@@ -26,7 +26,7 @@ from tidegate.config.choices import (
     TlsVersion,
     ViewDefault,
 )
-from tidegate.config.deciding import Case, Class, Levels, Policy, Preference, Trust, View
+from tidegate.config.directory import ARGON2, PLAIN, Client, Directory, Group, Role, User
 from tidegate.config.links import Scope
 from tidegate.config.load import complete, load, outline, parse, read
 from tidegate.config.model import (
@@ -42,7 +42,7 @@ from tidegate.config.model import (
     Traffic,
 )
 from tidegate.config.overlay import Piece, Source, overlaid
-from tidegate.config.people import ARGON2, PLAIN, Client, Directory, Group, Role, User
+from tidegate.config.policies import Case, Class, Levels, Policy, Preference, Trust, View
 from tidegate.config.problems import ConfigErrors
 from tidegate.config.reference import markdown, schema
 from tidegate.config.who import Who, parse_who

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, Wit
 
 from tidegate.config import files
 from tidegate.config.checks import Finding
-from tidegate.config.deciding import together
+from tidegate.config.policies import together
 from tidegate.config.section import FilePath, Section
 from tidegate.config.units import Count, Duration, Rate, Size, refusal
 from tidegate.errors import ConfigError

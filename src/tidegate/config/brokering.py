@@ -14,8 +14,8 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, 
 
 from tidegate import topics
 from tidegate.config.checks import Finding
-from tidegate.config.deciding import Filter, Subject, together
 from tidegate.config.links import LinkName
+from tidegate.config.policies import Filter, Subject, together
 from tidegate.config.problems import PLAIN_NAME, suggestion
 from tidegate.config.section import LIST, ONE, Name, Section, shape
 from tidegate.config.units import refusal

@@ -19,25 +19,25 @@ from zoneinfo import ZoneInfo
 
 from tidegate import policy
 from tidegate.config import keys
+from tidegate.config.automata import attachment
 from tidegate.config.capabilities import accepts, thumbprints
 from tidegate.config.choices import Policies, Subscribe, ViewDefault
-from tidegate.config.deciding import BUILT_IN, names_file, written
-from tidegate.config.machines import attachment
-from tidegate.config.people import parsed_key
+from tidegate.config.directory import parsed_key
+from tidegate.config.policies import BUILT_IN, names_file, written
 from tidegate.config.problems import ConfigErrors
-from tidegate.config.space import made_monitors, presences, space
+from tidegate.config.scopes import made_monitors, presences, space
 from tidegate.config.vocabulary import Vocabulary, sentence
 from tidegate.errors import ConfigError
 from tidegate.flow.assertions import Assertion
 from tidegate.flow.presence import Presence
-from tidegate.gate.rules import Rules
+from tidegate.gate.rule_set import Rules
 from tidegate.keys import PublicKey
 from tidegate.monitor import Attachment, Monitors
 from tidegate.policy.brokering import Assignment, Brokering
 from tidegate.policy.capability import Accepts
 
 if TYPE_CHECKING:
-    from tidegate.config import deciding, monitors, people
+    from tidegate.config import directory, monitors, policies
     from tidegate.config.model import Config
 
 STATISTICS: Final = policy.Policy.parse(id=f"{BUILT_IN}sys", subject="service:sys", topic="$SYS/#", action="write")
@@ -177,7 +177,7 @@ class _Builder:
         made = self.each("policies", written or (), self.make_policy)
         return policy.Policies((STATISTICS, *made), self.config.combining, domain=self.domain)
 
-    def make_policy(self, index: int, entry: deciding.Policy) -> policy.Policy:
+    def make_policy(self, index: int, entry: policies.Policy) -> policy.Policy:
         action = entry.action
         return policy.Policy(
             id=rule_id("policies", index, entry.id),
@@ -188,7 +188,7 @@ class _Builder:
             when=None if entry.when is None else self.words.predicate(entry.when),
         )
 
-    def make_preference(self, index: int, entry: deciding.Preference) -> policy.Preference:
+    def make_preference(self, index: int, entry: policies.Preference) -> policy.Preference:
         return policy.Preference(
             id=rule_id("preferences", index, entry.id),
             user=entry.user,
@@ -199,7 +199,7 @@ class _Builder:
             text=entry.when,
         )
 
-    def make_view(self, index: int, entry: deciding.View) -> policy.Row:
+    def make_view(self, index: int, entry: policies.View) -> policy.Row:
         return policy.Row(
             id=rule_id("views", index, entry.id),
             topic=self.words.filter(entry.topic),
@@ -207,7 +207,7 @@ class _Builder:
             view=self.words.view(entry.keep),
         )
 
-    def make_category(self, _: int, entry: deciding.Class) -> policy.Class:
+    def make_category(self, _: int, entry: policies.Class) -> policy.Class:
         return policy.Class(topic=self.words.filter(entry.topic), category=entry.category)
 
     def make_monitor(self, index: int, entry: monitors.Monitor) -> Attachment | None:
@@ -266,7 +266,9 @@ class _Builder:
         return None if said is None else policy.Trust(said.by, accepted, said.otherwise)
 
 
-def _entry(said: people.User | people.Client, user: str | None = None, scopes: tuple[str, ...] = ()) -> policy.Entry:
+def _entry(
+    said: directory.User | directory.Client, user: str | None = None, scopes: tuple[str, ...] = ()
+) -> policy.Entry:
     attributes = MappingProxyType(dict(said.attributes))
     return policy.Entry(user=user, roles=said.roles, groups=said.groups, attributes=attributes, scopes=scopes)
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo, model_validator
 
 from tidegate.config.checks import Finding
-from tidegate.config.deciding import together
+from tidegate.config.policies import together
 from tidegate.config.section import LIST, ONE, FilePath, Identity, Section, beside, shape
 from tidegate.config.units import Switch, refusal
 from tidegate.errors import ConfigError

@@ -16,10 +16,10 @@ from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 
 from tidegate import policy, topics
 from tidegate.config import files
-from tidegate.config.deciding import Filter
+from tidegate.config.policies import Filter
 from tidegate.config.section import FilePath, Section
 from tidegate.config.units import Count, Duration, refusal
-from tidegate.gate.protecting import of_each
+from tidegate.gate.protection import of_each
 from tidegate.keys import ROTATE, USES
 from tidegate.keys.ring import GROUPS, MOST_USES
 from tidegate.monitor.automaton import Automaton

@@ -17,11 +17,11 @@ from tidegate import policy
 from tidegate.config import files
 from tidegate.config.administration import MasterKey
 from tidegate.config.checks import Finding
-from tidegate.config.deciding import together
 from tidegate.config.keys import PORT, TlsAddress, TlsUrl
 from tidegate.config.load import read
 from tidegate.config.model import Log
 from tidegate.config.overlay import Source
+from tidegate.config.policies import together
 from tidegate.config.problems import ConfigErrors, path_text, suggestion
 from tidegate.config.section import FilePath, Section
 from tidegate.config.units import Count, Duration

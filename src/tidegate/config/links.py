@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Annotated, Final, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from tidegate.config.checks import Finding, unknown
-from tidegate.config.deciding import Filter, together
+from tidegate.config.policies import Filter, together
 from tidegate.config.problems import PLAIN_NAME, path_text
 from tidegate.config.section import Name, Section
 from tidegate.config.units import Count, refusal
 from tidegate.config.vocabulary import Vocabulary, sentence
 from tidegate.errors import ConfigError
 from tidegate.flow.forest import Cycle, TwoPaths, forest_fault
-from tidegate.policy.space import ALL, Way
-from tidegate.policy.space import Share as Crossing
+from tidegate.policy.scopes import ALL, Way
+from tidegate.policy.scopes import Share as Crossing
 
 if TYPE_CHECKING:
     from tidegate.config.model import Config

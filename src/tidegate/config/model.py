@@ -30,7 +30,7 @@ from pydantic import (
 )
 
 from tidegate import policy
-from tidegate.config import administration, advice, checks, links, mentions, monitors, pipeline, sources, typed
+from tidegate.config import administration, checks, link_types, links, lint, monitors, pipeline, references, sources
 from tidegate.config.address import ListenAddress, parse_address
 from tidegate.config.administration import DATABASE, SQLITE, Http, MasterKey, StorePlace, Tokens
 from tidegate.config.brokering import Brokering, Preset
@@ -49,7 +49,14 @@ from tidegate.config.choices import (
     TlsVersion,
     ViewDefault,
 )
-from tidegate.config.deciding import (
+from tidegate.config.directory import Directory
+from tidegate.config.flows import Flows
+from tidegate.config.keys import Keys
+from tidegate.config.links import Link, Scope
+from tidegate.config.monitors import Monitor
+from tidegate.config.overlay import Source
+from tidegate.config.pipeline import Pipeline
+from tidegate.config.policies import (
     Case,
     Class,
     Levels,
@@ -61,13 +68,6 @@ from tidegate.config.deciding import (
     View,
     together,
 )
-from tidegate.config.flows import Flows
-from tidegate.config.keys import Keys
-from tidegate.config.links import Link, Scope
-from tidegate.config.monitors import Monitor
-from tidegate.config.overlay import Source
-from tidegate.config.people import Directory
-from tidegate.config.pipeline import Pipeline
 from tidegate.config.problems import PLAIN_NAME, suggestion
 from tidegate.config.section import LIST, ONE, FilePath, Identity, Name, PythonName, Section, shape
 from tidegate.config.sources import Sources
@@ -294,7 +294,7 @@ class Config(Section):
     """Users, clients, roles and groups."""
     functions: tuple[Annotated[PythonName, AfterValidator(_function)], ...] = ()
     """Python functions that conditions can call, as `package.module:name`, each decorated with
-    `tidegate.policy.predicate.function`."""
+    `tidegate.predicate.function`."""
     policies: (
         Annotated[
             Annotated[Policies, BeforeValidator(_open), Tag(ONE)] | Annotated[tuple[Policy, ...], Tag(LIST)],
@@ -404,11 +404,11 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _together(self) -> Self:
-        layout = [*links.problems(self), *typed.misplaced(self)]
+        layout = [*links.problems(self), *link_types.misplaced(self)]
         found = [*checks.problems(self), *administration.problems(self), *sources.problems(self), *layout]
         found += pipeline.problems(self)
         if not layout:  # what speaks of scopes and links would only be wrong in the same way
-            found += [*typed.problems(self), *mentions.problems(self), *monitors.problems(self)]
+            found += [*link_types.problems(self), *references.problems(self), *monitors.problems(self)]
         if found:
             raise together(found)
         return self
@@ -459,8 +459,8 @@ class Config(Section):
             *administration.warnings(self),
             *sources.warnings(self),
             *links.warnings(self),
-            *mentions.warnings(self),
-            *advice.warnings(self),
+            *references.warnings(self),
+            *lint.warnings(self),
             *monitors.warnings(self),
         )
         found = [(spot.line, spot.warning(text)) for spot, text in ((self.spot(*path), text) for path, text in told)]

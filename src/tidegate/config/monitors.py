@@ -26,11 +26,11 @@ from pydantic import (
 from tidegate import topics
 from tidegate.config.checks import Finding, unknown
 from tidegate.config.choices import Ready
-from tidegate.config.deciding import Condition, Filter, RuleId, together
+from tidegate.config.link_types import no_link
 from tidegate.config.links import SCOPE, bare, ends, joints, scope_names
+from tidegate.config.policies import Condition, Filter, RuleId, together
 from tidegate.config.problems import suggestion
 from tidegate.config.section import LIST, ONE, TABLE, PythonName, Section, form, shape
-from tidegate.config.typed import no_link
 from tidegate.config.units import Count, Duration, Switch, refusal
 from tidegate.config.vocabulary import Vocabulary, vocabulary_of
 from tidegate.errors import ConfigError
@@ -38,7 +38,7 @@ from tidegate.monitor import MAX_OUTPUTS, Direction, Each, Suppressed, analysis
 from tidegate.monitor.automaton import SHORTEST
 from tidegate.monitor.library import unlike
 from tidegate.monitor.sequence import MAX_STEPS
-from tidegate.policy.space import Way
+from tidegate.policy.scopes import Way
 
 if TYPE_CHECKING:
     from tidegate.config.model import Config
@@ -66,7 +66,7 @@ def _output(written: str) -> str:
 
 
 def _content(written: JsonValue) -> JsonValue:
-    from tidegate.config.machines import content
+    from tidegate.config.automata import content
 
     try:
         content(written)
@@ -231,7 +231,7 @@ class Automaton(Section):
 
     @model_validator(mode="after")
     def _sound(self, info: ValidationInfo) -> Self:
-        from tidegate.config.machines import transitions
+        from tidegate.config.automata import transitions
 
         for what, count, most in (
             ("states", len(self.states), _STATES),
@@ -399,7 +399,7 @@ class Monitor(Section):
             yield ("on",), "has no effect without `dedupe`, `rate` or `silence`; add one of these, or write `only`"
 
     def _steps(self, info: ValidationInfo) -> Iterator[Finding]:
-        from tidegate.config.machines import steps
+        from tidegate.config.automata import steps
 
         try:
             only, after, reset = steps(self, vocabulary_of(info) or Vocabulary())
@@ -430,7 +430,7 @@ def problems(config: Config) -> Iterator[Finding]:
 
 def warnings(config: Config) -> Iterator[Finding]:
     """What about monitors is allowed but probably not meant."""
-    from tidegate.config.machines import steps, transitions
+    from tidegate.config.automata import steps, transitions
 
     words = Vocabulary()
     words.functions.update(config.built.rules.functions)

@@ -12,9 +12,9 @@ from pydantic import ValidationInfo
 
 from tidegate import policy
 from tidegate.errors import ConfigError
-from tidegate.policy.predicate import NAMES, Function, Predicate, compile, load_function
-from tidegate.policy.predicate.functions import FUNCTIONS
-from tidegate.policy.predicate.syntax import Macros
+from tidegate.predicate import NAMES, Function, Predicate, compile, load_function
+from tidegate.predicate.functions import FUNCTIONS
+from tidegate.predicate.syntax import Macros
 
 _TAKEN = frozenset((*FUNCTIONS, *(macro.value for macro in Macros), "has", "age"))
 

@@ -26,7 +26,7 @@ from tidegate.flow.graph import SCOPE, Allow, ConnectionGraph, Link, is_scope
 from tidegate.flow.presence import Presence
 from tidegate.flow.route import Search
 from tidegate.policy.brokering import Brokering
-from tidegate.policy.space import Space
+from tidegate.policy.scopes import Space
 
 Ends = tuple[str, str, str, str]
 """Of a presence: enters, leaves, inward, outward."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tidegate.gate.crossing import Branch, Exit
+from tidegate.gate.attributes import Sight
 from tidegate.gate.gate import WITHDRAWN, Gate, Lane
+from tidegate.gate.links import Branch, Exit
 from tidegate.gate.plan import Passage, Plan, combine, passed, undecided
-from tidegate.gate.rules import Rules
-from tidegate.gate.sight import Sight
-from tidegate.gate.stages import Reserved
+from tidegate.gate.reserved import Reserved
+from tidegate.gate.rule_set import Rules
 from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, Stage, Step
 
 __all__ = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
-from tidegate.gate.sight import Sight, later
+from tidegate.gate.attributes import Sight, later
 from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, Step
 from tidegate.policy import DEFAULT, Action, Open, Permit, Policies, Refuse, facets, paths_below
 from tidegate.policy.control import ANSWER, SAID

@@ -10,7 +10,7 @@ from collections.abc import Hashable
 from datetime import UTC, datetime
 from typing import Final
 
-from tidegate.gate.sight import Sight
+from tidegate.gate.attributes import Sight
 from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, Step
 from tidegate.policy import Action
 from tidegate.policy.capability import Capability, Proof

@@ -23,14 +23,14 @@ from typing import Any, Protocol
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from tidegate.errors import ProtocolError
-from tidegate.gate.crossing import Branch, Exit
-from tidegate.gate.door import crossing, stages
-from tidegate.gate.granting import RULES, Publishing
+from tidegate.gate.attributes import FLOOR, SCORES, Sight
+from tidegate.gate.deferred_free import Rubbish
+from tidegate.gate.links import Branch, Exit
 from tidegate.gate.plan import UNSEEN, Members, Passage, Plan, combine, graver, undecided
-from tidegate.gate.protecting import Protecting
-from tidegate.gate.rubbish import Rubbish
-from tidegate.gate.rules import Rules
-from tidegate.gate.sight import FLOOR, SCORES, Sight
+from tidegate.gate.protection import Protecting
+from tidegate.gate.publisher_rules import RULES, Publishing
+from tidegate.gate.rule_set import Rules
+from tidegate.gate.stages import crossing, stages
 from tidegate.gate.verdict import Allow, Deny, Known, Residual, Stage, Step
 from tidegate.monitor import Attachment, Direction, Post, Shift
 from tidegate.policy import ALL

@@ -14,9 +14,9 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from tidegate.gate.crossing import Branch, Exit, Guard
-from tidegate.gate.protecting import Protection
-from tidegate.gate.sight import FLOOR
+from tidegate.gate.attributes import FLOOR
+from tidegate.gate.links import Branch, Exit, Guard
+from tidegate.gate.protection import Protection
 from tidegate.gate.verdict import FOREVER, Deny, Residual, Step
 from tidegate.monitor import Attachment, Post, Shift
 from tidegate.policy import ALL, View

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from tidegate.policy import ALL, View
-from tidegate.policy.predicate import Predicate
+from tidegate.predicate import Predicate
 from tidegate.session import NO_TERMS, Context, Link, Message, Terms
 
 NOT_AUTHORIZED = 0x87

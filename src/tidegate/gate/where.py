@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Final
 
-from tidegate.gate.sight import Sight, later
+from tidegate.gate.attributes import Sight, later
 from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, Step
-from tidegate.policy.predicate import Function, Predicate, PredicateFailed, compile
+from tidegate.predicate import Function, Predicate, PredicateFailed, compile
 from tidegate.session import Link, Message
 
 NAMES: Final = frozenset("oe")

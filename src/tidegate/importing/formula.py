@@ -22,7 +22,7 @@ from tidegate.errors import ConfigError
 from tidegate.importing import spelling
 from tidegate.importing.spelling import quoted, unspeakable
 from tidegate.policy import Template
-from tidegate.policy.predicate import BUDGET, PredicateError, compile
+from tidegate.predicate import BUDGET, PredicateError, compile
 
 MAX_WEIGHT: Final = BUDGET // 2
 """Of a formula that becomes a condition: the rest of the budget is for long topics."""

@@ -24,7 +24,7 @@ from typing import Final
 from tidegate.monitor.event import Event, State
 from tidegate.monitor.machine import NOT_FINITE, Edge, Graph, MonitorFailed
 from tidegate.monitor.matching import EVERYTHING, hold, matcher
-from tidegate.policy.predicate import Predicate
+from tidegate.predicate import Predicate
 
 SHORTEST: Final = 0.01
 """Seconds: the shortest timer. Below, the clock would tick for nothing else."""

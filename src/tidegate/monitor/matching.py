@@ -11,7 +11,7 @@ from typing import Final
 from tidegate import topics
 from tidegate.monitor.event import Event
 from tidegate.monitor.machine import MonitorFailed
-from tidegate.policy.predicate import Predicate, PredicateFailed
+from tidegate.predicate import Predicate, PredicateFailed
 
 EVERYTHING: Final = ("#",)
 

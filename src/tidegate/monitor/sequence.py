@@ -26,7 +26,7 @@ from typing import Final
 from tidegate.monitor.automaton import Automaton, Transition
 from tidegate.monitor.machine import ONLY
 from tidegate.monitor.matching import EVERYTHING
-from tidegate.policy.predicate import Predicate
+from tidegate.predicate import Predicate
 
 MAX_STEPS: Final = 100
 NOTHING_SEEN: Final = "nothing seen"

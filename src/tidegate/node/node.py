@@ -27,41 +27,41 @@ from urllib.parse import quote
 import structlog
 import uvloop
 
+from tidegate.admin.administration import PATIENCE, Administration
+from tidegate.admin.commands import Desk
+from tidegate.admin.ingest import Ingest
+from tidegate.admin.ingest_journal import Recorder
+from tidegate.admin.sources import ROOM as SOURCES
+from tidegate.admin.sources import Sources
+from tidegate.audit.auditor import FLUSH, Auditor
+from tidegate.audit.journals import Journals
+from tidegate.audit.logs import configure_logs
+from tidegate.authentication import jwks
+from tidegate.authentication.authentication import Authentication, load_method
+from tidegate.authentication.capabilities import Register
+from tidegate.authentication.passwords import Passwords
 from tidegate.config import Config, ConfigErrors, Piece, Source, complete, overlaid, read
 from tidegate.config import Listener as ListenerConfig
 from tidegate.config.administration import DATABASE, SQLITE
 from tidegate.config.overlay import closed
 from tidegate.config.release import release
 from tidegate.errors import ConfigError, StoreError, TidegateError
+from tidegate.explain.file_tests import verify_tests
 from tidegate.flow.presence import Presence
 from tidegate.net import Connection, Endpoint, Listener, Tls
-from tidegate.node import jwks
-from tidegate.node.administration import PATIENCE, Administration
-from tidegate.node.audit import FLUSH, Auditor
-from tidegate.node.authentication import Authentication, load_method
-from tidegate.node.capabilities import Register
-from tidegate.node.cases import verify_tests
-from tidegate.node.control import Command, Control
-from tidegate.node.desk import Desk
+from tidegate.net.control_socket import Command, Control
 from tidegate.node.flows import flow_document
 from tidegate.node.http import HttpProcess, tls_context
-from tidegate.node.ingest import Ingest
-from tidegate.node.journals import Journals
-from tidegate.node.keyroom import ROOM as KEYS
-from tidegate.node.keyroom import Keyroom
-from tidegate.node.logs import configure_logs
+from tidegate.node.key_service import ROOM as KEYS
+from tidegate.node.key_service import Keyroom
 from tidegate.node.monitors import Watchmen
-from tidegate.node.passwords import Passwords
+from tidegate.node.orphaned_state import Unplaced
 from tidegate.node.pipeline import Pipeline
-from tidegate.node.recording import Recorder
-from tidegate.node.sources import ROOM as SOURCES
-from tidegate.node.sources import Sources
 from tidegate.node.statistics import Publisher, numbers
 from tidegate.node.turns import Turns
-from tidegate.node.unplaced import Unplaced
 from tidegate.node.versions import Versions
 from tidegate.scope import Realm, Scope
-from tidegate.scope.rules import ROOM
+from tidegate.scope.publisher_rules import ROOM
 from tidegate.session import Full, Limits, Message, Origin, Peer, Site, Store, StoredSession, Volatile
 from tidegate.store import SqliteStore
 from tidegate.store.journal import INGEST

@@ -37,22 +37,22 @@ from typing import Any, Final, Protocol, assert_never
 import orjson
 from cbor2 import CBORDecodeError
 
+from tidegate.admin import slices
+from tidegate.admin.administration import Administration
+from tidegate.audit.auditor import Auditor
 from tidegate.config import Config
 from tidegate.errors import KeysError, Problem
 from tidegate.gate import Deny, Step
-from tidegate.gate.sight import SCORES
+from tidegate.gate.attributes import SCORES
 from tidegate.keys import Group, TopicKey
-from tidegate.node import slices
-from tidegate.node.administration import Administration
-from tidegate.node.audit import Auditor
-from tidegate.node.control import Command
-from tidegate.node.keeper import Keeper
-from tidegate.node.keyroom import Keyroom
+from tidegate.keyservice.topic_keys import Keeper
+from tidegate.net.control_socket import Command
+from tidegate.node.key_service import Keyroom
 from tidegate.scope import Realm
-from tidegate.scope.deriving import ID, Deriving, Number
+from tidegate.scope.derived import ID, Deriving, Number
 from tidegate.session import Origin
-from tidegate.session.intake import BACKLOG
 from tidegate.session.message import OUTPUT_BITS, OUTPUTS
+from tidegate.session.publishing import BACKLOG
 
 SERVICE: Final = "pipeline"
 KIND: Final = "pipeline"

@@ -26,6 +26,7 @@ from tidegate.pipeline.columns import INGEST, struct
 from tidegate.pipeline.folders import READER, Folders, alone
 from tidegate.pipeline.lake import Lake
 from tidegate.pipeline.ledger import Batch, Ledger, name_of
+from tidegate.pipeline.node_client import Station
 from tidegate.pipeline.normalise import normalise
 from tidegate.pipeline.opening import Questions
 from tidegate.pipeline.rulebook import Rulebook
@@ -36,7 +37,6 @@ from tidegate.pipeline.source.progress import span
 from tidegate.pipeline.source.shards import Range, Shards
 from tidegate.pipeline.spark import ENDED, ended
 from tidegate.pipeline.stages import Stages
-from tidegate.pipeline.station import Station
 from tidegate.pipeline.status import Status
 from tidegate.pipeline.upkeep import keep_up
 

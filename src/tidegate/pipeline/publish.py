@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.pipeline.columns import DIMENSIONS, KEY
 from tidegate.pipeline.ledger import Batch, Ledger, Place
-from tidegate.pipeline.station import Outgoing, Station
+from tidegate.pipeline.node_client import Outgoing, Station
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -22,13 +22,13 @@ from tidegate.pipeline.columns import RECORD
 from tidegate.pipeline.folders import Folders
 from tidegate.pipeline.lake import Counts, Lake
 from tidegate.pipeline.ledger import Batch, Ledger
+from tidegate.pipeline.node_client import StaleKeys, Station, Wanted
 from tidegate.pipeline.opening import Questions
 from tidegate.pipeline.plans import Plan, Plans, persisted
 from tidegate.pipeline.publish import Outcome, publish
 from tidegate.pipeline.rules import Rules
 from tidegate.pipeline.score import needs_history
 from tidegate.pipeline.source.shards import Range, Shards, pieces
-from tidegate.pipeline.station import StaleKeys, Station, Wanted
 
 if TYPE_CHECKING:
     import pyarrow as pa

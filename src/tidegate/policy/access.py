@@ -26,10 +26,10 @@ from tidegate import topics
 from tidegate.errors import ConfigError
 from tidegate.policy.actor import Actor, Paths, attributes_of, facets, paths_below
 from tidegate.policy.index import FilterIndex
-from tidegate.policy.predicate import Env, Function, Predicate, PredicateFailed, compile
 from tidegate.policy.selector import Selector, Term, Terms, terms_of
 from tidegate.policy.template import Template
 from tidegate.policy.verdict import DEFAULT, Answer, Open, Permit, Refuse
+from tidegate.predicate import Env, Function, Predicate, PredicateFailed, compile
 
 
 class Action(Enum):

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
-from tidegate.policy.predicate import Attributes
+from tidegate.predicate import Attributes
 
 BUILT_IN: Final = frozenset(
     (

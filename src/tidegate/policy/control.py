@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidegate.policy.rules import CONTROL
+from tidegate.policy.publisher_rules import CONTROL
 
 GET_KEY: Final = "$tidegate/keys/get"
 """A reader asks for the key of a message."""

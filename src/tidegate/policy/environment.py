@@ -11,7 +11,7 @@ from datetime import UTC, datetime, tzinfo
 from typing import Any, Final
 
 from tidegate.errors import ConfigError
-from tidegate.policy.predicate import UNKNOWN
+from tidegate.predicate import UNKNOWN
 
 CLOCK: Final = frozenset(("now", "hour", "minute", "weekday", "date"))
 

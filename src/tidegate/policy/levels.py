@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tidegate.errors import ConfigError
-from tidegate.policy.predicate import Function, Predicate, PredicateFailed, compile
+from tidegate.predicate import Function, Predicate, PredicateFailed, compile
 
 REQUIRE: Final = "require"
 SHORT: Final = "s"

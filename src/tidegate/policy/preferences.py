@@ -22,10 +22,10 @@ from tidegate import topics
 from tidegate.errors import ConfigError, MalformedPacket
 from tidegate.policy.access import earliest, outcome
 from tidegate.policy.actor import Actor, attributes_of
-from tidegate.policy.predicate import UNKNOWN, Env, Function, Predicate, PredicateError, PredicateFailed, compile
 from tidegate.policy.template import plain_filter
 from tidegate.policy.verdict import Refuse
 from tidegate.policy.views import ALL, View, united
+from tidegate.predicate import UNKNOWN, Env, Function, Predicate, PredicateError, PredicateFailed, compile
 
 ANY_SCOPE: Final = "*"
 MAX_TRAVELLING: Final = 256

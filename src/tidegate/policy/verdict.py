@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from tidegate.policy.predicate import Env
+from tidegate.predicate import Env
 
 DEFAULT = "default"
 """The rule that denies where no other has decided."""

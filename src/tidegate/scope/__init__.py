@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tidegate.scope.identity import Accepted, Authenticator, Continue, Exchange, Identity, Refused
-from tidegate.scope.realm import Realm
+from tidegate.scope.authenticator import Accepted, Authenticator, Continue, Exchange, Identity, Refused
 from tidegate.scope.scope import Scope
+from tidegate.scope.scopes import Realm
 
 __all__ = ["Accepted", "Authenticator", "Continue", "Exchange", "Identity", "Realm", "Refused", "Scope"]

@@ -14,8 +14,8 @@ from tidegate.gate import Deny, Step
 from tidegate.gate.capability import proving
 from tidegate.policy import Demand
 from tidegate.policy.capability import Capability, proof
-from tidegate.scope.identity import Accepted, Authenticator, Continue, Exchange, Identity, Refused
-from tidegate.scope.membership import Member
+from tidegate.scope.authenticator import Accepted, Authenticator, Continue, Exchange, Identity, Refused
+from tidegate.scope.role_member import Member
 from tidegate.session import NEVER, Hold, Link, Peer, Phase, Session, Subject
 from tidegate.wire import V5, Auth, Connack, Connect, Properties, Reason, Will, encode
 

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any, Final
 from tidegate.gate import Deny, Exit, Lane, Plan, Step, combine
 from tidegate.monitor import NO_SCENE, Attachment, Each, Event, Instance, MonitorFailed
 from tidegate.monitor.python import Wrapped
-from tidegate.scope.cause import Cause
-from tidegate.scope.deriving import renumbered
+from tidegate.scope.derived import renumbered
 from tidegate.scope.journey import Journey
-from tidegate.scope.sources import Mixture
-from tidegate.scope.states import States
+from tidegate.scope.mixed_context import Mixture
+from tidegate.scope.monitor_states import States
+from tidegate.scope.timer_context import Cause
 from tidegate.session import Context, Delivery, Link, Message, Route, Session, Subject
 from tidegate.topics import matches
 from tidegate.wire import Reason

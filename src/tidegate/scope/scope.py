@@ -18,19 +18,19 @@ from tidegate.policy import Demand
 from tidegate.policy.brokering import PLAIN
 from tidegate.policy.capability import BEFORE, NOTHING
 from tidegate.policy.control import KEYS
-from tidegate.policy.space import Role
+from tidegate.policy.scopes import Role
 from tidegate.routing import Shares, Subscriptions
 from tidegate.scope.audit import Audit, Silent
+from tidegate.scope.authenticator import ANONYMOUS, Accepted, Authenticator, Identity, Refused
+from tidegate.scope.capability_expiry import Validity
 from tidegate.scope.handshake import Handshake
-from tidegate.scope.identity import ANONYMOUS, Accepted, Authenticator, Identity, Refused
 from tidegate.scope.journey import Journey, crossed
 from tidegate.scope.monitors import Monitoring
 from tidegate.scope.protection import Keyring, Protector
+from tidegate.scope.publisher_rules import Publishers
 from tidegate.scope.retained import Retained
-from tidegate.scope.rules import Publishers
-from tidegate.scope.sharing import Sharing
+from tidegate.scope.shared_subscriptions import Sharing
 from tidegate.scope.subscribing import Subscribing
-from tidegate.scope.validity import Validity
 from tidegate.session import (
     NEVER,
     NO_WISH,

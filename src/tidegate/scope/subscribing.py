@@ -15,7 +15,7 @@ from tidegate.gate import Deny, Step
 from tidegate.gate.capability import proving
 from tidegate.gate.where import condition
 from tidegate.policy.capability.proof import READ, filters_of, objection, shown_by
-from tidegate.policy.predicate import Predicate, PredicateError
+from tidegate.predicate import Predicate, PredicateError
 from tidegate.session import NO_TERMS, Grant, Peer, Session, Terms
 from tidegate.topics import overlaps, share
 from tidegate.wire import (

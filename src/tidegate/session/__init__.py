@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from tidegate.session.connection import Hold, Line, Listening, Phase, Shell
 from tidegate.session.context import NO_TERMS, NO_WISH, Context, Terms, Wish
 from tidegate.session.grant import Grant, Shut
 from tidegate.session.host import Host, Refusal, Route
-from tidegate.session.intake import forwarded, with_told
 from tidegate.session.journal import Journal, Unwritten
-from tidegate.session.line import Hold, Line, Listening, Phase, Shell
 from tidegate.session.link import Joint, Link, Subject
 from tidegate.session.message import Delivery, Message, Origin, State
 from tidegate.session.peer import Peer
-from tidegate.session.rate import Bucket
+from tidegate.session.publishing import forwarded, with_told
+from tidegate.session.runtime import Counters, Full, Limits, Site
 from tidegate.session.session import NEVER, Session
-from tidegate.session.site import Counters, Full, Limits, Site
 from tidegate.session.store import Store, StoredSession, Volatile
 from tidegate.session.timers import Timer, Timers
+from tidegate.session.token_bucket import Bucket
 
 __all__ = [
     "NEVER",

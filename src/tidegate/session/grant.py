@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidegate.policy.predicate import Predicate
+from tidegate.predicate import Predicate
 from tidegate.session.context import NO_TERMS, Terms
 from tidegate.wire import Subscription
 

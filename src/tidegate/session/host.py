@@ -14,7 +14,7 @@ from tidegate.session.session import Session
 from tidegate.wire import Auth, Connect, Disconnect, Properties, Reason, Subscribe, Unsubscribe
 
 if TYPE_CHECKING:
-    from tidegate.session.line import Line
+    from tidegate.session.connection import Line
     from tidegate.session.peer import Peer
 
 

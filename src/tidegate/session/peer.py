@@ -14,12 +14,12 @@ from collections.abc import Callable
 from typing import assert_never
 
 from tidegate.errors import PacketError, ProtocolError
+from tidegate.session.connection import Hold, Listening, Phase
 from tidegate.session.host import Host, Lane, Route
-from tidegate.session.intake import Intake
-from tidegate.session.line import Hold, Listening, Phase
-from tidegate.session.rate import Bucket
+from tidegate.session.publishing import Intake
+from tidegate.session.runtime import Site
 from tidegate.session.session import Session
-from tidegate.session.site import Site
+from tidegate.session.token_bucket import Bucket
 from tidegate.wire import (
     NONE,
     V5,

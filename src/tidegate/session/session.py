@@ -26,8 +26,8 @@ from tidegate.session.frames import Parts, parts
 from tidegate.session.grant import Grant, Shut
 from tidegate.session.link import Link, Subject
 from tidegate.session.message import Delivery, Message, State
-from tidegate.session.owed import Owed
-from tidegate.session.site import Site
+from tidegate.session.queue import Owed
+from tidegate.session.runtime import Site
 from tidegate.session.store import StoredSession
 from tidegate.session.timers import Timer
 from tidegate.wire import V5, Reason, Will

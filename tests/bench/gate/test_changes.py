@@ -6,11 +6,11 @@ from array import array
 from pathlib import Path
 
 import pytest
+from bench.gate.changes import Change, Figures, Phase, Run, Runs, Trial, evaluated
+from bench.job import Outcome
+from bench.servers import BenchError
 
-from tidegate.bench import pace
-from tidegate.bench.gate.changes import Change, Figures, Phase, Run, Runs, Trial, evaluated
-from tidegate.bench.job import Outcome
-from tidegate.bench.servers import BenchError
+from bench import pace
 
 MS = 1_000_000
 TRIAL = Trial(policies=200, publishers=100, changes=1)

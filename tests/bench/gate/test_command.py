@@ -7,15 +7,15 @@ import os
 from pathlib import Path
 
 import pytest
+from bench.cli import app
+from bench.gate.changes import TRIALS
+from bench.gate.steps import Pace
+from bench.servers import BenchError
 from typer.testing import CliRunner
 
+from bench import rounds, servers
+from bench.gate import contests, proving, steps, works
 from processes import missing
-from tidegate.bench import rounds, servers
-from tidegate.bench.cli import app
-from tidegate.bench.gate import contests, proving, steps, works
-from tidegate.bench.gate.changes import TRIALS
-from tidegate.bench.gate.steps import Pace
-from tidegate.bench.servers import BenchError
 
 CORES = sorted(os.sched_getaffinity(0))
 

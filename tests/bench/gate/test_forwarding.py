@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from bench.gate.forwarding import CONTROL, ENFORCED, WITH, WITHOUT, Nodes, Timed
+from bench.servers import BenchError, Peer, Setting, running
 
-from tidegate.bench import servers
-from tidegate.bench.gate import forwarding
-from tidegate.bench.gate.forwarding import CONTROL, ENFORCED, WITH, WITHOUT, Nodes, Timed
-from tidegate.bench.servers import BenchError, Peer, Setting, running
+from bench import servers
+from bench.gate import forwarding
 
 CORE = min(os.sched_getaffinity(0))
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from bench.gate.indoors import World
+from bench.gate.steps import Cost, Pace
 
-from tidegate.bench.gate import proofs
-from tidegate.bench.gate.indoors import World
-from tidegate.bench.gate.steps import Cost, Pace
+from bench.gate import proofs
 from tidegate.policy.capability import PrivateKey
 from tidegate.policy.capability.proof import proof
 

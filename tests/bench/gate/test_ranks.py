@@ -6,10 +6,9 @@ import itertools
 import random
 
 import pytest
+from bench.gate.ranks import compare
 from hypothesis import given
 from hypothesis import strategies as st
-
-from tidegate.bench.gate.ranks import compare
 
 MALES, FEMALES = [19, 22, 16, 29, 24], [20, 11, 17, 12]
 TIED = [1, 2, 2, 3, 3, 3, 4, 5, 5, 6], [2, 3, 4, 4, 5, 6, 6, 7, 7, 8]

@@ -8,20 +8,20 @@ import json
 from pathlib import Path
 
 import pytest
+from bench.figures import Spread
+from bench.gate.changes import Change, Figures, Phase, Run, Runs, Trial
+from bench.gate.contests import Rounds
+from bench.gate.findings import Findings
+from bench.gate.forwarding import CONTROL, MOSQUITTO, WITH, WITHOUT, Added, Forwarding, Timed
+from bench.gate.memory import WITH as MONITORED
+from bench.gate.memory import WITHOUT as WITHOUT_MONITORS
+from bench.gate.memory import Memory
+from bench.gate.steps import Cost
+from bench.job import Outcome
+from bench.rounds import Plan
 from rich.console import Console
 
-from tidegate.bench.figures import Spread
-from tidegate.bench.gate import contests, files, findings, plot, report
-from tidegate.bench.gate.changes import Change, Figures, Phase, Run, Runs, Trial
-from tidegate.bench.gate.contests import Rounds
-from tidegate.bench.gate.findings import Findings
-from tidegate.bench.gate.forwarding import CONTROL, MOSQUITTO, WITH, WITHOUT, Added, Forwarding, Timed
-from tidegate.bench.gate.memory import WITH as MONITORED
-from tidegate.bench.gate.memory import WITHOUT as WITHOUT_MONITORS
-from tidegate.bench.gate.memory import Memory
-from tidegate.bench.gate.steps import Cost
-from tidegate.bench.job import Outcome
-from tidegate.bench.rounds import Plan
+from bench.gate import contests, files, findings, plot, report
 
 
 def flow(rate: int, micros: float, foreign: float = 0.0) -> Outcome:

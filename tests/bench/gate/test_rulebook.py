@@ -6,10 +6,10 @@ import json
 import re
 
 import pytest
+from bench.gate.indoors import End, World, read
+from bench.job import PAYLOAD
 
-from tidegate.bench.gate import rulebook
-from tidegate.bench.gate.indoors import End, World, read
-from tidegate.bench.job import PAYLOAD
+from bench.gate import rulebook
 from tidegate.monitor import Direction
 
 

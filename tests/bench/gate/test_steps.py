@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 
 import pytest
+from bench.gate.steps import Cost, Pace
 
-from tidegate.bench.gate import steps
-from tidegate.bench.gate.steps import Cost, Pace
+from bench.gate import steps
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 from tidegate.cli.app import main
-from tidegate.pipeline import station
+from tidegate.pipeline import node_client as station
 from tidegate.pipeline.lake import Lake
 from tidegate.pipeline.ledger import Ledger
-from tidegate.pipeline.station import Station
+from tidegate.pipeline.node_client import Station
 
 DEAD = 77
 PIECE = 8  # records that are published at a time

@@ -32,7 +32,7 @@ from tidegate.importing.xacml.document import Element
 from tidegate.importing.xacml.patterns import as_re2
 from tidegate.policy import BUILT_IN
 from tidegate.policy.environment import CLOCK
-from tidegate.policy.predicate import PredicateError, compile
+from tidegate.predicate import PredicateError, compile
 
 TOPIC_FILTER: Final = "urn:tidegate:xacml:function:topic-filter-match"
 """The function that says whether a topic, its second argument, matches an MQTT topic filter, its first."""

@@ -16,7 +16,7 @@ from typing import Final, NoReturn
 
 from tidegate.errors import ConfigError
 from tidegate.gate import Deny, Gate, Known, Lane, Plan, Rules, Step
-from tidegate.gate.crossing import Branch, Exit
+from tidegate.gate.links import Branch, Exit
 from tidegate.gate.verdict import Residual, Stage
 from tidegate.gate.where import WHERE, condition
 from tidegate.pipeline.replay.unrecorded import NOWHERE

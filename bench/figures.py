@@ -1,0 +1,190 @@
+"""From rounds to the table: medians, spreads, ratios of the same round, and whether a goal is reached.
+
+A ratio above 1 is in favour of the subject, whatever is compared. The median of the ratios is taken, not the
+ratio of the medians, because both sides of one round met the same weather.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from bench.job import Outcome
+from bench.rounds import Series
+from bench.works import BASE, Figure, Work
+
+
+class Reached(Enum):
+    """How a goal was met."""
+
+    YES = "yes"
+    BY_THROUGHPUT = "throughput only"
+    NO = "no"
+    NO_GOAL = ""
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """Median, lowest and highest of the rounds."""
+
+    median: float
+    low: float
+    high: float
+
+    def show(self, digits: int = 2, scale: float = 1.0) -> str:
+        low, high = (f"{value * scale:.{digits}f}" for value in (self.low, self.high))
+        text = f"{self.median * scale:.{digits}f}"
+        return text if low == high else f"{text} ({low}..{high})"
+
+
+def spread(values: Iterable[float]) -> Spread | None:
+    """None if nothing was measured."""
+    found = sorted(values)
+    return Spread(median=statistics.median(found), low=found[0], high=found[-1]) if found else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """What one server showed in a work. None: not measured, or no such figure."""
+
+    rounds: int
+    rate: Spread | None
+    micros: Spread | None
+    p50: Spread | None
+    p99: Spread | None
+    p999: Spread | None
+    kib: Spread | None
+    busy: Spread | None
+    load_busy: Spread | None
+    load_micros: Spread | None
+    foreign: Spread | None
+    outstanding: Spread | None
+    lost: int
+    overrun: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line of the table."""
+
+    work: Work
+    reference: Side
+    subject: Side
+    throughput: Spread | None
+    """How many times the reference's rate."""
+    cost: Spread | None
+    """How many times less CPU per message; of latency or memory in the works that compare those."""
+    reached: Reached
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """Cost of a large work as a multiple of the cost of `BASE`, for both servers."""
+
+    work: Work
+    reference: float
+    subject: float
+
+    @property
+    def no_faster(self) -> bool:
+        return self.subject <= self.reference
+
+
+def side(outcomes: Sequence[Outcome | None]) -> Side:
+    found = [one for one in outcomes if one is not None]
+
+    def of(get: Callable[[Outcome], float]) -> Spread | None:
+        return spread(value for one in found if (value := get(one)) > 0)
+
+    return Side(
+        rounds=len(found),
+        rate=of(lambda one: one.per_second),
+        micros=of(lambda one: one.micros),
+        p50=of(lambda one: one.p50),
+        p99=of(lambda one: one.p99),
+        p999=of(lambda one: one.p999),
+        kib=of(lambda one: one.bytes_each / 1024),
+        busy=of(lambda one: one.busy),
+        load_busy=of(lambda one: one.load_busy),
+        load_micros=of(lambda one: one.load_micros),
+        foreign=spread(one.foreign for one in found if one.seconds),
+        outstanding=of(lambda one: one.outstanding),
+        lost=sum(one.lost for one in found),
+        overrun=any(one.overrun for one in found),
+    )
+
+
+def _cost(figure: Figure, outcome: Outcome) -> float:
+    match figure:
+        case Figure.FLOW:
+            return outcome.micros
+        case Figure.LATENCY:
+            return outcome.p99
+        case Figure.MEMORY:
+            return outcome.bytes_each
+
+
+def row(series: Series) -> Row:
+    pairs = [
+        (reference, subject)
+        for reference, subject in zip(series.reference, series.subject, strict=True)
+        if reference is not None and subject is not None
+    ]
+    figure = series.work.figure
+    throughput = spread(
+        subject.per_second / reference.per_second
+        for reference, subject in pairs
+        if reference.per_second and subject.per_second
+    )
+    cost = spread(
+        _cost(figure, reference) / _cost(figure, subject)
+        for reference, subject in pairs
+        if _cost(figure, reference) > 0 and _cost(figure, subject) > 0
+    )
+    subject = side(series.subject)
+    return Row(
+        work=series.work,
+        reference=side(series.reference),
+        subject=subject,
+        throughput=throughput if figure is Figure.FLOW else None,
+        cost=cost,
+        reached=_reached(series.work, subject, throughput, cost),
+    )
+
+
+def _reached(work: Work, subject: Side, throughput: Spread | None, cost: Spread | None) -> Reached:
+    goal = work.goal
+    if goal is None:
+        return Reached.NO_GOAL
+    if goal.kib is not None:
+        if subject.kib is None:
+            return Reached.FAILED
+        return Reached.YES if subject.kib.median <= goal.kib else Reached.NO
+    if subject.overrun:
+        return Reached.NO
+    if cost is None or goal.ratio is None:
+        return Reached.FAILED
+    if cost.median >= goal.ratio:
+        return Reached.YES
+    if work.figure is Figure.FLOW and throughput is not None and throughput.median >= goal.ratio:
+        return Reached.BY_THROUGHPUT
+    return Reached.NO
+
+
+def growth(rows: Sequence[Row]) -> list[Growth]:
+    """For works that are `BASE` with something large beside it, if `BASE` was measured in the same run."""
+    base = next((one for one in rows if one.work.key == BASE), None)
+    if base is None or base.reference.micros is None or base.subject.micros is None:
+        return []
+    return [
+        Growth(
+            work=one.work,
+            reference=one.reference.micros.median / base.reference.micros.median,
+            subject=one.subject.micros.median / base.subject.micros.median,
+        )
+        for one in rows
+        if one.work.grows and one.reference.micros is not None and one.subject.micros is not None
+    ]

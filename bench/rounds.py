@@ -1,0 +1,171 @@
+"""Rounds: reference and subject in turn, each on a fresh server, until there are enough to trust the median.
+
+The order within a round alternates, so that a machine that slowly warms up or throttles favours nobody.
+A measurement that fails is kept as the words that explain it, and the rest goes on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from bench.job import Job, Outcome, Shape
+from bench.servers import BenchError, Peer, Server, pinned, running
+from bench.works import BASE, Work, work
+
+GENERATOR_TIMEOUT = 180.0
+SPARE_FILES = 300  # descriptors that server and generator need beside their connections
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How to measure."""
+
+    reference: Peer = Peer.MOSQUITTO
+    subject: Peer = Peer.TIDEGATE
+    rounds: int = 5
+    duration: float = 3.0
+    warmup: float = 0.7
+    version: int = 4
+    server_core: int = 0
+    load_core: int = 1
+
+
+@dataclass(slots=True, kw_only=True)
+class Series:
+    """All rounds of one work. Both lists have the same length; a failed measurement is None."""
+
+    work: Work
+    reference: list[Outcome | None] = field(default_factory=list)
+    subject: list[Outcome | None] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+
+def two_cores() -> tuple[int, int]:
+    """One core for the server, another one for the load."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        raise BenchError("two cores are needed: one for the server and one for the load")
+    return cores[0], cores[1]
+
+
+def raise_file_limit() -> int:
+    """As many descriptors as the system lets us have; children inherit it."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+def measure(peer: Peer, job: Job, work: Work, plan: Plan) -> Outcome:
+    """One measurement on a fresh server."""
+    with running(peer, work.setting, core=plan.server_core) as server:
+        return apply(server, job, plan)
+
+
+def apply(server: Server, job: Job, plan: Plan) -> Outcome:
+    """The load of `job`, from a generator on its own core, on a server that runs already."""
+    job = dataclasses.replace(
+        job,
+        port=server.port,
+        server=server.process.pid,
+        version=plan.version,
+        warmup=plan.warmup,
+        duration=plan.duration,
+    )
+    with start_generator(plan.load_core) as generator:
+        try:
+            out, err = generator.communicate(job.to_json(), GENERATOR_TIMEOUT + job.duration)
+        except subprocess.TimeoutExpired:
+            generator.kill()
+            raise BenchError(f"{server.peer.value}: the load generator did not finish") from None
+        except BaseException:
+            generator.kill()
+            raise
+    return answer(server, generator, out, err)
+
+
+def answer(server: Server, generator: subprocess.Popen[str], out: str, err: str) -> Outcome:
+    """What a generator that has ended says it found; BenchError says why it found nothing."""
+    if generator.returncode == 0:
+        return Outcome.from_json(out)
+    if words := server.obituary():
+        raise BenchError(words)
+    try:
+        reason = json.loads(out)["error"]
+    except (ValueError, KeyError):
+        reason = err.strip() or f"the load generator ended with code {generator.returncode}"
+    raise BenchError(f"{server.peer.value}: {reason}")
+
+
+def start_generator(core: int) -> subprocess.Popen[str]:
+    with pinned(core):
+        return subprocess.Popen(
+            [sys.executable, "-m", "bench.generator"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+
+class Bench:
+    """Runs works and remembers what later ones need to know about earlier ones."""
+
+    def __init__(self, plan: Plan, *, before: Callable[[Work, int, Peer], None], files: int) -> None:
+        self._plan = plan
+        self._before = before
+        self._files = files
+        self._maximum: float | None = None
+        self.notes: list[str] = []
+
+    def run(self, works: Sequence[Work]) -> list[Series]:
+        return [self._series(one) for one in works]
+
+    def _series(self, work: Work) -> Series:
+        plan, series = self._plan, Series(work=work)
+        try:
+            job = self._job(work)
+        except BenchError as error:
+            series.failures.append(f"{work.key}: {error}")
+            return series
+        for number in range(plan.rounds):
+            found: dict[bool, Outcome | None] = {}
+            for reference in (True, False) if number % 2 == 0 else (False, True):
+                peer = plan.reference if reference else plan.subject
+                self._before(work, number, peer)
+                try:
+                    found[reference] = measure(peer, job, work, plan)
+                except BenchError as error:
+                    found[reference] = None
+                    series.failures.append(f"{work.key}, round {number + 1}: {error}")
+            series.reference.append(found[True])
+            series.subject.append(found[False])
+        if work.key == BASE:
+            rates = [one.per_second for one in series.reference if one is not None]
+            self._maximum = statistics.median(rates) if rates else None
+        return series
+
+    def _job(self, work: Work) -> Job:
+        if work.half:
+            rate = int(self._reference_maximum() / 2)
+            self.notes.append(f"{work.name}: {rate} messages/s, half of the reference's maximum")
+            return dataclasses.replace(work.job, rate=rate)
+        if work.job.shape is Shape.IDLE and work.job.connections + SPARE_FILES > self._files:
+            count = self._files - SPARE_FILES
+            self.notes.append(f"{work.name}: only {count} connections, for the system allows {self._files} files")
+            return dataclasses.replace(work.job, connections=count)
+        return work.job
+
+    def _reference_maximum(self) -> float:
+        if self._maximum is None:
+            base = work(BASE)
+            self._before(base, 0, self._plan.reference)
+            self._maximum = measure(self._plan.reference, base.job, base, self._plan).per_second
+        return self._maximum

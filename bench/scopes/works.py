@@ -1,0 +1,100 @@
+"""The parts of `bench scopes` by name, running those that are asked for, and all that they found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from bench import figures, machine
+from bench.job import Outcome
+from bench.rounds import Plan
+from bench.scopes import indoors, rates, saturated
+from bench.scopes.chain import LENGTHS, RATES
+from bench.scopes.contest import CONTESTS, Compared
+from bench.scopes.rates import Cell, Extent, Rates
+from bench.scopes.saturated import Saturated
+from bench.servers import BenchError
+
+ENOUGH_ROUNDS = 3
+RATED = "rates"
+SATURATED = "saturated"
+INDOORS = "indoors"
+PARTS = {
+    RATED: "six rates, six configurations, chains of one, three and five scopes",
+    SATURATED: "five scopes beside one, as many messages as they take",
+    INDOORS: "the same without sockets",
+}
+QUICK_EXTENT = Extent(lengths=LENGTHS[-1:], rates=(RATES[0], RATES[-1]))
+QUICK_CONTESTS = CONTESTS[1:2]
+QUICK_ROUNDS, QUICK_SECONDS = 3, 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What was not asked for is empty."""
+
+    plan: Plan
+    machine: dict[str, object]
+    rates: Rates = field(default_factory=Rates)
+    saturated: Saturated = field(default_factory=Saturated)
+    indoors: Sequence[Compared] = ()
+
+    @property
+    def failures(self) -> list[str]:
+        return [*self.rates.failures, *self.saturated.failures]
+
+    @property
+    def missed(self) -> list[str]:
+        """Names of what has a goal and did not reach it."""
+        found = [f"{one.chain.name}, {one.rate}/s" for one in missed(self.rates.cells)]
+        compared = [*self.saturated.compared(), *self.indoors]
+        return found + [f"{one.contest.name}, QoS {one.qos}" for one in compared if one.reached in ("no", "failed")]
+
+    @property
+    def disturbance(self) -> float:
+        """The most CPU, in cores, that neighbours used in the median round of anything."""
+        series: list[Sequence[Outcome | None]] = [one.outcomes for one in self.rates.cells]
+        series += self.saturated.outcomes.values()
+        return max((side.foreign.median for side in map(figures.side, series) if side.foreign), default=0.0)
+
+
+def missed(cells: Iterable[Cell]) -> list[Cell]:
+    """Points that have to be optimal and are not."""
+    return [one for one in cells if one.expected and not one.optimal]
+
+
+def chosen(wanted: Iterable[str]) -> list[str]:
+    """Those named; all of them if nothing is."""
+    names = list(wanted)
+    for name in names:
+        if name not in PARTS:
+            raise BenchError(f"there is no work named {name}; there are {', '.join(PARTS)}")
+    return [name for name in PARTS if not names or name in names]
+
+
+def measure(parts: Sequence[str], plan: Plan, *, quick: bool, before: Callable[[str], None]) -> Findings:
+    """What fails is kept as words, and the rest goes on."""
+    contests = QUICK_CONTESTS if quick else CONTESTS
+    described = machine.describe()
+    return Findings(
+        plan=plan,
+        machine=described,
+        rates=rates.measure(plan, before, _extent(quick)) if RATED in parts else Rates(),
+        saturated=saturated.measure(plan, before, contests) if SATURATED in parts else Saturated(),
+        indoors=_indoors(before, quick) if INDOORS in parts else (),
+    )
+
+
+def _indoors(before: Callable[[str], None], quick: bool) -> list[Compared]:
+    return indoors.measure(before, QUICK_ROUNDS, QUICK_SECONDS) if quick else indoors.measure(before)
+
+
+def _extent(quick: bool) -> Extent:
+    return QUICK_EXTENT if quick else Extent()
+
+
+def count(parts: Sequence[str], plan: Plan, *, quick: bool) -> int:
+    """How often `before` will be told something."""
+    found = rates.count(plan, _extent(quick)) if RATED in parts else 0
+    found += saturated.count(plan, QUICK_CONTESTS if quick else CONTESTS) if SATURATED in parts else 0
+    return found + (2 * len(CONTESTS) if INDOORS in parts else 0)

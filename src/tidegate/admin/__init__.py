@@ -1,0 +1,1 @@
+"""Administration while the node runs: documents over the file, users, applications, sources, tokens."""

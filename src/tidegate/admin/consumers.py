@@ -1,0 +1,253 @@
+"""Consumers: users and applications who register, whose credentials are renewed, and who are removed.
+
+An application is a user, so that it can log in, be named in policies and hold keys, and a document of its own. It has
+users under it: they have its id in the attribute `application`, as the application itself has.
+
+- What becomes of the documents is one change of the registry, made whole or not at all. A token is made only when that
+  change is stored; if it cannot be made, the answer says so and the rest stands.
+- Nobody under an application has a role or a group that the application does not have.
+- An application that acts for itself gives its users nothing that it does not have, and calls them `ID.NAME`: a name
+  that it chose freely could be one that the policies of others speak of.
+- Passwords come hashed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tidegate.admin.administration import Administration
+from tidegate.admin.documents import APPLICATION, PASSWORD, Draft, Known, Wanted, content, found
+from tidegate.admin.tokens import Role
+from tidegate.config import Source
+from tidegate.errors import Problem
+
+USERS: Final = 900  # under one application; so many can still be removed together
+LONGEST: Final = 200  # bytes of a name, so that what was changed together can be listed
+PUBLIC_KEY: Final = "public_key"
+USER: Final = "user"
+SOURCE: Final = "source"
+_LISTS: Final = ("roles", "groups")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Newcomer:
+    """Somebody who registers."""
+
+    name: str
+    body: Mapping[str, Any] = field(repr=False)
+    """As of a user in the directory, the password hashed."""
+    description: str | None = None
+    """Of an application; None: it is a user."""
+    under: str | None = None
+    """The application that it is a user of."""
+    itself: bool = False
+    """Whether the application asks for it, and no administrator."""
+
+
+class Consumers:
+    """Those of a node with an administration."""
+
+    def __init__(self, administration: Administration) -> None:
+        self._administration = administration
+        self._renewing = asyncio.Lock()  # of two that renew at once, the last has both password and token
+
+    async def register(self, newcomer: Newcomer, *, by: str, why: str, dry_run: bool) -> dict[str, Any]:
+        """The change, and a token."""
+        name = newcomer.name
+        if len(name.encode()) > LONGEST:
+            raise Problem(f"a name has at most {LONGEST} bytes here: choose a shorter one", problem="invalid")
+        if APPLICATION in newcomer.body.get("attributes", {}):
+            text = "the attribute `application` is set by registration: register under the application instead"
+            raise Problem(text, problem="invalid")
+
+        def draft(known: Known, source: Source) -> Sequence[Wanted]:
+            body = dict(newcomer.body)
+            of = newcomer.under
+            if of is not None:
+                _admit(newcomer, _application(known, source, of), known)
+            elif newcomer.description is not None:
+                of = name
+            if of is not None:
+                body["attributes"] = {**body.get("attributes", {}), APPLICATION: of}
+            user = Wanted(kind=USER, id=name, body=body, expected=None)
+            if newcomer.description is None:
+                return [user]
+            about = {"description": newcomer.description}
+            return [user, Wanted(kind=APPLICATION, id=name, body=about, expected=None)]
+
+        if dry_run:
+            return await self._administration.try_out(draft)
+        async with self._renewing:
+            done = await self._changed(draft, name, by, why, "register")
+            return {**done, **await self._token(name, by)}
+
+    async def renew(
+        self, name: str, password: str, *, of: str | None, by: str, why: str, dry_run: bool
+    ) -> dict[str, Any]:
+        """Another password and another token; those made before do not count any more."""
+        setting = _setting(name, PASSWORD, password, of=of)
+
+        def draft(known: Known, source: Source) -> Sequence[Wanted]:
+            if (SOURCE, name) in known.documents:
+                text = f"{name[:200]} is a source, and would have no token to send data with: register it again instead"
+                raise Problem(text, problem="conflict")
+            return setting(known, source)
+
+        if dry_run:
+            return await self._administration.try_out(draft)
+        async with self._renewing:
+            done = await self._changed(draft, name, by, why, "renew credentials")
+            try:
+                await self._administration.revoke_tokens_of([name], by=by)
+            except Problem as problem:
+                trouble = f"its tokens could not be revoked, and none was made: {problem}"
+                return {**done, "token": None, "trouble": trouble}
+            return {**done, **await self._token(name, by)}
+
+    async def set_key(
+        self, name: str, public_key: str, *, of: str | None, expected: int | None, by: str, why: str, dry_run: bool
+    ) -> dict[str, Any]:
+        """Another public key."""
+        draft = _setting(name, PUBLIC_KEY, public_key, of=of, expected=expected)
+        if dry_run:
+            return await self._administration.try_out(draft)
+        return await self._changed(draft, name, by, why, "set key")
+
+    async def remove_application(
+        self, id: str, *, expected: int | None, by: str, why: str, dry_run: bool
+    ) -> dict[str, Any]:
+        """It and its users. What stands in the file stays."""
+
+        def draft(known: Known, source: Source) -> Sequence[Wanted]:
+            version = found(known, source, APPLICATION, id)["version"]
+            names = [name for name in (id, *_users(known, id)) if (USER, name) in known.documents]
+            if len(names) > USERS + 1:
+                text = f"{id[:200]} has more than {USERS} users: remove some of them first"
+                raise Problem(text, problem="conflict")
+            application = Wanted(kind=APPLICATION, id=id, body=None, expected=expected or version)
+            return [application, *(Wanted(kind=USER, id=name, body=None, expected=None) for name in names)]
+
+        if dry_run:
+            return await self._administration.try_out(draft)
+        return await self._administration.apply(
+            draft, by=by, why=why, action="remove application", about=[(APPLICATION, id)]
+        )
+
+    async def remove_user(
+        self, name: str, *, under: str, itself: bool, expected: int | None, by: str, why: str, dry_run: bool
+    ) -> dict[str, Any]:
+        """One user of an application. `itself`: the application asks for it, and no administrator."""
+
+        def draft(known: Known, source: Source) -> Sequence[Wanted]:
+            if itself:
+                _check_own(known, source, name, under)
+            else:
+                found(known, source, APPLICATION, under)
+            if name not in _users(known, under):
+                text = f"{under[:200]} has no user {name[:200]!r} that could be removed here; list its users"
+                raise Problem(text, problem="unknown")
+            return [Wanted(kind=USER, id=name, body=None, expected=expected)]
+
+        if dry_run:
+            return await self._administration.try_out(draft)
+        return await self._changed(draft, name, by, why, "remove user")
+
+    async def _changed(self, draft: Draft, name: str, by: str, why: str, action: str) -> dict[str, Any]:
+        return await self._administration.apply(draft, by=by, why=why, action=action, about=[(USER, name)])
+
+    async def _token(self, name: str, by: str) -> dict[str, Any]:
+        try:
+            made = await self._administration.make_token(
+                role=Role.USER, user=name, name="registration", seconds=None, by=by
+            )
+        except Problem as problem:
+            return {"token": None, "trouble": f"it is done, and no token could be made: {problem}"}
+        return {"token": made}
+
+
+def _setting(name: str, key: str, value: str, *, of: str | None, expected: int | None = None) -> Draft:
+    """A user with one thing set, and everything else as it is; `of` is the application that asks for one of its own."""
+
+    def draft(known: Known, source: Source) -> Sequence[Wanted]:
+        if of is not None:
+            _check_own(known, source, name, of)
+        there = found(known, source, USER, name)
+        version = there["version"] if expected is None else expected
+        return [Wanted(kind=USER, id=name, body={**there["body"], key: value}, expected=version)]
+
+    return draft
+
+
+def _application(known: Known, source: Source, id: str) -> Mapping[str, Any]:
+    """What the user says that is the application. Problem if it is none."""
+    found(known, source, APPLICATION, id)
+    body: Mapping[str, Any] = found(known, source, USER, id)["body"]
+    return body
+
+
+def _users(known: Known, id: str) -> list[str]:
+    """Who is registered under an application."""
+    return [
+        name
+        for (kind, name), each in known.documents.items()
+        if kind == USER and name != id and content(each.body).get("attributes", {}).get(APPLICATION) == id
+    ]
+
+
+def _admit(newcomer: Newcomer, application: Mapping[str, Any], known: Known) -> None:
+    id, body = newcomer.under, newcomer.body
+    assert id is not None
+    if more := _more(body, application):
+        text = f"{id[:200]} has not {more} itself, so its users cannot have it: give it to the application first"
+        raise Problem(text, problem="forbidden")
+    if len(_users(known, id)) >= USERS:
+        raise Problem(
+            f"{id[:200]} has {USERS} users, which is the most: register another application", problem="conflict"
+        )
+    if not newcomer.itself:
+        return
+    if not newcomer.name.startswith(f"{id}.") or newcomer.name == f"{id}.":
+        raise Problem(
+            f"an application calls its users `{id[:200]}.NAME`: choose such a name, or ask an administrator",
+            problem="forbidden",
+        )
+    if name := _other(body, application):
+        raise Problem(
+            f"the application has not the attribute `{name[:200]}` with that value itself, so it cannot give it: "
+            "ask an administrator",
+            problem="forbidden",
+        )
+
+
+def _more(body: Mapping[str, Any], application: Mapping[str, Any]) -> str:
+    """A role or group that somebody has and the application has not; empty: there is none."""
+    for key in _LISTS:
+        for name in body.get(key, ()):
+            if name not in application.get(key, ()):
+                return f"the {key.removesuffix('s')} `{str(name)[:200]}`"
+    return ""
+
+
+def _other(body: Mapping[str, Any], application: Mapping[str, Any]) -> str:
+    """An attribute of somebody that the application has not, or not with that value; empty: there is none."""
+    own = application.get("attributes", {})
+    said = body.get("attributes", {}).items()
+    return next((name for name, value in said if name not in own or own[name] != value), "")
+
+
+def _check_own(known: Known, source: Source, name: str, of: str) -> None:
+    """Problem, and always the same one, unless it is a user of that application, and can no more than that."""
+    try:
+        application = _application(known, source, of)
+        body = found(known, source, USER, name)["body"]
+    except Problem as problem:
+        if problem.problem != "unknown":
+            raise
+    else:
+        under = name != of and body.get("attributes", {}).get(APPLICATION) == of
+        if under and not _more(body, application) and not _other(body, application):
+            return
+    raise Problem(f"{name[:200]} is no user of yours: ask an administrator", problem="forbidden")

@@ -1,0 +1,482 @@
+"""What sources send over HTTP: decided, written to the journal `ingest`, and only then acknowledged and published.
+
+- All records of a request or none: they are one batch of the journal. What was not acknowledged in time is withdrawn.
+- With `sources.topic` each record is first decided as a write of its source; one that is denied refuses the request.
+  When it is safe it is published, and decided again by the rules that are in force then.
+- What goes to a protected topic is written down as it is published: under a topic key, which the store has before.
+- It is written down once: publishing it does not write it again, whatever `pipeline.ingest` says.
+- A sealed body counts once: its counter is safe before its records are. So one that was not acknowledged is sealed
+  again, under the next counter; it is never taken twice.
+- No piece of work here holds the loop up for longer than `slices.SLICE`.
+
+Records come here as they were sent, checked already: JSON objects, with `MARK` between them, which no JSON has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from base64 import b64decode, b64encode
+from binascii import Error as NoBase64
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import structlog
+
+from tidegate.admin import slices
+from tidegate.admin.sources import ROOM, UNREGISTERED, Registered, Sources
+from tidegate.audit.auditor import Auditor
+from tidegate.config import Config
+from tidegate.config.sources import Unregistered
+from tidegate.errors import KeysError, Problem
+from tidegate.gate import Deny, Plan
+from tidegate.keys.source import JSON, SealedBody
+from tidegate.keyservice.row_keys import RowKeys
+from tidegate.policy.scopes import Role as Placed
+from tidegate.scope import Realm, Scope
+from tidegate.scope.authenticator import ANONYMOUS, Identity
+from tidegate.session import Link, Message, Subject
+from tidegate.store.journal import INGEST, Together, Writer, ingest_row
+from tidegate.store.journal.rows import Row
+from tidegate.wire import V5, Properties
+
+MARK: Final = b"\x1e"
+"""Between records (RFC 7464)."""
+SKEW: Final = 300.0  # seconds that the clock of a source may be wrong
+PATIENCE: Final = 5.0  # seconds for the disk
+TROUBLED: Final = 0.5  # the same while it is known to be in trouble
+GRACE: Final = 5.0  # more seconds, if they are just being written and cannot be withdrawn
+LOOK: Final = 0.05
+PARTS: Final = 128 << 20  # bytes of requests that are not complete
+ABANDONED: Final = 60.0  # seconds after which they are forgotten
+LINKS: Final = 10_000
+HTTP: Final = "http"
+UNKNOWN: Final = "unknown"
+_UPLOAD: Final = re.compile(r"[0-9a-f]{32}")
+
+log = structlog.get_logger("tidegate.sources")
+
+
+class Keys(Protocol):
+    """What is needed of its keys."""
+
+    @property
+    def rows(self) -> RowKeys: ...
+
+
+class Host(Protocol):
+    """What is needed of a node."""
+
+    config: Config
+    realm: Realm
+    audit: Auditor
+
+    @property
+    def keys(self) -> Keys: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sender:
+    """Who sends, and over what."""
+
+    source: Registered | None
+    address: str
+    level: str
+
+    @property
+    def topic_names(self) -> dict[str, str]:
+        if self.source is None:
+            return {"{source}": UNREGISTERED, "{type}": UNKNOWN}
+        return {"{source}": self.source.id, "{type}": self.source.type}
+
+
+class Ingest:
+    """Takes what sources send. `journal` is None where nothing can be kept."""
+
+    def __init__(self, host: Host, journal: Writer | None, counters: Mapping[str, bytes]) -> None:
+        """`counters` are those that the store has kept, by the id of the key."""
+        self.sources: Sources | None = None
+        self._host = host
+        self._journal = journal
+        self._counters = {key: int.from_bytes(value, "big") for key, value in counters.items()}
+        self._uploads: dict[str, tuple[float, list[bytes]]] = {}
+        self._links: dict[tuple[str | None, str, str], tuple[Scope, Link]] = {}
+        self._links_at = -1
+        self._waiting = 0
+
+    # -- sealed bodies ---------------------------------------------------------------------------------------------
+
+    async def open(self, user: str, sealed: str) -> dict[str, Any]:
+        """What is inside a sealed body, and the key it was sealed with. It counts once `put` is told its counter."""
+        source = self._source(user)
+        assert source is not None
+        if source.key is None:
+            raise Problem("this source has no encryption scheme; register it again with one", problem="invalid")
+        secret = await self._there.secret(source.key)
+        node = self._host.config.node.name
+
+        def opened() -> tuple[SealedBody, bytes]:
+            try:
+                body = SealedBody.parse(sealed.encode())
+            except KeysError as error:
+                raise Problem(str(error), problem="invalid") from None
+            if body.source != source.id:
+                raise Problem("`NodeId` is not the source that the token is of; use its own", problem="forbidden")
+            try:
+                return body, body.opened(secret, audience=node)
+            except KeysError as error:
+                raise Problem(str(error), problem="forbidden") from None
+
+        body, inside = await asyncio.get_running_loop().run_in_executor(None, opened)
+        if abs(body.time / 1000 - time.time()) > SKEW:
+            text = f"its time is more than {SKEW:g} s from now, which is {int(time.time() * 1000)}; set the clock"
+            raise Problem(text, problem="forbidden")
+        self._check_counter(source.key, body.counter)
+        return {"body": b64encode(inside).decode(), "key": source.key}
+
+    def _check_counter(self, key: str, counter: int) -> None:
+        last = self._counters.get(key, -1)
+        if counter <= last:
+            text = f"the counter {counter} was used already, the last one is {last}; seal it again with a greater one"
+            raise Problem(
+                text, problem="conflict", details=[{"at": "counter", "error": "is not greater than the last"}]
+            )
+
+    def _spend(self, key: str, counter: int) -> None:
+        """From now on it counts no more, whatever comes."""
+        self._check_counter(key, counter)
+        self._counters[key] = counter
+        site = self._host.realm.site
+        site.open()
+        site.store.keep(ROOM, key, counter.to_bytes(8, "big"))
+
+    async def _kept(self) -> None:
+        """When this returns the store has what the records need: the counter, the topic keys that they are under."""
+        site = self._host.realm.site
+        site.open()
+        safe = asyncio.Event()
+        site.store.after(safe.set)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await safe.wait()
+        except TimeoutError:
+            raise _unavailable("the store is too slow") from None
+
+    def forget(self, key: str) -> None:
+        """It is a key of nobody any more."""
+        if self._counters.pop(key, None) is not None:
+            site = self._host.realm.site
+            site.open()
+            site.store.keep(ROOM, key, None)
+
+    # -- taking ----------------------------------------------------------------------------------------------------
+
+    def add(self, upload: str, part: str) -> dict[str, Any]:
+        """A piece of a request that is too long for one line; `put` brings the last."""
+        if not _UPLOAD.fullmatch(upload):
+            raise Problem("`upload` is 32 hexadecimal digits", problem="invalid")
+        now = time.monotonic()
+        for name, (until, _) in list(self._uploads.items()):
+            if until < now:
+                del self._uploads[name]
+        data = _decoded(part)
+        if sum(len(one) for _, parts in self._uploads.values() for one in parts) + len(data) > PARTS:
+            raise _unavailable("too much is being sent at once")
+        _, parts = self._uploads.get(upload, (0.0, []))
+        parts.append(data)
+        self._uploads[upload] = (now + ABANDONED, parts)
+        return {}
+
+    async def put(
+        self,
+        user: str | None,
+        address: str,
+        level: str,
+        part: str,
+        upload: str | None = None,
+        key: str | None = None,
+        counter: int | None = None,
+    ) -> dict[str, Any]:
+        """Takes the records of a request: when this returns they are safe. `key` and `counter` of a sealed one."""
+        _, parts = self._uploads.pop(upload or "", (0.0, []))
+        sender = Sender(source=self._source(user), address=address, level=level)
+        journal = self._ready()
+        _check_sealed(sender.source, key)
+        parts = [*parts, _decoded(part)]
+        if len(parts) == 1:
+            payloads = parts[0].split(MARK)
+        else:
+            payloads = await asyncio.get_running_loop().run_in_executor(None, lambda: b"".join(parts).split(MARK))
+        topic = self._topic(sender)
+        if topic is not None:
+            await self._decide(sender, topic, payloads)
+        rows, weight, ids, protected = await self._rows(sender, topic, payloads)
+        if key is not None:
+            _check_sealed(self._source(user), key)  # it may have been renewed meanwhile
+            assert counter is not None
+            self._spend(key, counter)
+        if key is not None or protected:
+            await self._kept()
+        await self._written(journal, rows, weight)
+        if topic is not None:
+            await self._publish(sender, topic, payloads)
+        return {"accepted": len(rows), "ids": ids}
+
+    def _source(self, user: str | None) -> Registered | None:
+        if user is None:
+            if self._host.config.sources.unregistered is not Unregistered.ACCEPT:
+                raise Problem(
+                    "only registered sources send data here; register, and send the token", problem="forbidden"
+                )
+            return None
+        found = self._there.known(user)
+        if found is None:
+            raise Problem("this token is of no source; register one, and use its token", problem="forbidden")
+        return found
+
+    @property
+    def _there(self) -> Sources:
+        if self.sources is None:
+            raise Problem("there are no sources here: set `http` in the file of the node", problem="unavailable")
+        return self.sources
+
+    def _ready(self) -> Writer:
+        """The journal, if there is hope."""
+        journal = self._journal
+        if journal is None:
+            raise Problem("data cannot be kept here: set `node.data` in the file of the node", problem="unavailable")
+        if journal.full:
+            raise _unavailable("the disk is too slow")
+        if self._host.realm.site.store.refusing or (journal.trouble is not None and self._waiting):
+            raise _unavailable("the disk is full or broken")  # one tries, the others need not wait for it
+        return journal
+
+    # -- deciding --------------------------------------------------------------------------------------------------
+
+    def _topic(self, sender: Sender) -> str | None:
+        topic = self._host.config.sources.topic
+        if topic is not None:
+            for placeholder, name in sender.topic_names.items():
+                topic = topic.replace(placeholder, name)
+        return topic
+
+    async def _decide(self, sender: Sender, topic: str, payloads: Sequence[bytes]) -> None:
+        """Problem if one of them must not be written."""
+
+        def decide(index: int) -> None:
+            scope, link = self._link(sender)
+            denied = _denial(scope, link, topic, payloads[index])
+            if denied is not None:
+                scope.report("write", link, topic, denied)
+                text = f"record {index} may not be written to {topic}: denied by {denied.rule}"
+                raise Problem(text, problem="denied", details=[{"rule": denied.rule, "stage": denied.step.value}])
+
+        await self._each(len(payloads), decide)
+
+    async def _rows(
+        self, sender: Sender, topic: str | None, payloads: Sequence[bytes]
+    ) -> tuple[list[Row], int, dict[str, str], bool]:
+        """What is written down, how much that is, its ids, and whether it is protected: step 4 comes before step 5."""
+        site = self._host.realm.site
+        site.open()
+        scope, link = self._link(sender)
+        subject, source = link.subject, sender.source
+        context = scope.gate.context(link).encode()
+        version, wall, first = self._host.audit.version, site.wall, site.number + 1
+        site.number += len(payloads)
+        start = f"{site.origin.node}-{site.origin.boot:x}-"
+        rows: list[Row] = []
+        weight, protected = 0, False
+
+        def make(index: int) -> None:
+            nonlocal weight, protected
+            payload, said = payloads[index], context
+            if topic is not None:
+                payload, said = _protected(*self._link(sender), topic, payload)
+                protected = protected or payload is not payloads[index]
+                if said != context:
+                    said = self._host.keys.rows.context(said, payload)
+            row = ingest_row(
+                wall,
+                f"{start}{first + index:x}",
+                topic,
+                payload,
+                None if topic is None else 1,
+                None if topic is None else False,
+                JSON,
+                None,
+                None if source is None else source.id,
+                None if source is None else source.type,
+                source is not None,
+                None if source is None else source.mode,
+                subject.client,
+                subject.user,
+                subject.level,
+                subject.level,  # it has crossed one link
+                said,
+                version,
+            )
+            rows.append(row)
+            weight += INGEST.weigh(row)
+
+        await self._each(len(payloads), make)
+        return rows, weight, {"first": rows[0][1], "last": rows[-1][1]}, protected
+
+    def _link(self, sender: Sender) -> tuple[Scope, Link]:
+        """Where it is published, and over what; by the directory and the rules in force."""
+        site = self._host.realm.site
+        if self._links_at != site.generation or len(self._links) >= LINKS:
+            self._links_at = site.generation
+            self._links.clear()
+        key = (None if sender.source is None else sender.source.id, sender.address, sender.level)
+        found = self._links.get(key)
+        if found is None:
+            found = self._links[key] = self._linked(sender)
+        return found
+
+    def _linked(self, sender: Sender) -> tuple[Scope, Link]:
+        config, realm = self._host.config, self._host.realm
+        scope, rules = realm.scope(config.listeners[0].scope), realm.rules
+        if sender.source is None:
+            subject = Subject(
+                kind="service",
+                client=HTTP,
+                user=None,
+                scope=scope.name,
+                node=scope.node,
+                domain=rules.domain,
+                level=sender.level,
+                address=sender.address,
+                listener=HTTP,
+            )
+            return scope, Link(subject, True, rules.brokering.types(subject).inward)
+        id = sender.source.id
+        known = config.built.directory.known(user=id, client=id)
+        placed = rules.space.role(scope.name, known.roles)
+        if isinstance(placed, Placed):
+            scope = realm.scope(placed.receiving)
+        elif placed:
+            raise _not_here(placed)
+        identity = Identity(
+            principal=f"user:{id}" if known.user is not None else ANONYMOUS,
+            user=known.user,
+            roles=known.roles,
+            groups=known.groups,
+            attributes=known.attributes,
+            level=sender.level,
+            impostor=known.impostor,
+            scopes=known.scopes,
+        )
+        subject = scope.subject(identity, client=id, address=sender.address, listener=HTTP)
+        if objection := scope.objection(identity, subject):
+            raise _not_here(objection)
+        entrance = scope.entrance
+        return entrance, Link(subject, True, rules.brokering.types(subject).inward, scope=entrance.name)
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    async def _written(self, journal: Writer, rows: Sequence[Row], weight: int) -> None:
+        """When this returns they are safe. A Problem: they are not, and never will be, unless it is uncertain."""
+        together = journal.append_all(rows, weight)
+        if together is None:
+            raise _unavailable("the disk is too slow")
+        self._waiting += 1
+        try:
+            await self._settled(journal, together)
+        finally:
+            self._waiting -= 1
+        if not together.written:
+            raise Problem("the records could not be written; the log says why", problem="failed")
+
+    async def _settled(self, journal: Writer, together: Together) -> None:
+        loop = asyncio.get_running_loop()
+        done = asyncio.Event()
+        journal.after(done.set)
+        wait = PATIENCE if journal.trouble is None else TROUBLED
+        last = loop.time() + wait + GRACE
+        while not done.is_set():
+            try:
+                async with asyncio.timeout(wait):
+                    await done.wait()
+            except TimeoutError:
+                if together.withdraw():
+                    raise _unavailable(journal.trouble or "the disk is too slow") from None
+                if loop.time() > last:
+                    text = "the disk does not say whether the records are written; look whether they are"
+                    raise Problem(text, problem="uncertain") from None
+                wait = LOOK
+
+    async def _publish(self, sender: Sender, topic: str, payloads: Sequence[bytes]) -> None:
+        """Decided once more, by the rules of now; a denial is audited."""
+        properties = Properties(content_type=JSON)
+
+        def publish(index: int) -> None:
+            scope, link = self._link(sender)
+            scope.publish(link, topic, payloads[index], qos=1, properties=properties, recorded=True)
+
+        try:
+            await self._each(len(payloads), publish)
+        except Problem as problem:
+            # Who sent it has no business here any more. It is recorded, which is what was promised.
+            log.warning("data was recorded and not all of it published", topic=topic, reason=str(problem))
+
+    async def _each(self, count: int, do: Callable[[int], None]) -> None:
+        await slices.each(self._host.realm.site, count, do)
+
+
+def _planned(scope: Scope, link: Link, topic: str) -> Plan:
+    lane, name = scope.gate.lane(link, V5), topic.encode()
+    return lane.plans.get(name) or scope.gate.plan(lane, name)
+
+
+def _message(scope: Scope, link: Link, topic: str, payload: bytes) -> Message:
+    site = scope.site
+    context = scope.gate.context(link).encode()
+    return Message(topic, payload, 1, False, site.wall, site.origin, site.number, context, link.type)
+
+
+def _protected(scope: Scope, link: Link, topic: str, payload: bytes) -> tuple[bytes, bytes]:
+    """A record as it is written down, and its context: sealed if its topic is protected."""
+    plan, message = _planned(scope, link, topic), _message(scope, link, topic, payload)
+    denied = plan.refusal or scope.protector.protect(plan, message)
+    if denied is not None:
+        text = f"a record may not be written to {topic}: denied by {denied.rule}"
+        raise Problem(text, problem="denied", details=[{"rule": denied.rule, "stage": denied.step.value}])
+    return message.payload, message.context
+
+
+def _denial(scope: Scope, link: Link, topic: str, payload: bytes) -> Deny | None:
+    """Why it must not be written, by the rules of now."""
+    plan = _planned(scope, link, topic)
+    comes_sealed = plan.sealing is not None and plan.sealing.end_to_end and not plan.monitored
+    if plan.refusal is not None or not (plan.admission or comes_sealed):
+        return plan.refusal
+    message = _message(scope, link, topic, payload)
+    return scope.refusal(plan, message) or (scope.protector.protect(plan, message) if comes_sealed else None)
+
+
+def _check_sealed(source: Registered | None, key: str | None) -> None:
+    """A source with a key sends nothing in clear, and nothing under a key that it had before."""
+    own = None if source is None else source.key
+    if own == key:
+        return
+    if key is None:
+        raise Problem("this source has agreed on an encryption scheme; send sealed bodies only", problem="forbidden")
+    raise Problem("the key of this source was renewed; seal it again with the new one", problem="conflict")
+
+
+def _decoded(part: str) -> bytes:
+    try:
+        return b64decode(part, validate=True)
+    except (NoBase64, ValueError):
+        raise Problem("records come as base64", problem="invalid") from None
+
+
+def _not_here(why: str) -> Problem:
+    return Problem(why, problem="denied", details=[{"rule": "connect", "stage": "connect"}])
+
+
+def _unavailable(why: str) -> Problem:
+    return Problem(f"nothing was taken: {why}; send it again later", problem="unavailable")

@@ -1,0 +1,299 @@
+"""Sources of data: registered, given credentials, renewed and removed.
+
+A source is a user of the directory, so that it can log in over MQTT as well and be named in policies, and a document of
+its own. Both are one change of the registry, made whole or not at all.
+
+- Only an administrator makes a source, unless `sources.registration` is open. It renews its own credentials itself.
+- With every registration there are a new password, a new token and, with an encryption scheme, a new key. Those made
+  before do not count any more.
+- A key is stored, sealed, under an id of its own before the document names it: there is no source whose key is not
+  there, and none that has the key of another. What is left over if the change cannot be made is removed.
+- Passwords come hashed. Keys are told once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import secrets
+import time
+from base64 import b64encode
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import structlog
+
+from tidegate.admin.administration import Administration, Host
+from tidegate.admin.documents import PASSWORD, Known, Wanted, content
+from tidegate.admin.tokens import Role
+from tidegate.config import Source
+from tidegate.config.administration import SQLITE
+from tidegate.config.overlay import standing
+from tidegate.config.sources import Registration
+from tidegate.errors import ConfigError, KeysError, Problem, StoreError, Uncertain
+from tidegate.keys.source import SCHEME, SECRET
+from tidegate.keyservice.master_keys import Safe, open_safe
+from tidegate.store.registry import Applied
+
+ROOM: Final = "sources"
+"""Of keys in the registry, and of counters in the store of the node."""
+KIND: Final = "source"
+USER: Final = "user"
+UNREGISTERED: Final = "unregistered"
+"""What topics call those who are not registered, so that no source can be called that."""
+KEPT: Final = 10_000  # keys in memory
+_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+_WORDS: Final = re.compile(r"[^\x00-\x1f\x7f-\x9f/+#$][^\x00-\x1f\x7f-\x9f/+#]{0,127}")
+
+T = TypeVar("T")
+
+log = structlog.get_logger("tidegate.sources")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Newcomer:
+    """A source that registers, or does so again."""
+
+    id: str
+    type: str
+    mode: str
+    scheme: str | None
+    password: str = field(repr=False)
+    """Hashed."""
+    role: Role | None
+    """Of whoever asks; None: somebody without a token."""
+    user: str | None
+    """Whom they act for."""
+
+    def check(self) -> None:
+        """Problem if it cannot be called so."""
+        if not _ID.fullmatch(self.id) or self.id == UNREGISTERED:
+            raise _invalid(
+                "NodeId", "has 1 to 128 letters, digits, `.`, `_`, `:` or `-`, and begins with one of the first"
+            )
+        for name, value in (("NodeType", self.type), ("CommunicationMode", self.mode)):
+            if not _WORDS.fullmatch(value):
+                raise _invalid(name, "is a text of 1 to 128 characters, without `/`, `+`, `#` and a `$` in front")
+        if self.scheme not in (None, SCHEME):
+            raise _invalid("EncryptionScheme", f"is `{SCHEME}`, or left out")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registered:
+    """A source, as its document says."""
+
+    id: str
+    type: str
+    mode: str
+    key: str | None
+    """The id of its key; None: it has no encryption scheme."""
+
+
+class Sources:
+    """Those of a node with an administration."""
+
+    def __init__(
+        self,
+        host: Host,
+        administration: Administration,
+        *,
+        safe: Callable[[], Safe | None],
+        forget: Callable[[str], None],
+    ) -> None:
+        """`forget` is told the ids of keys that do not count any more."""
+        self._host = host
+        self._administration = administration
+        self._safe = safe
+        self._forget = forget
+        self._keys: OrderedDict[str, bytes] = OrderedDict()
+        self._registering = asyncio.Lock()  # of two that renew at once, the last has password, token and key
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="sources")
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    # -- looking ---------------------------------------------------------------------------------------------------
+
+    def known(self, id: str) -> Registered | None:
+        """The source of that name; None: there is none."""
+        said = self._administration.kept(KIND, id)
+        if said is None or id not in self._host.config.directory.users:
+            return None
+        return Registered(id=id, type=said["type"], mode=said["mode"], key=said.get("key"))
+
+    async def secret(self, key: str) -> bytes:
+        """The key of that id."""
+        found = self._keys.get(key)
+        if found is None:
+            found = await self._beside(partial(self._read, key))
+            self._remember(key, found)
+        return found
+
+    def _read(self, key: str) -> bytes:
+        kept = self._administration.registry.secrets.get(ROOM, key, at=time.time())
+        if kept is None:
+            raise Problem("the key of this source is not there any more; register it again", problem="conflict")
+        try:
+            return self._opened().unseal(kept.value, of=f"{KIND}:{key}")
+        except KeysError as error:
+            raise Problem(f"the key of this source cannot be opened: {error}", problem="unavailable") from error
+
+    # -- registering -----------------------------------------------------------------------------------------------
+
+    async def try_out(self, newcomer: Newcomer) -> dict[str, Any]:
+        """What its registration would do, if it can be registered. Nothing is made.
+
+        Only an administrator is told what would be decided differently: that is about others, and takes a while.
+        """
+        newcomer.check()
+        config = self._host.config
+        if newcomer.scheme is not None and (config.master_key is not None or config.store != SQLITE):
+            await self._beside(self._opened)  # else a master key would be made
+        key = None if newcomer.scheme is None else secrets.token_hex(8)
+        draft = partial(self._draft, newcomer, key)
+        return await self._administration.try_out(draft, compared=newcomer.role is Role.ADMIN)
+
+    async def register(self, newcomer: Newcomer, *, by: str, why: str) -> dict[str, Any]:
+        """Its credentials, which nobody can tell again."""
+        newcomer.check()
+        async with self._registering:
+            before = self.known(newcomer.id)
+            self._admit(newcomer, exists=self._administration.kept(KIND, newcomer.id) is not None)
+            key, secret = (None, None) if newcomer.scheme is None else await self._made()
+            try:
+                done = await self._administration.apply(
+                    partial(self._draft, newcomer, key),
+                    by=by,
+                    why=why,
+                    action="register",
+                    about=[(KIND, newcomer.id)],
+                )
+            except Problem as problem:
+                if key is not None and problem.problem != "uncertain":  # then it may yet be needed
+                    await self._drop(key)
+                raise
+            if before is not None and before.key is not None:
+                await self._drop(before.key)
+            told: dict[str, Any] = {**done, "audience": self._host.config.node.name, "key": None}
+            if secret is not None:
+                told["key"] = b64encode(secret).decode()
+            return {**told, **await self._token(newcomer.id, by)}
+
+    def _admit(self, newcomer: Newcomer, *, exists: bool) -> None:
+        """Problem if whoever asks may not."""
+        admin = newcomer.role is Role.ADMIN
+        own = newcomer.role is Role.SOURCE and newcomer.user == newcomer.id
+        if exists and not (admin or own):
+            raise _taken(newcomer.id)
+        if not exists and not admin and self._host.config.sources.registration is not Registration.OPEN:
+            text = "only an administrator registers a source here; ask one, or set `sources.registration: open`"
+            raise Problem(text, problem="forbidden")
+
+    def _draft(self, newcomer: Newcomer, key: str | None, known: Known, source: Source) -> Sequence[Wanted]:
+        there = known.documents.get((KIND, newcomer.id))
+        person = known.documents.get((USER, newcomer.id))
+        self._admit(newcomer, exists=there is not None)
+        if newcomer.id in standing(source, USER) or (there is None and person is not None):
+            raise _taken(newcomer.id)
+        about: dict[str, Any] = {"type": newcomer.type, "mode": newcomer.mode}
+        if key is not None:
+            about |= {"scheme": newcomer.scheme, "key": key}
+        body = {} if person is None else dict(content(person.body))  # roles that it was given stay
+        attributes = {**body.get("attributes", {}), "source": True, "type": newcomer.type, "mode": newcomer.mode}
+        body |= {PASSWORD: newcomer.password, "attributes": attributes}
+        return [
+            Wanted(kind=KIND, id=newcomer.id, body=about, expected=None if there is None else there.version),
+            Wanted(kind=USER, id=newcomer.id, body=body, expected=None if person is None else person.version),
+        ]
+
+    async def _token(self, id: str, by: str) -> dict[str, Any]:
+        try:
+            await self._administration.revoke_tokens_of([id], by=by)
+            made = await self._administration.make_token(
+                role=Role.SOURCE, user=id, name="registration", seconds=None, by=by
+            )
+        except Problem as problem:
+            return {"token": None, "trouble": f"it is registered, and no token could be made: {problem}"}
+        return {"token": made}
+
+    async def remove(self, id: str, *, by: str, why: str, dry_run: bool) -> dict[str, Any]:
+        """The source and its user; its credentials count no more."""
+
+        def draft(known: Known, source: Source) -> Sequence[Wanted]:
+            wanted = [Wanted(kind=KIND, id=id, body=None, expected=None)]
+            if (USER, id) in known.documents:
+                wanted.append(Wanted(kind=USER, id=id, body=None, expected=None))
+            return wanted
+
+        if dry_run:
+            return await self._administration.try_out(draft)
+        async with self._registering:
+            said = self._administration.kept(KIND, id)
+            done = await self._administration.apply(draft, by=by, why=why, action="remove", about=[(KIND, id)])
+            if said is not None and "key" in said:
+                await self._drop(said["key"])
+            try:
+                await self._administration.revoke_tokens_of([id], by=by)
+            except Problem as problem:
+                # they are of nobody, and so count for nothing
+                log.warning("tokens of a source that was removed stay listed", source=id, reason=str(problem))
+            return done
+
+    # -- keys ------------------------------------------------------------------------------------------------------
+
+    async def _made(self) -> tuple[str, bytes]:
+        key, secret = secrets.token_hex(8), os.urandom(SECRET)
+        await self._beside(partial(self._write, key, secret))
+        self._remember(key, secret)
+        return key, secret
+
+    def _write(self, key: str, secret: bytes) -> None:
+        sealed = self._opened().seal(secret, of=f"{KIND}:{key}")
+        answer = self._administration.registry.secrets.put(ROOM, key, sealed, expected=None, at=time.time())
+        if not isinstance(answer, Applied):
+            raise Problem("the key of the source could not be stored; try again", problem="conflict")
+
+    async def _drop(self, key: str) -> None:
+        """Nobody names it any more. If it cannot be removed now it stays, of no use to anybody."""
+        self._keys.pop(key, None)
+        self._forget(key)
+        put = self._administration.registry.secrets.put
+        try:
+            await self._beside(partial(put, ROOM, key, None, expected=None, at=time.time()))
+        except Problem as problem:
+            log.warning("the old key of a source stays in the registry, unused", key=key, reason=str(problem))
+
+    def _remember(self, key: str, secret: bytes) -> None:
+        self._keys[key] = secret
+        while len(self._keys) > KEPT:
+            self._keys.popitem(last=False)
+
+    def _opened(self) -> Safe:
+        """The safe of the node, or one for this once; blocks."""
+        try:
+            return self._safe() or open_safe(self._host.config)
+        except ConfigError as error:
+            raise Problem(f"keys of sources cannot be stored: {error}", problem="unavailable") from error
+
+    async def _beside(self, do: Callable[[], T]) -> T:
+        """What blocks; a registry that is away is a Problem."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, do)
+        except Uncertain as error:
+            raise Problem(str(error), problem="uncertain") from error
+        except StoreError as error:
+            raise Problem(str(error), problem="unavailable") from error
+
+
+def _invalid(name: str, text: str) -> Problem:
+    return Problem(f"`{name}` {text}", problem="invalid", details=[{"at": name, "error": text}])
+
+
+def _taken(id: str) -> Problem:
+    text = f"there is somebody called {id} already; choose another NodeId, or come with the token of that source"
+    return Problem(text, problem="conflict", details=[{"at": "NodeId", "error": "is taken"}])

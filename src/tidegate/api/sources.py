@@ -1,0 +1,314 @@
+"""What sources do: register, and send data (AUPS, section 5).
+
+Records are checked here, so that the node does not spend its time on what is wrong; it decides about them, keeps them,
+and then they are acknowledged. Sealed bodies are opened by the node: no key of a source is in this process, but for the
+moment in which it is told to the source.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from base64 import b64decode, b64encode
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Final, Literal
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.responses import Response
+
+from tidegate.admin.ingest import MARK
+from tidegate.api.callers import Caller
+from tidegate.api.documents import TRYING, After, Limit, ask, changed, hashed, iso, page
+from tidegate.api.limits import Rates
+from tidegate.api.problems import Kind, Problem
+from tidegate.api.records import JSON, NDJSON, records
+from tidegate.api.requests import DryRun, Id, Route, Why, answer, channel, json_object, turn
+from tidegate.api.schemas import Changed, Page, problems
+from tidegate.api.tokens import invalid
+from tidegate.errors import KeysError
+from tidegate.keys.source import SCHEME, SealedBody
+
+SEALED: Final = "application/tidegate+sealed"
+PIECE: Final = 192 << 10  # bytes of records that the node is told at a time
+LARGE: Final = 64 << 10  # bytes of a body that is not taken apart on the loop
+PLACES: Final = 4  # requests with data that are with the node at a time; others have things to ask, too
+PATIENCE: Final = 30.0  # seconds for the node to change documents, or to write data
+REGISTRATION: Final = ("POST", "/registration")
+DATA: Final = ("POST", "/data")
+_TAGS: Final[list[Any]] = ["sources"]
+_parsing = ThreadPoolExecutor(1, thread_name_prefix="parsing")
+
+router = APIRouter(route_class=Route)
+
+
+class Southbound:
+    """What holds for sources, as the configuration says."""
+
+    def __init__(
+        self,
+        rates: Rates,
+        *,
+        registration_open: bool = False,
+        unregistered: bool = False,
+        max_records: int = 10_000,
+        max_expanded: int = 8 << 20,
+    ) -> None:
+        self.rates = rates
+        self.max_records = max_records
+        self.max_expanded = max_expanded
+        self.places = asyncio.Semaphore(PLACES)
+        self.free = frozenset(
+            route for route, said in ((REGISTRATION, registration_open), (DATA, unregistered)) if said
+        )
+        """Routes that need no token. Whoever sends one all the same must have a good one."""
+
+
+class NewSource(BaseModel):
+    """A source that registers."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    NodeId: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$", description="Its name, which is its user name over MQTT."
+    )
+    NodeType: str = Field(
+        min_length=1,
+        max_length=128,
+        pattern=r"^[^\x00-\x1f\x7f-\x9f/+#$][^\x00-\x1f\x7f-\x9f/+#]*$",
+        description="What it is: `sensor`.",
+    )
+    CommunicationMode: str = Field(
+        min_length=1,
+        max_length=128,
+        pattern=r"^[^\x00-\x1f\x7f-\x9f/+#$][^\x00-\x1f\x7f-\x9f/+#]*$",
+        description="How its data comes: `discrete`, `streaming`.",
+    )
+    EncryptionScheme: Literal["AES-256-GCM"] | None = Field(
+        None, description="With it everything that the source sends here is sealed."
+    )
+
+
+class SourceCredentials(BaseModel):
+    """What a source logs in with, shown this once."""
+
+    NodeId: str
+    token: str | None = Field(None, description="For `Authorization: Bearer`; null: `trouble` says why there is none.")
+    expires: str | None = Field(None, description="When the token does. Register again before.")
+    username: str = Field(description="Over MQTT.")
+    password: str = Field(description="Over MQTT.")
+    audience: str = Field(description="The node that sealed bodies are for.")
+    EncryptionScheme: str | None = None
+    key: str | None = Field(None, description="With an encryption scheme: the key, 32 bytes as base64.")
+    trouble: str | None = Field(None, description="What of it could not be done; the rest stands.")
+
+
+class Range(BaseModel):
+    """Ids that follow each other."""
+
+    first: str
+    last: str
+
+
+class Taken(BaseModel):
+    """Records that are safe."""
+
+    accepted: int
+    ids: Range
+
+
+_SENT: Final = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            JSON: {"schema": {"anyOf": [{"type": "object"}, {"type": "array", "items": {"type": "object"}}]}},
+            NDJSON: {"schema": {"type": "string", "description": "One JSON object on each line."}},
+            SEALED: {
+                "schema": {
+                    "type": "object",
+                    "required": ["NodeId", "time", "counter", "data"],
+                    "properties": {
+                        "NodeId": {"type": "string"},
+                        "time": {"type": "integer", "description": "Now, in milliseconds since 1970."},
+                        "counter": {"type": "integer", "description": "Greater than all before it under this key."},
+                        "data": {"type": "string", "description": "Base64 of nonce, ciphertext and tag."},
+                        "content": {"type": "string", "enum": [JSON, NDJSON]},
+                        "encoding": {"type": "string", "enum": ["gzip"]},
+                    },
+                    "additionalProperties": False,
+                }
+            },
+        },
+    }
+}
+
+
+@router.post(
+    "/registration",
+    tags=_TAGS,
+    summary="Register a source",
+    description="A source that registers again, with its token, gets new credentials; those before do not count then.",
+    status_code=201,
+    responses={
+        200: {"model": Changed, "description": "What would be, with `dry_run`. The effect is for administrators."},
+        201: {"model": SourceCredentials},
+        **problems(404, 408, 409, 413, 415, 501, 504),
+    },
+    openapi_extra={
+        "requestBody": {"required": True, "content": {JSON: {"schema": NewSource.model_json_schema()}}},
+    },
+)
+async def register(request: Request, dry_run: DryRun = False, why: Why = "") -> Response:
+    who = _anybody(request)
+    if who is None:
+        _southbound(request).rates.registration(_address(request))
+    try:
+        said = NewSource.model_validate(await json_object(request))
+    except ValidationError as error:
+        raise invalid(error) from None
+    password = secrets.token_urlsafe(24)
+    hash = await hashed(password)
+    async with turn(request):
+        made = await channel(request).ask(
+            "source_register",
+            alters=not dry_run,
+            patience=TRYING if dry_run else PATIENCE,
+            id=said.NodeId,
+            type=said.NodeType,
+            mode=said.CommunicationMode,
+            scheme=said.EncryptionScheme,
+            password=hash,
+            role=None if who is None else who.role,
+            user=None if who is None else who.user,
+            by=f"address:{_address(request)}" if who is None else who.by,
+            why=why,
+            dry_run=dry_run,
+        )
+    if dry_run:
+        return answer(changed(said.NodeId, made, dry_run=True))
+    token = made["token"]
+    credentials = SourceCredentials(
+        NodeId=said.NodeId,
+        token=None if token is None else token["token"],
+        expires=None if token is None else iso(token["expires"]),
+        username=said.NodeId,
+        password=password,
+        audience=made["audience"],
+        EncryptionScheme=said.EncryptionScheme,
+        key=made["key"],
+        trouble=made.get("trouble"),
+    )
+    return answer(credentials.model_dump(), 201)
+
+
+@router.post(
+    "/data",
+    tags=_TAGS,
+    summary="Send data",
+    description=f"Answered when it is safe. `Content-Encoding: gzip` is understood. A source with an encryption scheme "
+    f"({SCHEME}) sends `{SEALED}` only, and seals what was not acknowledged again under the next counter.",
+    status_code=202,
+    responses={202: {"model": Taken}, **problems(408, 409, 413, 415, 501, 504)},
+    openapi_extra=_SENT,
+)
+async def send(request: Request) -> Response:
+    who = _anybody(request)
+    if who is not None and who.user is None:
+        raise Problem(Kind.FORBIDDEN, "this token is of no source", "register a source, and use its token")
+    content, encoding = _header(request, "content-type"), _header(request, "content-encoding")
+    body = await request.body()
+    async with _southbound(request).places:
+        sealed: dict[str, Any] = {}
+        if content == SEALED:
+            body, content, encoding, sealed = await _opened(request, who, body, encoding)
+        found = await _taken_apart(request, body, content, encoding)
+        taken = await _handed_over(request, found, user=None if who is None else who.user, **sealed)
+    return answer(taken, 202)
+
+
+@router.get("/sources", tags=_TAGS, summary="List sources", responses={200: {"model": Page}, **problems()})
+async def list_all(request: Request, limit: Limit = 100, after: After = None) -> Response:
+    return answer(await page(request, "source", limit, after))
+
+
+@router.delete(
+    "/sources/{id}",
+    tags=_TAGS,
+    summary="Remove a source",
+    description="Its user, its tokens and its key go with it.",
+    responses={200: {"model": Changed}, **problems(404, 409, 501, 504)},
+)
+async def remove(request: Request, id: Id, dry_run: DryRun = False, why: Why = "") -> Response:
+    return answer(changed(id, await ask(request, "source_remove", dry_run=dry_run, why=why, id=id), dry_run=dry_run))
+
+
+# -- data --------------------------------------------------------------------------------------------------------------
+
+
+async def _opened(
+    request: Request, who: Caller | None, body: bytes, encoding: str
+) -> tuple[bytes, str, str, dict[str, Any]]:
+    """What is inside a sealed body, what that is, and what it was sealed with."""
+    if who is None:
+        raise Problem(Kind.FORBIDDEN, "only a registered source can seal what it sends", "register, and send the token")
+    if encoding not in ("", "identity"):
+        raise Problem(Kind.MEDIA, "a sealed body is not compressed", "compress what is inside, and say so in it")
+    try:
+        said = SealedBody.parse(body)
+    except KeysError as error:
+        raise Problem(Kind.MALFORMED, str(error), f"send {SEALED} as /docs says") from None
+    found = await channel(request).ask("source_open", user=who.user, sealed=body.decode())
+    return b64decode(found["body"]), said.content, said.encoding, {"key": found["key"], "counter": said.counter}
+
+
+async def _taken_apart(request: Request, body: bytes, content: str, encoding: str) -> list[bytes]:
+    there = _southbound(request)
+    take = partial(
+        records, body, content=content, encoding=encoding, most=there.max_records, largest=there.max_expanded
+    )
+    if len(body) < LARGE and not encoding:
+        return take()
+    return await asyncio.get_running_loop().run_in_executor(_parsing, take)
+
+
+async def _handed_over(request: Request, found: list[bytes], **said: Any) -> Any:
+    *parts, last = _pieces(MARK.join(found))
+    upload = secrets.token_hex(16) if parts else None
+    for part in parts:
+        await channel(request).ask("data_add", upload=upload, part=part)
+    return await channel(request).ask(
+        "data_put",
+        alters=True,
+        patience=PATIENCE,
+        address=_address(request),
+        level=request.app.state.level,
+        part=last,
+        upload=upload,
+        **said,
+    )
+
+
+def _pieces(data: bytes) -> Iterator[str]:
+    for start in range(0, len(data), PIECE):
+        yield b64encode(data[start : start + PIECE]).decode()
+
+
+def _anybody(request: Request) -> Caller | None:
+    """Whoever passed the check; None: somebody without a token, where none is needed."""
+    found: Caller | None = request.state.caller
+    return found
+
+
+def _southbound(request: Request) -> Southbound:
+    found: Southbound = request.app.state.southbound
+    return found
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client else ""
+
+
+def _header(request: Request, name: str) -> str:
+    return request.headers.get(name, "").partition(";")[0].strip().lower()

@@ -1,0 +1,1 @@
+"""What was decided and what happened, written down: rows, sink, limits, traffic, journals."""

@@ -1,0 +1,1 @@
+"""Who a client is: passwords, certificates, capabilities and the keys of their issuers."""

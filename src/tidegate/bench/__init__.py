@@ -1,1 +1,0 @@
-"""Measurements: the peers, the load, the works and the report (`tidegate bench`)."""

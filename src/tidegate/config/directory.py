@@ -1,0 +1,127 @@
+"""The directory in the configuration: users, clients, roles and groups."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Annotated, Final, Self
+
+from pydantic import AfterValidator, Field, JsonValue, model_validator
+
+from tidegate.config.policies import together
+from tidegate.config.section import Identity, Person, Section
+from tidegate.config.units import refusal
+from tidegate.errors import KeysError
+from tidegate.keys import PublicKey
+from tidegate.policy import BUILT_IN
+
+ARGON2: Final = re.compile(r"\$argon2id\$v=\d+\$m=\d+,t=\d+,p=\d+\$[A-Za-z0-9+/]+\$[A-Za-z0-9+/]+")
+PLAIN: Final = "plain:"
+
+
+def _password(written: str) -> str:
+    if written.startswith(PLAIN):
+        if written == PLAIN:
+            raise refusal("is empty after `plain:`; write the password, or leave the key out for no password")
+        return written
+    if not ARGON2.fullmatch(written):
+        raise refusal("is neither an argon2id hash nor `plain:…`; make a hash with `tidegate passwd`")
+    return written
+
+
+def _attribute(written: str) -> str:
+    if written in BUILT_IN:
+        raise refusal("is set by the node itself and nobody else; call the attribute otherwise")
+    if not written.isidentifier():
+        raise refusal(f"cannot be read as `s.{written}`; name it with letters, digits and `_`")
+    return written
+
+
+@lru_cache(maxsize=1 << 17)
+def parsed_key(written: str) -> PublicKey:
+    """The public key of a text. Remembered: to parse one takes half as long as to wrap for it, and a configuration that
+    is read again has mostly those of the last one. KeysError if it is none."""
+    return PublicKey.parse(written)
+
+
+def _public_key(written: str) -> str:
+    try:
+        parsed_key(written)
+    except KeysError as error:
+        what, _, remedy = str(error).partition(": ")
+        raise refusal(f"cannot be used: {what}; {remedy or 'make a pair with `tidegate key pair`'}") from None
+    return written
+
+
+PublicKeyText = Annotated[str, AfterValidator(_public_key)]
+Attributes = Mapping[Annotated[str, AfterValidator(_attribute)], JsonValue]
+
+
+class User(Section):
+    """Somebody who can connect."""
+
+    password: Annotated[str, AfterValidator(_password)] | None = Field(default=None, repr=False)
+    """An argon2id hash as `tidegate passwd` prints it, or `plain:…`, which is warned about. Without one the
+    user can only connect with a certificate."""
+    roles: tuple[Identity, ...] = ()
+    """Roles, the main one first: `s.role` is the first, `s.roles` are all."""
+    groups: tuple[Identity, ...] = ()
+    """Groups the user belongs to: `s.groups`."""
+    attributes: Attributes = Field(default_factory=dict)
+    """Anything else that is known about the user; conditions read `shift` as `s.shift`."""
+    public_key: PublicKeyText | None = None
+    """The key for which topic keys are wrapped when the user asks for them: `x25519:…`, `mlkem768-x25519:…`, or an
+    X25519 key in PEM."""
+
+
+class Client(Section):
+    """A device or application, by its client identifier. Its entry applies only to a connection that is
+    authenticated for it: by its user, or by a certificate in its name."""
+
+    user: str | None = None
+    """The user it belongs to; the entry applies only when that user connects with this client identifier."""
+    roles: tuple[Identity, ...] = ()
+    """Roles it has in addition to those of its user."""
+    groups: tuple[Identity, ...] = ()
+    """Groups it belongs to in addition to those of its user."""
+    attributes: Attributes = Field(default_factory=dict)
+    """Anything that is known about the client. They win over those of its user."""
+    scopes: tuple[str, ...] | None = Field(default=None, min_length=1)
+    """The scopes that it may connect to, and whoever else uses its name. Default: all."""
+    public_key: PublicKeyText | None = None
+    """The key for which topic keys are wrapped when it asks for them, of a client without a user."""
+
+    @model_validator(mode="after")
+    def _reader(self) -> Self:
+        if self.public_key is not None and self.user is not None:
+            text = f"is never used: the client reads as `{self.user}`; write it there, or remove `user`"
+            raise together([(("public_key",), text)])
+        return self
+
+
+class Role(Section):
+    """What everybody with a role has."""
+
+    attributes: Attributes = Field(default_factory=dict)
+    """Attributes of everybody who has the role. Those of a group, a user or a client win over them."""
+
+
+class Group(Section):
+    """What everybody in a group has."""
+
+    attributes: Attributes = Field(default_factory=dict)
+    """Attributes of everybody in the group. Those of a user or a client win over them."""
+
+
+class Directory(Section):
+    """Who there is."""
+
+    users: Mapping[Person, User] = Field(default_factory=dict)
+    """Users by name."""
+    clients: Mapping[Identity, Client] = Field(default_factory=dict)
+    """Known clients by client identifier. Others may connect too."""
+    roles: Mapping[Identity, Role] = Field(default_factory=dict)
+    """Roles that have attributes. Others need not be listed."""
+    groups: Mapping[Identity, Group] = Field(default_factory=dict)
+    """Groups that have attributes. Others need not be listed."""

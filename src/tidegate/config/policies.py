@@ -1,0 +1,359 @@
+"""What decides, in the configuration: policies, preferences, levels, trust, views, and tests of them.
+
+Every text is understood here, with its place: subjects, topics, conditions, JSON pointers. The values stay
+texts; `build` makes the rules of the gate from them. What nobody enforces yet is refused (see `load.NOT_YET`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Final, Self
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    JsonValue,
+    Tag,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from tidegate import policy, topics
+from tidegate.config.checks import Finding
+from tidegate.config.choices import Asked
+from tidegate.config.problems import path_text, suggestion
+from tidegate.config.section import LIST, ONE, Identity, Person, Section, beside, not_yet, shape
+from tidegate.config.units import Count, Moment, Switch, refusal
+from tidegate.config.vocabulary import FACTS, Vocabulary, sentence, vocabulary_of
+from tidegate.config.who import parse_who
+from tidegate.errors import ConfigError
+from tidegate.policy.environment import CLOCK
+from tidegate.policy.levels import ORDER
+from tidegate.policy.pointers import MAX_POINTERS
+from tidegate.predicate import NAMES, PredicateError
+
+CERTIFICATE_FILES: Final = (".pem", ".crt")
+BUILT_IN: Final = "builtin:"
+"""How ids of the node's own rules begin."""
+_RESERVED: Final = (BUILT_IN, "rule:")
+_SETTABLE: Final = re.compile(r"[sope](\.[A-Za-z_][A-Za-z0-9_]*)+")
+_INSTEAD: Final = {"and": "&&", "or": "||", "=": "==", "&": "&&", "|": "||"}
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+MAX_ID: Final = 200
+
+
+# -- texts -----------------------------------------------------------------------------------------------------------
+
+
+def _understood(understand: Callable[[Vocabulary, str], object]) -> AfterValidator:
+    def check(written: str, info: ValidationInfo) -> str:
+        try:
+            understand(vocabulary_of(info) or Vocabulary(), written)
+        except ConfigError as error:
+            raise refusal(f"is wrong: {sentence(error)}") from None
+        return written
+
+    return AfterValidator(check)
+
+
+def _condition(names: frozenset[str]) -> AfterValidator:
+    def check(written: str, info: ValidationInfo) -> str:
+        vocabulary = vocabulary_of(info)
+        if vocabulary is None:
+            return written  # the functions are not known yet: `build` compiles it
+        try:
+            vocabulary.predicate(written, names)
+        except PredicateError as error:
+            if error.message.removeprefix("unknown function ") not in vocabulary.missing:
+                raise _no_condition(error, vocabulary) from None
+        return written
+
+    return AfterValidator(check)
+
+
+def _no_condition(error: PredicateError, vocabulary: Vocabulary) -> PydanticCustomError:
+    text, found = error.message, None
+    if "; " not in text:
+        found = re.fullmatch(r"unknown function (\S+)", text)
+        if found:
+            meant = suggestion(found[1], vocabulary.known_functions())
+            remedy = f"did you mean `{meant}`?" if meant else "add it under `functions`, or remove it"
+        else:
+            found = re.fullmatch(r"unexpected '(.*)'", text)
+            instead = _INSTEAD.get(found[1]) if found else None
+            remedy = f"write `{instead}`" if instead else "mend it there"
+        text = f"{text}; {remedy}"
+    return PydanticCustomError("condition", "{text}", {"text": text, "line": error.line, "column": error.column})
+
+
+def _words_for_switches(written: object) -> object:
+    return str(written).lower() if isinstance(written, bool) else written
+
+
+def _rule_id(written: str) -> str:
+    if not written or len(written) > MAX_ID or _CONTROL.search(written):
+        raise refusal(f"must have 1 to {MAX_ID} characters and no control characters; choose another id")
+    if written == policy.DEFAULT or written.startswith(_RESERVED):
+        raise refusal(f"is `{written}`, which the node calls rules of its own; choose another id")
+    return written
+
+
+def _surrounding(written: str) -> str:
+    if written in CLOCK:
+        raise refusal("is the clock's; call it otherwise")
+    if not written.isidentifier():
+        raise refusal(f"cannot be read as `e.{written}`; name it with letters, digits and `_`")
+    return written
+
+
+def _settable(written: str) -> str:
+    if not _SETTABLE.fullmatch(written):
+        raise refusal("is no attribute; write for example `s.level` or `e.location`")
+    return written
+
+
+def _category(written: str) -> str:
+    if not written:
+        raise refusal("is empty; write for example `sensitive`")
+    return written
+
+
+_CONDITION_SCHEMA: Final = WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "boolean"}], "title": "condition"})
+
+RuleId = Annotated[str, AfterValidator(_rule_id)]
+Filter = Annotated[str, _understood(Vocabulary.filter)]
+Condition = Annotated[str, BeforeValidator(_words_for_switches), _condition(NAMES), _CONDITION_SCHEMA]
+FactsCondition = Annotated[str, BeforeValidator(_words_for_switches), _condition(FACTS), _CONDITION_SCHEMA]
+Selected = Annotated[str, _understood(Vocabulary.selector)]
+Subject = Annotated[
+    Annotated[Selected, Tag(ONE)] | Annotated[tuple[Selected, ...], Field(min_length=1), Tag(LIST)],
+    Discriminator(shape),
+]
+Keep = Annotated[
+    Annotated[str, _understood(Vocabulary.view), WithJsonSchema({"const": "all"}), Tag(ONE)]
+    | Annotated[
+        tuple[Annotated[str, _understood(lambda words, text: words.view((text,)))], ...],
+        Field(max_length=MAX_POINTERS),
+        Tag(LIST),
+    ],
+    Discriminator(shape),
+]
+Surroundings = Mapping[Annotated[str, AfterValidator(_surrounding)], JsonValue]
+Acting = Annotated[str, _understood(lambda _, text: parse_who(text))]
+
+
+# -- rules -----------------------------------------------------------------------------------------------------------
+
+
+class Policy(Section):
+    """One access policy: who may, or may not, do what with which topics."""
+
+    id: RuleId | None = None
+    """Name of the policy in the audit and wherever it decides. Unique among policies, preferences, views and monitors.
+    Default: its position, which is warned about."""
+    subject: Subject
+    """Who: `*`, `user:…`, `role:…`, `group:…`, `client:…`, `service:…`, `monitor:…`, `scope:…` (with all its links),
+    `link:A->B`, or a list of these."""
+    topic: Annotated[str, _understood(Vocabulary.template)]
+    """A topic filter; `{s.user}` stands for an attribute of the subject."""
+    action: Annotated[
+        Annotated[policy.Action, Tag(ONE)] | Annotated[tuple[policy.Action, ...], Field(min_length=1), Tag(LIST)],
+        Discriminator(shape),
+    ]
+    """`read` (receive), `write` (publish), or a list of both. Of a scope or link, `write` is to forward out and `read`
+    to take in."""
+    effect: policy.Effect = policy.Effect.ALLOW
+    """Whether it allows or denies."""
+    when: Condition | None = None
+    """A condition (CEL) on `s`, `o`, `e` and, for readers, `p`. Default: always."""
+
+
+class Preference(Section):
+    """What the owner of data says about it: it restricts what policies grant."""
+
+    id: RuleId | None = None
+    """Name of the preference, as for policies."""
+    user: Person
+    """Whose messages it is about."""
+    topic: Filter
+    """Of those messages, which: a topic filter."""
+    to: str | None = None
+    """A scope: it is about forwarding to that scope. `"*"`: to any other scope that no preference names. Default: it is
+    about the clients that receive."""
+    when: Condition | None = None
+    """Who may receive them, as a condition on the receiver `s`, and on `o`, `e`, `p`. Default: everybody."""
+    keep: Keep = "all"
+    """What of the content such a receiver sees: `all`, or a list of JSON pointers."""
+
+
+class Levels(Section):
+    """How well connections are protected, and what is demanded of them."""
+
+    implied: Switch = False
+    """Whether each connection demands its own level of all others, unless the client relaxes that."""
+    order: tuple[str, ...] = Field(default=ORDER, min_length=1)
+    """The levels, lowest first."""
+    define: Mapping[str, FactsCondition] = Field(default_factory=dict)
+    """Further levels: the condition on a connection that has each. It reads `s.listener`, `s.address`,
+    `s.tls.version`, `s.tls.cipher`, `s.certificate` and `s.trusted`."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        try:
+            policy.Levels(self.order, dict.fromkeys(self.define, "true"))
+        except ConfigError as error:
+            named = re.match("`([^`]*)`", str(error.args[0]))
+            at: tuple[str, ...] = ("define", named[1]) if named and named[1] in self.define else ("order",)
+            raise together([(at, f"is wrong: {sentence(error)}")]) from None
+        return self
+
+
+class Trust(Section):
+    """Which TLS clients are trusted, and what becomes of others."""
+
+    by: policy.By = policy.By.SUBJECT
+    """What the list holds: subjects of certificates, or certificates themselves."""
+    accept: tuple[str, ...]
+    """Who is trusted. By subject: names such as `CN=remotegym,O=MyGymBrand`. By certificate: SHA-256 fingerprints,
+    or files (`.pem`, `.crt`) with certificates."""
+    ask_neighbours: Switch = False
+    """Whether trusted neighbours are asked about others. Only `false` is supported yet."""
+    otherwise: policy.Otherwise = policy.Otherwise.CLOSE
+    """What happens to TLS clients that are not trusted: their connection is closed, or counts for no more than its
+    encryption."""
+
+    @field_validator("accept")
+    @classmethod
+    def _readable(cls, accept: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        by = info.data.get("by")
+        if by is None:
+            return accept
+        made: list[str] = []
+        found: list[Finding] = []
+        for index, text in enumerate(accept):
+            if names_file(by, text):
+                made.append(str(beside(Path(text), info)))
+                continue
+            made.append(text)
+            try:
+                policy.Trust(by, (text,))
+            except ConfigError as error:
+                found.append(((index,), f"is wrong: {sentence(error)}"))
+        if found:
+            raise together(found)
+        return tuple(made)
+
+    @field_validator("ask_neighbours")
+    @classmethod
+    def _alone(cls, asks: bool) -> bool:
+        if asks:
+            raise not_yet("as `true`")
+        return asks
+
+
+def written(policies: policy.Policies) -> list[policy.Policy]:
+    """Those of the file and of documents, in their order: without the node's own."""
+    return [each for each in policies.policies if not each.id.startswith(BUILT_IN)]
+
+
+def names_file(by: policy.By, entry: str) -> bool:
+    """Whether an entry of the trust list is a file rather than what it lists."""
+    return by is policy.By.CERTIFICATE and entry.endswith(CERTIFICATE_FILES)
+
+
+class View(Section):
+    """What of the content of some topics somebody sees."""
+
+    id: RuleId | None = None
+    """Name of the view, as for policies."""
+    topic: Filter
+    """A topic filter. Of a topic that has views, everybody sees what the views for them keep, together."""
+    subject: Subject = Field(alias="for")
+    """For whom, as in policies."""
+    keep: Keep
+    """`all`, or a list of JSON pointers such as `/illness`."""
+
+
+class Class(Section):
+    """Topics of one category."""
+
+    topic: Filter
+    """A topic filter. The first that matches counts."""
+    category: Annotated[str, AfterValidator(_category)]
+    """What conditions read as `o.category`, such as `sensitive`."""
+
+
+class PublisherRules(Section):
+    """What publishers may say themselves about who reads their messages."""
+
+    allow: tuple[Filter, ...] = Field(min_length=1)
+    """Topic filters: a rule that a publisher sends must lie within one of them. Rules that were sent before and lie
+    outside stay stored, and count again when they are covered again."""
+
+
+# -- tests -----------------------------------------------------------------------------------------------------------
+
+
+class Case(Section):
+    """A test of the rules themselves: what should be decided. `tidegate check` runs it."""
+
+    subject: Acting = Field(alias="as")
+    """Who acts: `user:mary`, `client:tr1`, `user:mary/client:tr1`, `user:alice@remotegym`, `service:pipeline`; or
+    what forwards (`write`) and imports (`read`): `link:A->B`, `scope:A`."""
+    action: Asked
+    """What is done: `read`, `write` or `subscribe`."""
+    topic: Identity
+    """The topic; for `subscribe`, the filter."""
+    publisher: Acting | None = Field(default=None, alias="from")
+    """For `read`: who published the message."""
+    payload: JsonValue = None
+    """Content of the message: text as it is, anything else as JSON. Default: empty."""
+    properties: Mapping[str, str] = Field(default_factory=dict)
+    """MQTT user properties of the message, or of the subscription."""
+    qos: Count = Field(default=0, ge=0, le=2)
+    """QoS of the message."""
+    retain: Switch = False
+    """Whether the message is retained."""
+    at: Moment | None = None
+    """When: `2026-03-02T09:30:00`, in the time zone of the node unless it says another. Default: now."""
+    set: Mapping[Annotated[str, AfterValidator(_settable)], JsonValue] = Field(default_factory=dict)
+    """Attributes to assume, such as `{s.level: tls}`."""
+    expect: policy.Effect
+    """What should be decided: `allow` or `deny`."""
+    by: str | None = None
+    """The id of the rule that should decide it. Default: any."""
+
+    @model_validator(mode="after")
+    def _sensible(self) -> Self:
+        found: list[Finding] = []
+        if self.action is Asked.SUBSCRIBE:
+            if not topics.valid_filter(self.topic):
+                found.append((("topic",), "is no topic filter; `+` is a whole level, `#` the whole last one"))
+        elif not topics.valid_topic(self.topic):
+            found.append((("topic",), f"is no topic, and `{self.action}` is of one; write it without `+` and `#`"))
+        useless = {Asked.READ: (), Asked.WRITE: ("from",), Asked.SUBSCRIBE: ("from", "payload", "qos", "retain")}
+        said = {"from" if name == "publisher" else name for name in self.model_fields_set}
+        for key in useless[self.action]:
+            if key in said:
+                found.append(((key,), f"has no effect on `{self.action}`; remove it"))
+        if found:
+            raise together(found)
+        return self
+
+    def moment(self, zone: Any) -> datetime | None:
+        """`at`, in the node's time zone where it says no other."""
+        return self.at if self.at is None or self.at.tzinfo else self.at.replace(tzinfo=zone)
+
+
+def together(found: list[Finding]) -> PydanticCustomError:
+    """The refusal of a section for several reasons, each (path below it, text)."""
+    text = "\n".join(f"{path_text(path)} {text}" for path, text in found)
+    return PydanticCustomError("together", "{text}", {"text": text, "problems": found})

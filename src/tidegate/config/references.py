@@ -1,0 +1,80 @@
+"""Names of scopes and links where others speak of them: preferences, clients, policies and flows.
+
+A name that nothing has is refused, with what was probably meant: a rule about it would look as if it did something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tidegate.config.checks import Finding, entries, unknown
+from tidegate.config.link_types import no_link
+from tidegate.config.links import SCOPE, joints, scope_names
+from tidegate.policy.preferences import ANY_SCOPE
+from tidegate.policy.selector import Selector
+
+if TYPE_CHECKING:
+    from tidegate.config.model import Config
+
+_LINK = "link:"
+
+
+def problems(config: Config) -> Iterator[Finding]:
+    """Every name of a scope or link that there is not."""
+    scopes = scope_names(config)
+    for index, preference in enumerate(config.preferences):
+        if preference.to is not None and preference.to not in (ANY_SCOPE, *scopes):
+            yield ("preferences", index, "to"), unknown("scope", preference.to, scopes, "scopes")
+    # with a bus, that is where everybody connects
+    entered = tuple(config.scopes)
+    for name, client in config.directory.clients.items():
+        for index, scope in enumerate(client.scopes or ()):
+            if scope not in entered:
+                yield ("directory", "clients", name, "scopes", index), unknown("scope", scope, entered, "scopes")
+    yield from _subjects(config, scopes)
+    for at, assertion in config.flows.written():
+        for end in dict.fromkeys((assertion.source, assertion.target)):
+            name = end.removeprefix(SCOPE)
+            if end.startswith(SCOPE) and name not in scopes:
+                yield at, unknown("scope", name, scopes, "scopes")
+
+
+def _subjects(config: Config, scopes: tuple[str, ...]) -> Iterator[Finding]:
+    """Of policies. There may be tens of thousands, and few speak of scopes: only those are understood again."""
+    links = {joint.name: joint for joint in joints(config)}
+    for index, entry in enumerate(entries(config, "policies")):
+        written = entry.subject
+        several = isinstance(written, tuple)
+        for at, text in enumerate(written if several else (written,)):
+            if not text.startswith((SCOPE, _LINK)):
+                continue
+            path = ("policies", index, "subject", at) if several else ("policies", index, "subject")
+            [term] = Selector.parse(text).terms
+            if term.sort == "scope" and term.name not in scopes:
+                yield path, unknown("scope", term.name, scopes, "scopes")
+            elif term.sort == "link" and term.name not in links:
+                yield path, no_link(term.name, links)
+
+
+def warnings(config: Config) -> Iterator[Finding]:
+    """Names that are there, and about which nothing can happen."""
+    linked = {name for joint in joints(config) for name in (joint.source, joint.target)}
+    for index, entry in enumerate(entries(config, "policies")):
+        for text in entry.subject if isinstance(entry.subject, tuple) else (entry.subject,):
+            if text.startswith(SCOPE) and text.removeprefix(SCOPE) not in linked:
+                yield ("policies", index, "subject"), f"speaks of `{text}`, which has no links; nobody is meant"
+    entered = {listener.scope for listener in config.listeners}
+    clients = config.directory.clients
+    for name, client in clients.items():
+        for index, scope in enumerate(client.scopes or ()):
+            if scope not in entered:
+                yield (
+                    ("directory", "clients", name, "scopes", index),
+                    f"is `{scope}`, which has no listener, so it cannot connect there; add one, or remove it",
+                )
+    for at, assertion in config.flows.written():
+        for end in dict.fromkeys((assertion.source, assertion.target)):
+            name = end.removeprefix("client:")
+            if end.startswith("client:") and name not in clients:
+                yield at, unknown("client", name, tuple(clients), "directory.clients")

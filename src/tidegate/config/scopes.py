@@ -1,0 +1,91 @@
+"""From the checked configuration to the scopes and links that run: the space, filters on links, and who is where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from tidegate import policy
+from tidegate.config.link_types import filters, link_types
+from tidegate.config.links import SCOPE, joints, scope_names
+from tidegate.config.vocabulary import Vocabulary
+from tidegate.flow.presence import Presence
+from tidegate.monitor import Attachment
+from tidegate.monitor.library import Filter
+from tidegate.policy.brokering import UNTYPED, Brokering
+from tidegate.policy.scopes import Between, Role, Space, Way
+from tidegate.session import Subject
+
+if TYPE_CHECKING:
+    from tidegate.config.model import Config
+
+
+def space(config: Config, words: Vocabulary) -> Space:
+    """The scopes and their links."""
+    types = link_types(config)
+    links = tuple(
+        Between(
+            source=joint.source,
+            target=joint.target,
+            type=types[joint.name] or UNTYPED,
+            way=joint.way,
+            shares=joint.crossings(words),
+            back=joint.crossings(words, back=True),
+        )
+        for joint in joints(config)
+    )
+    parents: dict[str, tuple[str, ...]] = {}
+    for link in links:
+        if link.way is Way.UP:
+            parents[link.source] = (*parents.get(link.source, ()), link.target)
+    expanded = config.brokering.expanded
+    return Space(
+        scopes=scope_names(config),
+        parents=MappingProxyType(parents),
+        links=links,
+        roles=MappingProxyType({name: Role(publishing=made[0], receiving=made[1]) for name, made in expanded.items()}),
+        bus=config.brokering.bus or "",
+    )
+
+
+def made_monitors(config: Config, words: Vocabulary) -> Iterator[Attachment]:
+    """The filters of interfaces and roles."""
+    for made in filters(config):
+        yield Attachment(
+            id=made.id,
+            monitor=Filter([words.filter(each) for each in made.filters]),
+            link=(f"{SCOPE}{made.source}", f"{SCOPE}{made.target}"),
+            made=True,
+            silent=made.takes,
+        )
+
+
+def presences(config: Config, directory: policy.Directory, brokering: Brokering, joined: Space) -> Iterator[Presence]:
+    """Each client of the directory, at each scope that it may connect to."""
+    entered = tuple(dict.fromkeys(listener.scope for listener in config.listeners))
+    for name, entry in directory.clients.items():
+        known = directory.known(user=entry.user, client=name, as_client=entry.user is None)
+        actor = Subject(
+            kind="client",
+            client=name,
+            user=known.user,
+            scope="",
+            node=config.node.name,
+            domain=directory.domain,
+            roles=known.roles,
+            groups=known.groups,
+            attributes=known.attributes,
+        )
+        if brokering.objection(actor):
+            continue
+        types = brokering.types(actor)
+        for scope in entry.scopes or entered:
+            match joined.role(scope, known.roles):
+                case Role(publishing=enters, receiving=leaves):
+                    pass
+                case None:
+                    enters = leaves = scope
+                case _:
+                    continue
+            yield Presence(client=actor.name, enters=enters, leaves=leaves, inward=types.inward, outward=types.outward)

@@ -1,0 +1,168 @@
+"""What other rules would decide differently: the last recorded decisions, asked again of both.
+
+Each decision is made into a question and put to both configurations, as `tidegate explain` would. A record does not say
+everything that was looked at, so the answer also says what it does not cover. Nothing is changed. Takes long: belongs
+on a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tidegate.audit.rows import AuditRow, iso
+from tidegate.config import Asked, Config, Record
+from tidegate.errors import ConfigError
+from tidegate.explain.explanation import Explanation
+from tidegate.explain.what_if import CONNECT, Question, Trial
+from tidegate.store.journal.rows import Kind
+from tidegate.topics import share
+
+DECISIONS: Final = 1000  # rows that are asked again
+SHOWN: Final = 100
+REASONS: Final = 5
+_SCOPE: Final = "scope:"
+_FROM: Final = "from "
+_ALIKE: Final = " or one alike"
+_ALWAYS: Final = (
+    "what depends on the content, size, QoS or properties of messages: they are tried empty, with QoS 0",
+    "levels, addresses and listeners: everybody is tried as if connected to the first listener, from this machine",
+    "who published: of what was received one who is decided alike is recorded, of what was denied nobody",
+    "rules that publishers sent to `$tidegate/rules`, capabilities, and what monitors remember",
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Asked:
+    question: Question
+    count: int = 0
+    last: float = 0.0
+
+
+def compare(before: Config, after: Config, rows: Sequence[AuditRow], most: int = DECISIONS) -> dict[str, Any]:
+    """What is different, over the last decisions among `rows`, the newest last."""
+    taken = [row for row in rows if _decision(row)][-most:]
+    asked = _questions(taken, before, _users(rows))
+    old, new = Trial(before), Trial(after)
+    gone = before.directory.users.keys() - after.directory.users.keys()
+    different: list[dict[str, Any]] = []
+    reasons: dict[str, int] = {}
+    for one in asked:
+        try:
+            was = old.explain(one.question)
+            if (name := _gone(one.question, gone)) is not None:
+                if was.allowed:
+                    headline = f"DENY by {CONNECT} (there is no user `{name}` any more)"
+                    different.append(_told(one, was, headline, allowed=False))
+                continue
+            would = new.explain(one.question)
+        except ConfigError as error:
+            reasons[str(error)] = reasons.get(str(error), 0) + one.count
+            continue
+        if (was.allowed, _seen(was)) != (would.allowed, _seen(would)):
+            different.append(_told(one, was, would.headline, allowed=would.allowed))
+    return {
+        "decisions": len(taken),
+        "since": iso(taken[0].at) if taken else None,
+        "questions": len(asked),
+        "different": len(different),
+        "changes": different[:SHOWN],
+        "undecided": sum(reasons.values()),
+        "undecided_because": list(reasons)[:REASONS],
+        "not_covered": [*_uncovered(before, most)],
+    }
+
+
+def _uncovered(config: Config, most: int) -> Iterable[str]:
+    yield f"decisions before the last {most} that this node remembers, and those of other nodes"
+    if config.record is Record.OFF:
+        yield "what was allowed: only denials are recorded unless `record` is `decisions` or `traffic`"
+    yield from _ALWAYS
+
+
+def _decision(row: AuditRow) -> bool:
+    return row.kind in (Kind.DENY.value, Kind.ALLOWED.value) and row.action in tuple(Asked) and bool(row.topic)
+
+
+def _users(rows: Iterable[AuditRow]) -> dict[str, str]:
+    """Whose client is whose, as far as the records tell: those of messages name the client only."""
+    return {row.client: row.user for row in rows if row.client and row.user}
+
+
+def _questions(rows: Iterable[AuditRow], config: Config, users: dict[str, str]) -> list[_Asked]:
+    found: dict[tuple[str, str, str, str | None], _Asked] = {}
+    for row in rows:
+        assert row.topic is not None
+        subject, scope = _subject(row)
+        action = Asked(row.action or "")
+        topic = share(row.topic)[1] if action is Asked.SUBSCRIBE else row.topic
+        publisher = _publisher(row, users) if action is Asked.READ else None
+        key = (subject, action.value, topic, publisher)
+        one = found.get(key)
+        if one is None:
+            elsewhere = len(config.scopes) > 1 and scope in config.scopes and subject.partition(":")[0] != "link"
+            one = found[key] = _Asked(
+                question=Question(
+                    subject=subject,
+                    action=action,
+                    topic=topic,
+                    publisher=publisher,
+                    at=row.at,
+                    assumed={"s.scope": scope} if elsewhere else {},
+                )
+            )
+        one.count += row.count
+        one.last = max(one.last, row.at)
+    return list(found.values())
+
+
+def _subject(row: AuditRow) -> tuple[str, str]:
+    """Who acted, as on the command line, and in which scope."""
+    source, _, target = (row.link or "").partition("->")
+    if source.startswith(_SCOPE) and target.startswith(_SCOPE):
+        names = f"{source.removeprefix(_SCOPE)}->{target.removeprefix(_SCOPE)}"
+        return f"link:{names}", ""
+    entity, scope = (target, source) if source.startswith(_SCOPE) else (source, target)
+    if row.user is not None:
+        entity = f"user:{row.user}/{entity}"
+    return entity, scope.removeprefix(_SCOPE)
+
+
+def _publisher(row: AuditRow, users: dict[str, str]) -> str | None:
+    detail = row.detail or ""
+    if row.kind != Kind.ALLOWED.value or not detail.startswith(_FROM):
+        return None
+    name = detail.removeprefix(_FROM).removesuffix(_ALIKE)
+    user = users.get(name.removeprefix("client:")) if name.startswith("client:") else None
+    return name if user is None else f"user:{user}/{name}"
+
+
+def _gone(question: Question, gone: Collection[str]) -> str | None:
+    """Who of those that a question is about is not in the directory any more; such a one is not let in."""
+    for subject in (question.subject, question.publisher or ""):
+        for name in gone:
+            if subject == f"user:{name}" or subject.startswith(f"user:{name}/client:"):
+                return name
+    return None
+
+
+def _seen(found: Explanation) -> object:
+    """What of the content is left."""
+    return None if not found.allowed else [line.view.plain for line in found.lines if not line.view.shows_all]
+
+
+def _told(one: _Asked, was: Explanation, would: str, *, allowed: bool) -> dict[str, Any]:
+    question = one.question
+    return {
+        "as": question.subject,
+        "action": question.action.value,
+        "topic": question.topic,
+        "from": question.publisher,
+        "before": was.headline,
+        "after": would,
+        "allowed_before": was.allowed,
+        "allowed_after": allowed,
+        "count": one.count,
+        "last": iso(one.last),
+    }

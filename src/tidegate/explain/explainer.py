@@ -1,0 +1,349 @@
+"""Why something is allowed or denied: every step in its order, what it knew, and which rule spoke.
+
+It asks the very stages of the door, one after the other, of one message; nothing is decided here. Beside each answer
+stands what the stage looked at, read off the same rules. What a running node would say is asked too: it knows some
+denials before the message comes, so of several rules that deny it may name another one.
+
+Between the steps of the publisher's scope and those of the reader's stand the links that lead from one to the other
+(`ways`).
+
+It knows no directory: who acts comes in as a link with its subject.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from tidegate.explain.explanation import Explanation, Line, Publication, Verdict
+from tidegate.explain.routes import FILTERED, Arrival, Search, Ways, depends
+from tidegate.explain.steps import Details, Walk, each_of
+from tidegate.gate.access import Access
+from tidegate.gate.attributes import Sight
+from tidegate.gate.gate import Gate, Lane
+from tidegate.gate.plan import Plan, undecided
+from tidegate.gate.rule_set import Rules
+from tidegate.gate.stages import crossing, stages
+from tidegate.gate.verdict import Deny, Known, Stage, Step
+from tidegate.monitor.library import Filter
+from tidegate.policy import Action, Policies, Preference, Preferences
+from tidegate.policy.brokering import Brokering
+from tidegate.predicate import Predicate
+from tidegate.routing import Shares, Subscriptions
+from tidegate.session import NO_TERMS, Context, Link, Message, Origin, Session, Terms
+from tidegate.topics import share
+from tidegate.wire import NONE, V5
+
+_NOWHERE: Final = Origin("0" * 16, 0)
+_LAST: Final = frozenset((Step.WHERE, Step.MONITOR_OUT))  # asked of what the view leaves
+_EVERYTHING: Final = Rules(
+    policies=Policies(()),
+    preferences=Preferences((Preference(id="some", user="somebody", topic="#"),)),
+    brokering=Brokering(()),
+)
+"""Rules with which no step is left out of the door."""
+
+Steps = list[tuple[Stage, Stage | None]]
+"""Each step, and the stage that the rules have for it, if they have one."""
+
+
+class _Clock:
+    """The moment that is asked about."""
+
+    __slots__ = ("alarm", "since", "steady", "wall")
+
+    def __init__(self) -> None:
+        self.wall = self.steady = self.alarm = self.since = 0.0
+
+
+class Explainer:
+    """Explains by one version of the rules. Made once for many questions."""
+
+    def __init__(self, rules: Rules, node: str = "") -> None:
+        self.rules = rules
+        self._clock = _Clock()
+        self._gate = Gate(
+            Subscriptions[Session, Any](),
+            Shares[Session, Any](),
+            rules=replace(rules, capabilities=None),  # nobody who is asked about has shown one
+            clock=self._clock,
+            fresh=lambda session: True,
+            retired=lambda plan: None,
+        )
+        self._ways = Ways(self._gate, rules, node)
+        sight = Sight(_EVERYTHING, self._clock)
+        full = stages(_EVERYTHING, sight)
+        self._ingress = _complete(full[0], self._gate.ingress)
+        self._egress = _complete(full[1], self._gate.egress)
+        sending, receiving = crossing(_EVERYTHING, sight)
+        self._sending = _complete(sending, self._gate.sending)
+        self._receiving = _complete(receiving, self._gate.receiving)
+
+    # -- questions -----------------------------------------------------------------------------------------------
+
+    def write(self, publication: Publication, at: float) -> Explanation:
+        """May it be published?"""
+        gate, link = self._gate, self._typed(publication.link)
+        message, context = self._published(publication, at)
+        known = Known(topic=message.topic, context=context, link=link.type, now=at)
+        walk = Walk(self._gate.sight, known, message)
+        for kind, stage in self._ingress:
+            walk.take(kind, stage)
+        lines, stopped = self._watched(Step.MONITOR_IN, link, message.topic, walk.denied)
+        walk.lines += lines
+        plan = gate.compile(message.topic, Lane(context, link.type, V5, NONE, gate.version))
+        if self.rules.keyed:
+            walk.lines.append(_protected(plan, asked=not walk.denied and stopped is None))
+        told = plan.refusal or undecided(plan.admission, message) or stopped
+        if plan.sealing is not None:
+            context = replace(context, sealed=True)
+            message.context, message.facts = context.encode(), None
+        return Explanation(
+            action="write",
+            topic=message.topic,
+            subject=link.subject,
+            at=at,
+            version=self.rules.version,
+            message=message,
+            entered=link.scope,
+            context=context,
+            **walk.concluded(walk.lines, told),
+        )
+
+    def read(
+        self,
+        written: Explanation,
+        target: Link,
+        at: float,
+        terms: Terms = NO_TERMS,
+        where: Predicate | None = None,
+    ) -> Explanation:
+        """May somebody receive what was published, by a subscription with these terms, and what of it?
+
+        Links on the way were crossed when it was published.
+        """
+        message, context = written.message, written.context
+        assert message is not None
+        assert context is not None
+        target = self._typed(target)
+        start = Arrival(scope=written.entered, message=message, context=context, path=frozenset((written.entered,)))
+        if not written.allowed:
+            return self._delivery(written, start, target, at, terms, where)
+        self._clock.wall = written.at
+        search = self._ways.to(target.scope, start, written.at)
+        refused: list[tuple[Arrival, Explanation]] = []
+        for arrival in search.arrivals:
+            found = self._delivery(written, arrival, target, at, terms, where)
+            if found.allowed:
+                return found
+            refused.append((arrival, found))
+        if not refused:
+            return self._nowhere(written, search, target, at)
+        (_, first), *others = refused
+        notes = tuple(f"over {way.route} it comes there too: {found.headline}" for way, found in others)
+        rules = first.rules.union(*(found.rules for _, found in others))
+        clocked = any(found.clocked for _, found in refused)
+        return replace(first, rules=rules, notes=(*first.notes, *notes), clocked=clocked)
+
+    def _delivery(
+        self,
+        written: Explanation,
+        arrival: Arrival,
+        target: Link,
+        at: float,
+        terms: Terms,
+        where: Predicate | None,
+    ) -> Explanation:
+        """The steps of the last link, to whoever reads it."""
+        message, context = arrival.message, arrival.context
+        self._clock.wall = at
+        known = Known(
+            topic=message.topic,
+            context=context,
+            link=message.link,
+            now=at,
+            target=target,
+            terms=terms,
+            where=where,
+        )
+        walk = Walk(self._gate.sight, known, message)
+        walk.denied = not written.allowed
+        walk.clocked = written.clocked or arrival.clocked
+        for kind, stage in self._egress:
+            if kind.step in _LAST:
+                walk.look()
+            walk.take(kind, stage)
+        walk.look()
+        lines, stopped = self._watched(Step.MONITOR_OUT, target, message.topic, walk.denied)
+        walk.lines += lines
+        said = written.told
+        shown: Message | None = None
+        if written.allowed:
+            way = self._gate.asked(self._gate.egress, known)  # as for a plan, and then the message
+            found = way if isinstance(way, Deny) else way.show(message)
+            said, shown = (found, None) if isinstance(found, Deny) else (None, found)
+            if said is None and stopped is not None:
+                said, shown = stopped, None
+        taken = (*written.lines, *arrival.lines, *walk.lines)
+        return Explanation(
+            **self._of_reading(written, target, at), shown=shown, **walk.concluded(taken, said, arrival.lines)
+        )
+
+    def _nowhere(self, written: Explanation, search: Search, target: Link, at: float) -> Explanation:
+        """No way leads to the reader's scope."""
+        denials = [line for line in search.lines if line.verdict is Verdict.DENY]
+        walk = Walk(self._gate.sight, None, None)
+        walk.denied = True
+        for kind, stage in self._egress:
+            walk.take(kind, stage)
+        return Explanation(
+            **self._of_reading(written, target, at),
+            lines=(*written.lines, *search.lines, *walk.lines),
+            allowed=False,
+            decided=denials[0],
+            rules=each_of([*(line.rule for line in denials), *(each.rule for each in search.denied)]),
+            told=search.denied[0] if search.denied else None,
+            clocked=written.clocked or search.clocked,
+        )
+
+    def _of_reading(self, written: Explanation, target: Link, at: float) -> dict[str, Any]:
+        assert written.context is not None
+        return {
+            "action": "read",
+            "topic": written.topic,
+            "subject": target.subject,
+            "publisher": written.context.subject,
+            "at": at,
+            "version": self.rules.version,
+            "message": written.message,
+            "entered": written.entered,
+            "context": written.context,
+        }
+
+    def subscribe(self, filter: str, target: Link, at: float) -> Explanation:
+        """Is a SUBSCRIBE granted? Whether anything is delivered is decided message by message."""
+        self._clock.wall = at
+        plain = share(filter)[1]
+        sight, actor = self._gate.sight, target.subject
+        walk = Walk(sight, None, None)
+        for kind, stage in self._egress:
+            if stage is None or walk.denied:
+                walk.take(kind, stage)
+                continue
+            details = Details()
+            if isinstance(stage, Access):
+                known = {"s": sight.subject(actor), "e": sight.environment(actor).known}
+                details.policies(stage.policies.considered_for(Action.READ, actor, plain, known), known)
+            walk.note(kind, stage.grant(plain, target), details)
+        answer = self._gate.grant(plain, target)
+        told = answer if isinstance(answer, Deny) else None
+        concluded = walk.concluded(walk.lines, told)
+        concluded["clocked"] = False  # what changes while the subscription lasts is not asked
+        if told is not None and self.rules.holds:
+            concluded["notes"] += ("it is granted but held: nothing is delivered until a rule allows it",)
+        return Explanation(
+            action="subscribe",
+            topic=filter,
+            subject=actor,
+            at=at,
+            version=self.rules.version,
+            **concluded,
+        )
+
+    def cross(self, action: Action, end: Link, publication: Publication, at: float) -> Explanation:
+        """May a scope or a link between scopes forward what somebody published (write), or import it (read)?
+
+        Whether it was allowed to be published is not asked, nor what brokering says: over which link it came is not
+        known.
+        """
+        message, context = self._published(publication, at)
+        asked = self._sending if action is Action.WRITE else self._receiving
+        steps = [each for each in asked if each[0].step is not Step.BROKERING]
+        known = Known(topic=message.topic, context=context, link=message.link, now=at, target=end)
+        walk = Walk(self._gate.sight, known, message)
+        for kind, stage in steps:
+            walk.take(kind, stage)
+        way = self._gate.asked(tuple(stage for _, stage in steps if stage is not None), known)
+        found = way if isinstance(way, Deny) else way.show(message)
+        return Explanation(
+            action=action.value,
+            topic=message.topic,
+            subject=end.subject,
+            at=at,
+            version=self.rules.version,
+            message=message,
+            context=context,
+            **walk.concluded(walk.lines, found if isinstance(found, Deny) else None),
+        )
+
+    # -- what is asked about -------------------------------------------------------------------------------------
+
+    def _published(self, publication: Publication, at: float) -> tuple[Message, Context]:
+        """A message as somebody publishes it."""
+        gate, link = self._gate, self._typed(publication.link)
+        self._clock.wall = at
+        wish, left = gate.heed(publication.properties)
+        told = (*left, *gate.told(link.subject.level).user_properties)
+        properties = replace(publication.properties, user_properties=told)
+        context = gate.context(link, wish)
+        message = Message(
+            publication.topic,
+            publication.payload,
+            publication.qos,
+            publication.retain,
+            at,
+            _NOWHERE,
+            0,
+            context.encode(),
+            link.type,
+            NONE if properties == NONE else properties,
+        )
+        return message, context
+
+    def _watched(self, step: Step, link: Link, topic: str, denied: bool) -> tuple[list[Line], Deny | None]:
+        """The monitors of a link that listen to a topic, and the filter that stops it, if that is certain.
+
+        What others do depends on what they have seen before.
+        """
+        listening = [one for one in self._gate.monitors(link) if one.monitor.hears(topic)]
+        if not listening:
+            return [], None
+        if denied:
+            return [Line(step=step, verdict=Verdict.UNASKED)], None
+        first = listening[0]
+        if isinstance(first.monitor, Filter):
+            return [Line(step=step, verdict=Verdict.DENY, rule=first.id, notes=(FILTERED,))], Deny(
+                step=step, rule=first.id
+            )
+        return [Line(step=step, verdict=Verdict.SILENT, notes=(depends([one.id for one in listening]),))], None
+
+    def _typed(self, link: Link) -> Link:
+        """The link with the type that it has by these rules."""
+        types = self.rules.brokering.types(link.subject)
+        return Link(link.subject, link.inward, types.inward if link.inward else types.outward, link.demand, link.scope)
+
+
+def _complete(full: Sequence[Stage], there: Sequence[Stage]) -> Steps:
+    """Every step of the door in its order, and the stage that the rules have for it, if they have one."""
+    found = {type(stage): stage for stage in there}
+    made = [(kind, found.pop(type(kind), None)) for kind in full]
+    assert not found, "a stage of the door that no rules bring"
+    return made
+
+
+def _protected(plan: Plan, *, asked: bool) -> Line:
+    """What step 4 does with a message of the plan."""
+    why = plan.refusal
+    if why is not None and why.step is Step.PROTECT:
+        return Line(step=Step.PROTECT, verdict=Verdict.DENY, rule=why.rule, error=why.error)
+    if not asked:
+        return Line(step=Step.PROTECT, verdict=Verdict.UNASKED)
+    if plan.sealing is None:
+        return Line(step=Step.PROTECT, verdict=Verdict.SILENT, notes=("it is not protected",))
+    group = plan.sealing.group
+    how = "has to come sealed, or is denied" if plan.sealing.end_to_end else "is sealed, and nobody on the way sees it"
+    note = (
+        f"`{group.filter}` protects it: what is in it {how}; its key is for all messages of the group {group.id[:12]}"
+    )
+    return Line(step=Step.PROTECT, verdict=Verdict.ALLOW, notes=(note,))

@@ -1,0 +1,270 @@
+"""The ways of one message over the links between scopes, for explanations.
+
+They are found as the engine finds them (`scope.journey`): the nearest scopes first, each link at most once, never into
+a scope that the message has been in. Whether it crosses a link is decided by the gate (`Gate.over`). Only links are
+tried that can lead to the scope that is asked about.
+
+Of monitors on a link it knows what filters do. What others do depends on what they have seen before: it is taken for
+granted that they let the message pass as it is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from tidegate.explain.explanation import Beyond, Line, Verdict
+from tidegate.explain.steps import Walk
+from tidegate.gate.gate import Gate
+from tidegate.gate.link_ends import joints, watching
+from tidegate.gate.links import Exit
+from tidegate.gate.rule_set import Rules
+from tidegate.gate.verdict import Deny, Known, Step
+from tidegate.monitor import Attachment
+from tidegate.monitor.library import Filter
+from tidegate.policy import ALL as WHOLE
+from tidegate.policy.scopes import ALL, Between
+from tidegate.session import Context, Message
+
+NOT_SHARED: Final = "not shared"
+NO_LINK: Final = "no link"
+FILTERED: Final = "it is a filter, and this topic is none of those that pass"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """A message in a scope, and how it came there."""
+
+    scope: str
+    message: Message
+    """As it is there; it has the type of the last link."""
+    context: Context
+    path: frozenset[str]
+    """The scopes that it has been in."""
+    lines: tuple[Line, ...] = ()
+    """The links that it has crossed."""
+    clocked: bool = False
+
+    @property
+    def route(self) -> str:
+        return ", ".join(line.link for line in self.lines)
+
+
+@dataclass(slots=True)
+class Search:
+    """What was found on the way to one scope."""
+
+    arrivals: list[Arrival] = field(default_factory=list)
+    """There, the first to come first."""
+    lines: list[Line] = field(default_factory=list)
+    """If there are none: every link that was tried and leads on."""
+    denied: list[Deny] = field(default_factory=list)
+    """What a running node says of those that were not crossed, if it says anything."""
+    clocked: bool = False
+
+    def add(self, attempt: _Attempt) -> None:
+        self.clocked = self.clocked or attempt.clocked
+        if attempt.line not in self.lines:
+            self.lines.append(attempt.line)
+        if attempt.denied is not None and attempt.denied.step is not Step.BROKERING:
+            self.denied.append(attempt.denied)
+
+
+class Ways:
+    """The links of one version of the rules."""
+
+    def __init__(self, gate: Gate, rules: Rules, node: str) -> None:
+        self._gate = gate
+        self._exits: dict[str, list[_Way]] = {}
+        self._sources: dict[str, set[str]] = {}
+        self._useful: dict[str, frozenset[str]] = {}
+        for link in rules.space.links:
+            self._exits.setdefault(link.source, []).append(_Way(link, gate, rules, node))
+            self._sources.setdefault(link.target, set()).add(link.source)
+
+    def to(self, scope: str, start: Arrival, at: float) -> Search:
+        """Every way from where a message is to a scope, at a moment at which the clock stands."""
+        found = Search()
+        tried: list[tuple[str, frozenset[str], _Attempt]] = []
+        crossed: set[str] = set()
+        waiting = deque([start])
+        while waiting:
+            here = waiting.popleft()
+            if here.scope == scope:
+                found.arrivals.append(here)
+                continue  # it does not come back
+            for way in self._leading(here.scope, scope):
+                if way.link.target in here.path or way.link.name in crossed:
+                    continue
+                attempt = way.take(self._gate, here, at)
+                tried.append((way.link.target, here.path, attempt))
+                if attempt.consumed:
+                    crossed.add(way.link.name)
+                if attempt.arrival is not None:
+                    waiting.append(attempt.arrival)
+        if found.arrivals:
+            return found
+        for target, path, attempt in tried:
+            if target in self._reaching(scope, path):
+                found.add(attempt)
+        if not found.lines:
+            found.lines.append(_closed("", NO_LINK, f"no links lead from `{start.scope}` to `{scope}`"))
+        return found  # some link was denied: the one from the nearest scope that was reached
+
+    def _leading(self, source: str, scope: str) -> Iterator[_Way]:
+        useful = self._useful.get(scope)
+        if useful is None:
+            useful = self._useful[scope] = self._reaching(scope)
+        return (way for way in self._exits.get(source, ()) if way.link.target in useful)
+
+    def _reaching(self, scope: str, path: frozenset[str] = frozenset()) -> frozenset[str]:
+        """The scopes from which links lead there, not through those of a path, whatever crosses them."""
+        found = {scope}
+        waiting = [scope]
+        while waiting:
+            new = self._sources.get(waiting.pop(), set()) - found - path
+            found |= new
+            waiting += new
+        return frozenset(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Attempt:
+    """What came of a message at a link."""
+
+    line: Line
+    arrival: Arrival | None = None
+    denied: Deny | None = None
+    consumed: bool = True
+    """No other copy crosses the link any more."""
+    clocked: bool = False
+
+
+class _Way:
+    """One link."""
+
+    __slots__ = ("_entering", "_exit", "_leaving", "link")
+
+    def __init__(self, link: Between, gate: Gate, rules: Rules, node: str) -> None:
+        self.link = link
+        self._exit = Exit(link, *joints(link, rules, node), gate, None)
+        self._leaving, self._entering = watching(link, rules)
+
+    def take(self, gate: Gate, here: Arrival, at: float) -> _Attempt:
+        """Over the link, if it may."""
+        link, message = self.link, here.message
+        found = link.crossing(message.topic)
+        if found is None:
+            return _Attempt(line=_closed(link.name, NOT_SHARED, self._shared(message)), consumed=False)
+        topic, qos = found
+        known = Known(topic=message.topic, context=here.context, link=message.link, now=at)
+        way = gate.over(self._exit, known)
+        answer = way if isinstance(way, Deny) else way.show(message)
+        asked = self._asked(gate, known, message)
+        clocked = any(walk.clocked for walk in asked)
+        lines = [line for walk in asked for line in walk.lines]
+        if isinstance(answer, Deny):
+            return _Attempt(line=self._refused(lines, answer), denied=answer, consumed=False, clocked=clocked)
+        suppressed, notes = self._watched(message.topic, topic)
+        if suppressed is not None:
+            line = Line(
+                step=suppressed.step, link=link.name, verdict=Verdict.DENY, rule=suppressed.rule, notes=tuple(notes)
+            )
+            return _Attempt(line=line, denied=suppressed, clocked=clocked)
+        if topic != message.topic:
+            notes.insert(0, f"behind it the topic is `{topic}`")
+        if qos < message.qos:
+            notes.insert(0, f"it goes on with QoS {qos}")
+        line = self._passed(lines, tuple(notes))
+        data, context = answer.context, here.context
+        if topic != message.topic and context.topic is None:
+            context = replace(context, topic=message.topic)
+            data = context.encode()
+        arrived = answer.across(topic, min(answer.qos, qos), data, link.type, answer.properties)
+        arrival = Arrival(
+            scope=link.target,
+            message=arrived,
+            context=context,
+            path=here.path | {link.target},
+            lines=(*here.lines, line),
+            clocked=here.clocked or clocked,
+        )
+        return _Attempt(line=line, arrival=arrival, clocked=clocked)
+
+    def _shared(self, message: Message) -> str:
+        if message.topic.startswith("$") or self.link.shares == ALL:
+            return "topics that begin with `$` do not cross"
+        return f"it shares {', '.join(share.here + share.filter for share in self.link.shares)}"
+
+    def _asked(self, gate: Gate, source: Known, message: Message) -> list[Walk]:
+        """What each step of the link says, where it leaves the one scope and where it enters the other."""
+        walks: list[Walk] = []
+        for steps, target in ((gate.sending, self._exit.outward), (gate.receiving, self._exit.inward)):
+            known = Known(topic=source.topic, context=source.context, link=source.link, now=source.now, target=target)
+            walk = Walk(gate.sight, known, message)
+            walk.denied = bool(walks and walks[-1].denied)
+            for stage in steps:
+                walk.take(stage, stage)
+            walks.append(walk)
+        return walks
+
+    def _refused(self, lines: list[Line], answer: Deny) -> Line:
+        """The step that denied it; the node may name another one, which it knew of before."""
+        first = next((line for line in lines if line.verdict is Verdict.DENY), None)
+        if first is None:
+            return Line(step=answer.step, link=self.link.name, verdict=Verdict.DENY, rule=answer.rule)
+        notes = first.notes
+        if (answer.step, answer.rule) != (first.step, first.rule):
+            notes += (
+                f"a running node names `{answer.rule}` ({answer.step.value}): it denies before the message comes",
+            )
+        return replace(first, link=self.link.name, notes=notes)
+
+    def _passed(self, lines: list[Line], notes: tuple[str, ...]) -> Line:
+        """All steps of the link in one line."""
+        knew: dict[str, Any] = {}
+        view = WHOLE
+        for line in lines:
+            view &= line.view
+            for path, value in line.knew.items():
+                # of what a condition can read of a link, only `s.scope` is not the same at both ends
+                knew[path] = value if knew.get(path, value) == value else f"{knew[path]}, then {value}"
+        return Line(
+            step=Beyond.LINK,
+            link=self.link.name,
+            verdict=Verdict.ALLOW,
+            rule=", ".join(dict.fromkeys(line.rule for line in lines if line.rule)),
+            considered=tuple(dict.fromkeys(each for line in lines for each in line.considered)),
+            knew=dict(sorted(knew.items())),
+            absent=tuple(sorted({path for line in lines for path in line.absent})),
+            view=view,
+            notes=(*(note for line in lines for note in line.notes), *notes),
+        )
+
+    def _watched(self, before: str, after: str) -> tuple[Deny | None, list[str]]:
+        """The filter that stops it, if that is certain; and what should be said of the monitors that listen."""
+        listening: list[str] = []
+        chains: tuple[tuple[tuple[Attachment, ...], str, Step], ...] = (
+            (self._leaving, before, Step.MONITOR_OUT),
+            (self._entering, after, Step.MONITOR_IN),
+        )
+        for chain, topic, step in chains:
+            for one in chain:
+                if not one.monitor.hears(topic):
+                    continue
+                if isinstance(one.monitor, Filter) and not listening:
+                    return Deny(step=step, rule=one.id), [FILTERED]
+                listening.append(one.id)
+        return None, [depends(listening)] if listening else []
+
+
+def _closed(link: str, rule: str, why: str) -> Line:
+    """A link that lets nothing pass, though no step has denied it."""
+    return Line(step=Beyond.LINK, link=link, verdict=Verdict.DENY, rule=rule, notes=(why,))
+
+
+def depends(monitors: list[str]) -> str:
+    """What is said of monitors that listen."""
+    return f"what {', '.join(monitors)} will do depends on what went before: see `tidegate monitor try`"

@@ -1,0 +1,365 @@
+"""Trying the rules of a configuration without running it: who would be allowed what, and why.
+
+Subjects are built from the directory as for a connection: by default to the first listener, from this machine, or to
+the first of the scopes that the directory names for a client. What is decided is decided by the stages of the gate
+(`gate.explain`). Nothing is opened, started or changed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Final
+
+from tidegate import topics
+from tidegate.config import Asked, ClientCert, Config, Listener, Who, parse_who
+from tidegate.config.checks import unknown
+from tidegate.errors import ConfigError
+from tidegate.explain.explainer import Explainer
+from tidegate.explain.explanation import Beyond, Explanation, Line, Publication, Verdict
+from tidegate.explain.overrides import TLS, Assumed, assume, merged, tls_of
+from tidegate.gate import Rules
+from tidegate.gate.link_ends import joints
+from tidegate.gate.where import WHERE, condition
+from tidegate.policy import Action, Class, Classification, Environment, Facts
+from tidegate.policy.brokering import PLAIN
+from tidegate.policy.scopes import Role
+from tidegate.predicate import Predicate
+from tidegate.session import NO_TERMS, Link, Subject, Terms
+from tidegate.wire import NONE, Properties
+
+UNKNOWN: Final = "unknown"
+"""The client identifier of whoever has none that matters."""
+LOOPBACK: Final = "127.0.0.1"
+CONNECT: Final = "connect"
+"""The rule by which somebody is not let in."""
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+_BETWEEN: Final = frozenset(("scope", "link"))
+"""Kinds of those who act between scopes."""
+
+Pairs = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """May somebody do something with a topic?"""
+
+    subject: str
+    """As on the command line: `user:mary/client:tr1`."""
+    action: Asked
+    topic: str
+    """For `subscribe` the filter."""
+    publisher: str | None = None
+    payload: bytes = b""
+    qos: int = 0
+    retain: bool = False
+    properties: Pairs = ()
+    """User properties of the message."""
+    terms: Pairs = ()
+    """User properties of the subscription: `where`, `require`."""
+    at: float | None = None
+    """Seconds since 1970; None: now."""
+    assumed: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    """Attributes to assume, by path: `s.level`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Connected:
+    """Somebody as if connected."""
+
+    subject: Subject
+    enters: str
+    """The scope that it publishes into."""
+    notes: tuple[str, ...] = ()
+    refusal: str = ""
+    """Why a node does not let it in; empty if it does."""
+
+
+class Trial:
+    """Answers questions about one configuration."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.rules = config.built.rules
+        self._explainer = self._made(self.rules)
+
+    def explain(self, question: Question) -> Explanation:
+        """The verdict and how it came about. ConfigError if that cannot be asked, with the remedy."""
+        _check_topic(question)
+        rules = self.rules
+        at = time.time() if question.at is None else question.at
+        assumed = Assumed(question.assumed, question.action)
+        if assumed.category is not None:
+            only = Class(topic=topics.share(question.topic)[1], category=assumed.category)
+            rules = replace(rules, classification=Classification((only,)))
+        if parse_who(question.subject).kind in _BETWEEN:
+            return self._between(question, rules, assumed, at)
+        actor = self._subject(question.subject, assumed.s, "s")
+        subject, notes = actor.subject, actor.notes
+        here = self._within(rules, subject, assumed.e)
+        if question.action is not Asked.READ and actor.refusal:
+            found = self._refused(question, actor, at)
+        elif question.action is Asked.WRITE:
+            found = here.write(_publication(question, actor), at)
+        elif question.action is Asked.SUBSCRIBE:
+            self._terms(question.terms)
+            found = here.subscribe(question.topic, Link(subject, False, "out"), at)
+        else:
+            terms, where = self._terms(question.terms)
+            author = self._publisher(question, assumed)
+            notes += author.notes if question.publisher is not None else ()
+            if author.refusal or actor.refusal:
+                refused = author if author.refusal else actor
+                found = replace(self._refused(question, refused, at), subject=subject, publisher=author.subject)
+            else:
+                there = self._within(rules, author.subject, assumed.around)
+                published = at if assumed.time is None else assumed.time
+                written = there.write(_publication(question, author), published)
+                found = here.read(written, Link(subject, False, "out"), at, terms, where)
+                if question.publisher is None:
+                    self._check_anonymous(written, found, assumed)
+        return replace(found, notes=(*found.notes, *notes))
+
+    def _refused(self, question: Question, actor: _Connected, at: float) -> Explanation:
+        """A node does not let somebody in, so nothing else is asked."""
+        why = f"{actor.subject.name} is not let in: {actor.refusal}"
+        line = Line(step=Beyond.CONNECT, verdict=Verdict.DENY, rule=CONNECT, notes=(why,))
+        return Explanation(
+            action=question.action.value,
+            topic=question.topic,
+            subject=actor.subject,
+            at=at,
+            version=self.rules.version,
+            lines=(line,),
+            allowed=False,
+            decided=line,
+            rules=frozenset((CONNECT,)),
+        )
+
+    # -- between scopes ------------------------------------------------------------------------------------------
+
+    def _between(self, question: Question, rules: Rules, assumed: Assumed, at: float) -> Explanation:
+        """Whether a scope or a link may forward something, or import it."""
+        if question.action is Asked.SUBSCRIBE:
+            raise ConfigError(f"`{question.subject}` does not subscribe; ask whether it may `read` or `write`")
+        if question.terms:
+            raise ConfigError(f"`{question.subject}` has no subscription; leave `where` and `require` out")
+        if assumed.s:
+            raise ConfigError(f"nothing can be assumed of `{question.subject}`; leave `s.{next(iter(assumed.s))}` out")
+        action = Action(question.action.value)
+        end = self._end(question.subject, action)
+        author = self._publisher(question, assumed)
+        published = at if assumed.time is None else assumed.time
+        here = self._within(rules, end.subject, assumed.e)
+        found = here.cross(action, end, _publication(question, author), published)
+        if question.publisher is not None:
+            return replace(found, publisher=author.subject, notes=(*found.notes, *author.notes))
+        why = _reads_publisher(found.lines)
+        if action is Action.WRITE:
+            remedy = "ask what somebody else reads of it, which shows every link"
+        else:
+            remedy = "say who with `from`"
+            why = self._preferred(question.topic) or why
+        if why:
+            raise ConfigError(f"it matters who published the message: {why}; {remedy}")
+        return found
+
+    def _end(self, text: str, action: Action) -> Link:
+        """The end of a link at which it acts: it forwards from the one scope, and imports into the other."""
+        who, space = parse_who(text), self.rules.space
+        if who.kind == "link":
+            links = {link.name: link for link in space.links}
+            if who.name not in links:
+                raise ConfigError(f"`{text}` {unknown('link', who.name, tuple(links), 'links')}")
+            outward, inward = joints(links[who.name], self.rules, self.config.node.name)
+            return outward if action is Action.WRITE else inward
+        if who.name not in space.scopes:
+            raise ConfigError(f"`{text}` {unknown('scope', who.name, space.scopes, 'scopes')}")
+        scope = Subject(
+            kind="scope",
+            client=who.name,
+            user=None,
+            scope=who.name,
+            node=self.config.node.name,
+            domain=self.rules.domain,
+            level=self.rules.levels.highest,
+        )
+        return Link(scope, action is Action.READ, PLAIN.inward)
+
+    # -- who -----------------------------------------------------------------------------------------------------
+
+    def _publisher(self, question: Question, assumed: Assumed) -> _Connected:
+        text = question.publisher or f"client:{UNKNOWN}"
+        if parse_who(text).kind in _BETWEEN:
+            raise ConfigError(f"`{text}` forwards messages and publishes none; say in `from` who published it")
+        return self._subject(text, assumed.p, "p")
+
+    def _subject(self, text: str, assumed: Mapping[str, Any], root: str) -> _Connected:
+        """Somebody as the directory knows them, with what is assumed instead; and what should be said about it."""
+        config, directory, levels = self.config, self.config.built.directory, self.rules.levels
+        who = parse_who(text)
+        within = directory.clients[who.name].scopes if who.kind == "client" and who.name in directory.clients else ()
+        listener, front = self._entrance(assumed, within, root)
+        subject = Subject(
+            kind=who.kind,
+            client=who.name or UNKNOWN,
+            user=who.user,
+            scope=front,
+            node=config.node.name,
+            domain=who.domain or self.rules.domain,
+        )
+        notes: tuple[str, ...] = ()
+        if who.kind == "service":
+            # links inside a node have the highest level (semantics, *Levels and demands*)
+            service = assume(replace(subject, level=levels.highest), assumed, self.rules, root)
+            return _Connected(subject=service, enters=front)
+        if subject.domain == self.rules.domain:
+            notes = self._known(text, who)
+            known = directory.known(user=who.user, client=who.name or None, as_client=who.user is None)
+            subject = replace(
+                subject,
+                user=known.user,
+                roles=known.roles,
+                groups=known.groups,
+                attributes=known.attributes,
+                impostor=known.impostor,
+                # a client of the directory without a user proves who it is by its certificate
+                principal=f"certificate:{who.name}" if known.user is None and who.name in directory.clients else "",
+            )
+        tls = {**(TLS if listener.url.tls else {}), **tls_of(assumed, root)}
+        address = str(assumed.get("address", LOOPBACK))
+        facts = Facts(
+            listener=str(listener.url),
+            address=address,
+            tls_version=tls.get("version"),
+            tls_cipher=tls.get("cipher"),
+            certificate=listener.client_cert is ClientCert.REQUIRED,
+        )
+        level = levels.level_of(facts)
+        subject = replace(subject, level=level, address=address, listener=str(listener.url), tls=tls)
+        subject = assume(subject, assumed, self.rules, root)
+        refusal = "" if not within or front in within else f"you may not connect to the scope {front}"
+        refusal = refusal or self.rules.brokering.objection(subject)
+        match self.rules.space.role(front, subject.roles):
+            case Role(publishing=enters, receiving=leaves):
+                subject = replace(subject, scope=leaves)
+                return _Connected(subject=subject, enters=enters, notes=notes, refusal=refusal)
+            case str() as objection:
+                refusal = refusal or objection
+            case None:
+                pass
+        return _Connected(subject=subject, enters=front, notes=notes, refusal=refusal)
+
+    def _entrance(self, assumed: Mapping[str, Any], within: tuple[str, ...], root: str) -> tuple[Listener, str]:
+        """The listener and the scope to which somebody connects, who may connect only to some scopes or to all."""
+        listeners, scopes = self.config.listeners, tuple(self.config.scopes)
+        scope = str(assumed["scope"]) if "scope" in assumed else ""
+        if scope and scope not in scopes:
+            raise ConfigError(f"`{root}.scope` {unknown('scope', scope, scopes, 'scopes')}")
+        if "listener" in assumed:
+            listener = self._listener(assumed["listener"], root)
+            return listener, scope or listener.scope
+        scope = scope or (within[0] if within else listeners[0].scope)
+        return next((each for each in listeners if each.scope == scope), listeners[0]), scope
+
+    def _known(self, text: str, who: Who) -> tuple[str, ...]:
+        directory = self.config.built.directory
+        if who.user is not None and who.user not in directory.users:
+            if not self.config.authentication.methods:
+                raise ConfigError(f"`{text}` {unknown('user', who.user, tuple(directory.users), 'directory.users')}")
+            return (f"`user:{who.user}` is not in the directory: only an authentication method knows more",)
+        entry = directory.clients.get(who.name)
+        if who.user is None and entry is None and who.name:
+            return (f"`client:{who.name}` is not in the directory: an anonymous client",)
+        if who.user is not None and entry is not None and entry.user != who.user:
+            theirs = f"what the directory says of `client:{who.name}` does not apply, nor any rule about it"
+            return (f"{theirs}: it is not of `{who.user}`",)
+        return ()
+
+    def _listener(self, name: object, root: str) -> Listener:
+        listeners = {str(each.url): each for each in self.config.listeners}
+        found = listeners.get(str(name))
+        if found is None:
+            raise ConfigError(f"`{root}.listener` is none of the file's: write one of {', '.join(listeners)}")
+        return found
+
+    # -- what ----------------------------------------------------------------------------------------------------
+
+    def _made(self, rules: Rules) -> Explainer:
+        return Explainer(rules, self.config.node.name)
+
+    def _within(self, rules: Rules, subject: Subject, added: Mapping[str, Any]) -> Explainer:
+        """Explains in the surroundings of one subject, with what is assumed of them and of the node."""
+        if added:
+            around = {subject.listener: _extended(rules.surroundings(subject.listener), added)}
+            node = _extended(rules.environment, added)
+            rules = replace(rules, environment=node, environments=MappingProxyType(around))
+        return self._explainer if rules is self.rules else self._made(rules)
+
+    def _terms(self, pairs: Pairs) -> tuple[Terms, Predicate | None]:
+        conditions = [value for name, value in pairs if name == WHERE]
+        if len(conditions) > 1:
+            raise ConfigError("a subscription has one `where`: join the conditions with &&")
+        text = conditions[0] if conditions else None
+        terms = Terms(self.rules.levels.demand(pairs), text)
+        if text is None:
+            return (terms if terms.asks else NO_TERMS), None
+        try:
+            return terms, condition(text, self.rules.functions)
+        except ConfigError as error:
+            raise ConfigError(f"`where` is no condition: {error}") from error
+
+    def _check_anonymous(self, written: Explanation, found: Explanation, assumed: Assumed) -> None:
+        """Whoever published it was not named: an answer stands only if that does not matter."""
+        why = ""
+        if not written.allowed:
+            why = f"an unknown client may not publish it ({written.headline})"
+        elif preferred := self._preferred(written.topic):
+            why = preferred
+        elif not self.rules.brokering.open:
+            why = "brokering asks over which link it came"
+        elif self.rules.levels.implied:
+            why = "levels are implied"
+        elif len(self.rules.space.scopes) > 1 and "scope" not in assumed.p:
+            why = "there are several scopes, and it was published in one of them"
+        else:
+            why = _reads_publisher(found.lines[len(written.lines) :])
+        if why:
+            raise ConfigError(f"it matters who published the message: {why}; say who with `from`")
+
+    def _preferred(self, topic: str) -> str:
+        preferences = self.rules.preferences.preferences
+        there = any(topics.matches(each.topic, topic) for each in preferences)
+        return "there are preferences for this topic" if there else ""
+
+
+def _reads_publisher(lines: Iterable[Line]) -> str:
+    read = any(path.partition(".")[0] == "p" for line in lines for path in (*line.knew, *line.absent))
+    return "policies read `p`" if read else ""
+
+
+def _extended(around: Environment, added: Mapping[str, Any]) -> Environment:
+    return Environment({**around.added, **merged(around.added, added)}, zone=around.zone)
+
+
+def _check_topic(question: Question) -> None:
+    topic = question.topic
+    if question.action is Asked.SUBSCRIBE:
+        if not topics.valid_filter(topic):
+            raise ConfigError(f"`{topic}` is no topic filter; `+` is a whole level, `#` the whole last one")
+    elif not topics.valid_topic(topic):
+        raise ConfigError(f"`{topic}` is no topic, and `{question.action}` is of one; write it without `+` and `#`")
+
+
+def _publication(question: Question, actor: _Connected) -> Publication:
+    properties = Properties(user_properties=question.properties) if question.properties else NONE
+    return Publication(
+        link=Link(actor.subject, True, "in", scope=actor.enters),
+        topic=question.topic,
+        payload=question.payload,
+        qos=question.qos,
+        retain=question.retain,
+        properties=properties,
+    )

@@ -1,0 +1,1 @@
+"""Pictures of flows and automata: tables, Mermaid, Graphviz and SVG."""

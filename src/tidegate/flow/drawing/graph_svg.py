@@ -1,0 +1,289 @@
+"""The connection graph as SVG, laid out and drawn without any other program.
+
+Scopes are boxes, devices have round ends. Each link is a line with its tip at the target, in the colour of its type;
+the two links of a connection run side by side. Below is said what the colours are and which type may follow which.
+Devices that are alike are drawn as one when they are many. A route that is to be seen is drawn thick, and
+everything else pale.
+
+Text is measured as if each character were as wide as an average one of the font, which is enough for boxes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from html import escape
+from itertools import pairwise
+from typing import Final
+
+from tidegate.flow.alike import bundles, called
+from tidegate.flow.drawing.layout import Layout, Placed, laid_out, ranks
+from tidegate.flow.graph import ConnectionGraph, Link
+from tidegate.flow.route import Route
+
+_CHARACTER: Final = 7.3
+_LINE: Final = 16.0
+_HEIGHT: Final = 26.0
+_MARGIN: Final = 24.0
+_TOP: Final = 44.0
+_PORT: Final = 9.0
+_APART: Final = 4.0
+_COLOURS: Final = (
+    "#c62828", "#1565c0", "#2e7d32", "#8e24aa", "#ef6c00", "#00838f", "#6d4c41", "#ad1457", "#558b2f", "#4527a0",
+)  # fmt: skip
+_GREY: Final = "#52606d"
+_LISTED: Final = len(_COLOURS)
+"""With more types than colours, a list of types says little."""
+_STYLE: Final = """\
+text { font: 12px ui-monospace, monospace; fill: #1f2933; }
+.title { font: bold 14px sans-serif; } .note { font: 11px sans-serif; fill: #616e7c; }
+rect.paper { fill: white; }
+rect.scope { fill: #e3f2fd; stroke: #1565c0; stroke-width: 1.4; }
+rect.device { fill: #f5f7fa; stroke: #7b8794; stroke-width: 1.2; }
+rect.shown { stroke: #1f2933; stroke-width: 2.6; }
+path { fill: none; stroke-width: 1.2; }
+path.trusted { stroke-width: 2.2; }
+path.shown { stroke-width: 3; }
+.pale { opacity: 0.22; }"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Node:
+    """What is drawn as one: an entity, or several devices that are joined alike."""
+
+    label: str
+    scope: bool
+    members: tuple[str, ...]
+
+
+def svg(
+    title: str, graph: ConnectionGraph, parents: Mapping[str, Iterable[str]] | None = None, show: Route | None = None
+) -> str:
+    """The picture of a graph. Parents, by name of entity, stand left of their children."""
+    return _Picture(title, graph, parents or {}, show).text()
+
+
+class _Picture:
+    """Where everything stands, and its elements."""
+
+    def __init__(
+        self, title: str, graph: ConnectionGraph, parents: Mapping[str, Iterable[str]], show: Route | None
+    ) -> None:
+        self.title = title
+        self.graph = graph
+        self.shown = frozenset((link.source, link.target) for link in show.links) if show else frozenset()
+        self.through = frozenset(show.entities) if show else frozenset()
+        self.colours = {name: _COLOURS[at % len(_COLOURS)] for at, name in enumerate(t for t in graph.types if t)}
+        self.nodes = {node.members[0]: node for node in _nodes(graph, self.through)}
+        pairs = _pairs(graph, self.nodes)
+        column = ranks(list(self.nodes), pairs, parents)
+        self.layout = laid_out(_heights(self.nodes, pairs, column), pairs, column)
+        self.wide = [
+            max((_width(self.nodes[each.name].label) for each in column if each.name), default=0.0)
+            for column in self.layout.columns
+        ]
+        self.left, self.width = self._across()
+        self.ports = _ports(self.layout)
+
+    def text(self) -> str:
+        lines, boxes, right, bottom = self._lines(), self._boxes(), self.width, self._bottom()
+        notes = _legend(self.graph, self.colours)
+        height = bottom + _MARGIN + _LINE * len(notes)
+        for at, (colour, note) in enumerate(notes):
+            y = bottom + _MARGIN + _LINE * at
+            if colour:
+                boxes.append(
+                    f'<path stroke="{colour}" d="M{_MARGIN:g},{y - 4:g} h22" marker-end="url(#{_tip(colour)})"/>'
+                )
+            boxes.append(f'<text class="note" x="{_MARGIN + (30 if colour else 0):g}" y="{y:g}">{escape(note)}</text>')
+        widest = max((len(note) for _, note in notes), default=0)
+        right = max(right, _MARGIN * 2 + 30 + widest * 6.2, _MARGIN * 2 + len(self.title) * 8.6)
+        tips = "".join(_marker(colour) for colour in (*self.colours.values(), _GREY))
+        return "\n".join(
+            [
+                f'<svg xmlns="http://www.w3.org/2000/svg" width="{right:g}" height="{height:g}" '
+                f'viewBox="0 0 {right:g} {height:g}">',
+                f"<style>{_STYLE}</style>",
+                f"<defs>{tips}</defs>",
+                '<rect class="paper" width="100%" height="100%"/>',
+                f'<text class="title" x="{_MARGIN:g}" y="26">{escape(self.title)}</text>',
+                *lines,
+                *boxes,
+                "</svg>",
+                "",
+            ]
+        )
+
+    def _across(self) -> tuple[list[float], float]:
+        """Where the columns begin, and the width of all. Where much goes from one to the next there is more room."""
+        lefts, x = [], _MARGIN
+        for column, wide in zip(self.layout.columns, self.wide, strict=True):
+            lefts.append(x)
+            spread = max((abs(each.middle - other.middle) for each in column for other in each.right), default=0.0)
+            x += wide + 70 + min(spread / 4, 180)
+        beside = any(way[0].column == way[-1].column for way in self.layout.ways.values())
+        right = lefts[-1] + self.wide[-1] if lefts else 0.0
+        return lefts, right + _MARGIN + (60 if beside else 0)
+
+    def _bottom(self) -> float:
+        return _TOP + max((each.y + each.height for column in self.layout.columns for each in column), default=0.0)
+
+    def _boxes(self) -> list[str]:
+        found = []
+        for name, placed in self.layout.nodes.items():
+            node = self.nodes[name]
+            x, y, wide = self.left[placed.column], placed.y + _TOP, _width(node.label)
+            kind = ("scope" if node.scope else "device") + (" shown" if name in self.through else "")
+            pale = ' class="pale"' if self.shown and name not in self.through else ""
+            corner = 4.0 if node.scope else _HEIGHT / 2
+            found.append(
+                f'<g{pale}><rect class="{kind}" x="{x:g}" y="{y:g}" width="{wide:g}" height="{placed.height:g}" '
+                f'rx="{corner:g}"/><text x="{x + wide / 2:g}" y="{placed.middle + _TOP + 4:g}" text-anchor="middle">'
+                f"{escape(node.label)}</text></g>"
+            )
+        return found
+
+    def _lines(self) -> list[str]:
+        """Those that are shown come last, on top of the others."""
+        found: list[tuple[bool, str]] = []
+        for (one, other), way in self.layout.ways.items():
+            there, back = self.graph.link(one, other), self.graph.link(other, one)
+            apart = _APART / 2 if there and back else 0.0
+            for link, side in ((there, -apart), (back, apart)):
+                if link is not None:
+                    shown = (link.source, link.target) in self.shown
+                    found.append((shown, self._line(link, (one, other), way, side, shown)))
+        return [text for _, text in sorted(found, key=lambda each: each[0])]
+
+    def _line(self, link: Link, pair: tuple[str, str], way: list[Placed], side: float, shown: bool) -> str:
+        points = self._points(pair, way, side)
+        if way[0].name != link.source:
+            points.reverse()
+        d = f"M{points[0][0]:g},{points[0][1]:g}"
+        for (x1, y1), (x2, y2) in pairwise(dict.fromkeys(points)):  # a tip at a line without length would turn
+            if y1 == y2:
+                d += f" L{x2:g},{y2:g}"
+            elif x1 == x2:
+                out = x1 + 30 + min(abs(y2 - y1) / 8, 30)
+                d += f" C{out:g},{y1:g} {out:g},{y2:g} {x2:g},{y2:g}"
+            else:
+                middle = (x1 + x2) / 2
+                d += f" C{middle:g},{y1:g} {middle:g},{y2:g} {x2:g},{y2:g}"
+        colour = self.colours.get(link.type, _GREY)
+        words = (("trusted", link.trusted), ("shown", shown), ("pale", self.shown and not shown))
+        kind = " ".join(word for word, holds in words if holds)
+        kind = f' class="{kind}"' if kind else ""
+        said = f"{link}{': ' + link.type if link.type else ''}"
+        return (
+            f'<path{kind} stroke="{colour}" d="{d}" '
+            f'marker-end="url(#{_tip(colour)})"><title>{escape(said)}</title></path>'
+        )
+
+    def _points(self, pair: tuple[str, str], way: list[Placed], side: float) -> list[tuple[float, float]]:
+        """Where a line touches its two boxes, and the edges of columns between which it may bend.
+
+        Inside a column it is straight, so that it does not run behind a wider box.
+        """
+        first, last = way[0], way[-1]
+        start, end = (
+            placed.middle + _TOP + port + side for placed, port in zip((first, last), self.ports[pair], strict=True)
+        )
+        points = [(self._right(first), start), (self._edge(first), start)]
+        for joint in way[1:-1]:
+            y = joint.middle + _TOP + side
+            points += [(self.left[joint.column], y), (self._edge(joint), y)]
+        if first.column == last.column:
+            points += [(self._edge(last), end), (self._right(last), end)]
+        else:
+            points.append((self.left[last.column], end))
+        return points
+
+    def _right(self, placed: Placed) -> float:
+        return self.left[placed.column] + _width(self.nodes[placed.name].label)
+
+    def _edge(self, placed: Placed) -> float:
+        """The right end of its column."""
+        return self.left[placed.column] + self.wide[placed.column]
+
+
+def _nodes(graph: ConnectionGraph, apart: frozenset[str]) -> list[_Node]:
+    """Scopes, and devices: those that are alike together, if they are many and none of them is shown."""
+    found = [_Node(label=_short(name), scope=True, members=(name,)) for name in graph.scopes]
+    for names in bundles(graph, apart):
+        found.append(_Node(label=called(tuple(map(_short, names))), scope=False, members=names))
+    return found
+
+
+def _pairs(graph: ConnectionGraph, nodes: Mapping[str, _Node]) -> list[tuple[str, str]]:
+    """Who is joined to whom, each two once."""
+    found: dict[tuple[str, str], None] = {}
+    for link in graph.links:
+        if link.source in nodes and link.target in nodes and (link.target, link.source) not in found:
+            found[link.source, link.target] = None
+    return list(found)
+
+
+def _heights(
+    nodes: Mapping[str, _Node], pairs: Iterable[tuple[str, str]], column: Mapping[str, int]
+) -> dict[str, float]:
+    """A box has room for the lines at its sides."""
+    sides: dict[tuple[str, bool], int] = {}
+    for one, other in pairs:
+        for name, far in ((one, other), (other, one)):
+            side = name, column[far] >= column[name]
+            sides[side] = sides.get(side, 0) + 1
+    return {
+        name: max(_HEIGHT, 8 + _PORT * max(sides.get((name, True), 0), sides.get((name, False), 0))) for name in nodes
+    }
+
+
+def _ports(layout: Layout) -> dict[tuple[str, str], tuple[float, float]]:
+    """Where on its two boxes each line begins and ends, from the middle: so that lines of one side do not cross."""
+    sides: dict[tuple[str, bool], list[tuple[float, tuple[str, str], int]]] = {}
+    for pair, way in layout.ways.items():
+        beside = way[0].column == way[-1].column
+        sides.setdefault((way[0].name, True), []).append((way[1].middle, pair, 0))
+        sides.setdefault((way[-1].name, beside), []).append((way[-2].middle, pair, 1))
+    found: dict[tuple[str, str], list[float]] = {pair: [0.0, 0.0] for pair in layout.ways}
+    for lines in sides.values():
+        lines.sort()
+        for at, (_, pair, end) in enumerate(lines):
+            found[pair][end] = (at - (len(lines) - 1) / 2) * _PORT
+    return {pair: (ends[0], ends[1]) for pair, ends in found.items()}
+
+
+def _legend(graph: ConnectionGraph, colours: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Colours and what they say."""
+    if not colours or len(colours) > _LISTED:
+        return []
+    after: dict[str, list[str]] = {name: [] for name in colours}
+    for first, second in graph.pairs():
+        if first in after and second in after:
+            after[first].append(second)
+    notes = [
+        (colours[name], f"{name}, then {' or '.join(some)}" if some else f"{name}, then nothing")
+        for name, some in after.items()
+    ]
+    if any(link.trusted for link in graph.links):
+        notes.append(("", "Thick lines are trusted links."))
+    return notes
+
+
+def _short(name: str) -> str:
+    """Without its kind, which the shape tells."""
+    return name.partition(":")[2]
+
+
+def _width(label: str) -> float:
+    return max(len(label) * _CHARACTER + 20, 40.0)
+
+
+def _tip(colour: str) -> str:
+    return f"tip{colour[1:]}"
+
+
+def _marker(colour: str) -> str:
+    return (
+        f'<marker id="{_tip(colour)}" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" '
+        f'markerUnits="userSpaceOnUse" orient="auto"><path d="M0,1 L10,5 L0,9 z" style="fill:{colour}"/></marker>'
+    )

@@ -1,0 +1,289 @@
+"""What conditions see: the roots `s`, `o`, `e` and `p`, of a message that is here and of one that is yet to come.
+
+For a message to come, what is not known is UNKNOWN, so that a condition which does not depend on it is decided once.
+For a message that is here, nothing is computed that no condition reads: a payload is parsed when first asked for, and
+once for all who ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+import orjson
+
+from tidegate.gate.rule_set import Rules
+from tidegate.gate.verdict import Known
+from tidegate.policy import Actor, Environment, Moment, Open, Paths, Pending, attributes_of, facets, terms_of
+from tidegate.policy.environment import CLOCK
+from tidegate.policy.publisher_decision import Undecided
+from tidegate.policy.views import MAX_CONTENT
+from tidegate.predicate import UNKNOWN
+from tidegate.session import Context, Link, Message, Subject
+
+CONTEXTS: Final = 10_000  # decoded ones that are kept
+PEOPLE: Final = 20_000
+SCORES: Final = "scores"
+"""The user property that tells subscribers the scores. Only the pipeline adds it: one of a publisher is removed."""
+FLOOR: Final = "floor"
+"""The user property that tells subscribers the floor; the node adds it as the last one."""
+CONNECTION: Final = ("level", "address", "listener", "tls")  # of `s`: not known while nobody is connected
+
+_OF_THE_MESSAGE: Final = frozenset(("topic", "time", "qos", "size", "e"))  # of `p`
+_COMING: Final = dict.fromkeys(("qos", "retain", "size", "payload", "properties", "scores"), UNKNOWN)
+_PUBLISHED: Final = dict.fromkeys(("time", "qos", "size"), UNKNOWN)
+_CLOCK: Final = dict.fromkeys(CLOCK, UNKNOWN)
+
+CLOCK_PATHS: Final = frozenset(f"e.{name}" for name in CLOCK)
+
+
+def later(reads: Iterable[str], volatile: bool) -> bool:
+    """Whether a condition cannot be asked before somebody is connected: it is decided when the message is sent."""
+    return volatile or any(path.partition(".")[0] in ("s", "e") for path in reads)
+
+
+class Clock(Protocol):
+    """The time of this turn."""
+
+    @property
+    def wall(self) -> float: ...
+    @property
+    def steady(self) -> float:
+        """What the wall clock would show had it never been set."""
+        ...
+
+
+class Facts(dict[str, Any]):
+    """The root `o` of one message."""
+
+    __slots__ = ("message", "sight")
+
+    def __init__(self, sight: Sight, message: Message) -> None:
+        super().__init__()
+        self.sight = sight
+        self.message = message
+
+    def __missing__(self, name: str) -> object:
+        value = self[name] = self._found(name)
+        return value
+
+    def _found(self, name: str) -> object:
+        message = self.message
+        match name:
+            case "topic":
+                return message.topic
+            case "levels":
+                return tuple(message.topic.split("/"))
+            case "qos":
+                return message.qos
+            case "retain":
+                return message.retain
+            case "category":
+                category = self.sight.rules.classification.category(message.topic)
+                if category is None:
+                    raise KeyError(name)
+                return category
+            case "size":
+                return len(message.payload)
+            case "payload" if len(message.payload) <= MAX_CONTENT and not self.sight.context(message).sealed:
+                try:
+                    return orjson.loads(message.payload)
+                except orjson.JSONDecodeError:
+                    raise KeyError(name) from None
+            case "properties":
+                pairs = message.properties.user_properties
+                if self.sight.rules.tells and pairs and pairs[-1][0] == FLOOR:
+                    pairs = pairs[:-1]  # that is the node's own
+                return _by_name(pairs)
+            case "scores" if self.sight.context(message).scored:
+                # only the pipeline scores: a device cannot vouch for itself
+                try:
+                    found = orjson.loads(dict(message.properties.user_properties)[SCORES])
+                except (KeyError, orjson.JSONDecodeError):
+                    raise KeyError(name) from None
+                if isinstance(found, dict):
+                    return found
+                raise KeyError(name)
+            case _:
+                raise KeyError(name)
+
+
+def _by_name(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """User properties by name; one that is given several times is the list of its values."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name not in found:
+            found[name] = value
+        elif isinstance(found[name], list):
+            found[name].append(value)
+        else:
+            found[name] = [found[name], value]
+    return found
+
+
+class Person:
+    """What conditions and selectors see of one subject."""
+
+    __slots__ = ("p", "s", "terms")
+
+    def __init__(self, subject: Subject, domain: str) -> None:
+        self.s = attributes_of(subject, domain)
+        self.terms = terms_of(subject)
+        self.p: dict[str, Any] | None = None  # as a publisher; most only receive
+
+
+class Sight:
+    """The eyes of one version of the rules."""
+
+    def __init__(self, rules: Rules, clock: Clock) -> None:
+        self.rules = rules
+        self.clock = clock
+        self._contexts: dict[bytes, tuple[Context, dict[str, Any]]] = {}
+        self._moments: dict[Environment, Moment] = {}
+        self._people: dict[Subject, Person] = {}
+        self._added = {name for one in (rules.environment, *rules.environments.values()) for name in one.added}
+
+    # -- before the message comes --------------------------------------------------------------------------------
+
+    def person(self, subject: Subject) -> Person:
+        """What conditions and selectors see of somebody."""
+        found = self._people.get(subject)
+        if found is None:
+            if len(self._people) >= PEOPLE:
+                self._people.clear()
+            found = self._people[subject] = Person(subject, self.rules.domain)
+        return found
+
+    def subject(self, subject: Subject, away: bool = False) -> dict[str, Any]:
+        """The root `s`."""
+        found = self.person(subject).s
+        return {**found, **dict.fromkeys(CONNECTION, UNKNOWN)} if away else found
+
+    def coming(self, known: Known) -> dict[str, Any]:
+        """The root `o` of a message to come."""
+        found: dict[str, Any] | None = known.scene.get("o")
+        if found is None:
+            category = self.rules.classification.category(known.topic)
+            found = known.scene["o"] = {"topic": known.topic, "levels": tuple(known.topic.split("/")), **_COMING}
+            if category is not None:
+                found["category"] = category
+        return found
+
+    def publisher(self, subject: Subject) -> dict[str, Any]:
+        """What the root `p` says of who publishes, whatever the message."""
+        person = self.person(subject)
+        if person.p is None:
+            # no attribute of the publisher stands in for one of the message
+            person.p = {name: value for name, value in person.s.items() if name not in _OF_THE_MESSAGE}
+            person.p["floor"] = self.rules.levels.floor(subject.level)
+        return person.p
+
+    def publication(self, known: Known) -> dict[str, Any]:
+        """The root `p` of a message to come."""
+        found: dict[str, Any] | None = known.scene.get("p")
+        if found is None:
+            found = known.scene["p"] = {
+                **self.publisher(known.context.subject),
+                "topic": known.published,
+                "e": {**known.context.surroundings, **_CLOCK},
+                **_PUBLISHED,
+            }
+        return found
+
+    def environment(self, actor: Actor) -> Environment:
+        return self.rules.surroundings(actor.listener)
+
+    def around(self, actor: Actor, away: bool = False) -> dict[str, Any]:
+        """The root `e` of a moment to come; who is away may come back over another listener."""
+        if away and self.rules.environments:
+            return dict.fromkeys((*CLOCK, *self._added), UNKNOWN)
+        return self.environment(actor).known
+
+    def at_once(
+        self, known: Known, left: Open | Pending | Undecided, env: dict[str, Any], actor: Actor
+    ) -> dict[str, Any] | None:
+        """The roots at this moment, if what is left depends on the clock alone and its answer stands for a while."""
+        if left.volatile or not left.reads <= CLOCK_PATHS:
+            return None
+        env = {**env, "e": self.environment(actor).at(known.now)}
+        return env if known.stands_until(left.until(env)) else None
+
+    def kin(self, source: Link, paths: Paths) -> Hashable:
+        """Publishers with equal values cannot be told apart by conditions that read these of `p`."""
+        if not paths:
+            return None
+        return facets({**self.publisher(source.subject), "e": self.environment(source.subject).added}, paths)
+
+    # -- when it is here -----------------------------------------------------------------------------------------
+
+    def facts(self, message: Message) -> Facts:
+        """The root `o`."""
+        facts = message.facts
+        if facts is None or facts.sight is not self:
+            facts = message.facts = Facts(self, message)
+        return facts  # type: ignore[no-any-return]
+
+    def context(self, message: Message) -> Context:
+        return self._decoded(message.context)[0]
+
+    def decoded(self, data: bytes) -> Context:
+        """A context by its bytes."""
+        return self._decoded(data)[0]
+
+    def _decoded(self, data: bytes) -> tuple[Context, dict[str, Any]]:
+        found = self._contexts.get(data)
+        if found is None:
+            if len(self._contexts) >= CONTEXTS:
+                self._contexts.clear()
+            context = Context.decode(data)
+            if context.subject.domain in self.rules.formerly:
+                context = replace(context, subject=replace(context.subject, domain=self.rules.domain))
+            found = self._contexts[data] = (context, self.publisher(context.subject))
+        return found
+
+    def published(self, message: Message) -> Mapping[str, Any]:
+        """The root `p`."""
+        context, base = self._decoded(message.context)
+        return Published(self, base, message, context)
+
+    def dismantled(self) -> tuple[dict[Any, Any], ...]:
+        """What it remembers, for whoever lets go of it piece by piece; it is not used any more."""
+        return self._people, self._contexts
+
+    def now(self, environment: Environment) -> Moment:
+        """The root `e` at this moment."""
+        moment = self._moments.get(environment)
+        at = self.clock.wall
+        if moment is None or moment.at != at:
+            moment = self._moments[environment] = environment.at(at)
+        return moment
+
+
+class Published(dict[str, Any]):
+    """The root `p` of one message."""
+
+    __slots__ = ("context", "message", "sight")
+
+    def __init__(self, sight: Sight, base: dict[str, Any], message: Message, context: Context) -> None:
+        super().__init__(base)
+        self.sight = sight
+        self.message = message
+        self.context = context
+
+    def __missing__(self, name: str) -> object:
+        message = self.message
+        match name:
+            case "topic":
+                return self.context.topic or message.topic
+            case "time":
+                return datetime.fromtimestamp(message.published, self.sight.rules.environment.zone)
+            case "qos":
+                return message.qos if self.context.qos is None else self.context.qos
+            case "size":
+                return len(message.payload)
+            case "e":
+                return Moment(self.context.surroundings, message.published, self.sight.rules.environment.zone)
+            case _:
+                raise KeyError(name)

@@ -1,0 +1,100 @@
+"""Links to other scopes, as a gate sees them.
+
+An `Exit` is one such link. A `Branch` is what a plan knows of it for one topic: whether and as what it crosses, who
+listens on the way, and where the plans of the scope behind it are found. Branches are decided with the plan; what they
+leave open is asked of each message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from tidegate.gate.verdict import Step
+from tidegate.monitor import Attachment, Instance, Post
+from tidegate.policy.scopes import Between
+from tidegate.session import Joint
+
+if TYPE_CHECKING:
+    from tidegate.gate.gate import Gate, Lane
+    from tidegate.gate.plan import Passage
+
+Guard = tuple[dict[Hashable, int], frozenset[Hashable]]  # modes that there are, and those in which nothing happens
+
+
+class Exit:
+    """A link from one scope to another."""
+
+    __slots__ = ("entering", "gate", "inward", "leaving", "link", "outward", "posts", "scope", "target")
+
+    def __init__(self, link: Between, outward: Joint, inward: Joint, gate: Gate, scope: Any) -> None:
+        self.link = link
+        self.target = link.target
+        self.outward = outward  # where it leaves the one
+        self.inward = inward  # where it enters the other
+        self.gate = gate  # of the other
+        self.scope = scope  # the other
+        self.leaving: tuple[Instance, ...] = ()  # monitors, in their order
+        self.entering: tuple[Instance, ...] = ()
+        self.posts: dict[Instance, Post] = {}  # of those whose state nobody else shares
+
+    def listening(self, before: str, after: str) -> Iterator[tuple[Instance, frozenset[Hashable], Step]]:
+        """Monitors that listen to a topic, as it is called on either side, in their order; and when each is calm."""
+        chains = ((self.leaving, before, Step.MONITOR_OUT), (self.entering, after, Step.MONITOR_IN))
+        for chain, topic, step in chains:
+            for instance in chain:
+                monitor = instance.attachment.monitor
+                if monitor.hears(topic):
+                    yield instance, monitor.calm(topic), step
+
+    def guards(self, before: str, after: str) -> tuple[Guard, ...] | None:
+        """Of the monitors that listen to a topic; None if one is never calm."""
+        found: list[Guard] = []
+        for instance, calm, _ in self.listening(before, after):
+            post = self.posts.get(instance)
+            if post is None or not calm:
+                return None
+            found.append((post.modes, calm))
+        return tuple(found)
+
+    def barred(self, before: str, after: str) -> tuple[Attachment, Step] | None:
+        """The filter that lets none of a topic pass, if it is the first monitor that listens to it."""
+        for instance, _, step in self.listening(before, after):
+            return (instance.attachment, step) if instance.attachment.made else None
+        return None
+
+
+class Branch:
+    """The way of one topic over one link to another scope."""
+
+    __slots__ = (
+        "addressed",
+        "clear",
+        "exit",
+        "guards",
+        "lane",
+        "name",
+        "passage",
+        "qos",
+        "renamed",
+        "topic",
+        "watched",
+    )
+
+    def __init__(self, exit: Exit, topic: str, qos: int, passage: Passage, lane: Lane, before: str) -> None:
+        self.exit = exit
+        self.topic = topic  # what it is called there
+        self.name = topic.encode()
+        self.qos = qos
+        self.passage = passage
+        self.clear = passage.clear
+        self.lane = lane  # where its plans are found there
+        self.renamed = topic != before
+        self.addressed = any(share.here != share.there for share in exit.link.back)  # answers have other names there
+        self.guards = exit.guards(before, topic)
+        self.watched = self.guards != ()  # some monitor listens
+
+    @property
+    def plain(self) -> bool:
+        """Every message crosses as it is."""
+        return self.clear and not self.watched and not self.renamed and not self.addressed and self.qos == 2

@@ -1,0 +1,91 @@
+"""Step 8, its second half: the person whose data it is agrees (semantics, *Preferences*).
+
+Owners say who may receive their messages, and to which scopes these may be forwarded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+from tidegate.gate.attributes import CONNECTION, Sight, later
+from tidegate.gate.verdict import ALLOW, REMADE, Allow, Answer, Deny, Known, Residual, Step
+from tidegate.policy import Applicable, Granted, Pending, Preferences, Refuse, paths_below
+from tidegate.session import Link, Message
+
+
+class Owners:
+    """The preferences of the owners of what is published: who may receive it, and which parts of it."""
+
+    step = Step.READ
+
+    def __init__(self, preferences: Preferences, sight: Sight) -> None:
+        self.preferences = preferences
+        self.sight = sight
+        self._paths = paths_below("p", preferences.reads)
+
+    def evaluate(self, known: Known) -> Answer:
+        applicable = self.applicable(known)
+        if not applicable.preferences:
+            return ALLOW
+        assert known.target is not None
+        sight = self.sight
+        receiver, remade = known.target.subject, known.context.scored
+        environment = sight.environment(receiver)
+        env: dict[str, Any] = {
+            "o": sight.coming(known),
+            "e": sight.around(receiver, known.away),
+            "p": sight.publication(known),
+        }
+        answer = applicable.decide(receiver, env, CONNECTION if known.away else ())
+        if isinstance(answer, Pending):
+            if known.away and later(answer.reads, answer.volatile):
+                known.unclear = True
+                return ALLOW
+            residual = answer.residual
+            if (now := sight.at_once(known, answer, env, receiver)) is not None:
+                return self._said(residual(now), remade)
+
+            def decide(message: Message) -> Allow | Deny:
+                return self._said(
+                    residual(
+                        {
+                            "o": sight.facts(message),
+                            "e": sight.now(environment),
+                            "p": sight.published(message),
+                        }
+                    ),
+                    remade,
+                )
+
+            return Residual(decide)
+        return self._said(answer, remade)
+
+    def applicable(self, known: Known) -> Applicable:
+        """Those of the owner that speak of this message and its receiver."""
+        owner = known.context.subject
+        return self.preferences.receiving(owner.user, owner.domain, known.published)
+
+    def _said(self, answer: Granted | Refuse, remade: bool) -> Allow | Deny:
+        if isinstance(answer, Refuse):
+            return Deny(step=Step.READ, rule=answer.rule, error=answer.error or "")
+        if remade and not answer.view.shows_all:
+            return Deny(step=Step.READ, rule=", ".join(answer.rules), error=REMADE)
+        return Allow(rule=", ".join(answer.rules), view=answer.view, errors=answer.errors)
+
+    def kin(self, source: Link) -> Hashable:
+        subject = source.subject
+        owner = self.preferences.kin(subject.user, subject.domain)
+        return None if owner is None else (owner, self.sight.kin(source, self._paths))
+
+    def grant(self, filter: str, target: Link) -> Allow | Deny:
+        return ALLOW
+
+
+class Forwarded(Owners):
+    """The same for a link between scopes: whether it may be forwarded to the scope that it leads to."""
+
+    def applicable(self, known: Known) -> Applicable:
+        assert known.target is not None
+        owner, to = known.context.subject, known.target.subject.scope
+        return self.preferences.forwarding(owner.user, owner.domain, known.published, to)

@@ -1,0 +1,171 @@
+"""Step 4: which key protects a message (semantics, *Protected topics*).
+
+A key is for all messages that the same readers may read: those under one entry of `keys.protect`, about which the same
+policies, publisher's rules and owner's preferences speak, that differ in nothing which these conditions read, and for
+which the same level is demanded. That is known when a plan is made, so each plan has its group.
+
+Invariants
+- What a condition reads of a message to come (its payload, its size, its time) cannot decide who has a key. The
+  configuration refuses such policies and preferences for protected topics; a publisher's rule like that denies the
+  message.
+- A publisher's table of visibility cannot be kept where nobody can look inside: such a message is denied.
+- What is sealed already is not sealed again, unless a link or a monitor gives it another topic: who reads it there need
+  not be who could read it before, and a seal is bound to its topic.
+
+It seals nothing: that is for whoever has the keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tidegate.gate.attributes import Sight
+from tidegate.gate.publisher_rules import RULES, Publishing
+from tidegate.gate.rule_set import Rules
+from tidegate.gate.verdict import Deny, Known, Step
+from tidegate.keys.group import Group, protecting
+from tidegate.policy import Action, facets, paths_below
+from tidegate.policy.publisher_decision import Voice
+from tidegate.predicate import Predicate
+
+EACH: Final = frozenset(
+    {f"o.{name}" for name in ("payload", "size", "qos", "retain", "properties", "scores")}
+    | {f"p.{name}" for name in ("time", "qos", "size")}
+)
+"""What differs from message to message."""
+
+VIEWED: Final = Deny(
+    step=Step.PROTECT,
+    rule="keys",
+    error="a protected message is read whole or not at all: send it without `view`",
+    said="keys: a protected message is read whole or not at all: send it without `view`",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protection:
+    """How messages of one plan are protected."""
+
+    group: Group
+    end_to_end: bool = False
+    """They come sealed, or not at all."""
+    under: str | None = None
+    """They are sealed already, under this topic, and have another one now."""
+
+
+def of_each(reads: Iterable[str]) -> str | None:
+    """Of attributes that a condition reads, one that differs from message to message; None if none does."""
+    for path in sorted(reads):
+        root, _, rest = path.partition(".")
+        if root in ("o", "p") and (not rest or f"{root}.{rest.split('.')[0]}" in EACH):
+            return path
+        if path == "p.e" or (path.startswith("p.e.") and path.split(".")[2] in _CLOCK):
+            return path
+    return None
+
+
+_CLOCK: Final = frozenset(("now", "hour", "minute", "weekday", "date"))
+
+
+class Protecting:
+    """Finds groups, under one version of the rules."""
+
+    def __init__(self, rules: Rules, sight: Sight, publishers: Publishing | None) -> None:
+        self.rules = rules
+        self.sight = sight
+        self.publishers = publishers if rules.ceiling else None
+
+    def protection(self, known: Known) -> Protection | Deny | None:
+        """That of a message to come; None if it needs none."""
+        rules = self.rules
+        if known.topic[:1] == "$":
+            return None
+        if known.context.sealed:
+            return self._renamed(known)
+        filter = protecting(rules.end_to_end, known.topic)
+        end_to_end = filter is not None
+        if filter is None:
+            filter = protecting(rules.protect, known.topic)
+        if filter is None:
+            return None
+        if known.context.view is not None:
+            return VIEWED
+        for voice in self._voices(known):
+            if voice.when is not None and (path := of_each(voice.when.reads)):
+                why = f"a rule for a protected topic cannot read `{path}`, which differs from message to message"
+                return Deny(step=Step.PROTECT, rule=voice.id, error=why, said=f"{voice.id}: {why}")
+        return Protection(group=self._group(known, filter), end_to_end=end_to_end)
+
+    def _renamed(self, known: Known) -> Protection | None:
+        """Of a sealed message that a link or a monitor has given another topic: it is sealed again, under that."""
+        under = known.context.under
+        if under is None or under == known.topic or protecting(self.rules.end_to_end, under) is not None:
+            return None
+        filter = protecting(self.rules.protect, known.topic) or protecting(self.rules.protect, under) or under
+        return Protection(group=self._group(known, filter), under=under)
+
+    def _group(self, known: Known, filter: str) -> Group:
+        owner = known.context.subject
+        preferred = self.rules.preferences.receiving(owner.user, owner.domain, known.published).preferences
+        demand = known.context.demand
+        return Group.of(
+            filter=filter,
+            conditions=[*self._policies(known), *(self._voice(voice, known) for voice in self._voices(known))],
+            preferences=[self._bound(f"{each.id}\0{each.broken or ''}", each.when, known) for each in preferred],
+            owner=owner.user,
+            domain=owner.domain,
+            demand=None if demand is None else demand.level,
+            topic=known.topic,
+            context=known.context.encode(),
+        )
+
+    def _policies(self, known: Known) -> Iterable[str]:
+        """Every policy that can apply to the topic for some reader."""
+        policies = self.rules.policies
+        if policies is None:
+            return ["open"]
+        made = [policies.combining.value]
+        for each in policies.concerning(Action.READ, known.topic):
+            subject = ",".join(sorted(map(str, each.subject.terms)))
+            # with a placeholder in it, the topic decides whom it is about
+            topic = known.topic if each.topic.fixed is None else ""
+            text = "\0".join((each.id, each.effect.value, subject, each.topic.text, topic))
+            made.append(self._bound(text, each.when, known))
+        return made
+
+    def _voices(self, known: Known) -> list[Voice]:
+        if RULES in known.scene:  # whoever represents publishers without rules may have some by now
+            found: list[Voice] = known.scene[RULES]
+            return found
+        voices = None if self.publishers is None else self.publishers.of(known.context.subject)
+        return [] if voices is None else voices.about(known.topic, known.published)
+
+    def _voice(self, voice: Voice, known: Known) -> str:
+        terms = ",".join(sorted(map(str, voice.terms)))
+        text = "\0".join((voice.id, str(voice.allows), terms, voice.topic, str(voice.expires), voice.broken or ""))
+        return self._bound(text, voice.when, known)
+
+    def _bound(self, text: str, when: Predicate | None, known: Known) -> str:
+        """A condition, with what it reads of the message and its publisher."""
+        if when is None:
+            return text
+        values = [
+            facets(root, paths_below(name, when.reads))
+            for name, root in (("o", self.sight.coming(known)), ("p", self.sight.publication(known)))
+        ]
+        return "\0".join((text, when.text, *map(_stable, values)))
+
+
+def _stable(value: Any) -> str:
+    """A text for what `facets` gives, the same in every process."""
+    match value:
+        case frozenset():
+            return "{" + ",".join(sorted(map(_stable, value))) + "}"
+        case tuple():
+            return "(" + ",".join(map(_stable, value)) + ")"
+        case type():
+            return value.__name__
+        case _:
+            return repr(value)

@@ -1,0 +1,79 @@
+"""Everything the gate decides by, as one immutable version. A change of policy is another one of these.
+
+The configuration builds it; the gate never asks where it came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from tidegate.monitor import Monitors
+from tidegate.policy import Classification, Environment, Levels, Policies, Preferences, Views
+from tidegate.policy.brokering import OPEN, Brokering
+from tidegate.policy.capability import Proof
+from tidegate.policy.scopes import ALONE, Space
+from tidegate.predicate import Function
+
+_NONE: Mapping[str, Environment] = MappingProxyType({})
+_NO_FUNCTIONS: Mapping[str, Function] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What the administrator and the owners say, and what words mean here."""
+
+    version: str = "1-000000000000"
+    """formats.md: a number that increases, and the first 12 hexadecimal digits of the SHA-256 of the content."""
+    domain: str = ""
+    """Whose people are named without a domain."""
+    formerly: frozenset[str] = frozenset()
+    """What the domain was called before: messages that were stored then are still of its people."""
+    policies: Policies | None = None
+    """None is `policies: open`: access policies restrict nothing. Without any policy nothing is allowed."""
+    capabilities: Proof | None = None
+    """What is at least demanded of whoever has a capability; None: nobody has one here."""
+    ceiling: tuple[str, ...] = ()
+    """Topic filters within which publishers may say who reads their own messages; none: they may not."""
+    preferences: Preferences = field(default_factory=lambda: Preferences(()))
+    brokering: Brokering = OPEN
+    """Over which links what came over which may leave, by their types."""
+    space: Space = ALONE
+    """The scopes of the node, and the links between them."""
+    levels: Levels = field(default_factory=Levels)
+    tells: bool = False
+    """Whether MQTT 5 subscribers are told the floor of what they receive."""
+    views: Views = field(default_factory=lambda: Views(()))
+    classification: Classification = field(default_factory=Classification)
+    environment: Environment = field(default_factory=Environment)
+    environments: Mapping[str, Environment] = field(default_factory=lambda: _NONE)
+    """Of the listeners that have their own, by name."""
+    holds: bool = False
+    """`subscribe: hold`: what nobody may read yet is granted and waits."""
+    functions: Mapping[str, Function] = field(default_factory=lambda: _NO_FUNCTIONS)
+    """What administrators added to the language of conditions."""
+    protect: tuple[str, ...] = ()
+    """Topic filters whose messages the node seals."""
+    end_to_end: tuple[str, ...] = ()
+    """Topic filters whose messages come sealed: the node never sees what is in them."""
+    ingest: tuple[str, ...] = ()
+    """Topic filters whose messages are written down before they are acknowledged."""
+    monitors: Monitors = field(default_factory=Monitors)
+    """The automata on links, in file order."""
+
+    @property
+    def keyed(self) -> bool:
+        """Whether there are topic keys."""
+        return bool(self.protect or self.end_to_end)
+
+    def prepare(self) -> None:
+        """Whatever would be made when it is first needed; somewhere else than on the loop."""
+        policies = self.policies.policies if self.policies is not None else ()
+        for when in (*(rule.when for rule in policies), *(rule.when for rule in self.preferences.preferences)):
+            if when is not None:
+                when.prepare()
+
+    def surroundings(self, listener: str) -> Environment:
+        """The environment of whoever is connected there."""
+        return self.environments.get(listener, self.environment)

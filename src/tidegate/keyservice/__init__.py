@@ -1,0 +1,1 @@
+"""The key topic manager: topic keys made, shared, released and rotated; master keys; `tidegate ktm`."""

@@ -1,0 +1,396 @@
+"""Who is given a topic key (AUPS, transaction REC): steps 7 and 8 hold for them at that moment, for a message under it.
+
+A reader is a user, or a client without one; the key is wrapped for the public key that the directory has of it. It is
+asked for over MQTT, on the reader's own connection, or over HTTP. A denial names its rule and is audited; so is what is
+handed out.
+
+A publisher that encrypts by itself is given the key that seals what it publishes now, if it may write the topic. One
+that may not read what others publish there has a key of its own.
+
+A key that is not here is asked for elsewhere (`depot`), and only then the answer comes later than the question.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import orjson
+import structlog
+
+from tidegate.audit.auditor import Auditor
+from tidegate.config import Config
+from tidegate.errors import KeysError, Problem, StoreError
+from tidegate.gate import Deny, Known, Rules
+from tidegate.gate.protection import Protection
+from tidegate.keys import Group, PublicKey, TopicKey, valid_request, wrap
+from tidegate.keys.key import valid_id
+from tidegate.keyservice.topic_keys import Keeper
+from tidegate.policy import Directory
+from tidegate.policy.brokering import PLAIN
+from tidegate.policy.control import ANSWER, GET_KEY
+from tidegate.scope import Realm, Scope
+from tidegate.scope.protection import reader
+from tidegate.session import Bucket, Context, Link, Message, Session, Subject
+from tidegate.topics import valid_topic
+from tidegate.wire import NONE, Properties
+
+RATE, BURST = 200.0, 1000.0
+"""Requests that one reader may make a second, and at once: each takes as long as delivering some fifty messages."""
+READERS: Final = 10_000  # that are remembered
+LONGEST: Final = 4096  # bytes of a request
+ASKING: Final = 256  # questions to others at a time
+PATIENCE: Final = 5.0  # seconds for an answer of others
+
+HTTP: Final = "http"
+_ENDED: Final = "there is no such key any more, or never was; ask for the one of a newer message"
+
+log = structlog.get_logger("tidegate.keys")
+
+
+class Granting(Protocol):
+    """A key service that makes keys whose secrets it does not tell the node."""
+
+    async def grant(self, group: Group, public: PublicKey, *, reader: str, request: str) -> tuple[bytes, str]: ...
+    async def wrap(self, id: str, public: PublicKey, *, reader: str, request: str) -> bytes | None: ...
+    async def group(self, id: str) -> Group | None: ...
+    def rotate(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """Somebody who asks for a key."""
+
+    reader: str
+    scope: Scope
+    link: Link
+    """Over which they would receive."""
+    request: str
+
+
+class Handing:
+    """Answers requests for keys."""
+
+    def __init__(
+        self,
+        keeper: Keeper,
+        realm: Realm,
+        audit: Auditor,
+        *,
+        config: Callable[[], Config],
+        service: Callable[[], Granting | None],
+        turn: Callable[..., Any],
+    ) -> None:
+        self.keeper = keeper
+        self.realm = realm
+        self.audit = audit
+        self.handed = self.refused = 0
+        self._config = config
+        self._turn = turn
+        self._service = service
+        self._links: dict[tuple[str, str, str], Link] = {}
+        self._links_at = -1
+        self._voices: dict[str, tuple[Rules, bytes]] = {}
+        self._buckets: dict[str, Bucket] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        keeper.ask = self.ask
+
+    async def close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    # -- over MQTT -------------------------------------------------------------------------------------------------
+
+    def ask(self, scope: Scope, session: Session, message: Message) -> int:
+        """A request on a control topic (scope.Keyring)."""
+        if ANSWER not in (session.subscriptions or {}) or session.peer is None:
+            return 0
+        mark: str | None = None
+        try:
+            said = _object(message.payload)
+            mark = _text(said, "request")
+            asking = Asking(reader=reader(session.subject), scope=scope, link=session.outward, request=_marked(mark))
+            if message.topic == GET_KEY:
+                id = _text(said, "keyId")
+                answer = self._get(asking, id)
+                later = None if answer is not None else self._get_later(asking, id)
+            else:
+                context = scope.gate.sight.context(message)
+                answer, later = self._publish(asking, _topic(said), context, message.link)
+        except Problem as problem:
+            self._tell(scope, session, message, _refusal(problem, mark))
+            return 1
+        if answer is not None:
+            self._tell(scope, session, message, answer)
+            return 1
+        assert later is not None
+        if len(self._tasks) >= ASKING:
+            later.close()
+            busy = Problem("too many ask at once; try again", problem="unavailable")
+            self._tell(scope, session, message, _refusal(busy, mark))
+            return 1
+        task = asyncio.get_running_loop().create_task(self._answered(scope, session, message, later, mark))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return 1
+
+    async def _answered(
+        self, scope: Scope, session: Session, message: Message, later: Coroutine[Any, Any, bytes], mark: str
+    ) -> None:
+        try:
+            answer = await later
+        except Problem as problem:
+            answer = _refusal(problem, mark)
+        self._turn(self._tell, scope, session, message, answer)
+
+    def _tell(self, scope: Scope, session: Session, message: Message, answer: bytes) -> None:
+        asked = message.properties
+        properties = NONE
+        if asked.correlation_data is not None:
+            properties = Properties(correlation_data=asked.correlation_data)
+        scope.tell(session, self._voice(scope), ANSWER, answer, properties)
+
+    def _voice(self, scope: Scope) -> bytes:
+        """The context of what is answered in a scope."""
+        rules = scope.gate.rules
+        known = self._voices.get(scope.name)
+        if known is None or known[0] is not rules:
+            subject = Subject(
+                kind="service",
+                client="keys",
+                user=None,
+                scope=scope.name,
+                node=scope.node,
+                domain=rules.domain,
+                level=rules.levels.highest,
+            )
+            known = self._voices[scope.name] = (rules, Context(subject=subject).encode())
+        return known[1]
+
+    # -- over HTTP -------------------------------------------------------------------------------------------------
+
+    async def get(self, user: str, key: str, request: str, level: str, address: str) -> bytes:
+        """The key of a message, for a user; Problem if they may not have it."""
+        asking = self._user(user, request, level, address)
+        if not valid_id(key):
+            raise Problem(_ENDED, problem="unknown")
+        answer = self._get(asking, key)
+        return await self._get_later(asking, key) if answer is None else answer
+
+    async def publish(self, user: str, topic: str, request: str, level: str, address: str) -> bytes:
+        """The key that seals what a user publishes; Problem if they may not."""
+        asking = self._user(user, request, level, address)
+        context = asking.scope.gate.context(Link(asking.link.subject, True, PLAIN.inward))
+        answer, later = self._publish(asking, _topic({"topic": topic}), context, PLAIN.inward)
+        if answer is not None:
+            return answer
+        assert later is not None
+        return await later
+
+    def _user(self, user: str, request: str, level: str, address: str) -> Asking:
+        site = self.realm.site
+        site.open()
+        scope = next(iter(self.realm.scopes.values()))
+        if self._links_at != site.generation:
+            self._links_at = site.generation
+            self._links.clear()
+        key = (user, level, address)
+        link = self._links.get(key)
+        if link is None:
+            if len(self._links) >= READERS:
+                self._links.clear()
+            link = self._links[key] = self._link(scope, user, level, address)
+        return Asking(reader=f"user:{user}", scope=scope, link=link, request=_marked(request))
+
+    def _link(self, scope: Scope, user: str, level: str, address: str) -> Link:
+        directory = self._config().built.directory
+        if user not in directory.users:
+            raise Problem(f"there is no user {user[:100]!r}", problem="unknown")
+        return reading(scope, directory, user=user, level=level, address=address, listener=HTTP)
+
+    # -- deciding --------------------------------------------------------------------------------------------------
+
+    def _get(self, asking: Asking, id: str) -> bytes | None:
+        """The answer, if the key is here; None: others have to be asked."""
+        self._slow_down(asking)
+        key = self.keeper.ring.find(id, self.realm.site.wall)
+        if key is None:
+            if self.keeper.depot is None or not valid_id(id):
+                raise Problem(_ENDED, problem="unknown")
+            return None
+        return self._handed(asking, key)
+
+    async def _get_later(self, asking: Asking, id: str) -> bytes:
+        depot, service = self.keeper.depot, self._service()
+        assert depot is not None
+        try:
+            async with asyncio.timeout(PATIENCE):
+                if service is not None and (group := await service.group(id)) is not None:
+                    self._decide(asking, group)
+                    answer = await service.wrap(id, self._public(asking), reader=asking.reader, request=asking.request)
+                    if answer is not None:
+                        self._count(asking, group, id)
+                        return answer
+                key = await depot.find(id)
+        except (StoreError, TimeoutError) as error:
+            why = str(error) or "it does not answer"
+            raise Problem(f"the key is not here, and others cannot be asked: {why}", problem="unavailable") from error
+        if key is None:
+            raise Problem(_ENDED, problem="unknown")
+        self.keeper.took((key,), ())
+        if self.keeper.ring.find(id, self.realm.site.wall) is None:
+            raise Problem(_ENDED, problem="unknown")  # it ended meanwhile
+        return self._handed(asking, key)
+
+    def _handed(self, asking: Asking, key: TopicKey) -> bytes:
+        self._decide(asking, key.group)
+        left = self.keeper.ring.left(key.id, self.realm.site.wall)
+        return self._wrapped(asking, key, left)
+
+    def _publish(
+        self, asking: Asking, topic: str, context: Context, link: str
+    ) -> tuple[bytes | None, Coroutine[Any, Any, bytes] | None]:
+        self._slow_down(asking)
+        gate = asking.scope.entrance.gate
+        known = Known(topic=topic, context=context, link=link, now=self.realm.site.wall)
+        may = gate.asked(gate.ingress, known)
+        if isinstance(may, Deny):
+            raise self._denied(asking, topic, may)
+        found = gate.protecting.protection(known)
+        if isinstance(found, Deny):
+            raise self._denied(asking, topic, found)
+        if not isinstance(found, Protection):
+            text = f"`{topic[:200]}` is not protected: publish it as it is, or name it in `keys.protect`"
+            raise Problem(text, problem="invalid")
+        group = found.group
+        if isinstance(asking.scope.gate.readable(group.topic, group.context, asking.link), Deny):
+            group = group.sealed_by(asking.reader)
+        service = self._service()
+        if found.end_to_end and service is not None:
+            return None, self._granted(asking, group, service)
+        key = self.keeper.current(group)
+        return self._wrapped(asking, key, self.keeper.ring.lasts(key.id, self.realm.site.wall)), None
+
+    async def _granted(self, asking: Asking, group: Group, service: Granting) -> bytes:
+        """From the key service, which alone knows the secret."""
+        public = self._public(asking)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                answer, id = await service.grant(group, public, reader=asking.reader, request=asking.request)
+        except (StoreError, TimeoutError) as error:
+            why = str(error) or "it does not answer"
+            raise Problem(f"the key service cannot be asked: {why}", problem="unavailable") from error
+        self.keeper.elsewhere(id, group, orjson.loads(answer)["validMs"] / 1000)
+        self._count(asking, group, id)
+        return answer
+
+    def _wrapped(self, asking: Asking, key: TopicKey, seconds: float) -> bytes:
+        try:
+            answer = wrap(key, self._public(asking), reader=asking.reader, request=asking.request, seconds=seconds)
+        except KeysError as error:
+            raise Problem(str(error), problem="unknown") from error
+        self._count(asking, key.group, key.id)
+        return answer
+
+    def _decide(self, asking: Asking, group: Group) -> None:
+        may = asking.scope.gate.readable(group.topic, group.context, asking.link)
+        if isinstance(may, Deny):
+            raise self._denied(asking, group.topic, may)
+
+    def _public(self, asking: Asking) -> PublicKey:
+        found = self._config().built.readers.get(asking.reader)
+        if found is None:
+            text = f"`{asking.reader}` has no public key for which a topic key could be wrapped; register one"
+            raise Problem(text, problem="conflict")
+        return found
+
+    def _count(self, asking: Asking, group: Group, id: str) -> None:
+        self.handed += 1
+        client = asking.link.subject.client
+        self.keeper.given(id, asking.reader, *((f"client:{client}",) if client else ()))
+        self.audit.handed(asking.link, group.topic, id)
+
+    def _denied(self, asking: Asking, topic: str, why: Deny) -> Problem:
+        self.refused += 1
+        asking.scope.report("key", asking.link, topic, why)
+        details = {"rule": why.rule, "stage": why.step.value}
+        return Problem(f"denied by {why.rule}", problem="denied", details=[details])
+
+    def _slow_down(self, asking: Asking) -> None:
+        now = self.realm.site.now
+        bucket = self._buckets.get(asking.reader)
+        if bucket is None:
+            if len(self._buckets) >= READERS:
+                self._buckets.clear()
+            bucket = self._buckets[asking.reader] = Bucket(RATE, BURST, now)
+        if not bucket.afford(now):
+            raise Problem("too many requests for keys; keep those you have, and try again later", problem="unavailable")
+
+
+def reading(
+    scope: Scope,
+    directory: Directory,
+    *,
+    user: str | None = None,
+    client: str = "",
+    level: str,
+    address: str = "",
+    listener: str = "",
+) -> Link:
+    """Over what somebody of the directory would read who is not connected."""
+    known = directory.known(user=user, client=client or None, as_client=bool(client))
+    subject = Subject(
+        kind="client",
+        client=client,
+        user=known.user,
+        scope=scope.name,
+        node=scope.node,
+        domain=scope.gate.rules.domain,
+        level=level,
+        address=address,
+        listener=listener,
+        roles=known.roles,
+        groups=known.groups,
+        attributes=known.attributes,
+    )
+    return Link(subject, False, PLAIN.outward)
+
+
+def _object(payload: bytes) -> Mapping[str, Any]:
+    try:
+        found = orjson.loads(payload) if len(payload) <= LONGEST else None
+    except orjson.JSONDecodeError:
+        found = None
+    if not isinstance(found, dict):
+        raise Problem("a request is a JSON object with `request` and `keyId` or `topic`", problem="invalid")
+    return found
+
+
+def _text(said: Mapping[str, Any], name: str) -> str:
+    found = said.get(name)
+    if not isinstance(found, str):
+        raise Problem(f"a request has a text `{name}`", problem="invalid")
+    return found
+
+
+def _topic(said: Mapping[str, Any]) -> str:
+    found = _text(said, "topic")
+    if not valid_topic(found) or found[:1] == "$":
+        raise Problem("`topic` is a topic to which clients publish", problem="invalid")
+    return found
+
+
+def _marked(mark: str) -> str:
+    if not valid_request(mark):
+        text = "`request` has 16 to 128 letters, digits, `_` and `-`: make a random one each time"
+        raise Problem(text, problem="invalid")
+    return mark
+
+
+def _refusal(problem: Problem, mark: str | None) -> bytes:
+    rule = next((each["rule"] for each in problem.details if "rule" in each), None)
+    return orjson.dumps({"request": mark, "error": str(problem), "rule": rule, "problem": problem.problem})

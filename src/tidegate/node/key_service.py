@@ -1,0 +1,362 @@
+"""Everything of a node that has to do with topic keys, put together: keeper, depot, master keys, and who is answered.
+
+Keys are there from the first time on that the configuration protects something. Where they are shared is settled then:
+with a key service (`keys.ktm`), over PostgreSQL if that is the registry, or with nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Any, Final, Protocol
+
+import structlog
+
+from tidegate.admin.administration import Administration
+from tidegate.admin.sources import KIND as SOURCE
+from tidegate.admin.sources import ROOM as SOURCES
+from tidegate.audit.auditor import Auditor
+from tidegate.config import Config
+from tidegate.config.administration import SQLITE
+from tidegate.errors import Problem, StoreError
+from tidegate.gate import Allow
+from tidegate.keys.key import valid_id
+from tidegate.keyservice.exchange import REVOKED, Depot, RegistryDepot
+from tidegate.keyservice.exchange import ROOM as SHARED
+from tidegate.keyservice.master_keys import Safe, open_safe, renew_all
+from tidegate.keyservice.release import Granting, Handing, reading
+from tidegate.keyservice.row_keys import RowKeys
+from tidegate.keyservice.topic_keys import ROOM, TIDY, Keeper
+from tidegate.net.control_socket import Command
+from tidegate.policy import Directory
+from tidegate.scope import Realm
+from tidegate.session import Site
+from tidegate.store.registry import Applied
+
+ROTATED: Final = "keys.rotated"
+"""The room that changes when somebody rotates by hand: whoever shares the registry does the same."""
+ASKED: Final = 500
+"""Groups of which it is asked one by one whether somebody could read them; of more, all count as read."""
+PIECE: Final = 64
+"""Keys that are renewed in one turn."""
+
+log = structlog.get_logger("tidegate.keys")
+
+
+class Host(Protocol):
+    """What is needed of a node."""
+
+    config: Config
+    audit: Auditor
+    administration: Administration | None
+
+    async def stored(self) -> None:
+        """Until everything noted so far is on the disk."""
+        ...
+
+
+class Keyroom:
+    """The keys of one node."""
+
+    def __init__(self, host: Host, turn: Callable[..., Any]) -> None:
+        self._host = host
+        self._turn = turn
+        self.safe: Safe | None = None
+        self.keeper: Keeper | None = None
+        self.rows = RowKeys(self)
+        """Of rows in the journal."""
+        self._depot: Depot | None = None
+        self._service: Granting | None = None
+        self._handing: Handing | None = None
+        self._tidying: asyncio.Task[None] | None = None
+        self._renewing: asyncio.Task[None] | None = None
+
+    # -- starting and stopping -------------------------------------------------------------------------------------
+
+    async def open(self, config: Config, site: Site, rows: Mapping[str, bytes]) -> Keeper:
+        """The keys that the store kept; ConfigError with the remedy if there is no master key."""
+        if config.keys.any or rows:
+            await self._equip(config)
+        keeper = self.keeper = Keeper(site, config.keys, self.safe, self._depot)
+        if rows:
+            keeper.restore(rows)
+        return keeper
+
+    def start(self, realm: Realm) -> None:
+        """From now on requests are answered, and keys shared."""
+        assert self.keeper is not None
+        self._handing = Handing(
+            self.keeper,
+            realm,
+            self._host.audit,
+            config=lambda: self._host.config,
+            service=lambda: self._service,
+            turn=self._turn,
+        )
+        self._tidying = asyncio.get_running_loop().create_task(self._tidy())
+        if self._depot is not None:
+            self._share(self._depot)
+
+    async def close(self) -> None:
+        if self._tidying is not None:
+            self._tidying.cancel()
+            await asyncio.wait((self._tidying,))
+        if self._handing is not None:
+            await self._handing.close()
+        if self._depot is not None:
+            await self._depot.close()
+
+    async def _equip(self, config: Config) -> None:
+        """Master keys and depot, as the configuration says."""
+        shares = config.keys.ktm is not None or config.store != SQLITE
+        if self.safe is None and (config.node.data is not None or shares):
+            self.safe = await asyncio.get_running_loop().run_in_executor(None, open_safe, config)
+        if self._depot is not None or not config.keys.any:
+            return
+        administration = self._host.administration
+        if config.keys.ktm is not None:
+            from tidegate.keyservice.ktm import KtmDepot
+
+            self._depot = self._service = KtmDepot(config.keys.ktm)
+        elif config.store != SQLITE and administration is not None:
+            assert self.safe is not None
+            depot = self._depot = RegistryDepot(administration.registry.secrets, self.safe)
+            administration.on_room[SHARED] = administration.on_room[REVOKED] = depot.notice
+            administration.on_room[ROTATED] = partial(self._turn, self.rotate)
+
+    def _share(self, depot: Depot) -> None:
+        assert self.keeper is not None
+        keeper = self.keeper
+        depot.start(lambda keys, revoked: self._turn(keeper.took, keys, revoked))
+
+    async def _tidy(self) -> None:
+        while True:
+            await asyncio.sleep(TIDY)
+            if self.keeper is not None:
+                self._turn(self.keeper.tidy)
+
+    # -- changing --------------------------------------------------------------------------------------------------
+
+    async def prepare(self, config: Config) -> None:
+        """Before another configuration is put in force; ConfigError, and nothing has changed."""
+        keeper, before = self.keeper, self._depot
+        assert keeper is not None
+        if config.keys.any:
+            await self._equip(config)
+        if self.safe is not None and keeper.safe is self.safe:
+            loop = asyncio.get_running_loop()
+            generation = self.safe.generation
+            if await loop.run_in_executor(None, self.safe.reread, config.master_key):
+                stored = keeper.stored()
+                for start in range(0, len(stored), PIECE):
+                    self._turn(keeper.renew, stored[start : start + PIECE])
+                    await asyncio.sleep(0)  # everybody else has their turn
+                self._renewing = loop.create_task(self._renew_sources(self.safe))
+            if self.safe.generation != generation:
+                self._turn(keeper.reopen)
+            if isinstance(self._depot, RegistryDepot):
+                self._depot.renew()
+        keeper.safe, keeper.depot = self.safe, self._depot
+        if before is None and self._depot is not None and self._handing is not None:
+            self._share(self._depot)
+
+    async def _renew_sources(self, safe: Safe) -> None:
+        """The keys of sources are sealed under the first master key again."""
+        administration = self._host.administration
+        if administration is not None:
+            secrets, loop = administration.registry.secrets, asyncio.get_running_loop()
+            try:
+                await renew_all(secrets, SOURCES, safe, of=SOURCE, aside=lambda do: loop.run_in_executor(None, do))
+            except StoreError as error:
+                log.warning("keys of sources stay under the old master key; reload again", reason=str(error))
+
+    def change(self, before: Config, after: Config) -> None:
+        """Just before other rules are in force: whoever loses a right reads nothing new under the keys they have."""
+        assert self.keeper is not None
+        self.keeper.change(after.keys)
+        if not len(self.keeper.ring) and self._service is None:
+            return
+        lost = losing(before.built.directory, after.built.directory)
+        if lost is None or lost:
+            self._rotate(None if lost is None else self.keeper.had_by(_names(lost)))
+
+    def rotate(self) -> None:
+        """Somebody lost a right, and nobody knows what they could read."""
+        self._rotate(None)
+
+    def _rotate(self, groups: Collection[str] | None) -> int:
+        assert self.keeper is not None
+        if self._service is not None:
+            self._service.rotate()
+        return self.keeper.rotate(groups)
+
+    # -- control commands ------------------------------------------------------------------------------------------
+
+    def commands(self) -> dict[str, Command]:
+        return {
+            "key_get": self.get,
+            "key_publish": self.publish,
+            "key_list": self.list_all,
+            "key_rotate": self.rotated_everywhere,
+            "key_revoke": self.revoked,
+        }
+
+    async def get(self, user: str, key: str, request: str, level: str, address: str) -> dict[str, Any]:
+        answer = await self._there.get(*_texts(user, key, request, level, address))
+        return {"answer": answer.decode()}
+
+    async def publish(self, user: str, topic: str, request: str, level: str, address: str) -> dict[str, Any]:
+        answer = await self._there.publish(*_texts(user, topic, request, level, address))
+        return {"answer": answer.decode()}
+
+    def list_all(self, after: str | None = None, limit: int | None = None) -> dict[str, Any]:
+        """Without a limit all, in no order; with one as many by their ids, those behind `after`."""
+        self._there.realm.site.open()
+        return {"keys": self._there.keeper.listed(after, limit)}
+
+    def rotated(
+        self, by: str, filter: str | None = None, user: str | None = None, why: str = "", dry_run: bool = False
+    ) -> dict[str, Any]:
+        """Other keys from the next message on: for all, for an entry of `keys.protect`, for what a user could read.
+
+        A dry run only counts the groups.
+        """
+        there, keeper = self._there, self._there.keeper
+        there.realm.site.open()
+        config = self._host.config
+        groups: Collection[str] | None = None
+        what = "all"
+        if filter is not None:
+            known = (*config.keys.protect, *config.keys.end_to_end)
+            if filter not in known:
+                raise Problem(f"`{filter[:200]}` protects nothing; there is: {', '.join(known)}", problem="unknown")
+            groups = {each.id for each in keeper.groups() if each.filter == filter}
+            what = filter
+        if user is not None:
+            if user not in config.built.directory.users:
+                raise Problem(f"there is no user {user[:100]!r}", problem="unknown")
+            who = {("user", user)}
+            has = keeper.had_by(_names(who))  # also by where they came from, or with which client
+            few = len(keeper.ring.groups()) <= ASKED
+            found = has | readable_by(there.realm, config, who, keeper) if few and has is not None else None
+            if found is not None:
+                groups = found if groups is None else found & set(groups)
+            what = f"{what}, what {user} could read"
+        if dry_run is True:
+            sealing = {each["group"] for each in keeper.listed() if each["seals"]}
+            return {"groups": len(sealing if groups is None else sealing.intersection(groups))}
+        count = self._rotate(groups)
+        text = f"{count} keys by {by[:200]}: {what}" + (f": {why[:200]}" if why else "")
+        self._host.audit.changed(self._host.audit.version, text, action="key rotate")
+        return {"groups": count}
+
+    async def rotated_everywhere(self, by: str, dry_run: bool = False, **what: Any) -> dict[str, Any]:
+        """The same, and the other nodes of the registry rotate all that they have."""
+        made = self.rotated(by, dry_run=dry_run, **what)
+        administration = self._host.administration
+        if dry_run is not True and isinstance(self._depot, RegistryDepot) and administration is not None:
+            now, row = time.time(), os.urandom(8).hex()
+            put = partial(
+                administration.registry.secrets.put, ROTATED, row, b"1", expected=None, at=now, expires=now + 60
+            )
+            try:
+                answer = await asyncio.get_running_loop().run_in_executor(None, put)
+            except StoreError as error:
+                raise _untold(str(error)) from error
+            if not isinstance(answer, Applied):
+                raise _untold(str(answer))
+        return made
+
+    async def revoked(self, id: str, by: str, why: str = "", dry_run: bool = False) -> dict[str, Any]:
+        """It is never handed out again, and its group gets another key: no crash brings it back.
+
+        A dry run tells which key it would be, unless only the key service has it.
+        """
+        keeper = self._there.keeper
+        self._there.realm.site.open()
+        found = keeper.told(id)
+        if found is None and not await self._elsewhere(id):
+            raise _unknown(id)
+        if dry_run is True:
+            return {"revoked": id, "key": found}
+        self._there.realm.site.open()
+        if not keeper.revoke(id):
+            if self._service is None:
+                raise _unknown(id)  # it ended just now
+            keeper.revoke_elsewhere(id)
+        text = f"key {id} by {by[:200]}" + (f": {why[:200]}" if why else "")
+        self._host.audit.changed(self._host.audit.version, text, action="key revoke")
+        await self._host.stored()
+        return {"revoked": id}
+
+    async def _elsewhere(self, id: str) -> bool:
+        """Whether the key service has a key that is not here."""
+        if self._service is None or not valid_id(id):
+            return False
+        try:
+            return await self._service.group(id) is not None
+        except StoreError as error:
+            text = f"the key is not here, and the key service cannot be asked: {error}"
+            raise Problem(text, problem="unavailable") from error
+
+    def state(self) -> dict[str, Any] | None:
+        """For `tidegate status`; None if nothing is protected."""
+        if self.keeper is None or self._handing is None or not (self._host.config.keys.any or len(self.keeper.ring)):
+            return None
+        return {**self.keeper.state(), "handed": self._handing.handed, "refused": self._handing.refused}
+
+    @property
+    def _there(self) -> Handing:
+        if self._handing is None:
+            raise Problem("the node is starting; try again", problem="unavailable")
+        return self._handing
+
+
+def _untold(why: str) -> Problem:
+    text = f"other keys seal on this node; the other nodes could not be told, rotate again: {why}"
+    return Problem(text, problem="unavailable")
+
+
+def _unknown(id: str) -> Problem:
+    return Problem(f"there is no key {id[:100]!r} any more, or never was", problem="unknown")
+
+
+def _texts(*said: Any) -> tuple[str, ...]:
+    if not all(isinstance(each, str) for each in said):
+        raise Problem("all of these are texts", problem="invalid")
+    return said
+
+
+Who = tuple[str, str]  # `user` or `client`, and the name
+
+
+def losing(before: Directory, after: Directory) -> set[Who] | None:
+    """Who may have lost a right by another directory: who is gone, or somebody else now. None: it may be anybody."""
+    if before is after:
+        return set()
+    if before.roles != after.roles or before.groups != after.groups:
+        return None
+    found: set[Who] = {("user", name) for name, entry in before.users.items() if after.users.get(name) != entry}
+    return found | {("client", name) for name, entry in before.clients.items() if after.clients.get(name) != entry}
+
+
+def _names(who: Collection[Who]) -> set[str]:
+    return {f"{sort}:{name}" for sort, name in who}
+
+
+def readable_by(realm: Realm, config: Config, who: Collection[Who], keeper: Keeper) -> set[str]:
+    """The groups whose key one of these could have had, under the rules in force."""
+    scope = next(iter(realm.scopes.values()))
+    level, directory = scope.gate.rules.levels.highest, config.built.directory
+    links = [reading(scope, directory, **{sort: name}, level=level) for sort, name in who]  # over the best connection
+    return {
+        group.id
+        for group in keeper.ring.groups()
+        if any(isinstance(scope.gate.readable(group.topic, group.context, link), Allow) for link in links)
+    }
+
+
+__all__ = ["ROOM", "Keyroom"]

@@ -1,0 +1,240 @@
+"""The node, as the pipeline knows it: what it may read and write, under which keys, and where its messages go.
+
+Everything is asked over the control socket, in pieces that fit its lines. A node that is away is waited for: what it
+has to decide is not decided without it.
+"""
+
+from __future__ import annotations
+
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import structlog
+
+from tidegate.errors import PipelineError, Problem, TidegateError
+from tidegate.net.control_socket import ask
+from tidegate.pipeline import opening, protect
+from tidegate.pipeline.ledger import Place
+from tidegate.session.context import Context
+
+ASKS: Final = 500  # questions at a time
+ROOM: Final = 700_000  # bytes of base64 at a time
+TOO_LARGE: Final = "too-large"
+"""Stands for a rule where a record does not fit into a request."""
+PATIENCE: Final = 30.0  # seconds for an answer
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
+FRESH: Final = 30.0  # seconds for which an answer about a key counts at most
+REMEMBERED: Final = 100_000  # answers
+KEYS: Final = "keys"
+"""The rule that denies what is under a key that is not there any more."""
+
+log = structlog.get_logger("tidegate.pipeline")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """A record to be published."""
+
+    place: Place
+    id: str
+    topic: str
+    payload: bytes
+    context: bytes = field(repr=False)
+    origin: str | None
+    """The topic of the message that it was made of."""
+    at: float
+    """When that was received."""
+    scores: Mapping[str, float]
+
+    @property
+    def weight(self) -> int:
+        return (len(self.payload) + len(self.context)) * 4 // 3 + 6 * len(self.topic) + 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """What became of some records."""
+
+    passed: int
+    denied: Mapping[str, int]
+    """How many each rule denied."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is to be published: under which topic, and the context and topic of what it was made of."""
+
+    target: str
+    context: bytes = field(repr=False)
+    origin: str
+
+
+class StaleKeys(PipelineError):
+    """The keys that records were sealed with are not there any more: they have to be sealed again."""
+
+
+class Station:
+    """One node. `waiting` is told when it is away (with the reason), and when it is back (None)."""
+
+    def __init__(
+        self,
+        socket: Path,
+        *,
+        waiting: Callable[[str | None], None] = lambda why: None,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._socket = socket
+        self._waiting = waiting
+        self._stopped = stopped
+        self._known: dict[Wanted, tuple[float, protect.Answer]] = {}
+
+    def keys(self, wanted: Mapping[Wanted, int], *, again: Iterable[str] = ()) -> list[protect.Answer]:
+        """For each: the key that seals it, and how often it will. `again`: keys of a first attempt."""
+        now = time.monotonic()
+        missing = [one for one in wanted if (found := self._known.get(one)) is None or found[0] < now]
+        ids = list(again)
+        for piece in _pieces(missing, lambda one: 6 * len(one.target + one.origin) + 2 * len(one.context) + 200):
+            contexts = _Contexts()
+            asks = [
+                {
+                    "topic": one.target,
+                    "from": one.origin or None,
+                    "context": contexts.index(one.context),
+                    "count": wanted[one],
+                    **({"keyIds": ids} if ids else {}),
+                }
+                for one in piece
+            ]
+            said = self._ask("pipeline_keys", contexts=contexts.texts, asks=asks)
+            for one, answer in zip(piece, said["answers"], strict=True):
+                self._known[one] = (now + min(FRESH, answer.get("seconds", FRESH)), _key(one, answer))
+        answers = [self._known[one][1] for one in wanted]
+        # What has ended is asked for again anyway, and a secret is in memory no longer than it must be.
+        self._known = {one: found for one, found in self._known.items() if found[0] >= now}
+        if len(self._known) > REMEMBERED:
+            self._known.clear()
+        return answers
+
+    def forget(self) -> None:
+        """Keys that were given before count no more."""
+        self._known.clear()
+
+    def open(self, questions: Sequence[opening.Question]) -> list[opening.Answer]:
+        """The keys that messages of the journal are under."""
+        found = []
+        for piece in _pieces(questions, lambda one: 6 * len(one.topic) + 2 * len(one.context) + 300):
+            contexts = _Contexts()
+            asks = [{"topic": one.topic, "keyId": one.key_id, "context": contexts.index(one.context)} for one in piece]
+            said = self._ask("pipeline_open", contexts=contexts.texts, asks=asks)
+            for one, answer in zip(piece, said["answers"], strict=True):
+                under = Context.decode(one.context).under or one.topic
+                secret = answer.get("secret")
+                denied = None if secret else f"{answer.get('why') or 'its key is not here'} ({answer.get('denied')})"
+                found.append(
+                    opening.Answer(asked=one, under=under, secret=b64decode(secret) if secret else None, denied=denied)
+                )
+        return found
+
+    def publish(self, records: Iterable[Outgoing]) -> Iterator[tuple[Sequence[Outgoing], Published]]:
+        """Publishes them in order; each piece is told when it is safe with the node."""
+        for piece in _pieces(records, lambda one: one.weight):
+            if piece[0].weight > ROOM:  # it is alone
+                yield piece, Published(passed=0, denied={TOO_LARGE: 1})
+                continue
+            contexts = _Contexts()
+            said = self._ask(
+                "pipeline_publish",
+                records=[
+                    {
+                        "id": one.id,
+                        "topic": one.topic,
+                        "payload": b64encode(one.payload).decode(),
+                        "context": contexts.index(one.context),
+                        "scores": dict(one.scores) or None,
+                        "from": one.origin,
+                        "at": one.at,
+                    }
+                    for one in piece
+                ],
+                contexts=contexts.texts,
+            )
+            if any(each["rule"] == KEYS for each in said["denied"]):
+                raise StaleKeys("the keys of this batch are not there any more")
+            denied: dict[str, int] = {}
+            for each in said["denied"]:
+                denied[each["rule"]] = denied.get(each["rule"], 0) + 1
+            yield piece, Published(passed=said["published"], denied=denied)
+
+    def documents(self) -> list[tuple[str, Mapping[str, Any]]]:
+        """Rules that are administered over HTTP. TidegateError if the node is away."""
+        said = ask(self._socket, "pipeline_documents", timeout=PATIENCE)
+        return [(one["id"], one["body"]) for one in said["documents"]]
+
+    def _ask(self, command: str, **arguments: Any) -> Any:
+        """The answer, whenever it comes. PipelineError if the node says that this cannot be, or we are to stop."""
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                found = ask(self._socket, command, timeout=PATIENCE, **arguments)
+            except Problem as problem:
+                if problem.problem not in ("unavailable", "uncertain"):
+                    raise PipelineError(f"the node refused {command}: {problem}") from problem
+                why = str(problem)
+            except TidegateError as error:
+                why = str(error)
+            else:
+                if pause > FIRST_PAUSE:
+                    self._waiting(None)
+                return found
+            if pause == FIRST_PAUSE:
+                log.warning("waiting for the node", reason=why)
+            self._waiting(why)
+            until = time.monotonic() + pause
+            while time.monotonic() < until:
+                if self._stopped():
+                    raise PipelineError(f"stopped while waiting for the node: {why}")
+                time.sleep(0.05)
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+
+class _Contexts:
+    """Contexts of a request, each said once."""
+
+    def __init__(self) -> None:
+        self._indexes: dict[bytes, int] = {}
+
+    def index(self, context: bytes) -> int:
+        return self._indexes.setdefault(context, len(self._indexes))
+
+    @property
+    def texts(self) -> list[str]:
+        return [b64encode(context).decode() for context in self._indexes]
+
+
+def _key(one: Wanted, answer: Mapping[str, Any]) -> protect.Answer:
+    made = protect.Answer(target=one.target, context=one.context, origin=one.origin)
+    if "denied" in answer:
+        return replace(made, denied=answer["denied"])
+    if "open" in answer:
+        return made
+    return replace(made, key_id=answer["keyId"], secret=b64decode(answer["secret"]))
+
+
+def _pieces(items: Iterable[T], weigh: Callable[[T], int]) -> Iterator[list[T]]:
+    """A few at a time, so that a request fits into a line."""
+    piece: list[T] = []
+    weight = 0
+    for item in items:
+        heavy = weigh(item)
+        if piece and (len(piece) >= ASKS or weight + heavy > ROOM):
+            yield piece
+            piece, weight = [], 0
+        piece.append(item)
+        weight += heavy
+    if piece:
+        yield piece

@@ -1,0 +1,368 @@
+"""Rules of publishers: who may read their own messages (SEC-REDS, 2.5; semantics, *Publisher rules*).
+
+A publisher sends a *publication*: a JSON list of `{id, topic, subject, effect, when, expires}`, or an object with the
+list under `rules` and a `sequence`. A rule replaces the one with its id, `{id, remove: true}` takes one back, the
+others stay. A publication is taken whole or refused whole, with a text that says which rule and why.
+
+Invariant: what a publisher can ask of the node is bounded, that is its rules, their subjects, conditions and work. All
+conditions of one publisher together may cost as much as one of an administrator's policies.
+
+What the rules say of a message stands in `voices`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+from typing import Any, Final, Protocol
+
+import orjson
+
+from tidegate import topics
+from tidegate.errors import ConfigError, StoreError
+from tidegate.policy.access import Effect
+from tidegate.policy.actor import Actor, shown
+from tidegate.policy.selector import Selector
+from tidegate.policy.template import plain_filter
+from tidegate.predicate import Function, Predicate, PredicateError, compile
+
+CONTROL: Final = "$tidegate/rules"
+"""The topic that publishers send their rules to."""
+
+MAX_PUBLICATION: Final = 64 * 1024  # bytes
+MAX_RULES: Final = 100  # of one publisher, as what follows
+MAX_SUBJECTS: Final = 500
+MAX_CONDITIONS: Final = 20
+BUDGET: Final = 500  # operations of one evaluation; 20 of them are the budget of one policy
+LIMIT: Final = 512  # bytes of one condition
+MAX_TEXT: Final = 1024  # bytes of all conditions in one publication: parsing them takes some 6 ms at most
+MAX_TOPIC: Final = 512
+MAX_LIFE: Final = 100 * 366 * 86400.0
+MAX_SEQUENCE: Final = (1 << 63) - 1
+
+_ID: Final = re.compile(r"[\w.:-]{1,64}")  # no slash: the last one in `rule:<publisher>/<id>` stands before the id
+_DURATION: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?(ms|s|m|h|d)")
+_UNITS: Final[Mapping[str, float]] = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_KEYS: Final = frozenset(("id", "topic", "subject", "effect", "when", "expires"))
+_STORED: Final = b"\x01"
+
+
+class Principal(Actor, Protocol):
+    """An actor of whom it is known what it authenticated as, if that is no user."""
+
+    @property
+    def principal(self) -> str:
+        """Empty: nobody in particular."""
+        ...
+
+
+def publisher_of(actor: Principal, here: str) -> str | None:
+    """Whose messages are one's own: `user:mary`, or what it authenticated as; None if there is nobody to speak of.
+
+    People of the domain `here` are named without it, so that they stay who they are when it is called otherwise.
+    """
+    if actor.kind != "client":
+        return None
+    if actor.user is not None:
+        return f"user:{shown(actor.user, actor.domain, here)}"
+    return actor.principal or None
+
+
+class Fault(Enum):
+    """What is wrong with a publication that is refused."""
+
+    UNREADABLE = "it is no JSON"
+    FORBIDDEN = "it may not be"
+    EXCESSIVE = "it is too much"
+
+
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """Why a publication is not taken."""
+
+    fault: Fault
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One line of a publisher, on its own messages. `expires` is by the wall clock, `life` what it was given in all."""
+
+    id: str
+    topic: str
+    subject: Selector
+    effect: Effect = Effect.ALLOW
+    when: str | None = None
+    expires: float | None = None
+    life: float = 0.0
+
+    @property
+    def allows(self) -> bool:
+        return self.effect is Effect.ALLOW
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """What a publisher said at once. `conditions` are those of its rules, by their text."""
+
+    sequence: int | None = None
+    rules: tuple[Rule, ...] = ()
+    removed: tuple[str, ...] = ()
+    conditions: Mapping[str, Predicate] = field(default_factory=dict)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        return (*(rule.id for rule in self.rules), *self.removed)
+
+
+class _Unfit(Exception):
+    def __init__(self, fault: Fault, text: str) -> None:
+        super().__init__(text)
+        self.unfit = Unfit(fault, text)
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def read(
+    payload: bytes,
+    now: float,
+    functions: Mapping[str, Function] | None = None,
+    known: Mapping[str, Predicate | str] | None = None,
+) -> Publication | Unfit:
+    """A publication, or why it is none. `now` is what `expires` counts from, if it is a duration.
+
+    `known` are conditions that are understood already, by their text: publishers say the same again and again.
+    """
+    if len(payload) > MAX_PUBLICATION:
+        return Unfit(Fault.EXCESSIVE, f"it has more than {MAX_PUBLICATION >> 10} KiB: send it in parts")
+    try:
+        content = orjson.loads(payload)
+    except orjson.JSONDecodeError as error:
+        return Unfit(Fault.UNREADABLE, f"it is no JSON: {error}")
+    try:
+        return _publication(content, now, functions, known or {})
+    except _Unfit as found:
+        return found.unfit
+
+
+def _publication(
+    content: Any, now: float, functions: Mapping[str, Function] | None, known: Mapping[str, Predicate | str]
+) -> Publication:
+    sequence = None
+    if isinstance(content, dict):
+        if content.keys() - {"sequence", "rules"} or "rules" not in content:
+            raise _forbidden("it is a list of rules, or `{sequence, rules}`")
+        sequence, content = content.get("sequence"), content["rules"]
+        if sequence is not None and not (_whole(sequence) and 0 <= sequence <= MAX_SEQUENCE):
+            raise _forbidden("`sequence` is a whole number from 0 on")
+    if not isinstance(content, list):
+        raise _forbidden("it is a list of rules, or `{sequence, rules}`")
+    if len(content) > 2 * MAX_RULES:
+        raise _Unfit(Fault.EXCESSIVE, f"it speaks of more than {2 * MAX_RULES} rules: send it in parts")
+    rules: dict[str, Rule] = {}
+    removed: dict[str, None] = {}
+    for position, entry in enumerate(content):
+        id = _id(entry, position)
+        if id in rules or id in removed:
+            raise _forbidden(f"`{id}` stands there twice: give each rule an id of its own")
+        try:
+            if "remove" in entry:
+                if entry != {"id": id, "remove": True}:
+                    raise ConfigError("write `{id, remove: true}` to take it back")
+                removed[id] = None
+            else:
+                rules[id] = _rule(id, entry, now)
+        except ConfigError as error:
+            raise _forbidden(f"`{id}`: {error.args[0]}") from None
+    return Publication(
+        sequence=sequence,
+        rules=tuple(rules.values()),
+        removed=tuple(removed),
+        conditions=_conditions(rules.values(), functions, known),
+    )
+
+
+def _forbidden(text: str) -> _Unfit:
+    return _Unfit(Fault.FORBIDDEN, text)
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _id(entry: object, position: int) -> str:
+    found = entry.get("id") if isinstance(entry, dict) else None
+    if not isinstance(found, str) or not _ID.fullmatch(found):
+        raise _forbidden(
+            f"rule {position + 1} has no `id` that can be used: write 1 to 64 letters, digits, `_`, `.`, `:` or `-`"
+        )
+    return found
+
+
+def _rule(id: str, entry: dict[str, Any], now: float) -> Rule:
+    if unknown := entry.keys() - _KEYS:
+        raise ConfigError(f"`{min(unknown)[:50]}` is not known: write {', '.join(sorted(_KEYS))} or `remove`")
+    topic, subject, when = entry.get("topic"), entry.get("subject"), entry.get("when")
+    if not isinstance(topic, str):
+        raise ConfigError("`topic` is missing: write a topic filter")
+    if len(topic) > MAX_TOPIC:
+        raise ConfigError(f"`topic` has more than {MAX_TOPIC} characters: write a shorter one")
+    if not isinstance(subject, str | list):
+        raise ConfigError("`subject` is missing: write whom it is about, such as `group:cardiologists`")
+    if when is not None and not isinstance(when, str):
+        raise ConfigError("`when` is a text with a condition")
+    try:
+        effect = Effect(entry.get("effect", Effect.ALLOW.value))
+    except ValueError:
+        raise ConfigError("`effect` is `allow` or `deny`") from None
+    expires = _expires(entry.get("expires"), now)
+    return Rule(
+        id=id,
+        topic=plain_filter(topic),
+        subject=Selector.parse(subject),
+        effect=effect,
+        when=when,
+        expires=expires,
+        life=0.0 if expires is None else expires - now,
+    )
+
+
+def _expires(written: object, now: float) -> float | None:
+    """By the wall clock: a time as RFC 3339 has it, or how long from now."""
+    if written is None:
+        return None
+    if isinstance(written, int | float) and not isinstance(written, bool):
+        left = float(written)
+    elif isinstance(written, str) and (found := _DURATION.fullmatch(written)):
+        left = float(found[1]) * _UNITS[found[2]]
+    else:
+        left = _moment(written) - now
+    if left <= 0:
+        raise ConfigError("`expires` is past: write a later time")
+    if left > MAX_LIFE:
+        raise ConfigError("`expires` is more than 100 years ahead: leave it out")
+    return now + left
+
+
+def _moment(written: object) -> float:
+    try:
+        found = datetime.fromisoformat(written) if isinstance(written, str) else None
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise ConfigError(
+            "`expires` is a time such as `2026-03-02T09:30:00Z`, a number of seconds, or a duration such as `30m`"
+        )
+    return found.timestamp()
+
+
+def _conditions(
+    rules: Iterable[Rule], functions: Mapping[str, Function] | None, known: Mapping[str, Predicate | str]
+) -> dict[str, Predicate]:
+    found: dict[str, Predicate] = {}
+    total = 0
+    for rule in rules:
+        if rule.when is None or rule.when in found:
+            continue
+        if isinstance(understood := known.get(rule.when), Predicate):
+            found[rule.when] = understood
+            continue
+        total += len(rule.when.encode(errors="replace"))
+        if total > MAX_TEXT:
+            raise _Unfit(Fault.EXCESSIVE, f"its conditions have more than {MAX_TEXT} bytes: send it in parts")
+        try:
+            found[rule.when] = condition(rule.when, functions)
+        except PredicateError as error:
+            raise _forbidden(f"`{rule.id}`: `when` is no condition: {error}") from None
+    return found
+
+
+def condition(text: str, functions: Mapping[str, Function] | None = None) -> Predicate:
+    """A publisher's condition, on `s`, `o`, `e` and `p`; PredicateError if it is none."""
+    return compile(text, functions=functions, budget=BUDGET, limit=LIMIT)
+
+
+# -- keeping -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Book:
+    """All rules of one publisher, by id, and the sequence of its last publication."""
+
+    sequence: int = 0
+    rules: Mapping[str, Rule] = field(default_factory=dict)
+
+    def after(self, publication: Publication, ceiling: Sequence[str]) -> Book | Unfit:
+        """The book with what a publication says, or why it is not taken."""
+        sequence = self.sequence + 1 if publication.sequence is None else publication.sequence
+        if sequence <= self.sequence:
+            return Unfit(
+                Fault.FORBIDDEN, f"sequence {sequence} is stale: {self.sequence} has been seen, send a higher one"
+            )
+        for rule in publication.rules:
+            if not covered(rule.topic, ceiling):
+                return Unfit(
+                    Fault.FORBIDDEN, f"`{rule.id}`: publishers may not grant or deny `{rule.topic}` here: narrow it"
+                )
+        rules = {id: rule for id, rule in self.rules.items() if id not in publication.removed}
+        rules |= {rule.id: rule for rule in publication.rules}
+        conditions = sum(rule.when is not None for rule in rules.values())
+        subjects = sum(len(rule.subject.terms) for rule in rules.values())
+        for count, most, what in (
+            (len(rules), MAX_RULES, "rules"),
+            (conditions, MAX_CONDITIONS, "rules with a condition"),
+            (subjects, MAX_SUBJECTS, "subjects"),
+        ):
+            if count > most:
+                return Unfit(Fault.EXCESSIVE, f"you would have {count} {what}, and {most} are allowed: remove some")
+        return Book(sequence=sequence, rules=rules)
+
+    def without(self, ids: frozenset[str]) -> Book:
+        return Book(sequence=self.sequence, rules={id: rule for id, rule in self.rules.items() if id not in ids})
+
+    def encode(self) -> bytes:
+        """For the store."""
+        return _STORED + orjson.dumps({"sequence": self.sequence, "rules": [_plain(r) for r in self.rules.values()]})
+
+    @classmethod
+    def decode(cls, data: bytes, now: float) -> Book:
+        """From the store. A rule does not live longer than it was given, should the clock have been put back."""
+        if data[:1] != _STORED:
+            raise StoreError("rules of publishers in a form that this version does not know: run the newer Tidegate")
+        found = orjson.loads(data[1:])
+        rules = [_restored(each, now) for each in found["rules"]]
+        return cls(sequence=found["sequence"], rules={rule.id: rule for rule in rules})
+
+
+def covered(topic: str, ceiling: Sequence[str]) -> bool:
+    """Whether publishers may speak of a filter at all."""
+    return any(topics.covers(each, topic) for each in ceiling)
+
+
+def _plain(rule: Rule) -> dict[str, Any]:
+    return {
+        "id": rule.id,
+        "topic": rule.topic,
+        "subject": sorted(map(str, rule.subject.terms)),
+        "effect": rule.effect.value,
+        "when": rule.when,
+        "expires": rule.expires,
+        "life": rule.life,
+    }
+
+
+def _restored(found: dict[str, Any], now: float) -> Rule:
+    expires = found["expires"]
+    return Rule(
+        id=found["id"],
+        topic=found["topic"],
+        subject=Selector.parse(found["subject"]),
+        effect=Effect(found["effect"]),
+        when=found["when"],
+        expires=None if expires is None else min(expires, now + found["life"]),
+        life=found["life"],
+    )

@@ -1,0 +1,171 @@
+"""Functions as CEL sees them: their overloads, how they are called, and the administrators' own.
+
+A function is described by overloads (kinds of arguments, kind of the result). They give its arity, the static type
+check and the check at run time. A function that depends on anything but its arguments is *volatile*: it is never
+called before a message is there.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Final
+
+from tidegate.errors import ConfigError
+from tidegate.predicate.failure import CelError, PredicateFailed
+from tidegate.predicate.types import INT_MAX, INT_MIN, KINDS, Kind, kind
+from tidegate.predicate.work import Meter, Work
+
+Overload = tuple[tuple[Kind, ...], Kind]
+
+
+class Style(Enum):
+    """How a function is called: `f(x, y)`, `x.f(y)`, or as one likes."""
+
+    GLOBAL = "global"
+    RECEIVER = "receiver"
+    BOTH = "both"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Function:
+    """A function that predicates can call. As a Python object it is called like the Python function it wraps."""
+
+    name: str
+    run: Callable[..., object]
+    overloads: tuple[Overload, ...]
+    style: Style = Style.GLOBAL
+    volatile: bool = False
+    foreign: bool = False
+    """Written by an administrator: may raise anything and return anything."""
+    literal: Callable[..., object] | None = None
+    """Called when the predicate is loaded with the last argument if that is a literal; an error refuses the text."""
+    cost: int = 20
+    """Operations of a call with small arguments."""
+    metered: bool = False
+    """Whether `run` takes a meter first and pays for what depends on the size of its arguments."""
+    prepare: Callable[..., Callable[..., object]] | None = None
+    """Given a meter and all arguments but the first, if those are constants, makes a function of the first.
+
+    That function is metered as `run` is.
+    """
+
+    def __call__(self, *arguments: object) -> object:
+        return self.run(Work(), *arguments) if self.metered else self.run(*arguments)
+
+    def prepared(self, work: Meter, constants: tuple[object, ...]) -> Callable[..., object] | None:
+        """The function of the first argument when the others are known; None if there is none."""
+        if self.prepare is None:
+            return None
+        try:
+            return self.prepare(work, *constants)
+        except (CelError, PredicateFailed):
+            return None  # the call itself will say so, or has more to spend
+
+    @property
+    def arities(self) -> frozenset[int]:
+        return frozenset(len(takes) for takes, _ in self.overloads)
+
+    def fits(self, kinds: tuple[Kind, ...]) -> list[Kind]:
+        """The results of the overloads that these kinds of arguments may reach."""
+        return [
+            result
+            for takes, result in self.overloads
+            if len(takes) == len(kinds)
+            and all(want is got or Kind.ANY in (want, got) for want, got in zip(takes, kinds, strict=True))
+        ]
+
+
+_FOREIGN: Final[Mapping[object, Kind]] = {
+    **{python: cel for python, cel in KINDS.items() if python is not tuple},
+    datetime: Kind.TIMESTAMP,
+    timedelta: Kind.DURATION,
+}
+
+
+def function(*, volatile: bool = False) -> Callable[[Callable[..., object]], Function]:
+    """Make a Python function callable from predicates.
+
+    Parameters annotated with a type of CEL are checked before each call. Set `volatile` if the result depends on
+    anything but the arguments. It runs on the event loop: it must be quick and must not block, because a call counts
+    as a few operations whatever it does.
+    """
+
+    def wrap(python: Callable[..., object]) -> Function:
+        name = getattr(python, "__name__", "function")
+        try:
+            hints = typing.get_type_hints(python)
+        except (NameError, TypeError) as error:
+            raise ConfigError(f"function {name}: the annotations cannot be read: {error}") from error
+        takes: list[Kind] = []
+        least = 0
+        for parameter in inspect.signature(python).parameters.values():
+            if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+                raise ConfigError(f"function {name}: {parameter} cannot be given by position")
+            takes.append(_annotated(hints.get(parameter.name, object)))
+            if parameter.default is parameter.empty:
+                least = len(takes)
+        result = _annotated(hints["return"]) if "return" in hints else Kind.ANY
+        overloads = tuple((tuple(takes[:count]), result) for count in range(least, len(takes) + 1))
+        made = Function(
+            name=name,
+            run=_guarded(name, python, takes),
+            overloads=overloads,
+            style=Style.GLOBAL,
+            volatile=volatile,
+            foreign=True,
+        )
+        return made
+
+    return wrap
+
+
+def load_function(reference: str) -> Function:
+    """The function that `package.module:name` refers to."""
+    module, colon, name = reference.partition(":")
+    if not colon or not module or not name:
+        raise ConfigError(f"function {reference!r}: expected package.module:name")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"function {reference!r}: {type(error).__name__}: {error}") from error
+    if not isinstance(found, Function):
+        raise ConfigError(f"function {reference!r}: decorate it with @function()")
+    return found
+
+
+def _annotated(hint: object) -> Kind:
+    origin = typing.get_origin(hint) or hint
+    try:
+        return _FOREIGN.get(origin, Kind.ANY)
+    except TypeError:  # an annotation that cannot be hashed says nothing to CEL
+        return Kind.ANY
+
+
+def _guarded(name: str, python: Callable[..., object], takes: list[Kind]) -> Callable[..., object]:
+    """The Python function, given and giving only values of CEL; whatever it raises is an error of CEL."""
+
+    def call(*arguments: object) -> object:
+        for want, argument in zip(takes, arguments, strict=False):
+            if want is not Kind.ANY and kind(argument) is not want:
+                raise CelError(f"{name}: {kind(argument).value} where {want.value} is expected")
+        try:
+            result = python(*arguments)
+        except (CelError, PredicateFailed):
+            raise
+        except Exception as error:
+            raise CelError(f"{name}: {type(error).__name__}: {error}") from error
+        if kind(result) in (Kind.OPAQUE, Kind.GROUP):
+            raise CelError(f"{name}: a Python {type(result).__name__} is no value of CEL")
+        if kind(result) is Kind.INT and not INT_MIN <= result <= INT_MAX:  # type: ignore[operator]
+            raise CelError(f"{name}: integer overflow")
+        return result
+
+    return call

@@ -1,0 +1,341 @@
+"""The states of monitors: whose they are, how long they are kept, and when they are written down.
+
+A state is kept for as long as it differs from the start: a client cannot shake off its past by coming back. It is in
+the store with the commit of the QoS 1 or 2 message that changed it, otherwise soon (`SOON`). When the rules change a
+monitor keeps its state if the new definition knows it, and begins anew otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+import cbor2
+
+from tidegate.gate import Exit
+from tidegate.monitor import Attachment, Each, Instance, Post, Shift, State
+from tidegate.scope.timer_context import Cause
+from tidegate.session import Link, Session
+
+if TYPE_CHECKING:
+    from tidegate.scope.scope import Scope
+
+ROOM: Final = "monitor"  # in the store, with the scope's name behind it
+VERSION: Final = b"\x01"
+SEPARATOR: Final = "\n"  # no id has one
+SOON: Final = 0.02  # seconds until a state that no acknowledgement waits for is noted; its commit takes some more
+PIECE: Final = 500  # states looked at or written in one go: well below a millisecond
+IDLE: Final = 100_000  # states of clients that are gone; the oldest go first
+UNSETTLED: Final = object()  # modes in which nobody is calm: after a change of the rules
+BEHIND: Final = object()  # and while something waits that a link's monitors have not seen
+
+Where = tuple[str, str]  # a monitor, and whose state it is
+
+
+class Tally:
+    """What one monitor did since the node was started."""
+
+    __slots__ = ("added", "failed", "seen", "spent", "suppressed")
+
+    def __init__(self) -> None:
+        self.seen = 0
+        self.suppressed = 0
+        self.added = 0  # changed or added
+        self.failed = 0
+        self.spent = 0.0  # seconds in an administrator's Python
+
+
+class States:
+    """All instances of a scope's monitors."""
+
+    def __init__(self, scope: Scope, tick: Callable[[Instance], None], shift: Shift) -> None:
+        self.scope = scope
+        self.site = scope.site
+        self.room = f"{ROOM}/{scope.name}"
+        self.instances: dict[Where, Instance] = {}
+        self.tallies: dict[str, Tally] = {}
+        self._tick = tick
+        self._idle: dict[Where, None] = {}  # of clients that are gone
+        self._dirty: list[Instance] = []
+        self._soon = 0.0  # when those are written down
+        self._posts: dict[str, Post] = {}
+        self._shift = shift
+        self._settled = True
+
+    # -- when the rules change -----------------------------------------------------------------------------------
+
+    def change(self) -> None:
+        """Other rules are in force. Sessions find their monitors anew as they are brought up to them."""
+        gate = self.scope.gate
+        monitors = gate.rules.monitors
+        self.tallies = {one.id: self.tallies.get(one.id) or Tally() for one in monitors}
+        here = f"scope:{self.scope.name}"
+        self._posts = {
+            one.id: Post(one, self._shift)
+            for one in monitors
+            if (one.link is not None and one.link[0] == here and not one.link[1].startswith("scope:"))
+            or (one.direction is not None and not one.direction.enters and one.scope == self.scope.name)
+        }
+        gate.posts = tuple(self._posts.values())
+        self._settled = not (self.scope.connected and self._posts)
+        if not self._settled:
+            for post in gate.posts:
+                post.enter(UNSETTLED)
+        if self.instances:
+            self.site.unfinished.append(self._reviewed().__next__)
+
+    def settle(self) -> None:
+        """Every session has been brought up to the rules."""
+        if not self._settled:
+            self._settled = True
+            for post in self._posts.values():
+                post.leave(UNSETTLED)
+
+    def _reviewed(self) -> Iterator[bool]:
+        """Lets go of the states of monitors that are gone, a piece at a time."""
+        monitors = self.scope.gate.rules.monitors
+        for number, (where, instance) in enumerate(list(self.instances.items()), 1):
+            if monitors is not self.scope.gate.rules.monitors:
+                break  # another change has begun another review
+            attachment = monitors.by_id.get(where[0])
+            if attachment is None:
+                self._drop(where)
+            else:
+                self._adopt(instance, attachment)
+            if number % PIECE == 0:
+                yield True
+        yield False
+
+    def _adopt(self, instance: Instance, attachment: Attachment) -> None:
+        """Another definition: the state stays if that knows it."""
+        if instance.attachment is attachment:
+            return
+        instance.attachment = attachment
+        if not attachment.monitor.accepts(instance.state):
+            instance.sources = ()
+            self.move(instance, attachment.monitor.start(), at_once=False)
+        self._arm(instance)
+
+    # -- whose ---------------------------------------------------------------------------------------------------
+
+    def attach(self, session: Session) -> None:
+        """Finds the monitors of a session's links."""
+        gate = self.scope.gate
+        if not session.entering and not session.leaving and not len(gate.rules.monitors):
+            return
+        up = session.peer is not None
+        if up:
+            self.down(session)
+        entrance = self.scope.entrance
+        entering = entrance.gate.monitors(session.inward)
+        session.entering = entrance.monitoring.states.chain(entering, session.inward, session.principal)
+        before = {one.attachment.id for one in session.leaving}
+        session.leaving = self.chain(gate.monitors(session.outward), session.outward, session.principal)
+        if session.queued and any(one.attachment.id not in before for one in session.leaving):
+            session.unsee()  # those that were there before are not shown it again
+        if up:
+            self.up(session)
+
+    def join(self, exit: Exit, attachments: Iterable[Attachment], *, entering: bool) -> tuple[Instance, ...]:
+        """Finds the monitors of a link with another scope, at this end of it."""
+        chain = self.chain(attachments, exit.inward if entering else exit.outward, "")
+        for instance in chain:
+            if instance.attachment.each is Each.LINK:
+                post = exit.posts[instance] = Post(instance.attachment, self._shift)
+                post.add(exit, instance)
+            self._arm(instance)
+        return chain
+
+    def up(self, session: Session) -> None:
+        """Its links are there."""
+        for instance in session.leaving:
+            post = self._posts.get(instance.attachment.id)
+            if post is not None:
+                post.add(session, instance)
+                if session.behind:
+                    post.enter(BEHIND)
+            self._arm(instance)
+        session.lagging = session.behind and bool(session.leaving)
+
+    def down(self, session: Session) -> None:
+        """They are gone; what they remember stays."""
+        for instance in session.leaving:
+            post = self._posts.get(instance.attachment.id)
+            if post is not None and session in post.sessions:
+                post.remove(session, instance)
+                if session.lagging:
+                    post.leave(BEHIND)
+        session.lagging = False
+
+    def caught_up(self, session: Session) -> None:
+        """They have seen everything that waited for their client."""
+        session.lagging = False
+        for instance in session.leaving:
+            post = self._posts.get(instance.attachment.id)
+            if post is not None and session in post.sessions:
+                post.leave(BEHIND)
+
+    def ended(self, session: Session) -> None:
+        """A session is over. What is remembered of its client stays, within bounds."""
+        self.scope.entrance.monitoring.states.parted(session.entering)
+        self.parted(session.leaving)
+        session.entering = session.leaving = ()
+
+    def parted(self, instances: Iterable[Instance]) -> None:
+        """Those of a client that is gone: what is at its start is let go of, the rest stays within bounds."""
+        for instance in instances:
+            where = (instance.attachment.id, instance.key)
+            if instance.attachment.each is Each.SCOPE or where not in self.instances:
+                continue
+            if instance.timer is None and instance.state == instance.attachment.monitor.start():
+                self._drop(where)
+            else:
+                self._idle[where] = None
+        while len(self._idle) > IDLE:
+            self._drop(next(iter(self._idle)))
+
+    def listening(self, post: Post) -> list[Session]:
+        """Those whose links are watched by it. After a change nobody knows before each has been looked at."""
+        if self._settled:
+            return list(post.sessions)
+        sessions = [one for one in self.scope.sessions.values() if one.peer is not None and self.scope.fresh(one)]
+        return [one for one in sessions if one in post.sessions]
+
+    def chain(self, attachments: Iterable[Attachment], link: Link, principal: str) -> tuple[Instance, ...]:
+        """The instances of a link's monitors."""
+        return tuple(self._instance(one, link, principal) for one in attachments)
+
+    def _instance(self, attachment: Attachment, link: Link, principal: str) -> Instance:
+        match attachment.each:
+            case Each.LINK:
+                key = f"{principal} {link}" if principal else str(link)  # one between scopes is nobody's
+            case Each.CLIENT:
+                key = f"{principal} {link.subject.name}"
+            case Each.SCOPE:
+                key = f"scope:{self.scope.name}"
+        where = (attachment.id, key)
+        self._idle.pop(where, None)
+        found = self.instances.get(where)
+        if found is None:
+            found = self.instances[where] = Instance(attachment, key, attachment.monitor.start())
+        else:
+            self._adopt(found, attachment)
+        return found
+
+    # -- steps ---------------------------------------------------------------------------------------------------
+
+    def move(self, instance: Instance, state: State, *, at_once: bool) -> bool:
+        """To another state, which is written down with what is noted now, or soon; whether it is another."""
+        if not instance.move(state):
+            return False
+        if at_once:
+            self._keep(instance)
+        elif not instance.dirty:
+            instance.dirty = True
+            if not self._dirty:
+                self._soon = self.site.now + SOON
+                # not by a timer: those are looked at too seldom for what has to be on disk within 50 ms
+                self.site.unfinished.append(self._flush)
+            self._dirty.append(instance)
+        self._arm(instance)
+        return True
+
+    def reset(self, instance: Instance) -> None:
+        """Back to the start."""
+        instance.sources = ()
+        self.move(instance, instance.attachment.monitor.start(), at_once=True)
+
+    def _flush(self) -> bool:
+        """When it is time, writes down some of what has changed; whether there is more."""
+        if self.site.now < self._soon:
+            return True
+        for instance in self._dirty[-PIECE:]:
+            if instance.dirty:
+                self._keep(instance)
+        del self._dirty[-PIECE:]
+        return bool(self._dirty)
+
+    def finish(self) -> None:
+        """The node stops: everything at once."""
+        self._soon = 0.0
+        while self._flush():
+            pass
+
+    def _keep(self, instance: Instance) -> None:
+        instance.dirty = False
+        where = (instance.attachment.id, instance.key)
+        if self.instances.get(where) is not instance:
+            return  # it was let go of meanwhile
+        value: bytes | None = None
+        if instance.state != instance.attachment.monitor.start():
+            cause: Cause | None = instance.cause
+            known = {
+                "state": instance.state,
+                "cause": None if cause is None else cause.fields(),
+                "sources": list(instance.sources),
+            }
+            value = VERSION + cbor2.dumps(known)
+        if value is not None or instance.stored:
+            self.site.store.keep(self.room, SEPARATOR.join(where), value)
+            instance.stored = value is not None
+
+    def _drop(self, where: Where) -> None:
+        self._idle.pop(where, None)
+        instance = self.instances.pop(where, None)
+        if instance is None:
+            return
+        self.site.timers.cancel(instance.timer)
+        instance.timer = None
+        if instance.stored:
+            self.site.store.keep(self.room, SEPARATOR.join(where), None)
+            instance.stored = False
+
+    def restore(self, records: Mapping[str, bytes]) -> None:
+        """What the store kept."""
+        monitors = self.scope.gate.rules.monitors
+        for name, value in records.items():
+            id, _, key = name.partition(SEPARATOR)
+            attachment = monitors.by_id.get(id)
+            if attachment is None or value[:1] != VERSION:
+                self.site.store.keep(self.room, name, None)
+                continue
+            known = cbor2.loads(value[1:])
+            accepted = attachment.monitor.accepts(known["state"])
+            if not accepted:
+                self.site.store.keep(self.room, name, None)
+                continue
+            instance = self.instances.get((id, key))
+            joined = instance is not None  # of a link with another scope, which is there before any client is
+            if instance is None:
+                instance = Instance(attachment, key, known["state"])
+            instance.move(known["state"])
+            instance.stored = True
+            instance.cause = None if known["cause"] is None else Cause(*known["cause"])
+            instance.sources = tuple(known.get("sources", ()))
+            self.instances[id, key] = instance
+            if attachment.each is not Each.SCOPE and not joined:
+                self._idle[id, key] = None
+            self._arm(instance)
+
+    # -- timers --------------------------------------------------------------------------------------------------
+
+    def _arm(self, instance: Instance) -> None:
+        """A later deadline is found when the timer comes; only an earlier one needs another."""
+        due = instance.attachment.monitor.due(instance.state)
+        if due is None or (instance.timer is not None and instance.armed <= due):
+            return
+        timers = self.site.timers
+        timers.cancel(instance.timer)
+        instance.armed = due
+        instance.timer = timers.at(self.site.now + max(0.0, due - self.site.steady), self._due, instance)
+
+    def _due(self, instance: Instance) -> None:
+        instance.timer = None
+        due = instance.attachment.monitor.due(instance.state)
+        if due is None:
+            return
+        if due <= self.site.steady:
+            self._tick(instance)
+            due = instance.attachment.monitor.due(instance.state)
+        if due is not None and due > self.site.steady:  # else its link is down: see `up`
+            self._arm(instance)

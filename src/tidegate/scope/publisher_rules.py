@@ -1,0 +1,381 @@
+"""The rules of all publishers: taken, kept, and counted with as long as they may (semantics, *Publisher rules*).
+
+- Rules that lie outside what the administrator lets publishers say stay stored, and count for nothing while they do.
+- A change makes anew what it concerns and nothing else: the plans of its publisher, which has lanes of its own as long
+  as it has rules, and held subscriptions that overlap, in pieces. Nobody else's plans are touched.
+- How long a rule lasts is judged by the later of the wall clock and the steady one. One that was seen to expire does
+  not come back, whatever the clock does.
+- Publishers are slowed down: each may send a few publications at once, then one a second.
+
+What is accepted is in the store before it is acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
+
+from tidegate.gate import Deny, Lane, Rules, Step
+from tidegate.policy import Term, Terms
+from tidegate.policy.index import FilterIndex
+from tidegate.policy.publisher_decision import Voice, Voices
+from tidegate.policy.publisher_rules import Book, Fault, Rule, Unfit, condition, covered, publisher_of, read
+from tidegate.predicate import Predicate, PredicateError
+from tidegate.session import Bucket, Message, Session, Site, Subject
+from tidegate.session.timers import Timer
+from tidegate.topics import overlaps
+from tidegate.wire import Reason
+
+if TYPE_CHECKING:
+    from tidegate.scope.audit import Audit
+    from tidegate.scope.scope import Scope
+
+ROOM = "rules"  # in the store
+TOTAL = 10_000  # rules of all publishers
+PUBLISHERS = 10_000  # that have ever sent any: the sequence of the last is kept
+RATE, BURST = 1.0, 10.0  # publications a second
+LEVELS = 8  # of a filter that are indexed: as many as tell most of them apart
+CONCERNED = 50  # changed filters that are looked at one by one; more concern everybody
+PIECE = 1000  # effort of a review in one turn, well below a millisecond
+LOOK = 5  # of that for a subscription
+LAPSE = 100  # publishers whose rules expire that are looked at in one turn
+RULES = "rules"
+"""The rule that refuses a publication of rules."""
+
+_REASONS: Mapping[Fault, Reason] = {
+    Fault.UNREADABLE: Reason.PAYLOAD_FORMAT_INVALID,
+    Fault.FORBIDDEN: Reason.NOT_AUTHORIZED,
+    Fault.EXCESSIVE: Reason.QUOTA_EXCEEDED,
+}
+
+
+class _Entry:
+    """What one publisher has said."""
+
+    __slots__ = ("book", "conditions", "sight", "voices")
+
+    def __init__(self, book: Book) -> None:
+        self.book = book
+        self.conditions: dict[str, Predicate | str] = {}  # by their text; if not understood, why not
+        self.sight: Rules | None = None  # the administrator's rules that `voices` were made under
+        self.voices: Voices | None = None
+
+
+class Publishers:
+    """The rules of all publishers of a node (gate.granting.Publishing)."""
+
+    def __init__(self, site: Site, scopes: Mapping[str, Scope], audit: Audit) -> None:
+        self.site = site
+        self._scopes = scopes  # what is published in one may be read in others
+        self._audit = audit
+        self._entries: dict[str, _Entry] = {}
+        self._total = 0
+        self._revision = 0
+        self._allowing: dict[Term, FilterIndex[tuple[str, Rule]]] = {}
+        self._sessions: dict[str, set[Session]] = {}  # those connected, or that were, by publisher
+        self._buckets: dict[str, Bucket] = {}
+        self._expiring: list[tuple[float, str]] = []
+        self._over: set[str] = set()  # publishers of rules that were seen to expire
+        self._timer: Timer | None = None
+        self._concerned: set[str] | None = set()  # filters to be reviewed; None: all
+        self._reviewing = False
+
+    def __len__(self) -> int:
+        return self._total
+
+    @property
+    def _rules(self) -> Rules:
+        """Those of the administrator, which are the same in all scopes."""
+        return next(iter(self._scopes.values())).gate.rules
+
+    @property
+    def revision(self) -> int:
+        """Another number, other rules of some publisher."""
+        return self._revision
+
+    @property
+    def now(self) -> float:
+        """The wall clock, unless it was put back."""
+        return max(self.site.wall, self.site.steady)
+
+    # -- for the gate (gate.granting.Publishing) -------------------------------------------------------------------
+
+    def of(self, publisher: Subject) -> Voices | None:
+        key = publisher_of(publisher, self._rules.domain) if self._entries else None
+        entry = None if key is None else self._entries.get(key)
+        if entry is None:
+            return None
+        assert key is not None
+        if entry.sight is not self._rules:
+            self._speak(key, entry)
+        return entry.voices
+
+    def left(self, voice: Voice) -> float:
+        assert voice.expires is not None
+        left = voice.expires - self.now
+        if left <= 0 and not voice.over:
+            voice.over = True
+            self._over.add(voice.publisher)
+            self._arm()
+        return 0.0 if voice.over else left
+
+    def allowing(self, filter: str, terms: Terms) -> Iterator[Voice]:
+        rules = self._rules
+        for term in terms:
+            index = self._allowing.get(term)
+            for key, rule in index.overlapping(filter) if index is not None else ():
+                if not overlaps(rule.topic, filter) or not covered(rule.topic, rules.ceiling):
+                    continue
+                if rule.expires is None or rule.expires > self.now:
+                    yield self._voice(key, self._entries[key], rule)
+
+    def _speak(self, key: str, entry: _Entry) -> None:
+        """Makes what counts of a publisher's rules."""
+        rules = entry.sight = self._rules
+        over = [voice.rule for voice in entry.voices.voices if voice.over] if entry.voices is not None else []
+        voices = [
+            self._voice(key, entry, rule)
+            for rule in entry.book.rules.values()
+            if covered(rule.topic, rules.ceiling) and not any(rule is each for each in over)
+        ]
+        self._revision += 1
+        entry.voices = Voices(voices, self._revision) if voices else None
+
+    def _voice(self, key: str, entry: _Entry, rule: Rule) -> Voice:
+        rules = self._rules
+        when: Predicate | str | None = None
+        if rule.when is not None:
+            when = entry.conditions.get(rule.when)
+            if when is None:
+                try:
+                    when = condition(rule.when, rules.functions)
+                except PredicateError as error:
+                    when = f"it is not understood any more: {error}"
+                entry.conditions[rule.when] = when
+        return Voice(rule, key, rules.domain, when)
+
+    # -- who they are ----------------------------------------------------------------------------------------------
+
+    def came(self, session: Session, old: Subject) -> None:
+        """A session's subject was found, under the rules in force."""
+        rules = self._rules
+        if not rules.ceiling:
+            return
+        before, key = publisher_of(old, rules.domain), publisher_of(session.subject, rules.domain)
+        if before != key:
+            self._gone(session, before)
+        if key is not None:
+            self._sessions.setdefault(key, set()).add(session)
+
+    def ended(self, session: Session) -> None:
+        self._gone(session, publisher_of(session.subject, self._rules.domain))
+
+    def _gone(self, session: Session, key: str | None) -> None:
+        if key is not None and key in self._sessions:
+            self._sessions[key].discard(session)
+            if not self._sessions[key]:
+                del self._sessions[key]
+
+    def changed(self, old: Rules) -> None:
+        """Other rules of the administrator are in force."""
+        rules = self._rules
+        if not rules.ceiling:
+            self._sessions.clear()  # all are found again if publishers get a say
+        if rules.functions or old.functions:
+            for entry in self._entries.values():
+                entry.conditions = {}
+
+    # -- taking ----------------------------------------------------------------------------------------------------
+
+    def take(self, message: Message) -> Deny | None:
+        """A publication of rules; why it is refused, if it is."""
+        if message.use is not None and message.use.handled:
+            return None  # a repetition: others may have come since, which it must not undo
+        rules, site = self._rules, self.site
+        subject = next(iter(self._scopes.values())).gate.sight.context(message).subject
+        key = publisher_of(subject, rules.domain)
+        if key is None:
+            return _refusal(Fault.FORBIDDEN, "nobody in particular has no messages of its own: say who you are")
+        if message.retain:
+            return _refusal(Fault.FORBIDDEN, "rules are not retained: send them without that flag, they are kept")
+        if not self._bucket(key).afford(site.now):
+            return _refusal(Fault.EXCESSIVE, "too many publications of rules: wait a second")
+        if site.store.refusing:
+            return _refusal(Fault.EXCESSIVE, "nothing can be stored at the moment: try again later")
+        entry = self._entries.get(key)
+        if entry is None and len(self._entries) >= PUBLISHERS:
+            return _refusal(Fault.EXCESSIVE, "too many publishers have rules here: ask the administrator")
+        known = {} if entry is None else entry.conditions
+        publication = read(message.payload, self.now, rules.functions, known)
+        if isinstance(publication, Unfit):
+            return _refusal(publication.fault, publication.text)
+        # a rule takes some 20 µs, and so do 4 bytes of a condition that has to be parsed
+        site.effort += (
+            5 + len(publication.rules) + sum(len(each) for each in publication.conditions.keys() - known) // 4
+        )
+        book = (entry or _Entry(Book())).book.after(publication, rules.ceiling)
+        if isinstance(book, Unfit):
+            return _refusal(book.fault, book.text)
+        if self._total + len(book.rules) - (0 if entry is None else len(entry.book.rules)) > TOTAL:
+            return _refusal(Fault.EXCESSIVE, f"there are {TOTAL} rules of publishers here: remove some")
+        if entry is None:
+            entry = self._entries[key] = _Entry(Book())
+        entry.conditions |= publication.conditions
+        self._replace(key, entry, book)
+        message.noted = True
+        if message.use is not None:
+            message.use.handled = True
+        self._audit.ruled(subject, book.sequence, publication.ids)
+        return None
+
+    def _bucket(self, key: str) -> Bucket:
+        found = self._buckets.get(key)
+        if found is None:
+            if len(self._buckets) >= PUBLISHERS:
+                self._buckets.clear()
+            found = self._buckets[key] = Bucket(RATE, BURST, self.site.now)
+        return found
+
+    def _replace(self, key: str, entry: _Entry, book: Book) -> None:
+        """A publisher has other rules from now on."""
+        before = entry.book.rules
+        gone = [rule for id, rule in before.items() if book.rules.get(id) is not rule]
+        come = [rule for id, rule in book.rules.items() if before.get(id) is not rule]
+        had_lanes = entry.sight is self._rules and entry.voices is not None
+        for rule in gone:
+            self._unindex(key, rule)
+        for rule in come:
+            self._index(key, rule)
+        self._total += len(book.rules) - len(before)
+        entry.book = book
+        texts = {rule.when for rule in book.rules.values()}
+        entry.conditions = {text: when for text, when in entry.conditions.items() if text in texts}
+        self.site.store.keep(ROOM, key, book.encode())
+        self._speak(key, entry)
+        self._relane(key, had_lanes)
+        self._review(rule.topic for rule in (*gone, *come))
+        self._await(key, come)
+
+    def _index(self, key: str, rule: Rule) -> None:
+        if rule.allows:
+            for term in rule.subject.within(self._rules.domain).terms:
+                self._allowing.setdefault(term, FilterIndex()).add(_levels(rule), (key, rule))
+
+    def _unindex(self, key: str, rule: Rule) -> None:
+        if rule.allows:
+            for term in rule.subject.within(self._rules.domain).terms:
+                self._allowing[term].discard(_levels(rule), (key, rule))
+
+    def _relane(self, key: str, had_lanes: bool) -> None:
+        """Its connections look for other plans with their next message, and so does what is stored of it."""
+        lanes: dict[str, set[Lane]] = {name: set() for name in self._scopes}
+        for session in self._sessions.get(key, ()):
+            peer = session.peer
+            scope = self._scopes.get(session.home)
+            if peer is not None and scope is not None:
+                gate = scope.entrance.gate
+                if had_lanes and isinstance(peer.lane, Lane) and peer.lane.version == gate.version:
+                    lanes[scope.entrance.name].add(peer.lane)
+                peer.lane = gate.nowhere
+        for name, scope in self._scopes.items():
+            scope.gate.abandon(lanes[name])
+            self.site.unfinished.append(scope.gate.tidy)
+            scope.sweep()
+
+    # -- expiring --------------------------------------------------------------------------------------------------
+
+    def _await(self, key: str, rules: Iterable[Rule]) -> None:
+        """Rules that expire are dropped then."""
+        for rule in rules:
+            if rule.expires is not None:
+                heappush(self._expiring, (rule.expires, key))
+        if len(self._expiring) > 2 * self._total + 1024:  # most of them were replaced since
+            self._expiring = [
+                (rule.expires, key)
+                for key, entry in self._entries.items()
+                for rule in entry.book.rules.values()
+                if rule.expires is not None
+            ]
+            heapify(self._expiring)
+        self._arm()
+
+    def _arm(self) -> None:
+        timers = self.site.timers
+        timers.cancel(self._timer)
+        self._timer = None
+        if self._over or self._expiring:
+            wait = 0.0 if self._over else max(0.0, self._expiring[0][0] - self.now)
+            self._timer = timers.at(self.site.now + wait, self._lapse)
+
+    def _lapse(self) -> None:
+        """Drops what has expired, of a few publishers at a time."""
+        self._timer = None
+        now = self.now
+        keys, self._over = self._over, set()
+        for _ in range(LAPSE):
+            if self._expiring and self._expiring[0][0] <= now:
+                keys.add(heappop(self._expiring)[1])
+        for key in keys:
+            entry = self._entries[key]
+            over = [] if entry.voices is None else [voice.rule for voice in entry.voices.voices if voice.over]
+            expired = frozenset(
+                id
+                for id, rule in entry.book.rules.items()
+                if (rule.expires is not None and rule.expires <= now) or any(rule is each for each in over)
+            )
+            if expired:
+                self._replace(key, entry, entry.book.without(expired))
+        self._arm()
+
+    # -- held subscriptions ----------------------------------------------------------------------------------------
+
+    def _review(self, filters: Iterable[str]) -> None:
+        """Held subscriptions that overlap may come alive, others fall asleep: in pieces, one review at a time."""
+        if not self._rules.holds:
+            return
+        if self._concerned is not None:
+            self._concerned.update(filters)
+            if len(self._concerned) > CONCERNED:
+                self._concerned = None
+        if not self._reviewing:
+            self._reviewing = True
+            self.site.unfinished.append(self._reviewed().__next__)
+
+    def _reviewed(self) -> Iterator[bool]:
+        while self._concerned is None or self._concerned:
+            filters, self._concerned = self._concerned, set()
+            effort = 0
+            for scope in list(self._scopes.values()):
+                for session in list(scope.sessions.values()):
+                    # who is away is looked at when it comes back
+                    if session.peer is not None and session.subscriptions and scope.fresh(session):
+                        scope.wake(session, filters)
+                        effort += LOOK * len(session.subscriptions)
+                    effort += 1
+                    if effort > PIECE:
+                        effort = 0
+                        yield True
+        self._reviewing = False
+        yield False
+
+    # -- from the store --------------------------------------------------------------------------------------------
+
+    def restore(self, records: Mapping[str, bytes]) -> None:
+        """What the store kept; before anything is decided."""
+        for key, data in records.items():
+            entry = self._entries[key] = _Entry(Book.decode(data, self.now))
+            rules = entry.book.rules.values()
+            self._total += len(rules)
+            for rule in rules:
+                self._index(key, rule)
+            self._await(key, rules)
+
+
+def _levels(rule: Rule) -> list[str]:
+    levels = rule.topic.split("/")
+    return levels if len(levels) <= LEVELS else [*levels[:LEVELS], "#"]
+
+
+def _refusal(fault: Fault, text: str) -> Deny:
+    return Deny(step=Step.WRITE, rule=RULES, reason=_REASONS[fault], error=text, said=f"{RULES}: {text}")

@@ -1,0 +1,171 @@
+"""All scopes of a node: they share rules, what publishers say of their own messages, and the links between them.
+
+Rules, scopes and links change together, between two messages. A scope that the rules do not name any more is closed:
+its clients have to go and nothing is linked with it. What it keeps stays, in case it comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from tidegate.flow.assertions import Assertion, Expect
+from tidegate.flow.presence import Presence
+from tidegate.flow.watch import Watch, violated
+from tidegate.gate import Exit, Rules
+from tidegate.gate.gate import PLAN_COST
+from tidegate.gate.link_ends import joints, watching
+from tidegate.monitor import Shift
+from tidegate.policy.scopes import Between
+from tidegate.scope.audit import Audit
+from tidegate.scope.authenticator import Authenticator, Identity
+from tidegate.scope.protection import Keyring
+from tidegate.scope.publisher_rules import Publishers
+from tidegate.scope.scope import NOBODY, Scope
+from tidegate.session import Site
+from tidegate.wire import Reason
+
+LEAST = 1000
+"""Of the plans of all scopes together each may have as many."""
+
+
+class Realm:
+    """The scopes of one node."""
+
+    def __init__(
+        self,
+        *,
+        node: str,
+        site: Site,
+        authenticator: Authenticator,
+        rules: Rules,
+        audit: Audit = NOBODY,
+        stopwatch: Callable[[], float] = lambda: 0.0,
+        keyring: Keyring | None = None,
+    ) -> None:
+        self.node = node
+        self.site = site
+        self.audit = audit
+        self.scopes: dict[str, Scope] = {}
+        self._authenticator = authenticator
+        self._stopwatch = stopwatch
+        self._keyring = keyring
+        self._shift = Shift()
+        self.publishers = Publishers(site, self.scopes, audit)
+        self._closed: dict[str, Scope] = {}
+        self._arrange(rules)
+
+    @property
+    def rules(self) -> Rules:
+        return next(iter(self.scopes.values())).gate.rules
+
+    def scope(self, name: str) -> Scope:
+        """One that is there, or is about to be."""
+        return self.scopes[name] if name in self.scopes else self._closed[name]
+
+    def prepare(self, names: Iterable[str]) -> None:
+        """Scopes that rules will name soon: whoever enters one before is alone there, under the rules in force."""
+        for name in names:
+            if name not in self.scopes and name not in self._closed:
+                self._closed[name] = self._made(name, self.rules)
+
+    def change(self, rules: Rules) -> None:
+        """Other rules. The next message is decided by them; who has to go is told so soon after."""
+        before = self.rules
+        for scope in (*self.scopes.values(), *self._closed.values()):
+            scope.adopt(rules)
+        gone = self._arrange(rules)
+        self.publishers.changed(before)
+        self.site.generation += 1
+        for scope in (*self.scopes.values(), *self._closed.values()):
+            scope.review()
+        for scope in gone:
+            for session in list(scope.sessions.values()):
+                if session.peer is not None:
+                    session.peer.close(Reason.ADMINISTRATIVE_ACTION, "this scope is closed")
+
+    # -- flows -------------------------------------------------------------------------------------------------
+
+    def observe(self, flows: Iterable[Assertion], presences: Iterable[Presence]) -> None:
+        """Flows that nobody may open by connecting. `presences` are clients that count whether or not they are here."""
+        watch = Watch(self.rules.space, self.rules.brokering, flows, presences)
+        for scope in (*self.scopes.values(), *self._closed.values()):
+            scope.observe(watch)
+
+    def opened(
+        self, rules: Rules, flows: Iterable[Assertion], presences: Iterable[Presence], authenticator: Authenticator
+    ) -> str:
+        """Which forbidden flow would be open to those who are connected, under other rules and by another directory;
+        empty if none."""
+        forbidden = [one for one in flows if one.expect is Expect.FORBID]
+        if not forbidden:
+            return ""
+        found = violated(rules.space, rules.brokering, [*presences, *self._connected(rules, authenticator)], forbidden)
+        return "" if not found else str(found[0])
+
+    def _connected(self, rules: Rules, authenticator: Authenticator) -> Iterator[Presence]:
+        for scope in self.scopes.values():
+            for session in scope.sessions.values():
+                if session.peer is None or scope.name not in rules.space.scopes:
+                    continue
+                found = authenticator.renew(session)
+                if isinstance(found, Identity):  # others will have to go
+                    old = session.subject
+                    subject = scope.subject(found, client=old.client, address=old.address, listener=old.listener)
+                    yield scope.presence(subject, rules)
+
+    # -- arranging ---------------------------------------------------------------------------------------------
+
+    def _arrange(self, rules: Rules) -> list[Scope]:
+        """The scopes and links that the rules name; those that are gone."""
+        space = rules.space
+        names = space.scopes or ("main",)
+        self._let_go()
+        gone = [self.scopes.pop(name) for name in list(self.scopes) if name not in names]
+        self._closed |= {scope.name: scope for scope in gone}
+        for name in names:
+            if name not in self.scopes:
+                self.scopes[name] = self._closed.pop(name) if name in self._closed else self._made(name, rules)
+        for scope in (*self.scopes.values(), *self._closed.values()):
+            scope.gate.exits = scope.gate.upstream = ()
+            scope.monitoring.joined = {}
+            scope.entrance = scope
+            scope.neighbours = self.scopes
+        for scope in self.scopes.values():
+            scope.gate.bound = max(PLAN_COST // len(self.scopes), LEAST)
+        for role in space.roles.values():
+            self.scopes[role.receiving].entrance = self.scopes[role.publishing]
+        for link in space.links:
+            self._join(link, rules)
+        return gone
+
+    def _let_go(self) -> None:
+        """Of scopes that are closed and keep nothing."""
+        for name, scope in list(self._closed.items()):
+            if not scope.sessions and not len(scope.retained) and name not in self.rules.space.scopes:
+                del self._closed[name]
+                self.site.on_alarm.remove(scope.gate.tick)
+
+    def _made(self, name: str, rules: Rules) -> Scope:
+        return Scope(
+            name=name,
+            node=self.node,
+            site=self.site,
+            authenticator=self._authenticator,
+            rules=rules,
+            audit=self.audit,
+            stopwatch=self._stopwatch,
+            publishers=self.publishers,
+            shift=self._shift,
+            keyring=self._keyring,
+        )
+
+    def _join(self, link: Between, rules: Rules) -> None:
+        source, target = self.scopes[link.source], self.scopes[link.target]
+        exit = Exit(link, *joints(link, rules, self.node), target.gate, target)
+        leaving, entering = watching(link, rules)
+        exit.leaving = source.monitoring.states.join(exit, leaving, entering=False)
+        exit.entering = target.monitoring.states.join(exit, entering, entering=True)
+        source.gate.exits += (exit,)
+        target.gate.upstream += (source.gate,)
+        source.monitoring.joined[link.name, False] = exit
+        target.monitoring.joined[link.name, True] = exit

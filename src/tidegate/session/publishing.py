@@ -1,0 +1,441 @@
+"""What a client publishes: admitted or refused, written down, handed on once, and acknowledged when it is safe.
+
+QoS 1 is handed on with its PUBLISH, QoS 2 with its PUBREL, decided once, at the first PUBLISH. Acknowledgements leave
+in the order of what they acknowledge.
+
+What has to be written down (`Route.ingested`) is, with its PUBLISH; PUBACK and PUBREC wait until the row is safe. While
+the journal is behind nothing more is read from whoever publishes such messages. If a node crashes before its PUBREC,
+and the publisher sends the message again, there may be two rows of it, with the same id if its session was kept.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+
+from tidegate.errors import ProtocolError
+from tidegate.policy.capability import NOTHING
+from tidegate.policy.capability.proof import shown_by
+from tidegate.session.connection import Hold, Line, Listening, Phase
+from tidegate.session.context import NO_WISH
+from tidegate.session.frames import form
+from tidegate.session.host import Host, Refusal, Route
+from tidegate.session.message import Message
+from tidegate.session.runtime import Site
+from tidegate.wire import NONE, V5, Properties, Puback, Publish, Pubrec, Reason, Type, encode
+
+BACKLOG = 64 * 2**20  # bytes waiting for the disk before publishers are paused
+PROOF = 5  # what verifying one counts for against the work of a turn
+PENDING = 20_000  # acknowledgements waiting for the disk before their publisher is paused
+
+_FORWARDED = (
+    "payload_format_indicator",
+    "content_type",
+    "response_topic",
+    "correlation_data",
+)
+
+
+class Ack:
+    """An acknowledgement that waits until what it acknowledges is safe (session.Waiter)."""
+
+    __slots__ = ("batch", "peer", "safe", "sent", "written")
+
+    def __init__(self, peer: Intake, sent: bytes, batch: int, safe: bool, written: bool) -> None:
+        self.peer = peer
+        self.sent = sent
+        self.batch = batch
+        self.safe = safe  # by the store
+        self.written = written  # by the journal
+
+    def settle(self) -> None:
+        self.safe = True
+        self.peer.drain()
+
+    def settle_written(self) -> None:
+        self.written = True
+        self.peer.drain()
+
+
+class Intake(Line):
+    """The publishing side of a connection."""
+
+    __slots__ = ("acks", "aliases", "asked", "inherited", "owed", "quota", "stalled")
+
+    def __init__(self, *, site: Site, host: Host, listener: Listening) -> None:
+        super().__init__(site=site, host=host, listener=listener)
+        self.acks: deque[Ack] | None = None  # what is acknowledged when it is safe, in order
+        self.asked = 0  # the last batch whose commit we asked to be told of
+        self.owed = 0  # those of `acks` that end an exchange
+        self.quota = site.limits.receive_maximum  # as CONNACK said; a reload does not change it
+        self.inherited: set[int] | None = None  # QoS 2 of an earlier connection, not heard of on this one
+        self.aliases: dict[int, bytes] | None = None
+        self.stalled = False  # nothing more is taken before the journal has caught up
+
+    def _publish(self, packet: Publish) -> None:
+        limits = self.site.limits
+        properties = packet.properties
+        if packet.retain and not limits.retain:
+            raise ProtocolError("retained messages are not supported", Reason.RETAIN_NOT_SUPPORTED)
+        topic = packet.topic.encode()
+        if properties is not NONE:
+            if properties.subscription_identifiers:
+                raise ProtocolError("a client may not send subscription identifiers")  # [MQTT-3.3.4-6]
+            if (alias := properties.topic_alias) is not None:
+                topic = self._resolve(alias, topic)
+        expires = None
+        wish = NO_WISH
+        if properties is not NONE:
+            if (interval := properties.message_expiry_interval) is not None:
+                expires = self.site.now + interval
+            properties = forwarded(properties)
+            if properties.user_properties:
+                wish, properties = self.host.heed(properties)
+        context = b""
+        if wish is NO_WISH:
+            route = self.lane.plans.get(topic) or self.host.plan(self, topic)
+        else:
+            route, context = self.host.plan_as(self, topic, wish)
+        capability = self.session.subject.capability
+        if capability is None:
+            self._take(route, packet.payload, packet.qos, packet.retain, packet.packet_id, properties, expires, context)
+            return
+        ledger = capability.ledger
+        ledger.shown, before = shown_by(packet.properties.user_properties, repeated=packet.dup), ledger.verified
+        try:
+            self._take(route, packet.payload, packet.qos, packet.retain, packet.packet_id, properties, expires, context)
+        finally:
+            ledger.shown = NOTHING
+            self.site.effort += PROOF * (ledger.verified - before)
+
+    def _resolve(self, alias: int, topic: bytes) -> bytes:
+        if not 0 < alias <= self.site.limits.topic_aliases:
+            raise ProtocolError("topic alias out of range", Reason.TOPIC_ALIAS_INVALID)
+        aliases = self.aliases
+        if aliases is None:
+            aliases = self.aliases = {}
+        if topic:
+            aliases[alias] = topic
+            return topic
+        known = aliases.get(alias)
+        if known is None:
+            raise ProtocolError("unknown topic alias")  # MQTT 5, 3.3.2.3.4
+        return known
+
+    def _take(
+        self,
+        route: Route,
+        payload: bytes,
+        qos: int,
+        retain: bool,
+        pid: int,
+        properties: Properties,
+        expires: float | None,
+        context: bytes = b"",
+        head: bytes = b"",
+        tail: bytes = b"",
+    ) -> None:
+        """A publish, whichever way it was read. `head` and `tail` are its own bytes, if others may be sent them.
+
+        `context` is given if it is not that of everything else from here.
+        """
+        session = self.session
+        site = self.site
+        host = self.host
+        if qos > site.limits.max_qos:
+            raise ProtocolError("QoS not supported", Reason.QOS_NOT_SUPPORTED)
+        if qos == 2:
+            incoming = session.incoming
+            if incoming is None:
+                incoming = session.incoming = {}
+            elif pid in incoming:
+                # [MQTT-4.3.3-10] seen before: acknowledge again, hand on once
+                if self.inherited:
+                    self.inherited.discard(pid)
+                if not (route.ingested or route.monitored):
+                    self._acknowledge(Type.PUBREC, pid, Reason.SUCCESS, wait=session.row != 0)
+                elif self._recorded_before(incoming[pid]):
+                    self._acknowledge(Type.PUBREC, pid, Reason.SUCCESS, wait=session.row != 0, written=False)
+                else:
+                    self.close(Reason.QUOTA_EXCEEDED)  # refused, it would be forgotten there and not here
+                return
+        if qos and self.version == V5:
+            # 3.3.4: publishes without PUBACK or PUBCOMP; those that wait for PUBREL are in `incoming`.
+            # 4.9: the quota begins anew with each connection, whatever an earlier one left unfinished
+            if len(session.incoming or ()) - len(self.inherited or ()) + self.owed >= self.quota:
+                raise ProtocolError("receive maximum exceeded", Reason.RECEIVE_MAXIMUM_EXCEEDED)
+        told = self.lane.told
+        if told is not NONE:
+            properties = with_told(properties, told)
+            if self.version == V5:
+                head = b""  # subscribers are told more than it says
+        site.number += 1
+        message = Message(
+            route.topic,
+            payload,
+            qos,
+            retain,
+            site.wall,
+            site.origin,
+            site.number,
+            context or session.context,
+            session.inward.type,
+            properties,
+            expires,
+        )
+        if head:
+            message.form = form(self.version, qos, False)
+            message.head = head
+            message.tail = tail
+        refusal = route.refusal
+        if refusal is None and (retain or route.asks):
+            refusal = host.admit(route, message)
+        if refusal is not None:
+            self._refused(route.topic, qos, pid, refusal)
+            return
+        if not qos and not route.monitored:
+            if route.ingested:
+                self._record(message)
+            host.route(route, message, session)
+            return
+        store = site.store
+        stored = route.durable or retain or route.monitored or (qos == 2 and session.row)
+        if qos and ((stored and store.refusing) or (route.ingested and site.journal.refusing)):
+            self._full(qos, pid)
+        elif qos == 2 and session.incoming and session.incoming_bytes + message.size > site.limits.queue_bytes:
+            self._full(qos, pid)  # it sends and sends, and releases nothing
+        elif route.monitored:
+            self._monitored(route, message, pid)
+        elif route.ingested and not self._record(message):
+            self._full(qos, pid)
+        elif qos == 1:
+            matched = host.route(route, message, session)
+            reason = Reason.SUCCESS if matched else Reason.NO_MATCHING_SUBSCRIBERS
+            wait = message.rows > 0 or message.noted or (retain and store.noted)
+            self._acknowledge(
+                Type.PUBACK,
+                pid,
+                reason,
+                wait=wait,
+                message=None if message.noted else message,
+                written=not route.ingested,
+            )
+        else:
+            self._keep(pid, message, (message,), None, written=not route.ingested)
+
+    def _monitored(self, route: Route, message: Message, pid: int) -> None:
+        """The same for what the monitors of its link make of a publish. Its handshake is not touched by that."""
+        store = self.site.store
+        events, refusal = self.host.monitor(route, message, self.session)
+        written = True  # already, or never
+        for way, one in events:
+            if way.ingested:
+                written = False
+                if not self._record(one) and message.qos:
+                    self._full(message.qos, pid)
+                    return
+        if message.qos == 2:
+            self._keep(pid, message, tuple(one for _, one in events), refusal, written=written)
+            return
+        matched = 0
+        for way, one in events:
+            matched += self.host.route(way, one, self.session)
+        if message.qos:
+            wait = message.noted or any(one.rows or one.noted or (one.retain and store.noted) for _, one in events)
+            if refusal is not None:
+                self._acknowledge(
+                    Type.PUBACK, pid, refusal.reason, wait=wait, said=self._explained(1, pid, refusal, "suppressed by")
+                )
+            else:
+                reason = Reason.SUCCESS if matched else Reason.NO_MATCHING_SUBSCRIBERS
+                self._acknowledge(Type.PUBACK, pid, reason, wait=wait, written=written)
+
+    # -- step 5: written down ----------------------------------------------------------------------------------
+
+    def _record(self, message: Message) -> bool:
+        """Into the journal; False if there is no room. Who is too fast for the disk has to wait for it."""
+        journal = self.site.journal
+        taken = journal.write(message)
+        if journal.full and not self.stalled:
+            self.stalled = True
+            self.hold_reading(Hold.JOURNAL)
+            journal.after(self.caught_up)
+        return taken
+
+    def caught_up(self) -> None:
+        """Everything that was taken before is safe: it goes on."""
+        self.stalled = False
+        self.release_reading(Hold.JOURNAL)
+
+    def _recorded_before(self, messages: tuple[Message, ...]) -> bool:
+        """QoS 2, sent again: it has its rows, or is about to. False if there is no room for one that it may lack.
+
+        The publisher has seen no PUBREC: if the node has crashed since, the store may have the message, and the
+        journal not. Two rows with the same id are better than none.
+        """
+        site = self.site
+        for one in messages:
+            if one.origin.boot != site.origin.boot and self.host.plan_of(self, one).ingested:
+                if site.journal.refusing or not self._record(one):
+                    return False
+        return True
+
+    # -- acknowledged ------------------------------------------------------------------------------------------
+
+    def _keep(
+        self,
+        pid: int,
+        message: Message,
+        messages: tuple[Message, ...],
+        refusal: Refusal | None,
+        written: bool = True,
+    ) -> None:
+        """QoS 2: what is handed on when the publisher releases it, which may be nothing."""
+        session = self.session
+        reason = Reason.SUCCESS if refusal is None else refusal.reason
+        said = b"" if refusal is None else self._explained(2, pid, refusal, "suppressed by")
+        if reason < 0x80 or self.version != V5:  # [MQTT-4.3.3-4] else the exchange ends here
+            assert session.incoming is not None
+            session.incoming[pid] = messages
+            session.incoming_bytes += sum(one.size for one in messages)
+            if session.row:
+                self.site.store.receive(session.row, pid, messages)
+        wait = session.row != 0 or message.noted
+        self._acknowledge(Type.PUBREC, pid, reason, wait=wait, said=said, written=written)
+
+    def _released(self, pid: int) -> None:
+        """PUBREL: a QoS 2 message is handed on, once."""
+        session = self.session
+        incoming = session.incoming
+        if incoming is None or pid not in incoming:
+            if not pid:
+                raise ProtocolError("packet identifier is 0")  # [MQTT-2.2.1-3]
+            self._acknowledge(Type.PUBCOMP, pid, Reason.PACKET_IDENTIFIER_NOT_FOUND, wait=False)
+            return
+        messages = incoming.pop(pid)
+        if self.inherited:
+            self.inherited.discard(pid)
+        wait = False
+        for message in messages:
+            session.incoming_bytes -= message.size
+            # admitted once, at the first PUBLISH; handing it on notes deliveries and the release in one commit
+            self.host.route(self.host.plan_of(self, message), message, session)
+            wait = wait or message.rows > 0 or message.noted or (message.retain and self.site.store.noted)
+        if session.row:
+            self.site.store.release(session.row, pid)
+            wait = True
+        self._acknowledge(Type.PUBCOMP, pid, Reason.SUCCESS, wait=wait)
+
+    def _acknowledge(
+        self,
+        type: Type,
+        pid: int,
+        reason: int,
+        wait: bool,
+        said: bytes = b"",
+        message: Message | None = None,
+        written: bool = True,
+    ) -> None:
+        """Acknowledgements leave in the order of what they acknowledge [MQTT-4.6.0-2].
+
+        With `wait`, after the commit of what has been noted; or, with `message`, as soon as nobody is owed it. Unless
+        it is `written`, also after what the journal has taken is on the disk.
+        """
+        if said:
+            sent = said
+        elif reason and self.version == V5:
+            sent = bytes((type << 4, 3, pid >> 8, pid & 0xFF, reason))
+        else:
+            sent = bytes((type << 4, 2, pid >> 8, pid & 0xFF))
+        acks = self.acks
+        if not wait and written and not acks:
+            self.session.send(sent)
+            return
+        store = self.site.store
+        ack = Ack(self, sent, store.sequence, safe=not wait, written=written)
+        if acks is None:
+            acks = self.acks = deque()
+        acks.append(ack)
+        self.owed += type is not Type.PUBREC
+        if wait:
+            if message is not None:
+                message.waiter = ack
+            if not store.noted:
+                store.after(ack.settle)  # what it waits for was noted before
+            elif self.asked != ack.batch:
+                self.asked = ack.batch
+                store.after(self._committed, ack.batch)
+        if not written:
+            self.site.journal.after(ack.settle_written)
+        if len(acks) > PENDING or store.backlog > BACKLOG:
+            self.hold_reading(Hold.STORE)
+
+    def _committed(self, batch: int) -> None:
+        for ack in self.acks or ():
+            if ack.batch > batch:
+                break
+            ack.safe = True
+        self.drain()
+
+    def drain(self) -> None:
+        """Sends the acknowledgements whose time has come, in their order."""
+        acks = self.acks
+        while acks and acks[0].safe and acks[0].written:
+            sent = acks.popleft().sent
+            self.owed -= sent[0] != Type.PUBREC << 4
+            if self.phase is Phase.OPEN:
+                self.session.send(sent)
+        if self.held and len(acks or ()) * 2 < PENDING:
+            self.release_reading(Hold.STORE)
+
+    def _refused(self, topic: str, qos: int, pid: int, refusal: Refusal) -> None:
+        """A denied publish is acknowledged as such; 3.1.1 has no way to say no but closing."""
+        self.host.denied(self.session, topic, refusal)
+        if self.version != V5 and self.site.limits.disconnect_denied_311:
+            self.close(Reason.NOT_AUTHORIZED)
+        elif qos:
+            type = Type.PUBACK if qos == 1 else Type.PUBREC
+            self._acknowledge(type, pid, refusal.reason, wait=False, said=self._explained(qos, pid, refusal))
+            if qos == 2 and self.version != V5:
+                # 3.1.1 goes on with PUBREL whatever PUBREC says; nothing is handed on for it
+                assert self.session.incoming is not None
+                self.session.incoming[pid] = ()
+
+    def _explained(self, qos: int, pid: int, refusal: Refusal, word: str = "denied by") -> bytes:
+        """An acknowledgement that says why, where it may; nothing if it may not."""
+        if self.version != V5 or not self.site.limits.explain or not self.problem_information:
+            return b""
+        packet = Puback if qos == 1 else Pubrec
+        why = Properties(reason_string=refusal.said or f"{word} {refusal.rule}")
+        explained = encode(packet(packet_id=pid, reason=refusal.reason, properties=why), V5)
+        return b"" if self.maximum and len(explained) > self.maximum else explained  # [MQTT-3.4.2-2]
+
+    def _full(self, qos: int, pid: int) -> None:
+        """Nothing can be made safe: refuse. 3.1.1 cannot be told; without an acknowledgement it keeps the message.
+
+        Nor can a publisher whose earlier messages still wait for the disk: the refusal would wait behind them.
+        """
+        if self.version == V5 and not self.acks:
+            self._acknowledge(Type.PUBACK if qos == 1 else Type.PUBREC, pid, Reason.QUOTA_EXCEEDED, wait=False)
+        else:
+            self.close(Reason.QUOTA_EXCEEDED)
+
+
+def with_told(properties: Properties, told: Properties) -> Properties:
+    """The properties of a message with what its receivers are told by the node, which stands last."""
+    if properties is NONE:
+        return told
+    return replace(properties, user_properties=(*properties.user_properties, *told.user_properties))
+
+
+def forwarded(properties: Properties) -> Properties:
+    """What of the properties of a PUBLISH or a will is the message's own and goes to its receivers."""
+    if properties.user_properties or any(getattr(properties, name) is not None for name in _FORWARDED):
+        return Properties(
+            payload_format_indicator=properties.payload_format_indicator,
+            content_type=properties.content_type,
+            response_topic=properties.response_topic,
+            correlation_data=properties.correlation_data,
+            user_properties=properties.user_properties,
+        )
+    return NONE

@@ -1,0 +1,196 @@
+"""What is owed to one client: what is on its way, what waits, and within which limits.
+
+- at most `window` more QoS 1 and 2 messages may be on their way; the rest waits in a queue, within limits.
+- what is owed to a persistent session is in the store before it is acknowledged to its publisher.
+
+It does not send: `session` does.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from tidegate.session.message import Delivery, Message, State
+from tidegate.session.runtime import Full, Site
+from tidegate.wire import Reason
+
+if TYPE_CHECKING:
+    from tidegate.session.peer import Peer
+
+
+class Owed:
+    """Deliveries of one session."""
+
+    __slots__ = (
+        "_again",
+        "_inflight",
+        "_queue",
+        "flying",
+        "peer",
+        "pid",
+        "queued_bytes",
+        "row",
+        "site",
+        "stale_at",
+        "window",
+    )
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.peer: Peer | None = None
+        self.row = 0  # in the store; 0: a transient session
+        self.flying = 0  # bytes of payload on their way
+        self._inflight: dict[int, Delivery] | None = None
+        self._queue: deque[Delivery] | None = None
+        self._again: deque[Delivery] | None = None  # was on its way when the last connection ended
+        self.queued_bytes = 0
+        self.stale_at = 0.0  # no look for expired messages in the queue before
+        self.window = 0
+        self.pid = 0
+
+    @property
+    def inflight(self) -> int:
+        return len(self._inflight) if self._inflight else 0
+
+    @property
+    def queued(self) -> int:
+        return len(self._queue) if self._queue else 0
+
+    @property
+    def behind(self) -> bool:
+        """Something waits that the monitors of its link have not seen: it stands last, behind what they have."""
+        queue = self._queue
+        return bool(queue) and not queue[-1].seen  # type: ignore[index]
+
+    def unsee(self) -> None:
+        """There are monitors that have not seen what waits."""
+        for delivery in self._queue or ():
+            delivery.seen = False
+
+    # -- the queue ---------------------------------------------------------------------------------------------
+
+    def room(self, message: Message) -> bool:
+        """Whether its queue would take it."""
+        limits = self.site.limits
+        return self.queued < limits.queue_messages and self.queued_bytes + message.size <= limits.queue_bytes
+
+    def _weed(self, queue: deque[Delivery]) -> deque[Delivery]:
+        """What has expired makes room for what has not. At most once a second: it looks at the whole queue."""
+        self.stale_at = self.site.now + 1.0
+        keep: deque[Delivery] = deque()
+        for delivery in queue:
+            if self._stale(delivery):
+                self.queued_bytes -= delivery.message.size
+                self._unstore(delivery)
+            else:
+                keep.append(delivery)
+        self._queue = keep
+        return keep
+
+    def _wait(self, delivery: Delivery) -> None:
+        """Queues it, within limits."""
+        limits = self.site.limits
+        queue = self._queue
+        if queue is None:
+            queue = self._queue = deque()
+        size = delivery.message.size
+        if not self.room(delivery.message) and self.site.now >= self.stale_at:
+            queue = self._weed(queue)
+        if not self.room(delivery.message):
+            self.site.counters.dropped += 1
+            if limits.full is Full.DISCONNECT and self.peer is not None:
+                self.peer.close(Reason.QUOTA_EXCEEDED, "the queue of this session is full")
+                return
+            if limits.full is not Full.DROP_OLDEST or not queue or size > limits.queue_bytes:
+                return
+            while queue and not self.room(delivery.message):
+                self._unstore(self._take(queue))
+        if delivery.seen and queue and not queue[-1].seen:  # of a timer: what they have not seen stays last
+            queue.insert(next(place for place, one in enumerate(queue) if not one.seen), delivery)
+        else:
+            queue.append(delivery)
+        self.queued_bytes += size
+        if self.row and delivery.qos and not delivery.row:
+            self.site.store.enqueue(self.row, delivery)
+
+    def _take(self, queue: deque[Delivery]) -> Delivery:
+        delivery = queue.popleft()
+        self.queued_bytes -= delivery.message.size
+        return delivery
+
+    def _stale(self, delivery: Delivery) -> bool:
+        expires = delivery.message.expires
+        if expires is None or expires > self.site.now:
+            return False
+        self.site.counters.expired += 1
+        return True
+
+    def _unstore(self, delivery: Delivery) -> None:
+        if delivery.row:
+            self.site.store.done(delivery)
+
+    def _forget(self, delivery: Delivery) -> None:
+        """Off its way without an acknowledgement."""
+        if self._inflight and self._inflight.pop(delivery.pid, None):
+            self.window += 1
+            self.flying -= len(delivery.message.payload)
+            self._unstore(delivery)
+
+    # -- from the store, and to others -------------------------------------------------------------------------
+
+    def restore(self, deliveries: list[Delivery]) -> None:
+        """What the store kept, in its order.
+
+        That QoS 1 went from the queue on its way is not in the store. What was sent directly after it is: it waits
+        behind it again, under a new identifier, or it would overtake [MQTT-4.6.0-5].
+        """
+        for delivery in deliveries:
+            overtakes = delivery.qos == 1 and self._queue is not None
+            if delivery.pid and delivery.state is not State.QUEUED and not overtakes:
+                if self._inflight is None:
+                    self._inflight = {}
+                delivery.seen = True
+                self._inflight[delivery.pid] = delivery
+                self.flying += len(delivery.message.payload)
+                self.pid = max(self.pid, delivery.pid)
+            else:
+                delivery.state = State.QUEUED
+                delivery.pid = 0
+                if self._queue is None:
+                    self._queue = deque()
+                self._queue.append(delivery)
+                self.queued_bytes += delivery.message.size
+        if self._queue:  # what monitors made was noted later than what waits behind it, which they have not seen
+            self._queue = deque(sorted(self._queue, key=lambda one: not one.seen))
+
+    def shared_out(self, filter: str | None = None) -> list[Delivery]:
+        """Takes back what came through a shared subscription and may still go to another member. It stays in the
+        store: whoever hands it on strikes it out afterwards, so that it is owed to somebody at every moment.
+
+        A QoS 2 message that has been sent to this client must not be sent to any other [MQTT-4.8.2-5].
+        With `filter`, what still waits of that group; else, at the end of the session, everything of all groups.
+        """
+        taken = []
+        if self._queue:
+            keep: deque[Delivery] = deque()
+            for delivery in self._queue:
+                if _through(delivery, filter):
+                    taken.append(delivery)
+                    self.queued_bytes -= delivery.message.size
+                else:
+                    keep.append(delivery)
+            self._queue = keep
+        if self._inflight and filter is None:  # [MQTT-3.10.4-3] unsubscribing does not end what has been sent
+            back = [d for d in self._inflight.values() if d.qos == 1 and _through(d, filter)]
+            for delivery in back:
+                del self._inflight[delivery.pid]
+                self.window += 1
+                self.flying -= len(delivery.message.payload)
+            taken = back + taken
+        return taken
+
+
+def _through(delivery: Delivery, filter: str | None) -> bool:
+    group = delivery.group
+    return group is not None and (filter is None or f"$share/{group[0]}/{group[1]}" == filter)

@@ -1,0 +1,189 @@
+"""Edit automata for links: the seed's own (scopes, 3.4.2, 3.5), and the machines of `tidegate.monitor`.
+
+Machines see here what the model knows: the event. Conditions can read `o`; what they read of `s`, `e` or `p` is absent,
+and that suppresses the event, as everywhere. There is no real time in the model, so timers never fire and every event
+comes at the time it carries.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
+
+from tidegate.monitor import Event, Machine, MonitorFailed
+from tidegate.policy.scopes import Between
+from tidegate.simulate.schema import Symbol
+
+EVENT: Final = ("topic", "levels", "qos", "retain", "size", "payload")
+"""What conditions can read of `o` here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filtering:
+    """filter(E): only events of E pass (3.4.2.1)."""
+
+    events: Container[Symbol]
+
+    def start(self) -> Hashable:
+        return "q0"
+
+    def step(self, state: Any, symbol: Symbol) -> tuple[Hashable, Sequence[Symbol]]:
+        return state, (symbol,) if symbol in self.events else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Renaming:
+    """mapper(f): every event is renamed (3.4.2.2)."""
+
+    f: Callable[[Symbol], Symbol]
+
+    def start(self) -> Hashable:
+        return "q0"
+
+    def step(self, state: Any, symbol: Symbol) -> tuple[Hashable, Sequence[Symbol]]:
+        return state, (self.f(symbol),)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The automaton of a figure: its arrows. Events without an arrow pass and leave the state."""
+
+    q0: Hashable
+    delta: Mapping[tuple[Hashable, Symbol], tuple[Hashable, Sequence[Symbol]]]
+
+    def start(self) -> Hashable:
+        return self.q0
+
+    def step(self, state: Any, symbol: Symbol) -> tuple[Hashable, Sequence[Symbol]]:
+        return self.delta.get((state, symbol), (state, (symbol,)))
+
+
+@dataclass(frozen=True, slots=True)
+class Plugged:
+    """A machine of `tidegate.monitor`. Its state is kept as JSON, which every state survives and which can be hashed.
+
+    A machine that fails suppresses the event and keeps its state (semantics, *Errors*).
+    """
+
+    machine: Machine
+
+    def start(self) -> Hashable:
+        return _text(self.machine.start())
+
+    def step(self, state: Any, symbol: Symbol) -> tuple[Hashable, Sequence[Symbol]]:
+        try:
+            after, outputs = self.machine.step(json.loads(state), seen(symbol))
+        except MonitorFailed:
+            return state, ()
+        return _text(after), tuple(outputs)
+
+
+@runtime_checkable
+class Tracing(Protocol):
+    """An automaton that knows which of its outputs is the event itself, also under another name, and what its link
+    does not carry at all."""
+
+    def carries(self, symbol: Symbol) -> bool:
+        """Whether its link carries such events; whether they pass is another question."""
+
+    def same(self, state: Any, symbol: Symbol) -> int | None:
+        """Its place among the outputs; None if it is not among them."""
+
+
+class Named(NamedTuple):
+    """The state of one monitor of several."""
+
+    id: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """Everything that stands on a link of a node, in its order: monitors by their ids, and between two scopes what
+    crosses, under which name and with which QoS.
+
+    Monitors where the link leaves a scope see only what it carries; what they make has to be carried, too.
+    A monitor that fails suppresses the event and keeps its state; those before it have moved. An event that nobody
+    behind the link subscribes to passes a monitor that counts only what is sent, and does not count.
+    """
+
+    before: tuple[tuple[str, Machine], ...] = ()
+    """Where the link leaves a scope."""
+    across: Between | None = None
+    after: tuple[tuple[str, Machine], ...] = ()
+    """Where it enters one."""
+
+    def carries(self, symbol: Symbol) -> bool:
+        return self.across is None or self.across.crossing(symbol.topic) is not None
+
+    def start(self) -> Hashable:
+        return tuple(Named(id, _text(machine.start())) for id, machine in (*self.before, *self.after))
+
+    def step(self, state: Any, symbol: Symbol) -> tuple[Hashable, Sequence[Symbol]]:
+        states, made = self._run(state, symbol)
+        return states, tuple(event for event, _ in made)
+
+    def same(self, state: Any, symbol: Symbol) -> int | None:
+        _, made = self._run(state, symbol)
+        return next((at for at, (_, itself) in enumerate(made) if itself), None)
+
+    def _run(self, state: tuple[Named, ...], event: Event) -> tuple[tuple[Named, ...], list[tuple[Event, bool]]]:
+        """The states after it, and the outputs, each with whether it is the event itself."""
+        states = list(state)
+        made = [(event, True)]
+        for at, (_, machine) in enumerate((*self.before, *self.after)):
+            if at == len(self.before):
+                made = self._crossing(made)
+            states[at], made = _shown(machine, states[at], made)
+        return tuple(states), made if self.after else self._crossing(made)
+
+    def _crossing(self, made: list[tuple[Event, bool]]) -> list[tuple[Event, bool]]:
+        if self.across is None:
+            return made
+        found = [(self.across.crossing(event.topic), event, itself) for event, itself in made]
+        return [
+            (event.changed(topic=name[0], qos=min(event.qos, name[1])), itself)
+            for name, event, itself in found
+            if name is not None
+        ]
+
+
+def _shown(machine: Machine, was: Named, made: list[tuple[Event, bool]]) -> tuple[Named, list[tuple[Event, bool]]]:
+    """One monitor sees what the ones before it have let through."""
+    state = was.state
+    following: list[tuple[Event, bool]] = []
+    for event, itself in made:
+        if event.overheard and not machine.overhears:
+            following.append((event, itself))
+            continue
+        shown = seen(event)
+        try:
+            after, outputs = machine.step(json.loads(state), shown)
+        except MonitorFailed:
+            continue
+        state = _text(after)
+        following += [(one, itself and one is shown) for one in outputs]
+    return Named(was.id, state), following
+
+
+def seen(event: Event) -> Event:
+    """The event with the scene that conditions read of it."""
+    o: dict[str, Any] = {  # with the payload, this is `EVENT`
+        "topic": event.topic,
+        "levels": event.topic.split("/"),
+        "qos": event.qos,
+        "retain": event.retain,
+        "size": len(event.payload),
+    }
+    try:
+        o["payload"] = json.loads(event.payload)
+    except ValueError:
+        pass  # what is not JSON is absent (semantics, *Attributes*)
+    scene = {"s": {}, "o": o, "e": {}, "p": {}}
+    return Event(event.topic, event.payload, event.qos, event.retain, event.time, scene, event.overheard)
+
+
+def _text(state: Any) -> str:
+    return json.dumps(state, sort_keys=True)
