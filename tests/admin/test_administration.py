@@ -372,9 +372,9 @@ async def test_a_change_on_one_node_is_in_force_on_the_other_within_a_second(
         await until(lambda: "bob" in b.node.config.directory.users, 1.0)
         await (await b.connect("c", username="bob", password=b"x")).silent()
         token = await a.ask("token_make", role="auditor", by="test")
-        await until(lambda: b.node.administration.tokens.check(token["token"], 0.0) is not None, 1.0)  # type: ignore[union-attr]
+        await until(lambda: b.node.administration.tokens._tokens.check(token["token"], 0.0) is not None, 1.0)  # type: ignore[union-attr]
         await b.ask("token_revoke", id=token["id"], by="test")
-        await until(lambda: a.node.administration.tokens.check(token["token"], 0.0) is None, 1.0)  # type: ignore[union-attr]
+        await until(lambda: a.node.administration.tokens._tokens.check(token["token"], 0.0) is None, 1.0)  # type: ignore[union-attr]
 
 
 @on_uvloop

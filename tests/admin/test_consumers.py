@@ -10,10 +10,10 @@ import pytest
 
 from admin.registries import FILE, OPEN, SQLITE, Administered, administered
 from processes import on_uvloop
+from tidegate.admin import consumers
 from tidegate.admin import documents as administering
 from tidegate.authentication.passwords import hash_password
 from tidegate.errors import Problem
-from tidegate.admin import consumers
 
 HASH = hash_password(b"secret")
 BY = {"by": "token:test"}
@@ -73,7 +73,7 @@ async def test_no_token_can_be_made_and_the_rest_stands(tmp_path: Path) -> None:
 async def test_what_is_refused_changes_nothing_and_is_audited(tmp_path: Path) -> None:
     async with administered(tmp_path) as node:
         await register(node, "app", description="", body={"roles": ["coach"]})
-        before = node.node.administration and node.node.administration.state()
+        before = node.node.administration and node.node.administration.status()
         for problem, asked in (
             ("invalid", {"name": "a@b", "body": {}}),
             ("invalid", {"name": "x" * 201, "body": {}}),
@@ -92,7 +92,7 @@ async def test_what_is_refused_changes_nothing_and_is_audited(tmp_path: Path) ->
             assert (await node.problem("consumer_register", **asked, **BY)).problem == problem, asked
             assert (await node.problem("consumer_register", **asked, **BY, dry_run=True)).problem == problem, asked
         assert node.node.administration
-        assert node.node.administration.state() == before
+        assert node.node.administration.status() == before
         rows = [row for row in node.node.audit.book.recent() if row.action == "refused"]
         assert any("user/m" in (row.detail or "") for row in rows)
 

@@ -174,7 +174,7 @@ async def test_a_registry_that_fails_leaves_nothing(tmp_path: Path, monkeypatch:
         assert registry.secrets.all("sources", at=time.time()) == []
         assert "s1" not in node.node.config.directory.users
         with monkeypatch.context() as broken:
-            broken.setattr(administration.tokens, "make", away)
+            broken.setattr(administration.tokens._tokens, "make", away)
             made = await register(node, "s1")
         assert made["token"] is None
         assert "register" in made["trouble"]

@@ -16,8 +16,10 @@ import structlog
 
 from admin.registries import FILE, administered
 from processes import on_uvloop
-from tidegate.admin.administration import Administration, Host
-from tidegate.admin.tokens import First, Token, Tokens
+from tidegate.admin.change_audit import ChangeAudit
+from tidegate.admin.registry_threads import RegistryThreads
+from tidegate.admin.token_administration import Configured, TokenAdministration
+from tidegate.admin.tokens import FirstToken, Token, Tokens
 from tidegate.errors import Problem
 from tidegate.store.registry import Registry, registry
 
@@ -121,45 +123,49 @@ class Dead(BaseException):
     """The node is killed here."""
 
 
-class Starting(Administration):
+class DyingThreads(RegistryThreads):
+    """Threads on which the call of that name kills the node."""
+
+    def __init__(self, dies: str) -> None:
+        super().__init__()
+        self._dies = dies
+
+    async def call(self, do: Any, *args: Any, **kwargs: Any) -> Any:
+        if getattr(do, "func", do).__name__ == self._dies:
+            raise Dead
+        return await super().call(do, *args, **kwargs)
+
+
+class Starting(TokenAdministration):
     """As much of a node as shows the first token. It dies just before the step of that name."""
 
     def __init__(self, kept: Registry, *, dies: str = "") -> None:
-        super().__init__(create_autospec(Host), kept, node="test", valid=90 * DAY, most=100)
-        self.tokens.load(NOW)
+        self.tokens = tokens(kept)
+        super().__init__(
+            create_autospec(Configured), self.tokens, DyingThreads(dies), create_autospec(ChangeAudit, instance=True)
+        )
         self.shown: list[str] = []
         self._dies = dies
 
-    def _step(self, name: str) -> None:
-        if name == self._dies:
+    async def _show(self, token: Token, text: str, named: FirstToken) -> None:
+        if self._dies == "show":
             raise Dead
-
-    async def _call(self, do: Any, *args: Any, **kwargs: Any) -> Any:
-        self._step(getattr(do, "func", do).__name__)
-        return await super()._call(do, *args, **kwargs)
-
-    async def _show(self, token: Token, text: str, named: First) -> None:
-        self._step("show")
         self.shown.append(text)
         await super()._show(token, text, named)
-
-    def _token(self, action: str, id: str, by: str, why: str) -> None:
-        """Is not audited."""
 
 
 async def starts(one: Starting) -> str:
     """What is shown; nothing: an empty text."""
     try:
-        await one.first_token()
+        await one.show_first()
     finally:
-        for pool in (one._pool, one._looking):
-            pool.shutdown()
+        one._threads.close()
     return "".join(one.shown)
 
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.admin.administration.SHOWING", 0.5)
+    monkeypatch.setattr("tidegate.admin.token_administration.SHOWING", 0.5)
 
 
 def counting(kept: Registry) -> list[str]:
@@ -218,7 +224,7 @@ async def test_one_that_is_slow_shows_none_that_others_take_for_lost(
     slow, other = Starting(kept), Starting(kept)
     name, waited = slow.tokens.name_first, Event()
 
-    def late(*args: Any) -> First | None:
+    def late(*args: Any) -> FirstToken | None:
         found = name(*args)
         if not waited.is_set():
             waited.set()

@@ -69,7 +69,7 @@ async def administering(folder: Path, text: str = FILE) -> AsyncIterator[Adminis
     async with from_file(folder, text) as served:
         administration = served.node.administration
         assert administration is not None
-        made = await administration.make_token(role="admin", user=None, name="", seconds=None, by="test")
+        made = await administration.tokens.make(role="admin", user=None, name="", seconds=None, by="test")
         port = free_port()
         config = served.node.config
         said = config.pipeline

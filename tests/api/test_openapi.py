@@ -52,7 +52,7 @@ async def test_schemathesis_finds_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     async with from_file(tmp_path, CONFIGURATION) as served:
         administration = served.node.administration
         assert administration is not None
-        made = await administration.make_token(
+        made = await administration.tokens.make(
             role=role, user="mary" if role == "user" else None, name="", seconds=None, by="test"
         )
         port = free_port()

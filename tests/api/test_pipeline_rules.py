@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from api.real import Administrator, administering
-from tidegate.api import documents
-from tidegate.api import pipeline_rules as rulebook
+from tidegate.api import documents, pipeline_rules
 
 FILE = """
 version: 1
@@ -200,7 +199,7 @@ async def test_two_at_once_are_checked_with_each_other(tmp_path: Path, monkeypat
             await drafted.wait()
         return await usual(*arguments, **more)
 
-    monkeypatch.setattr(rulebook.documents, "ask", together)
+    monkeypatch.setattr(pipeline_rules.documents, "ask", together)
     other = {"source": {"values": [{"name": "y", "at": "/y"}]}}
     async with flowing(tmp_path) as admin:
         answers = await asyncio.gather(put(admin, "one", ALL), put(admin, "two", other))

@@ -462,8 +462,8 @@ async def test_the_node_tells_that_a_room_has_changed(tmp_path: Path, safe: Safe
         administration = node.node.administration
         assert administration is not None
         told: list[str] = []
-        administration.on_room["keys"] = lambda: told.append("keys")
-        administration.on_room["other"] = lambda: told.append("other")
+        administration.on_secrets_changed["keys"] = lambda: told.append("keys")
+        administration.on_secrets_changed["other"] = lambda: told.append("other")
         a = Side(administration.registry, safe)
         a.depot.start(a.took)
         try:

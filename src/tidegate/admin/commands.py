@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
-from tidegate.admin.administration import Administration, Host
-from tidegate.admin.consumers import Consumers, Newcomer
-from tidegate.admin.documents import PIPELINE, Wanted, seen
+from tidegate.admin.administration import AdministeredNode, Administration
+from tidegate.admin.consumers import ConsumerRegistration, Consumers
+from tidegate.admin.documents import PIPELINE, RequestedChange, unless_changed
 from tidegate.admin.ingest import Ingest
-from tidegate.admin.sources import Newcomer as NewSource
-from tidegate.admin.sources import Sources
+from tidegate.admin.sources import SourceRegistration, Sources
 from tidegate.admin.tokens import Role
 from tidegate.config import Asked, Config
 from tidegate.errors import ConfigError, Problem
@@ -28,10 +27,12 @@ PAGE: Final = 1000  # documents on a page
 _NOWHERE: Final = "nothing can be administered here: set `http` with `node.data`, or `store`, in the file of the node"
 
 
-class Desk:
+class AdminCommands:
     """Answers the commands; without an administration only those that change nothing."""
 
-    def __init__(self, host: Host, administration: Administration | None, numbers: Command, ingest: Ingest) -> None:
+    def __init__(
+        self, host: AdministeredNode, administration: Administration | None, numbers: Command, ingest: Ingest
+    ) -> None:
         self._host = host
         self._administration = administration
         self._consumers = None if administration is None else Consumers(administration)
@@ -71,8 +72,8 @@ class Desk:
     ) -> dict[str, Any]:
         """All of a kind; with a `limit` a page of them by id, and with an `owner` only what belongs to it."""
         if limit is None and after is None and owner is None:
-            return {"documents": await self._there.every(_text(kind, "kind"))}
-        found, following = await self._there.page(
+            return {"documents": await self._administered.list_documents(_text(kind, "kind"))}
+        found, following = await self._administered.page_documents(
             _text(kind, "kind"),
             after=None if after is None else _text(after, "after", empty=True),
             limit=PAGE if limit is None else min(_number(limit, "limit"), PAGE),
@@ -81,26 +82,26 @@ class Desk:
         return {"documents": found, "next": following}
 
     async def get(self, kind: str, id: str) -> dict[str, Any]:
-        return await self._there.one(_text(kind, "kind"), _text(id, "id"))
+        return await self._administered.get_document(_text(kind, "kind"), _text(id, "id"))
 
     async def history(self, kind: str, id: str) -> dict[str, Any]:
-        return {"entries": await self._there.history(_text(kind, "kind"), _text(id, "id"))}
+        return {"entries": await self._administered.history(_text(kind, "kind"), _text(id, "id"))}
 
     async def apply(
         self, changes: Any, by: str, why: str = "", dry_run: bool = False, fence: int | None = None
     ) -> dict[str, Any]:
         """With a `fence`, as `draft` tells it: a conflict if anything has changed since."""
-        wanted = _all_wanted(changes)
+        requested = _requested_changes(changes)
         if dry_run is True:
-            return await self._there.try_out(wanted)
+            return await self._administered.preview(requested)
         by, why = _text(by, "by"), _text(why, "why", empty=True)
-        draft = wanted if fence is None else seen(wanted, _fence(fence))
-        return await self._there.apply(draft, by=by, why=why, about=[each.key for each in wanted])
+        draft = requested if fence is None else unless_changed(requested, _fence(fence))
+        return await self._administered.apply(draft, by=by, why=why, about=[each.key for each in requested])
 
     async def revert(
         self, sequence: int, by: str, why: str = "", dry_run: bool = False, fence: int | None = None
     ) -> dict[str, Any]:
-        return await self._there.revert(
+        return await self._administered.revert(
             _number(sequence, "sequence"),
             **_signed(by, why),
             dry_run=dry_run is True,
@@ -109,8 +110,8 @@ class Desk:
 
     async def draft(self, changes: Any = None, sequence: int | None = None) -> dict[str, Any]:
         """The rules of the pipeline, which the node cannot check: as they are, and as changes would make them."""
-        wanted = _all_wanted(changes) if sequence is None else _number(sequence, "sequence")
-        return await self._there.draft(PIPELINE, wanted)
+        requested = _requested_changes(changes) if sequence is None else _number(sequence, "sequence")
+        return await self._administered.draft(PIPELINE, requested)
 
     # -- consumers -------------------------------------------------------------------------------------------------
 
@@ -129,19 +130,19 @@ class Desk:
             raise _invalid("`body` is an object, and so are its `attributes`")
         if any(not isinstance(body.get(key, []), list) for key in ("roles", "groups")):
             raise _invalid("`roles` and `groups` are lists")
-        newcomer = Newcomer(
+        registration = ConsumerRegistration(
             name=_text(name, "name"),
             body=body,
             description=None if description is None else _text(description, "description", empty=True),
             under=None if under is None else _text(under, "under"),
             itself=itself is True,
         )
-        return await self._here.register(newcomer, **_signed(by, why), dry_run=dry_run is True)
+        return await self._registrations.register(registration, **_signed(by, why), dry_run=dry_run is True)
 
     async def renew(
         self, name: str, password: str, by: str, why: str = "", of: str | None = None, dry_run: bool = False
     ) -> dict[str, Any]:
-        return await self._here.renew(
+        return await self._registrations.renew(
             _text(name, "name"),
             _text(password, "password"),
             of=None if of is None else _text(of, "of"),
@@ -159,7 +160,7 @@ class Desk:
         expected: int | None = None,
         dry_run: bool = False,
     ) -> dict[str, Any]:
-        return await self._here.set_key(
+        return await self._registrations.set_key(
             _text(name, "name"),
             _text(public_key, "public_key"),
             of=None if of is None else _text(of, "of"),
@@ -171,7 +172,7 @@ class Desk:
     async def remove_application(
         self, id: str, by: str, why: str = "", expected: int | None = None, dry_run: bool = False
     ) -> dict[str, Any]:
-        return await self._here.remove_application(
+        return await self._registrations.remove_application(
             _text(id, "id"),
             expected=None if expected is None else _number(expected, "expected"),
             **_signed(by, why),
@@ -188,7 +189,7 @@ class Desk:
         expected: int | None = None,
         dry_run: bool = False,
     ) -> dict[str, Any]:
-        return await self._here.remove_user(
+        return await self._registrations.remove_user(
             _text(name, "name"),
             under=_text(under, "under"),
             itself=itself is True,
@@ -209,7 +210,7 @@ class Desk:
         why: str = "",
         dry_run: bool = False,
     ) -> dict[str, Any]:
-        wanted: dict[str, Any] = {
+        requested: dict[str, Any] = {
             "role": _text(role, "role"),
             "user": None if user is None else _text(user, "user"),
             "name": "" if name is None else _text(name, "name", empty=True),
@@ -217,17 +218,17 @@ class Desk:
         }
         signed: dict[str, Any] = {**_signed(by, why)}
         if dry_run is True:
-            return self._there.try_token(**wanted)
-        return await self._there.make_token(**wanted, **signed)
+            return self._administered.tokens.preview(**requested)
+        return await self._administered.tokens.make(**requested, **signed)
 
     def list_tokens(self) -> dict[str, Any]:
-        return {"tokens": self._there.list_tokens()}
+        return {"tokens": self._administered.tokens.list()}
 
     async def revoke_token(self, id: str, by: str, why: str = "", dry_run: bool = False) -> dict[str, Any]:
-        return await self._there.revoke_token(_text(id, "id"), **_signed(by, why), dry_run=dry_run is True)
+        return await self._administered.tokens.revoke(_text(id, "id"), **_signed(by, why), dry_run=dry_run is True)
 
     def check_token(self, token: str) -> dict[str, Any]:
-        return self._there.check_token(_text(token, "token"))
+        return self._administered.tokens.check(_text(token, "token"))
 
     # -- sources ---------------------------------------------------------------------------------------------------
 
@@ -247,7 +248,7 @@ class Desk:
         """`role` and `user` are those of whoever asks; without a role they have no token."""
         if role is not None and role not in tuple(Role):
             raise _invalid(f"`role` is one of {', '.join(Role)}")
-        newcomer = NewSource(
+        registration = SourceRegistration(
             id=_text(id, "NodeId"),
             type=_text(type, "NodeType"),
             mode=_text(mode, "CommunicationMode"),
@@ -258,8 +259,8 @@ class Desk:
         )
         signed = _signed(by, why)
         if dry_run is True:
-            return await self._sources.try_out(newcomer)
-        return await self._sources.register(newcomer, **signed)
+            return await self._sources.preview(registration)
+        return await self._sources.register(registration, **signed)
 
     async def remove_source(self, id: str, by: str, why: str = "", dry_run: bool = False) -> dict[str, Any]:
         return await self._sources.remove(_text(id, "id"), **_signed(by, why), dry_run=dry_run is True)
@@ -340,13 +341,13 @@ class Desk:
             raise _invalid(str(error)) from None
 
     @property
-    def _there(self) -> Administration:
+    def _administered(self) -> Administration:
         if self._administration is None:
             raise Problem(_NOWHERE, problem="unavailable")
         return self._administration
 
     @property
-    def _here(self) -> Consumers:
+    def _registrations(self) -> Consumers:
         if self._consumers is None:
             raise Problem(_NOWHERE, problem="unavailable")
         return self._consumers
@@ -360,13 +361,13 @@ def _explained(config: Config, question: Question) -> dict[str, Any]:
     return document(Trial(config).explain(question), question, config)
 
 
-def _all_wanted(said: Any) -> list[Wanted]:
+def _requested_changes(said: Any) -> list[RequestedChange]:
     if not isinstance(said, list) or not 0 < len(said) <= CHANGES:
         raise _invalid(f"`changes` is a list of 1 to {CHANGES} changes")
-    return [_wanted(each) for each in said]
+    return [_requested_change(each) for each in said]
 
 
-def _wanted(said: Any) -> Wanted:
+def _requested_change(said: Any) -> RequestedChange:
     match said:
         case {"kind": str() as kind, "id": str() as id, **rest} if rest.keys() <= {"body", "expected"}:
             body, expected = rest.get("body"), rest.get("expected")
@@ -374,7 +375,9 @@ def _wanted(said: Any) -> Wanted:
             raise _invalid("a change has `kind`, `id`, `body` (null deletes it) and `expected` (a version, or null)")
     if body is not None and not isinstance(body, dict):
         raise _invalid(f"the `body` of {kind}/{id} is an object, or null to delete it")
-    return Wanted(kind=kind, id=id, body=body, expected=None if expected is None else _number(expected, "expected"))
+    return RequestedChange(
+        kind=kind, id=id, body=body, expected=None if expected is None else _number(expected, "expected")
+    )
 
 
 def _invalid(text: str) -> Problem:

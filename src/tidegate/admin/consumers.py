@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tidegate.admin.administration import Administration
-from tidegate.admin.documents import APPLICATION, PASSWORD, Draft, Known, Wanted, content, found
+from tidegate.admin.documents import APPLICATION, PASSWORD, Draft, RegistryState, RequestedChange, content, get_document
 from tidegate.admin.tokens import Role
 from tidegate.config import Source
 from tidegate.errors import Problem
@@ -33,7 +33,7 @@ _LISTS: Final = ("roles", "groups")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Newcomer:
+class ConsumerRegistration:
     """Somebody who registers."""
 
     name: str
@@ -54,32 +54,32 @@ class Consumers:
         self._administration = administration
         self._renewing = asyncio.Lock()  # of two that renew at once, the last has both password and token
 
-    async def register(self, newcomer: Newcomer, *, by: str, why: str, dry_run: bool) -> dict[str, Any]:
+    async def register(self, registration: ConsumerRegistration, *, by: str, why: str, dry_run: bool) -> dict[str, Any]:
         """The change, and a token."""
-        name = newcomer.name
+        name = registration.name
         if len(name.encode()) > LONGEST:
             raise Problem(f"a name has at most {LONGEST} bytes here: choose a shorter one", problem="invalid")
-        if APPLICATION in newcomer.body.get("attributes", {}):
+        if APPLICATION in registration.body.get("attributes", {}):
             text = "the attribute `application` is set by registration: register under the application instead"
             raise Problem(text, problem="invalid")
 
-        def draft(known: Known, source: Source) -> Sequence[Wanted]:
-            body = dict(newcomer.body)
-            of = newcomer.under
+        def draft(state: RegistryState, source: Source) -> Sequence[RequestedChange]:
+            body = dict(registration.body)
+            of = registration.under
             if of is not None:
-                _admit(newcomer, _application(known, source, of), known)
-            elif newcomer.description is not None:
+                _admit(registration, _application(state, source, of), state)
+            elif registration.description is not None:
                 of = name
             if of is not None:
                 body["attributes"] = {**body.get("attributes", {}), APPLICATION: of}
-            user = Wanted(kind=USER, id=name, body=body, expected=None)
-            if newcomer.description is None:
+            user = RequestedChange(kind=USER, id=name, body=body, expected=None)
+            if registration.description is None:
                 return [user]
-            about = {"description": newcomer.description}
-            return [user, Wanted(kind=APPLICATION, id=name, body=about, expected=None)]
+            about = {"description": registration.description}
+            return [user, RequestedChange(kind=APPLICATION, id=name, body=about, expected=None)]
 
         if dry_run:
-            return await self._administration.try_out(draft)
+            return await self._administration.preview(draft)
         async with self._renewing:
             done = await self._changed(draft, name, by, why, "register")
             return {**done, **await self._token(name, by)}
@@ -90,18 +90,18 @@ class Consumers:
         """Another password and another token; those made before do not count any more."""
         setting = _setting(name, PASSWORD, password, of=of)
 
-        def draft(known: Known, source: Source) -> Sequence[Wanted]:
-            if (SOURCE, name) in known.documents:
+        def draft(state: RegistryState, source: Source) -> Sequence[RequestedChange]:
+            if (SOURCE, name) in state.documents:
                 text = f"{name[:200]} is a source, and would have no token to send data with: register it again instead"
                 raise Problem(text, problem="conflict")
-            return setting(known, source)
+            return setting(state, source)
 
         if dry_run:
-            return await self._administration.try_out(draft)
+            return await self._administration.preview(draft)
         async with self._renewing:
             done = await self._changed(draft, name, by, why, "renew credentials")
             try:
-                await self._administration.revoke_tokens_of([name], by=by)
+                await self._administration.tokens.revoke_of([name], by=by)
             except Problem as problem:
                 trouble = f"its tokens could not be revoked, and none was made: {problem}"
                 return {**done, "token": None, "trouble": trouble}
@@ -113,7 +113,7 @@ class Consumers:
         """Another public key."""
         draft = _setting(name, PUBLIC_KEY, public_key, of=of, expected=expected)
         if dry_run:
-            return await self._administration.try_out(draft)
+            return await self._administration.preview(draft)
         return await self._changed(draft, name, by, why, "set key")
 
     async def remove_application(
@@ -121,17 +121,17 @@ class Consumers:
     ) -> dict[str, Any]:
         """It and its users. What stands in the file stays."""
 
-        def draft(known: Known, source: Source) -> Sequence[Wanted]:
-            version = found(known, source, APPLICATION, id)["version"]
-            names = [name for name in (id, *_users(known, id)) if (USER, name) in known.documents]
+        def draft(state: RegistryState, source: Source) -> Sequence[RequestedChange]:
+            version = get_document(state, source, APPLICATION, id)["version"]
+            names = [name for name in (id, *_users(state, id)) if (USER, name) in state.documents]
             if len(names) > USERS + 1:
                 text = f"{id[:200]} has more than {USERS} users: remove some of them first"
                 raise Problem(text, problem="conflict")
-            application = Wanted(kind=APPLICATION, id=id, body=None, expected=expected or version)
-            return [application, *(Wanted(kind=USER, id=name, body=None, expected=None) for name in names)]
+            application = RequestedChange(kind=APPLICATION, id=id, body=None, expected=expected or version)
+            return [application, *(RequestedChange(kind=USER, id=name, body=None, expected=None) for name in names)]
 
         if dry_run:
-            return await self._administration.try_out(draft)
+            return await self._administration.preview(draft)
         return await self._administration.apply(
             draft, by=by, why=why, action="remove application", about=[(APPLICATION, id)]
         )
@@ -141,18 +141,18 @@ class Consumers:
     ) -> dict[str, Any]:
         """One user of an application. `itself`: the application asks for it, and no administrator."""
 
-        def draft(known: Known, source: Source) -> Sequence[Wanted]:
+        def draft(state: RegistryState, source: Source) -> Sequence[RequestedChange]:
             if itself:
-                _check_own(known, source, name, under)
+                _check_own(state, source, name, under)
             else:
-                found(known, source, APPLICATION, under)
-            if name not in _users(known, under):
+                get_document(state, source, APPLICATION, under)
+            if name not in _users(state, under):
                 text = f"{under[:200]} has no user {name[:200]!r} that could be removed here; list its users"
                 raise Problem(text, problem="unknown")
-            return [Wanted(kind=USER, id=name, body=None, expected=expected)]
+            return [RequestedChange(kind=USER, id=name, body=None, expected=expected)]
 
         if dry_run:
-            return await self._administration.try_out(draft)
+            return await self._administration.preview(draft)
         return await self._changed(draft, name, by, why, "remove user")
 
     async def _changed(self, draft: Draft, name: str, by: str, why: str, action: str) -> dict[str, Any]:
@@ -160,7 +160,7 @@ class Consumers:
 
     async def _token(self, name: str, by: str) -> dict[str, Any]:
         try:
-            made = await self._administration.make_token(
+            made = await self._administration.tokens.make(
                 role=Role.USER, user=name, name="registration", seconds=None, by=by
             )
         except Problem as problem:
@@ -171,45 +171,45 @@ class Consumers:
 def _setting(name: str, key: str, value: str, *, of: str | None, expected: int | None = None) -> Draft:
     """A user with one thing set, and everything else as it is; `of` is the application that asks for one of its own."""
 
-    def draft(known: Known, source: Source) -> Sequence[Wanted]:
+    def draft(state: RegistryState, source: Source) -> Sequence[RequestedChange]:
         if of is not None:
-            _check_own(known, source, name, of)
-        there = found(known, source, USER, name)
+            _check_own(state, source, name, of)
+        there = get_document(state, source, USER, name)
         version = there["version"] if expected is None else expected
-        return [Wanted(kind=USER, id=name, body={**there["body"], key: value}, expected=version)]
+        return [RequestedChange(kind=USER, id=name, body={**there["body"], key: value}, expected=version)]
 
     return draft
 
 
-def _application(known: Known, source: Source, id: str) -> Mapping[str, Any]:
+def _application(state: RegistryState, source: Source, id: str) -> Mapping[str, Any]:
     """What the user says that is the application. Problem if it is none."""
-    found(known, source, APPLICATION, id)
-    body: Mapping[str, Any] = found(known, source, USER, id)["body"]
+    get_document(state, source, APPLICATION, id)
+    body: Mapping[str, Any] = get_document(state, source, USER, id)["body"]
     return body
 
 
-def _users(known: Known, id: str) -> list[str]:
+def _users(state: RegistryState, id: str) -> list[str]:
     """Who is registered under an application."""
     return [
         name
-        for (kind, name), each in known.documents.items()
+        for (kind, name), each in state.documents.items()
         if kind == USER and name != id and content(each.body).get("attributes", {}).get(APPLICATION) == id
     ]
 
 
-def _admit(newcomer: Newcomer, application: Mapping[str, Any], known: Known) -> None:
-    id, body = newcomer.under, newcomer.body
+def _admit(registration: ConsumerRegistration, application: Mapping[str, Any], state: RegistryState) -> None:
+    id, body = registration.under, registration.body
     assert id is not None
     if more := _more(body, application):
         text = f"{id[:200]} has not {more} itself, so its users cannot have it: give it to the application first"
         raise Problem(text, problem="forbidden")
-    if len(_users(known, id)) >= USERS:
+    if len(_users(state, id)) >= USERS:
         raise Problem(
             f"{id[:200]} has {USERS} users, which is the most: register another application", problem="conflict"
         )
-    if not newcomer.itself:
+    if not registration.itself:
         return
-    if not newcomer.name.startswith(f"{id}.") or newcomer.name == f"{id}.":
+    if not registration.name.startswith(f"{id}.") or registration.name == f"{id}.":
         raise Problem(
             f"an application calls its users `{id[:200]}.NAME`: choose such a name, or ask an administrator",
             problem="forbidden",
@@ -238,11 +238,11 @@ def _other(body: Mapping[str, Any], application: Mapping[str, Any]) -> str:
     return next((name for name, value in said if name not in own or own[name] != value), "")
 
 
-def _check_own(known: Known, source: Source, name: str, of: str) -> None:
+def _check_own(state: RegistryState, source: Source, name: str, of: str) -> None:
     """Problem, and always the same one, unless it is a user of that application, and can no more than that."""
     try:
-        application = _application(known, source, of)
-        body = found(known, source, USER, name)["body"]
+        application = _application(state, source, of)
+        body = get_document(state, source, USER, name)["body"]
     except Problem as problem:
         if problem.problem != "unknown":
             raise

@@ -39,7 +39,7 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class RequestedChange:
     """What somebody wants a document to become."""
 
     kind: str
@@ -59,7 +59,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class RegistryState:
     """The registry after the change `sequence`."""
 
     sequence: int
@@ -68,12 +68,12 @@ class Known:
     """The version of the fence; None: nothing was ever administered."""
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> Known:
+    def of(cls, snapshot: Snapshot) -> RegistryState:
         documents = {(each.kind, each.id): each for each in snapshot.documents}
         fence = documents.pop(FENCE, None)
         return cls(sequence=snapshot.sequence, documents=documents, fence=None if fence is None else fence.version)
 
-    def after(self, entries: Iterable[Entry], newest: int = 0) -> Known:
+    def after(self, entries: Iterable[Entry], newest: int = 0) -> RegistryState:
         """With these changes, of which the last may have been followed by some that changed no document."""
         documents, fence, sequence = dict(self.documents), self.fence, max(self.sequence, newest)
         for entry in entries:
@@ -93,7 +93,7 @@ class Known:
                     changed_by=entry.by,
                     why=entry.why,
                 )
-        return Known(sequence=sequence, documents=documents, fence=fence)
+        return RegistryState(sequence=sequence, documents=documents, fence=fence)
 
     def pieces(self) -> list[Piece]:
         """What belongs into the configuration, in its order."""
@@ -101,18 +101,18 @@ class Known:
         found.sort(key=lambda each: (place(each.body), each.kind, each.id))
         return [Piece(kind=each.kind, id=each.id, body=content(each.body)) for each in found]
 
-    def told(self, kind: str) -> list[dict[str, Any]]:
+    def documents_of_kind(self, kind: str) -> list[dict[str, Any]]:
         """The documents of a kind, in their order: `id` and `body` of each."""
         found = sorted((each for (sort, _), each in self.documents.items() if sort == kind), key=_order)
         return [{"id": each.id, "body": content(each.body)} for each in found]
 
-    def changes(self, wanted: Sequence[Wanted], source: Source) -> list[Change]:
+    def changes(self, requested: Sequence[RequestedChange], source: Source) -> list[Change]:
         """The changes of the registry, the fence among them. Problem if something cannot be so."""
-        if not wanted:
+        if not requested:
             raise Problem("there is nothing to change", problem="invalid")
         newest = max((place(each.body) for each in self.documents.values()), default=0)
         made: list[Change] = []
-        for each in wanted:
+        for each in requested:
             self._check(each, source)
             there = self.documents.get(each.key)
             if each.body is None:
@@ -122,41 +122,41 @@ class Known:
             at = each.place or (newest if there is None else place(there.body))
             filled = _filled(each, there)
             made.append(Change(kind=each.kind, id=each.id, body={_PLACE: at, _CONTENT: filled}, expected=each.expected))
-        fence = {"changed": [list(each.key) for each in wanted]}
+        fence = {"changed": [list(each.key) for each in requested]}
         return [*made, Change(kind=FENCE[0], id=FENCE[1], body=fence, expected=self.fence)]
 
-    def _check(self, wanted: Wanted, source: Source) -> None:
-        check_kind(wanted.kind)
-        if wanted.kind in KINDS and wanted.id in standing(source, wanted.kind):
+    def _check(self, requested: RequestedChange, source: Source) -> None:
+        check_kind(requested.kind)
+        if requested.kind in KINDS and requested.id in standing(source, requested.kind):
             why = "stands in the file of the node: change it there"
-            raise Problem(f"{wanted.name} {why}", problem="readonly", details=[{"at": wanted.name, "error": why}])
-        there = self.documents.get(wanted.key)
+            raise Problem(f"{requested.name} {why}", problem="readonly", details=[{"at": requested.name, "error": why}])
+        there = self.documents.get(requested.key)
         version = None if there is None else there.version
         reason: Reason | None = None
-        if there is None and wanted.body is None and wanted.expected is None:
-            raise unknown(wanted.kind, wanted.id)
-        if there is None and wanted.expected is not None:
+        if there is None and requested.body is None and requested.expected is None:
+            raise not_found(requested.kind, requested.id)
+        if there is None and requested.expected is not None:
             reason = Reason.MISSING
-        elif there is not None and wanted.expected is None and wanted.body is not None:
+        elif there is not None and requested.expected is None and requested.body is not None:
             reason = Reason.EXISTS
-        elif wanted.expected is not None and wanted.expected != version:
+        elif requested.expected is not None and requested.expected != version:
             reason = Reason.CHANGED
         if reason is not None:
-            raise conflicting(Conflict(kind=wanted.kind, id=wanted.id, reason=reason, version=version))
+            raise conflict_problem(Conflict(kind=requested.kind, id=requested.id, reason=reason, version=version))
 
 
-Draft: TypeAlias = Callable[[Known, Source], Sequence[Wanted]]
+Draft: TypeAlias = Callable[[RegistryState, Source], Sequence[RequestedChange]]
 """What somebody wants, if that depends on what there is: asked again whenever that has changed."""
 
 
-def seen(wanted: Sequence[Wanted], fence: int) -> Draft:
+def unless_changed(requested: Sequence[RequestedChange], fence: int) -> Draft:
     """The same, unless anything has changed since somebody saw the fence at this version (0: there was none)."""
 
-    def draft(known: Known, _: Source) -> Sequence[Wanted]:
-        if (known.fence or 0) != fence:
+    def draft(state: RegistryState, _: Source) -> Sequence[RequestedChange]:
+        if (state.fence or 0) != fence:
             kind, id = FENCE
-            raise conflicting(Conflict(kind=kind, id=id, reason=Reason.CHANGED, version=known.fence))
-        return wanted
+            raise conflict_problem(Conflict(kind=kind, id=id, reason=Reason.CHANGED, version=state.fence))
+        return requested
 
     return draft
 
@@ -181,21 +181,21 @@ def content(body: Body) -> dict[str, Any]:
     return found
 
 
-def _filled(wanted: Wanted, there: Document | None) -> dict[str, Any]:
+def _filled(requested: RequestedChange, there: Document | None) -> dict[str, Any]:
     """Its body. A password is never told, so whoever sends a user back without one does not mean to remove it."""
-    said = dict(wanted.body or {})
-    if wanted.place is None and wanted.kind == "user" and there is not None and PASSWORD not in said:
+    said = dict(requested.body or {})
+    if requested.place is None and requested.kind == "user" and there is not None and PASSWORD not in said:
         kept = content(there.body).get(PASSWORD)
         return said if kept is None else {**said, PASSWORD: kept}
     return said
 
 
-def unknown(kind: str, id: str) -> Problem:
+def not_found(kind: str, id: str) -> Problem:
     named = "rule" if kind == PIPELINE else kind
     return Problem(f"there is no {named} {id[:200]!r}; list what there is", problem="unknown")
 
 
-def conflicting(conflict: Conflict) -> Problem:
+def conflict_problem(conflict: Conflict) -> Problem:
     """What is told of a change that came too late."""
     detail = {
         "at": f"{conflict.kind}/{conflict.id}",
@@ -208,17 +208,17 @@ def conflicting(conflict: Conflict) -> Problem:
 # -- for whoever looks -------------------------------------------------------------------------------------------------
 
 
-def listed(known: Known, source: Source, kind: str) -> list[dict[str, Any]]:
+def list_documents(state: RegistryState, source: Source, kind: str) -> list[dict[str, Any]]:
     """Everything of a kind: what stands in the file first, then the documents in their order."""
     check_kind(kind)
     file = standing(source, kind) if kind in KINDS else {}
     shown = [_standing(kind, id, body(node, kind, id)) for id, node in file.items()]
-    found = sorted((each for each in known.documents.values() if each.kind == kind), key=lambda one: place(one.body))
+    found = sorted((each for each in state.documents.values() if each.kind == kind), key=lambda one: place(one.body))
     return shown + [_shown(each) for each in found]
 
 
-def paged(
-    known: Known, source: Source, kind: str, *, after: str | None, limit: int, owner: str | None
+def page_documents(
+    state: RegistryState, source: Source, kind: str, *, after: str | None, limit: int, owner: str | None
 ) -> tuple[list[dict[str, Any]], str | None]:
     """Those of a kind after an id, by id, at most so many; and what to ask for next, if that was not all.
 
@@ -229,20 +229,20 @@ def paged(
 
     def ids() -> Iterator[str]:
         yield from (id for id, node in file.items() if owner is None or _owner(kind, id, body(node, kind, id)) == owner)
-        for (sort, id), each in known.documents.items():
+        for (sort, id), each in state.documents.items():
             if sort == kind and (owner is None or _owner(kind, id, content(each.body)) == owner):
                 yield id
 
-    wanted = nsmallest(limit + 1, (id for id in ids() if after is None or id > after))
+    requested = nsmallest(limit + 1, (id for id in ids() if after is None or id > after))
     items: list[dict[str, Any]] = []
     size = 0
-    for id in wanted[:limit]:
+    for id in requested[:limit]:
         if size > PAGE:
             break
         node = file.get(id)
-        items.append(_shown(known.documents[kind, id]) if node is None else _standing(kind, id, body(node, kind, id)))
+        items.append(_shown(state.documents[kind, id]) if node is None else _standing(kind, id, body(node, kind, id)))
         size += len(orjson.dumps(items[-1]))
-    return items, items[-1]["id"] if len(items) < len(wanted) else None
+    return items, items[-1]["id"] if len(items) < len(requested) else None
 
 
 def _owner(kind: str, id: str, said: Body) -> object:
@@ -255,19 +255,19 @@ def _owner(kind: str, id: str, said: Body) -> object:
             return None
 
 
-def found(known: Known, source: Source, kind: str, id: str) -> dict[str, Any]:
+def get_document(state: RegistryState, source: Source, kind: str, id: str) -> dict[str, Any]:
     """One of them."""
     check_kind(kind)
     node = standing(source, kind).get(id) if kind in KINDS else None
     if node is not None:
         return _standing(kind, id, body(node, kind, id))
-    document = known.documents.get((kind, id))
+    document = state.documents.get((kind, id))
     if document is None:
-        raise unknown(kind, id)
+        raise not_found(kind, id)
     return _shown(document)
 
 
-def told(entry: Entry) -> dict[str, Any]:
+def history_entry(entry: Entry) -> dict[str, Any]:
     """One version of a document."""
     said = None if entry.body is None else _open(entry.kind, content(entry.body))
     return {"sequence": entry.sequence, "body": said, "at": entry.at, "by": entry.by, "why": entry.why}

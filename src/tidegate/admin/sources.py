@@ -28,8 +28,8 @@ from typing import Any, Final, TypeVar
 
 import structlog
 
-from tidegate.admin.administration import Administration, Host
-from tidegate.admin.documents import PASSWORD, Known, Wanted, content
+from tidegate.admin.administration import AdministeredNode, Administration
+from tidegate.admin.documents import PASSWORD, RegistryState, RequestedChange, content
 from tidegate.admin.tokens import Role
 from tidegate.config import Source
 from tidegate.config.administration import SQLITE
@@ -56,7 +56,7 @@ log = structlog.get_logger("tidegate.sources")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Newcomer:
+class SourceRegistration:
     """A source that registers, or does so again."""
 
     id: str
@@ -99,7 +99,7 @@ class Sources:
 
     def __init__(
         self,
-        host: Host,
+        host: AdministeredNode,
         administration: Administration,
         *,
         safe: Callable[[], Safe | None],
@@ -121,7 +121,7 @@ class Sources:
 
     def known(self, id: str) -> Registered | None:
         """The source of that name; None: there is none."""
-        said = self._administration.kept(KIND, id)
+        said = self._administration.document_body(KIND, id)
         if said is None or id not in self._host.config.directory.users:
             return None
         return Registered(id=id, type=said["type"], mode=said["mode"], key=said.get("key"))
@@ -145,33 +145,33 @@ class Sources:
 
     # -- registering -----------------------------------------------------------------------------------------------
 
-    async def try_out(self, newcomer: Newcomer) -> dict[str, Any]:
+    async def preview(self, registration: SourceRegistration) -> dict[str, Any]:
         """What its registration would do, if it can be registered. Nothing is made.
 
         Only an administrator is told what would be decided differently: that is about others, and takes a while.
         """
-        newcomer.check()
+        registration.check()
         config = self._host.config
-        if newcomer.scheme is not None and (config.master_key is not None or config.store != SQLITE):
+        if registration.scheme is not None and (config.master_key is not None or config.store != SQLITE):
             await self._beside(self._opened)  # else a master key would be made
-        key = None if newcomer.scheme is None else secrets.token_hex(8)
-        draft = partial(self._draft, newcomer, key)
-        return await self._administration.try_out(draft, compared=newcomer.role is Role.ADMIN)
+        key = None if registration.scheme is None else secrets.token_hex(8)
+        draft = partial(self._draft, registration, key)
+        return await self._administration.preview(draft, compared=registration.role is Role.ADMIN)
 
-    async def register(self, newcomer: Newcomer, *, by: str, why: str) -> dict[str, Any]:
+    async def register(self, registration: SourceRegistration, *, by: str, why: str) -> dict[str, Any]:
         """Its credentials, which nobody can tell again."""
-        newcomer.check()
+        registration.check()
         async with self._registering:
-            before = self.known(newcomer.id)
-            self._admit(newcomer, exists=self._administration.kept(KIND, newcomer.id) is not None)
-            key, secret = (None, None) if newcomer.scheme is None else await self._made()
+            before = self.known(registration.id)
+            self._admit(registration, exists=self._administration.document_body(KIND, registration.id) is not None)
+            key, secret = (None, None) if registration.scheme is None else await self._made()
             try:
                 done = await self._administration.apply(
-                    partial(self._draft, newcomer, key),
+                    partial(self._draft, registration, key),
                     by=by,
                     why=why,
                     action="register",
-                    about=[(KIND, newcomer.id)],
+                    about=[(KIND, registration.id)],
                 )
             except Problem as problem:
                 if key is not None and problem.problem != "uncertain":  # then it may yet be needed
@@ -182,39 +182,50 @@ class Sources:
             told: dict[str, Any] = {**done, "audience": self._host.config.node.name, "key": None}
             if secret is not None:
                 told["key"] = b64encode(secret).decode()
-            return {**told, **await self._token(newcomer.id, by)}
+            return {**told, **await self._token(registration.id, by)}
 
-    def _admit(self, newcomer: Newcomer, *, exists: bool) -> None:
+    def _admit(self, registration: SourceRegistration, *, exists: bool) -> None:
         """Problem if whoever asks may not."""
-        admin = newcomer.role is Role.ADMIN
-        own = newcomer.role is Role.SOURCE and newcomer.user == newcomer.id
+        admin = registration.role is Role.ADMIN
+        own = registration.role is Role.SOURCE and registration.user == registration.id
         if exists and not (admin or own):
-            raise _taken(newcomer.id)
+            raise _taken(registration.id)
         if not exists and not admin and self._host.config.sources.registration is not Registration.OPEN:
             text = "only an administrator registers a source here; ask one, or set `sources.registration: open`"
             raise Problem(text, problem="forbidden")
 
-    def _draft(self, newcomer: Newcomer, key: str | None, known: Known, source: Source) -> Sequence[Wanted]:
-        there = known.documents.get((KIND, newcomer.id))
-        person = known.documents.get((USER, newcomer.id))
-        self._admit(newcomer, exists=there is not None)
-        if newcomer.id in standing(source, USER) or (there is None and person is not None):
-            raise _taken(newcomer.id)
-        about: dict[str, Any] = {"type": newcomer.type, "mode": newcomer.mode}
+    def _draft(
+        self, registration: SourceRegistration, key: str | None, state: RegistryState, source: Source
+    ) -> Sequence[RequestedChange]:
+        there = state.documents.get((KIND, registration.id))
+        person = state.documents.get((USER, registration.id))
+        self._admit(registration, exists=there is not None)
+        if registration.id in standing(source, USER) or (there is None and person is not None):
+            raise _taken(registration.id)
+        about: dict[str, Any] = {"type": registration.type, "mode": registration.mode}
         if key is not None:
-            about |= {"scheme": newcomer.scheme, "key": key}
+            about |= {"scheme": registration.scheme, "key": key}
         body = {} if person is None else dict(content(person.body))  # roles that it was given stay
-        attributes = {**body.get("attributes", {}), "source": True, "type": newcomer.type, "mode": newcomer.mode}
-        body |= {PASSWORD: newcomer.password, "attributes": attributes}
+        attributes = {
+            **body.get("attributes", {}),
+            "source": True,
+            "type": registration.type,
+            "mode": registration.mode,
+        }
+        body |= {PASSWORD: registration.password, "attributes": attributes}
         return [
-            Wanted(kind=KIND, id=newcomer.id, body=about, expected=None if there is None else there.version),
-            Wanted(kind=USER, id=newcomer.id, body=body, expected=None if person is None else person.version),
+            RequestedChange(
+                kind=KIND, id=registration.id, body=about, expected=None if there is None else there.version
+            ),
+            RequestedChange(
+                kind=USER, id=registration.id, body=body, expected=None if person is None else person.version
+            ),
         ]
 
     async def _token(self, id: str, by: str) -> dict[str, Any]:
         try:
-            await self._administration.revoke_tokens_of([id], by=by)
-            made = await self._administration.make_token(
+            await self._administration.tokens.revoke_of([id], by=by)
+            made = await self._administration.tokens.make(
                 role=Role.SOURCE, user=id, name="registration", seconds=None, by=by
             )
         except Problem as problem:
@@ -224,21 +235,21 @@ class Sources:
     async def remove(self, id: str, *, by: str, why: str, dry_run: bool) -> dict[str, Any]:
         """The source and its user; its credentials count no more."""
 
-        def draft(known: Known, source: Source) -> Sequence[Wanted]:
-            wanted = [Wanted(kind=KIND, id=id, body=None, expected=None)]
-            if (USER, id) in known.documents:
-                wanted.append(Wanted(kind=USER, id=id, body=None, expected=None))
-            return wanted
+        def draft(state: RegistryState, source: Source) -> Sequence[RequestedChange]:
+            requested = [RequestedChange(kind=KIND, id=id, body=None, expected=None)]
+            if (USER, id) in state.documents:
+                requested.append(RequestedChange(kind=USER, id=id, body=None, expected=None))
+            return requested
 
         if dry_run:
-            return await self._administration.try_out(draft)
+            return await self._administration.preview(draft)
         async with self._registering:
-            said = self._administration.kept(KIND, id)
+            said = self._administration.document_body(KIND, id)
             done = await self._administration.apply(draft, by=by, why=why, action="remove", about=[(KIND, id)])
             if said is not None and "key" in said:
                 await self._drop(said["key"])
             try:
-                await self._administration.revoke_tokens_of([id], by=by)
+                await self._administration.tokens.revoke_of([id], by=by)
             except Problem as problem:
                 # they are of nobody, and so count for nothing
                 log.warning("tokens of a source that was removed stay listed", source=id, reason=str(problem))

@@ -69,7 +69,7 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class First:
+class FirstToken:
     """What the registry says of the first token."""
 
     named: tuple[str, ...] = ()
@@ -174,22 +174,22 @@ class Tokens:
 
     # -- the first one ---------------------------------------------------------------------------------------------
 
-    def first(self, now: float) -> First:
+    def first(self, now: float) -> FirstToken:
         """How far that has come."""
         kept = self._secrets.get(FIRST, _NOTE, at=now)
         if kept is None:
-            return First()
+            return FirstToken()
         if kept.value == _SHOWN:
-            return First(shown=True, version=kept.version)
-        return First(named=tuple(kept.value.decode().split()), version=kept.version)
+            return FirstToken(shown=True, version=kept.version)
+        return FirstToken(named=tuple(kept.value.decode().split()), version=kept.version)
 
-    def name_first(self, id: str, before: First, now: float) -> First | None:
+    def name_first(self, id: str, before: FirstToken, now: float) -> FirstToken | None:
         """Says which token is about to be shown; None: somebody else has said something meanwhile."""
         named = (*(each for each in before.named if each != id), id)
         answer = self._secrets.put(FIRST, _NOTE, " ".join(named).encode(), expected=before.version, at=now)
-        return First(named=named, version=answer.sequence) if isinstance(answer, Applied) else None
+        return FirstToken(named=named, version=answer.sequence) if isinstance(answer, Applied) else None
 
-    def shown_first(self, named: First, now: float) -> list[str] | None:
+    def shown_first(self, named: FirstToken, now: float) -> list[str] | None:
         """It was shown. Those named before it do not count any more; their ids. None: it is itself such a one by now.
 
         Only then that is noted: whoever dies in between leaves it to the next one.

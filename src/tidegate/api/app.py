@@ -36,14 +36,14 @@ from tidegate.api.callers import Callers
 from tidegate.api.channel import Channel
 from tidegate.api.limits import Rates, Turns
 from tidegate.api.metrics import Meters
-from tidegate.api.middleware import Shell
+from tidegate.api.middleware import LimitsMiddleware
 from tidegate.api.page import page
-from tidegate.api.pipeline import Watch
-from tidegate.api.pipeline_rules import WAYS, Rulebook
+from tidegate.api.pipeline import PipelineStatus
+from tidegate.api.pipeline_rules import WAYS, PipelineRules
 from tidegate.api.problems import Kind, Problem
-from tidegate.api.requests import Express, Route, answer
+from tidegate.api.requests import DirectRouter, Route, answer
 from tidegate.api.schemas import sections
-from tidegate.api.sources import Southbound
+from tidegate.api.sources import SourceSettings
 
 TITLE: Final = "Tidegate"
 VERSION: Final = "1"  # of this interface, not of the program
@@ -67,7 +67,7 @@ class Application:
         pipeline: bool = False,
         rules: Path | None = None,
     ) -> None:
-        """`sources`: the settings of `Southbound`; `pipeline`: whether the node has one; `rules`: the file of that."""
+        """`sources`: the settings of `SourceSettings`. `pipeline`: if the node has one. `rules`: its rules file."""
         self.channel = Channel(control)
         self.rates = Rates(rate, address_rate)
         self.meters = Meters()
@@ -78,14 +78,14 @@ class Application:
         state.channel, state.meters, state.stopping = self.channel, self.meters, self.stopping
         state.level = level
         state.turns = Turns()
-        state.southbound = Southbound(self.rates, **(sources or {}))
-        state.callers = Callers(self.channel, self.rates, state.southbound.free)
+        state.source_settings = SourceSettings(self.rates, **(sources or {}))
+        state.callers = Callers(self.channel, self.rates, state.source_settings.free)
         state.health = health.Health(self.channel)
         state.journal = audit.Journal(self.channel, data)
-        state.rulebook = Rulebook(rules) if pipeline else None
-        state.watch = Watch(data) if pipeline and data is not None else None
-        express = Express(self.fastapi, keys.direct.routes)
-        self.asgi: ASGIApp = Shell(
+        state.pipeline_rules = PipelineRules(rules) if pipeline else None
+        state.watch = PipelineStatus(data) if pipeline and data is not None else None
+        express = DirectRouter(self.fastapi, keys.direct.routes)
+        self.asgi: ASGIApp = LimitsMiddleware(
             express, rates=self.rates, max_body=max_body, timeout=timeout, observe=self.meters.observe
         )
 

@@ -25,7 +25,7 @@ from tidegate.api.problems import Kind, Problem
 from tidegate.api.requests import Route, answer
 from tidegate.api.schemas import Rows, problems
 from tidegate.audit.rows import AuditRow, from_columns, shown
-from tidegate.audit.rows import Query as Wanted
+from tidegate.audit.rows import Query as AuditQuery
 from tidegate.config.units import moment
 from tidegate.errors import TidegateError
 from tidegate.store.journal import AUDIT, Reader
@@ -53,7 +53,7 @@ class Journal:
         self._asked = -math.inf
         self.following: Counter[str] = Counter()
 
-    async def page(self, wanted: Wanted, limit: int, before: str | None) -> dict[str, Any]:
+    async def page(self, wanted: AuditQuery, limit: int, before: str | None) -> dict[str, Any]:
         cursor = None if before is None else _CURSOR.fullmatch(before)
         if before is not None and cursor is None:
             raise _no_cursor()
@@ -69,7 +69,7 @@ class Journal:
             rows, following = await asyncio.to_thread(_read, self._data, wanted, limit, stop)
         return {"items": [shown(row) for row in rows], "next": None if following is None else f"j{following}"}
 
-    async def _remembered(self, wanted: Wanted, limit: int, cursor: re.Match[str] | None) -> dict[str, Any]:
+    async def _remembered(self, wanted: AuditQuery, limit: int, cursor: re.Match[str] | None) -> dict[str, Any]:
         """Rows have no numbers here, so a cursor is a time and how many rows of that time were shown."""
         said, skip = wanted.said(), 0
         if cursor is not None:
@@ -118,7 +118,7 @@ async def audit(
     before: Annotated[str | None, Query(max_length=64, description="`next` of the last page.")] = None,
 ) -> Response:
     try:
-        wanted = Wanted(
+        wanted = AuditQuery(
             since=_moment(since, "since"),
             until=_moment(until, "until"),
             kinds=frozenset(kind or ()),
@@ -139,7 +139,7 @@ async def audit(
 # -- pages -----------------------------------------------------------------------------------------------------------
 
 
-def _read(data: Path, wanted: Wanted, limit: int, stop: int | None) -> tuple[list[AuditRow], int | None]:
+def _read(data: Path, wanted: AuditQuery, limit: int, stop: int | None) -> tuple[list[AuditRow], int | None]:
     """The newest rows before `stop` that are wanted, the newest first; and where to go on."""
     until = time.monotonic() + LOOKING
     with Reader(data, AUDIT) as reader:

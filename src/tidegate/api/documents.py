@@ -72,7 +72,7 @@ class Asking(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ways:
+class DocumentHandlers:
     """How documents of a kind are looked at and changed."""
 
     page: Paging
@@ -80,16 +80,16 @@ class Ways:
     ask: Asking
 
 
-def router(special: Mapping[str, Ways] = MappingProxyType({})) -> APIRouter:
+def router(special: Mapping[str, DocumentHandlers] = MappingProxyType({})) -> APIRouter:
     """The routes of all collections; `special`: kinds that have more to them than what the node knows."""
     routes = APIRouter(route_class=Route)
-    usual = Ways(page=page, document=document, ask=ask)
+    usual = DocumentHandlers(page=page, document=document, ask=ask)
     for one in COLLECTIONS:
         _add(routes, one, special.get(one.kind, usual))
     return routes
 
 
-def _add(routes: APIRouter, one: Collection, ways: Ways) -> None:
+def _add(routes: APIRouter, one: Collection, ways: DocumentHandlers) -> None:
     kind, item = one.kind, f"{one.path}/{{id}}"
     written = body_of_kind(kind)
 

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from tidegate.api.channel import Channel
 from tidegate.api.metrics import CONTENT_TYPE, Meters
-from tidegate.api.pipeline import Watch
+from tidegate.api.pipeline import PipelineStatus
 from tidegate.api.problems import Problem
 from tidegate.api.requests import Route, answer, channel
 from tidegate.api.schemas import Alive, Ready, problems
@@ -105,6 +105,6 @@ async def metrics(request: Request) -> Response:
         status: dict[str, Any] | None = await channel(request).ask("metrics")
     except Problem:
         status = None  # the process still counts, and that the node is away is a number, too
-    watch: Watch | None = request.app.state.watch
+    watch: PipelineStatus | None = request.app.state.watch
     flowing = None if watch is None else await watch.look()
     return Response(meters.text(status, flowing), media_type=CONTENT_TYPE)

@@ -35,7 +35,7 @@ async def me(request: Request) -> Response:
 @router.get(
     "/me/preferences", tags=_TAGS, summary="List your preferences", responses={200: {"model": Page}, **problems()}
 )
-async def list_mine(request: Request, limit: Limit = 100, after: After = None) -> Response:
+async def list_own(request: Request, limit: Limit = 100, after: After = None) -> Response:
     return answer(await page(request, KIND, limit, after, owner=user(request)))
 
 
@@ -65,7 +65,7 @@ async def make(request: Request, dry_run: DryRun = False, why: Why = "") -> Resp
     responses={200: {"model": Document}, **problems(404)},
 )
 async def show(request: Request, id: Id) -> Response:
-    found = await _mine(request, id)
+    found = await _own_preference(request, id)
     return answer(found, headers=etag(found["version"]))
 
 
@@ -81,7 +81,7 @@ async def put(request: Request, id: Id, dry_run: DryRun = False, why: Why = "") 
     value = _owned(await json_object(request), user(request))
     if value.pop("id", id) != id:
         raise Problem(Kind.INVALID, "the `id` in the body is not the one in the path", "leave it out of the body")
-    expected = _seen(request, await _mine(request, id))
+    expected = _expected_version(request, await _own_preference(request, id))
     try:
         done = await change(request, KIND, id, value, expected, dry_run=dry_run, why=why)
     except Problem as problem:
@@ -97,7 +97,7 @@ async def put(request: Request, id: Id, dry_run: DryRun = False, why: Why = "") 
     responses={200: {"model": Changed}, **problems(404, 409, 412, 428, 501, 504)},
 )
 async def delete(request: Request, id: Id, dry_run: DryRun = False, why: Why = "") -> Response:
-    expected = _seen(request, await _mine(request, id))
+    expected = _expected_version(request, await _own_preference(request, id))
     try:
         done = await change(request, KIND, id, None, expected, dry_run=dry_run, why=why)
     except Problem as problem:
@@ -105,7 +105,7 @@ async def delete(request: Request, id: Id, dry_run: DryRun = False, why: Why = "
     return answer(done)
 
 
-async def _mine(request: Request, id: str) -> dict[str, Any]:
+async def _own_preference(request: Request, id: str) -> dict[str, Any]:
     owner = user(request)
     try:
         found = await document(request, KIND, id)
@@ -118,7 +118,7 @@ async def _mine(request: Request, id: str) -> dict[str, Any]:
     return found
 
 
-def _seen(request: Request, found: dict[str, Any]) -> int:
+def _expected_version(request: Request, found: dict[str, Any]) -> int:
     """The version that is to be changed: the one that was found to be the caller's, so that no other can be hit."""
     if found["version"] is None:
         raise Problem(

@@ -42,7 +42,7 @@ class _Slow(Exception):
     """The other side does not take its answer."""
 
 
-class Shell:
+class LimitsMiddleware:
     """Wraps the application. `observe` is told method, route, status and seconds of every request."""
 
     def __init__(self, app: ASGIApp, *, rates: Rates, max_body: int, timeout: float, observe: Observe) -> None:

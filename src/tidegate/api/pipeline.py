@@ -28,7 +28,7 @@ _START = "start it with `tidegate pipeline run`"
 router = APIRouter(route_class=Route)
 
 
-class Watch:
+class PipelineStatus:
     """Looks at the pipeline of one node, whose data folder this is."""
 
     def __init__(self, data: Path) -> None:
@@ -97,7 +97,7 @@ def _done(job: dict[str, Any] | None) -> int:
     responses={200: {"model": Pipeline}, **problems(404)},
 )
 async def show(request: Request) -> Response:
-    watch: Watch | None = request.app.state.watch
+    watch: PipelineStatus | None = request.app.state.watch
     if watch is None:
         raise missing()
     return answer(await watch.look())

@@ -19,7 +19,7 @@ from fastapi import Request
 
 from tidegate.admin.documents import FENCE
 from tidegate.api import documents
-from tidegate.api.documents import Ways
+from tidegate.api.documents import DocumentHandlers
 from tidegate.api.pipeline import missing
 from tidegate.api.problems import Kind, Problem
 from tidegate.api.requests import channel
@@ -50,7 +50,7 @@ class Checked:
     problems: tuple[ConfigError, ...] = ()
 
 
-class Rulebook:
+class PipelineRules:
     """The rules of one pipeline. `file`: those that cannot be changed here. It is read whenever it is needed."""
 
     def __init__(self, file: Path | None) -> None:
@@ -120,7 +120,7 @@ async def _document(request: Request, kind: str, id: str) -> dict[str, Any]:
 
 async def _ask(request: Request, command: str, *, dry_run: bool, why: str, **arguments: Any) -> dict[str, Any]:
     """`admin_apply` or `admin_revert`, with everything checked that the node cannot."""
-    book: Rulebook | None = request.app.state.rulebook
+    book: PipelineRules | None = request.app.state.pipeline_rules
     if book is None:
         raise missing()
     for each in arguments.get("changes", ()):
@@ -143,11 +143,11 @@ async def _ask(request: Request, command: str, *, dry_run: bool, why: str, **arg
     raise Problem(Kind.UNAVAILABLE, "others change things all the time", "try again", headers={"Retry-After": "1"})
 
 
-WAYS: Final = Ways(page=_page, document=_document, ask=_ask)
+WAYS: Final = DocumentHandlers(page=_page, document=_document, ask=_ask)
 
 
 async def _standing(request: Request) -> dict[str, dict[str, Any]]:
-    book: Rulebook | None = request.app.state.rulebook
+    book: PipelineRules | None = request.app.state.pipeline_rules
     return {} if book is None else await asyncio.to_thread(book.standing)
 
 

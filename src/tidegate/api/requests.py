@@ -97,8 +97,8 @@ class Route(APIRoute):
 class Direct(Route):
     """A route whose function reads the request itself: for what is asked thousands of times a second.
 
-    The same check of who may comes first. What may be in the query is what its OpenAPI text says. `Express` takes it
-    past the framework.
+    The same check of roles comes first. The query parameters it accepts are those of its OpenAPI text. `DirectRouter`
+    calls it without the framework.
     """
 
     checked: Handler
@@ -124,7 +124,7 @@ class Direct(Route):
         return checked
 
 
-class Express:
+class DirectRouter:
     """Answers direct routes without asking the framework, which takes longer than all the rest of such a request.
 
     Of their paths only the last part may vary. What is raised is a Problem, and the shell around it tells that.

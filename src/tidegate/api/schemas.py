@@ -258,7 +258,7 @@ class Ready(BaseModel):
 # -- what is asked -----------------------------------------------------------------------------------------------------
 
 
-class Wanted(BaseModel):
+class TokenRequest(BaseModel):
     """A token to be made."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -336,7 +336,7 @@ class Question(BaseModel):
     assume: dict[str, JsonValue] = Field(default={}, max_length=64, description="Attributes, such as `s.level`.")
 
 
-_ASKED: Final = (Wanted, Question, NewUser, NewApplication, NewKey, Rotation)
+_ASKED: Final = (TokenRequest, Question, NewUser, NewApplication, NewKey, Rotation)
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:

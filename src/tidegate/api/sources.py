@@ -44,7 +44,7 @@ _parsing = ThreadPoolExecutor(1, thread_name_prefix="parsing")
 router = APIRouter(route_class=Route)
 
 
-class Southbound:
+class SourceSettings:
     """What holds for sources, as the configuration says."""
 
     def __init__(
@@ -163,7 +163,7 @@ _SENT: Final = {
 async def register(request: Request, dry_run: DryRun = False, why: Why = "") -> Response:
     who = _anybody(request)
     if who is None:
-        _southbound(request).rates.registration(_address(request))
+        _settings(request).rates.registration(_address(request))
     try:
         said = NewSource.model_validate(await json_object(request))
     except ValidationError as error:
@@ -219,7 +219,7 @@ async def send(request: Request) -> Response:
         raise Problem(Kind.FORBIDDEN, "this token is of no source", "register a source, and use its token")
     content, encoding = _header(request, "content-type"), _header(request, "content-encoding")
     body = await request.body()
-    async with _southbound(request).places:
+    async with _settings(request).places:
         sealed: dict[str, Any] = {}
         if content == SEALED:
             body, content, encoding, sealed = await _opened(request, who, body, encoding)
@@ -264,7 +264,7 @@ async def _opened(
 
 
 async def _taken_apart(request: Request, body: bytes, content: str, encoding: str) -> list[bytes]:
-    there = _southbound(request)
+    there = _settings(request)
     take = partial(
         records, body, content=content, encoding=encoding, most=there.max_records, largest=there.max_expanded
     )
@@ -301,8 +301,8 @@ def _anybody(request: Request) -> Caller | None:
     return found
 
 
-def _southbound(request: Request) -> Southbound:
-    found: Southbound = request.app.state.southbound
+def _settings(request: Request) -> SourceSettings:
+    found: SourceSettings = request.app.state.source_settings
     return found
 
 

@@ -12,7 +12,7 @@ from tidegate.admin.tokens import Role
 from tidegate.api.documents import ask, iso
 from tidegate.api.problems import Kind, Problem
 from tidegate.api.requests import DryRun, Id, Route, Why, answer, channel, json_object
-from tidegate.api.schemas import ChangedToken, NewToken, Tokens, TriedToken, Wanted, body_of, problems
+from tidegate.api.schemas import ChangedToken, NewToken, TokenRequest, Tokens, TriedToken, body_of, problems
 
 _TAGS: list[Any] = ["tokens"]
 
@@ -35,11 +35,11 @@ async def list_all(request: Request) -> Response:
         201: {"model": NewToken},
         **problems(404, 408, 409, 413, 415, 501, 504),
     },
-    openapi_extra=body_of(Wanted),
+    openapi_extra=body_of(TokenRequest),
 )
 async def make(request: Request, dry_run: DryRun = False, why: Why = "") -> Response:
     try:
-        wanted = Wanted.model_validate(await json_object(request))
+        wanted = TokenRequest.model_validate(await json_object(request))
     except ValidationError as error:
         raise invalid(error) from None
     if (wanted.role == Role.USER.value) != (wanted.user is not None):

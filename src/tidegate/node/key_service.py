@@ -124,8 +124,8 @@ class Keyroom:
         elif config.store != SQLITE and administration is not None:
             assert self.safe is not None
             depot = self._depot = RegistryDepot(administration.registry.secrets, self.safe)
-            administration.on_room[SHARED] = administration.on_room[REVOKED] = depot.notice
-            administration.on_room[ROTATED] = partial(self._turn, self.rotate)
+            administration.on_secrets_changed[SHARED] = administration.on_secrets_changed[REVOKED] = depot.notice
+            administration.on_secrets_changed[ROTATED] = partial(self._turn, self.rotate)
 
     def _share(self, depot: Depot) -> None:
         assert self.keeper is not None

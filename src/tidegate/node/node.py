@@ -28,7 +28,7 @@ import structlog
 import uvloop
 
 from tidegate.admin.administration import PATIENCE, Administration
-from tidegate.admin.commands import Desk
+from tidegate.admin.commands import AdminCommands
 from tidegate.admin.ingest import Ingest
 from tidegate.admin.ingest_journal import Recorder
 from tidegate.admin.sources import ROOM as SOURCES
@@ -261,7 +261,7 @@ class Node:
             self._tasks.append(self.loop.create_task(self._watch(self.path)))
         if self.administration is not None:
             if config.http is not None:
-                await self.administration.first_token()
+                await self.administration.tokens.show_first()
             self.administration.follow()
         if self.http is not None:
             self.http.start()
@@ -312,7 +312,7 @@ class Node:
             "monitor_list": watchmen.list,
             "monitor_state": watchmen.state,
             "monitor_reset": watchmen.reset,
-            **Desk(self, self.administration, self.metrics, self.ingest).commands(),
+            **AdminCommands(self, self.administration, self.metrics, self.ingest).commands(),
             **self.keys.commands(),
             **Pipeline(self).commands(),
         }
@@ -406,7 +406,7 @@ class Node:
             "audit": self.audit.state(),
             "ingest": None if self.recorder is None else self.recorder.state(),
             "keys": self.keys.state(),
-            "registry": None if self.administration is None else self.administration.state(),
+            "registry": None if self.administration is None else self.administration.status(),
             "http": None if self.http is None else self.http.status(),
             "numbers": self.numbers(),
         }

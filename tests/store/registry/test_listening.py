@@ -63,7 +63,7 @@ def test_a_callback_that_fails_is_called_again(place: Place, monkeypatch: pytest
         raise ValueError("this one is wrong")
 
     log = Mock()
-    monkeypatch.setattr("tidegate.store.registry.listening.log", log)
+    monkeypatch.setattr("tidegate.store.registry.listener.log", log)
     listening = one.listen(fail, after=0)
     for sequence in (1, 2):
         made(one, put("a", str(sequence), {}))

@@ -70,14 +70,14 @@ def test_who_waits_for_those_who_wait(place: Place) -> None:
     one = place.registry(wait=20.0, patience=0.2)
     holder = Holder(place)
     entered = threading.Event()
-    line = one._line  # type: ignore[attr-defined]
-    begin = line.begin
+    connection = one._connection  # type: ignore[attr-defined]
+    begin = connection.begin
 
     def told(mode: Any) -> None:
         entered.set()
         begin(mode)
 
-    line.begin = told
+    connection.begin = told
     first = threading.Thread(target=lambda: make(one, put("a", "1", {})))
     first.start()
     assert entered.wait(10)
@@ -333,7 +333,7 @@ def test_without_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_disk_is_full(sqlite: SqlitePlace) -> None:
     one = sqlite.registry()
     version = made(one, put("a", "1", {}), put("a", "2", {}))
-    connection = one._line._connection  # type: ignore[attr-defined]
+    connection = one._connection._connection  # type: ignore[attr-defined]
     most = connection.execute("PRAGMA max_page_count").fetchone()[0]
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     connection.execute(f"PRAGMA max_page_count = {pages + 2}")

@@ -15,8 +15,8 @@ import sys
 from typing import Any
 
 from tidegate.store.registry import Applied, Change, Registry, registry
-from tidegate.store.registry.postgres import PostgresLine
-from tidegate.store.registry.sqlite import SqliteLine
+from tidegate.store.registry.postgres import PostgresConnection
+from tidegate.store.registry.sqlite import SqliteConnection
 
 NAMES = ("x", "y", "z")
 
@@ -55,8 +55,8 @@ def load(url: str) -> None:
 
 def killed_before(nth: int) -> None:
     seen = 0
-    for line in (SqliteLine, PostgresLine):
-        execute: Any = line.execute if line is SqliteLine else line._execute
+    for line in (SqliteConnection, PostgresConnection):
+        execute: Any = line.execute if line is SqliteConnection else line._execute
 
         def counted(self: Any, *args: Any, execute: Any = execute, **options: Any) -> Any:
             nonlocal seen
@@ -65,7 +65,7 @@ def killed_before(nth: int) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
             return execute(self, *args, **options)
 
-        setattr(line, "execute" if line is SqliteLine else "_execute", counted)
+        setattr(line, "execute" if line is SqliteConnection else "_execute", counted)
 
 
 def points(urls: list[str], what: str) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from tidegate.errors import StoreError
+from tidegate.store.registry.connection import Connection
 from tidegate.store.registry.contract import Listening, Registry, Secrets
 from tidegate.store.registry.documents import (
     Answer,
@@ -26,9 +27,8 @@ from tidegate.store.registry.documents import (
     Secret,
     Snapshot,
 )
-from tidegate.store.registry.ledger import Ledger
-from tidegate.store.registry.line import Line
-from tidegate.store.registry.sqlite import SqliteLine
+from tidegate.store.registry.sql_registry import SqlRegistry
+from tidegate.store.registry.sqlite import SqliteConnection
 
 __all__ = [
     "Answer",
@@ -56,22 +56,22 @@ def registry(url: str, *, limits: Limits | None = None, patience: float = 10.0, 
     `sqlite:///relative/path`, `sqlite:////absolute/path` or `postgresql://…`. `patience` is how many seconds a call
     tries to reach a database that is away, `wait` how long it waits for another writer.
     """
-    return Ledger(_dialling(url, wait), limits=limits or Limits(), patience=patience)
+    return SqlRegistry(_connection_factory(url, wait), limits=limits or Limits(), patience=patience)
 
 
-def _dialling(url: str, wait: float) -> Callable[[], Line]:
+def _connection_factory(url: str, wait: float) -> Callable[[], Connection]:
     scheme, _, rest = url.partition("://")
     if scheme == "sqlite" and rest.startswith("/") and len(rest) > 1 and "?" not in rest and "#" not in rest:
         path = Path(unquote(rest[1:]))
-        return lambda: SqliteLine(path, wait=wait)
+        return lambda: SqliteConnection(path, wait=wait)
     if scheme in ("postgresql", "postgres"):
         try:
-            from tidegate.store.registry.postgres import PostgresLine
+            from tidegate.store.registry.postgres import PostgresConnection
         except ImportError as error:
             raise StoreError(
                 "PostgreSQL needs the package psycopg. Remedy: pip install 'tidegate[postgres]'."
             ) from error
-        return lambda: PostgresLine(url, wait=wait)
+        return lambda: PostgresConnection(url, wait=wait)
     # Without the rest: there may be a password in it.
     raise StoreError(
         f"there is no registry in {scheme[:20]!r}. Remedy: write sqlite:///PATH or postgresql://USER@HOST/DATABASE."

@@ -1,4 +1,4 @@
-"""A line to a PostgreSQL server: several nodes on one registry.
+"""A connection to a PostgreSQL server: several nodes on one registry.
 
 The options of the URL are libpq's; ours only fill in what it leaves open. Everything has a limit in time, so that a
 server or a network that hangs is noticed: also a server that was stopped, whose kernel still acknowledges what it is
@@ -21,7 +21,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from tidegate.errors import StoreError
-from tidegate.store.registry.line import Dialect, Lost, Mode, Row
+from tidegate.store.registry.connection import ConnectionLost, Dialect, Mode, Row
 
 CHANNEL: Final = "tidegate"
 LOCK: Final = 0x5447_7265  # the advisory lock of whoever makes or migrates tables
@@ -106,7 +106,7 @@ class _Connection(psycopg.Connection[Row]):
             return end.value
 
 
-class PostgresLine:
+class PostgresConnection:
     """`wait` is how long to wait for another writer, in seconds."""
 
     dialect: Final = POSTGRES
@@ -205,7 +205,7 @@ class PostgresLine:
 
     def _execute(self, sql: str, values: tuple[object, ...], *, committing: bool = False) -> list[Row]:
         if self._connection is None:
-            raise Lost(f"{self.place} is not connected.")
+            raise ConnectionLost(f"{self.place} is not connected.")
         try:
             cursor = self._connection.execute(sql.replace("?", "%s"), values or None)
             return cursor.fetchall() if cursor.description is not None else []
@@ -219,7 +219,7 @@ class PostgresLine:
         text = " ".join(str(error).split())
         if self._connection is None or self._connection.closed or state.startswith(_PASSING):
             remedy = _REMEDIES.get(state, _AWAY)
-            return Lost(f"{self.place} was lost: {text}. Remedy: {remedy}.", committing=committing)
+            return ConnectionLost(f"{self.place} was lost: {text}. Remedy: {remedy}.", committing=committing)
         return StoreError(f"{self.place}: {text} ({state}). Nothing was changed. Remedy: {remedy}.")
 
     def _refused(self, error: psycopg.Error) -> StoreError:
@@ -228,4 +228,4 @@ class PostgresLine:
         for pattern, remedy in _REFUSALS:
             if re.search(pattern, text):
                 return StoreError(f"{self.place} cannot be reached: {text}. Remedy: {remedy}.")
-        return Lost(f"{self.place} cannot be reached: {text}. Remedy: {_AWAY}.")
+        return ConnectionLost(f"{self.place} cannot be reached: {text}. Remedy: {_AWAY}.")

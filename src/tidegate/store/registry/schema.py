@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from tidegate.errors import StoreError
-from tidegate.store.registry.line import Dialect, Line
+from tidegate.store.registry.connection import Connection, Dialect
 
 VERSION: Final = 1
 
@@ -65,11 +65,11 @@ TABLES: Final = (
 MIGRATIONS: Final[Mapping[int, Sequence[str]]] = {}
 
 
-def found(line: Line) -> int:
+def stored_version(connection: Connection) -> int:
     """The version of the tables; 0: there are none."""
-    if not line.execute(line.dialect.exists, "tidegate_schema")[0][0]:
+    if not connection.execute(connection.dialect.exists, "tidegate_schema")[0][0]:
         return 0
-    ((version,),) = line.execute("SELECT max(version) FROM tidegate_schema")
+    ((version,),) = connection.execute("SELECT max(version) FROM tidegate_schema")
     return int(version or 0)
 
 
@@ -82,10 +82,10 @@ def check(version: int, place: str) -> None:
         )
 
 
-def prepare(line: Line) -> None:
+def prepare(connection: Connection) -> None:
     """Make the tables, or bring them up to VERSION; within a transaction of Mode.MIGRATE."""
-    version = found(line)
-    check(version, line.place)
+    version = stored_version(connection)
+    check(version, connection.place)
     if version == VERSION:
         return
     if version == 0:
@@ -93,9 +93,9 @@ def prepare(line: Line) -> None:
     else:
         statements = [statement for old in range(version, VERSION) for statement in MIGRATIONS[old]]
     for statement in statements:
-        line.execute(spelled(statement, line.dialect))
-    line.execute("DELETE FROM tidegate_schema")
-    line.execute("INSERT INTO tidegate_schema VALUES (?)", VERSION)
+        connection.execute(spelled(statement, connection.dialect))
+    connection.execute("DELETE FROM tidegate_schema")
+    connection.execute("INSERT INTO tidegate_schema VALUES (?)", VERSION)
 
 
 def spelled(statement: str, dialect: Dialect) -> str:

@@ -1,4 +1,4 @@
-"""A line to an SQLite file: one node and the processes beside it, on one machine.
+"""A connection to an SQLite file: one node and the processes beside it, on one machine.
 
 The file has a write-ahead log, so that readers and the writer do not wait for each other; of two writers one waits.
 Every commit is forced to the disk. Other processes' changes are noticed by SQLite's own counter (`data_version`).
@@ -15,7 +15,7 @@ from typing import Final
 
 from tidegate.errors import StoreError
 from tidegate.store.opening import create_folder
-from tidegate.store.registry.line import Dialect, Mode, Row
+from tidegate.store.registry.connection import Dialect, Mode, Row
 
 APPLICATION: Final = 0x54477265  # "TGre"
 BEAT: Final = 0.25  # seconds between two looks at the counter
@@ -46,7 +46,7 @@ _REMEDIES: Final = {
 }
 
 
-class SqliteLine:
+class SqliteConnection:
     """`wait` is how long to wait for another writer, in seconds."""
 
     dialect: Final = SQLITE

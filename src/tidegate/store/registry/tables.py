@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tidegate.store.registry import checking, schema
+from tidegate.store.registry import schema, validation
+from tidegate.store.registry.connection import Connection, Row
 from tidegate.store.registry.documents import (
     Answer,
     Applied,
@@ -24,7 +25,6 @@ from tidegate.store.registry.documents import (
     Secret,
     Signature,
 )
-from tidegate.store.registry.line import Line, Row
 
 REMEMBERED: Final = 1000
 """Changes that are known by their ids."""
@@ -51,43 +51,48 @@ class State:
     secrets: int
 
 
-def state(line: Line, *, lock: bool = False) -> State:
+def read_state(connection: Connection, *, lock: bool = False) -> State:
     """With `lock`, nobody else changes anything before the transaction ends."""
-    ((version, *numbers),) = line.execute(_STATE + (line.dialect.lock if lock else ""))
-    schema.check(int(version), line.place)
+    ((version, *numbers),) = connection.execute(_STATE + (connection.dialect.lock if lock else ""))
+    schema.check(int(version), connection.place)
     return State(*numbers)
 
 
-def current(line: Line) -> list[Document]:
-    rows = line.execute(_ENTRY + " WHERE newest = 1 AND body IS NOT NULL ORDER BY kind, id")
+def current(connection: Connection) -> list[Document]:
+    rows = connection.execute(_ENTRY + " WHERE newest = 1 AND body IS NOT NULL ORDER BY kind, id")
     return [
-        Document(kind=kind, id=id, body=checking.body(body), version=version, changed_at=at, changed_by=by, why=why)
+        Document(kind=kind, id=id, body=validation.body(body), version=version, changed_at=at, changed_by=by, why=why)
         for version, kind, id, body, at, by, why in rows
     ]
 
 
-def after(line: Line, sequence: int) -> list[Entry]:
-    return _entries(line.execute(_ENTRY + " WHERE sequence > ? ORDER BY sequence, kind, id", sequence))
+def after(connection: Connection, sequence: int) -> list[Entry]:
+    return _entries(connection.execute(_ENTRY + " WHERE sequence > ? ORDER BY sequence, kind, id", sequence))
 
 
-def history(line: Line, kind: str, id: str) -> list[Entry]:
-    return _entries(line.execute(_ENTRY + " WHERE kind = ? AND id = ? ORDER BY sequence", kind, id))
+def history(connection: Connection, kind: str, id: str) -> list[Entry]:
+    return _entries(connection.execute(_ENTRY + " WHERE kind = ? AND id = ? ORDER BY sequence", kind, id))
 
 
-def done(line: Line, id: str) -> Applied | None:
+def done(connection: Connection, id: str) -> Applied | None:
     """The change of that id, if it was made."""
-    rows = line.execute("SELECT sequence FROM tidegate_done WHERE id = ?", id)
+    rows = connection.execute("SELECT sequence FROM tidegate_done WHERE id = ?", id)
     return Applied(sequence=rows[0][0], id=id) if rows else None
 
 
 def change(
-    line: Line, found: State, changes: Sequence[Change], bodies: Sequence[str | None], signed: Signature, limits: Limits
+    connection: Connection,
+    state: State,
+    changes: Sequence[Change],
+    bodies: Sequence[str | None],
+    signed: Signature,
+    limits: Limits,
 ) -> Answer:
     """Make the changes, whose bodies are `bodies`, or say why not."""
     growth = buried = 0
     known: list[bool] = []  # has it a history?
     for each, body in zip(changes, bodies, strict=True):
-        there = line.execute(
+        there = connection.execute(
             "SELECT sequence, body IS NULL FROM tidegate_entry WHERE kind = ? AND id = ? AND newest = 1",
             each.kind,
             each.id,
@@ -100,24 +105,24 @@ def change(
         known.append(bool(there))
         growth += (body is not None) - (version is not None)
         buried += (body is None) - deleted
-    if growth > 0 and found.documents + growth > limits.documents:
-        return Refused(what=f"there are {found.documents} documents, and no more than {limits.documents} may be stored")
-    found.sequence += 1
-    found.documents += growth
-    found.deleted += buried
+    if growth > 0 and state.documents + growth > limits.documents:
+        return Refused(what=f"there are {state.documents} documents, and no more than {limits.documents} may be stored")
+    state.sequence += 1
+    state.documents += growth
+    state.deleted += buried
     for each, body, old in zip(changes, bodies, known, strict=True):
         if old:
-            _supersede(line, each.kind, each.id, limits.history)
-        _insert(line, found.sequence, len(changes), each, body, signed)
-    _forget(line, found, limits)
-    return _finish(line, found, signed.id)
+            _supersede(connection, each.kind, each.id, limits.history)
+        _insert(connection, state.sequence, len(changes), each, body, signed)
+    _forget(connection, state, limits)
+    return _finish(connection, state, signed.id)
 
 
-def reverting(line: Line, found: State, sequence: int) -> list[Change] | Conflict | Refused:
+def reverting(connection: Connection, state: State, sequence: int) -> list[Change] | Conflict | Refused:
     """The changes that take the change `sequence` back."""
-    if not 0 < sequence <= found.sequence:
-        return Refused(what=f"there was no change {sequence}: the newest one is {found.sequence}")
-    rows = line.execute(
+    if not 0 < sequence <= state.sequence:
+        return Refused(what=f"there was no change {sequence}: the newest one is {state.sequence}")
+    rows = connection.execute(
         "SELECT kind, id, size, newest, body IS NULL FROM tidegate_entry WHERE sequence = ? ORDER BY kind, id", sequence
     )
     if not rows or len(rows) != rows[0][2]:
@@ -127,22 +132,22 @@ def reverting(line: Line, found: State, sequence: int) -> list[Change] | Conflic
     changes: list[Change] = []
     for kind, id, _, newest, deletion in rows:
         if not newest:
-            return _overtaken(line, kind, id)
+            return _overtaken(connection, kind, id)
         # As long as a version is the newest, the one before it is kept: without one, the document was new.
-        before = line.execute(
+        before = connection.execute(
             "SELECT body FROM tidegate_entry WHERE kind = ? AND id = ? AND sequence < ? ORDER BY sequence DESC LIMIT 1",
             kind,
             id,
             sequence,
         )
-        body = checking.body(before[0][0]) if before and before[0][0] is not None else None
+        body = validation.body(before[0][0]) if before and before[0][0] is not None else None
         changes.append(Change(kind=kind, id=id, body=body, expected=None if deletion else sequence))
     return changes
 
 
 def put(
-    line: Line,
-    found: State,
+    connection: Connection,
+    state: State,
     room: str,
     key: str,
     value: bytes | None,
@@ -153,39 +158,41 @@ def put(
     limits: Limits,
 ) -> Answer:
     """Compare and set a secret."""
-    rows = line.execute("SELECT version, expires FROM tidegate_secret WHERE room = ? AND key = ?", room, key)
+    rows = connection.execute("SELECT version, expires FROM tidegate_secret WHERE room = ? AND key = ?", room, key)
     version = rows[0][0] if rows and _lasts(rows[0][1], signed.at) else None
     wrong = compared(room, key, version, expected, removing=value is None)
     if wrong is not None:
         return wrong
-    if value is not None and not rows and found.secrets >= limits.secrets:
-        return Refused(what=f"there are {found.secrets} secrets, and no more than {limits.secrets} may be stored")
-    found.sequence += 1
-    found.secrets += (value is not None) - bool(rows)
-    line.execute("DELETE FROM tidegate_secret WHERE room = ? AND key = ?", room, key)
+    if value is not None and not rows and state.secrets >= limits.secrets:
+        return Refused(what=f"there are {state.secrets} secrets, and no more than {limits.secrets} may be stored")
+    state.sequence += 1
+    state.secrets += (value is not None) - bool(rows)
+    connection.execute("DELETE FROM tidegate_secret WHERE room = ? AND key = ?", room, key)
     if value is not None:
-        line.execute(
+        connection.execute(
             "INSERT INTO tidegate_secret (room, key, value, version, expires) VALUES (?, ?, ?, ?, ?)",
             room,
             key,
             value,
-            found.sequence,
+            state.sequence,
             expires,
         )
-    ((now,),) = line.execute(line.dialect.now)
-    late = line.execute("DELETE FROM tidegate_secret WHERE expires < ? RETURNING room", min(signed.at, now) - GRACE)
-    found.secrets -= len(late)
-    line.execute("DELETE FROM tidegate_room WHERE room = ?", room)
-    line.execute("INSERT INTO tidegate_room (room, sequence) VALUES (?, ?)", room, found.sequence)
-    return _finish(line, found, signed.id)
+    ((now,),) = connection.execute(connection.dialect.now)
+    late = connection.execute(
+        "DELETE FROM tidegate_secret WHERE expires < ? RETURNING room", min(signed.at, now) - GRACE
+    )
+    state.secrets -= len(late)
+    connection.execute("DELETE FROM tidegate_room WHERE room = ?", room)
+    connection.execute("INSERT INTO tidegate_room (room, sequence) VALUES (?, ?)", room, state.sequence)
+    return _finish(connection, state, signed.id)
 
 
-def secrets(line: Line, room: str, key: str | None, *, at: float) -> list[Secret]:
+def secrets(connection: Connection, room: str, key: str | None, *, at: float) -> list[Secret]:
     """Those of a room that have not expired; with a key, that one."""
     rows = (
-        line.execute(_RECORD + " WHERE room = ? ORDER BY key", room)
+        connection.execute(_RECORD + " WHERE room = ? ORDER BY key", room)
         if key is None
-        else line.execute(_RECORD + " WHERE room = ? AND key = ?", room, key)
+        else connection.execute(_RECORD + " WHERE room = ? AND key = ?", room, key)
     )
     return [
         Secret(room=room, key=key, value=bytes(value), version=version, expires=expires)
@@ -194,11 +201,11 @@ def secrets(line: Line, room: str, key: str | None, *, at: float) -> list[Secret
     ]
 
 
-def rooms(line: Line, sequence: int) -> frozenset[str]:
+def rooms(connection: Connection, sequence: int) -> frozenset[str]:
     """Rooms with changes after `sequence`."""
-    if sequence > state(line).sequence:
+    if sequence > read_state(connection).sequence:
         sequence = 0  # the database was put back: anything may be different
-    rows = line.execute("SELECT room FROM tidegate_room WHERE sequence > ?", max(sequence, 0))
+    rows = connection.execute("SELECT room FROM tidegate_room WHERE sequence > ?", max(sequence, 0))
     return frozenset(room for (room,) in rows)
 
 
@@ -213,10 +220,10 @@ def compared(kind: str, id: str, version: int | None, expected: int | None, *, r
     return None if reason is None else Conflict(kind=kind, id=id, reason=reason, version=version)
 
 
-def _supersede(line: Line, kind: str, id: str, most: int) -> None:
+def _supersede(connection: Connection, kind: str, id: str, most: int) -> None:
     """Makes room for a newer version: with it there are no more than `most`."""
-    line.execute("UPDATE tidegate_entry SET newest = 0 WHERE kind = ? AND id = ? AND newest = 1", kind, id)
-    line.execute(
+    connection.execute("UPDATE tidegate_entry SET newest = 0 WHERE kind = ? AND id = ? AND newest = 1", kind, id)
+    connection.execute(
         "DELETE FROM tidegate_entry WHERE kind = ? AND id = ? AND sequence <= (SELECT sequence FROM tidegate_entry"
         " WHERE kind = ? AND id = ? ORDER BY sequence DESC LIMIT 1 OFFSET ?)",
         kind,
@@ -227,8 +234,10 @@ def _supersede(line: Line, kind: str, id: str, most: int) -> None:
     )
 
 
-def _insert(line: Line, sequence: int, size: int, change: Change, body: str | None, signed: Signature) -> None:
-    line.execute(
+def _insert(
+    connection: Connection, sequence: int, size: int, change: Change, body: str | None, signed: Signature
+) -> None:
+    connection.execute(
         "INSERT INTO tidegate_entry (kind, id, sequence, size, newest, body, changed_at, changed_by, why)"
         " VALUES (?, ?, ?, ?, 1, ?, ?, ?, ?)",
         change.kind,
@@ -242,40 +251,40 @@ def _insert(line: Line, sequence: int, size: int, change: Change, body: str | No
     )
 
 
-def _forget(line: Line, found: State, limits: Limits) -> None:
+def _forget(connection: Connection, state: State, limits: Limits) -> None:
     """What was deleted first, if there is more than may be kept."""
-    surplus = found.deleted - limits.deleted
+    surplus = state.deleted - limits.deleted
     if surplus <= 0:
         return
-    rows = line.execute(
+    rows = connection.execute(
         "SELECT kind, id, sequence FROM tidegate_entry WHERE newest = 1 AND body IS NULL"
         " ORDER BY sequence, kind, id LIMIT ?",
         surplus,
     )
     for kind, id, sequence in rows:
-        line.execute("DELETE FROM tidegate_entry WHERE kind = ? AND id = ?", kind, id)
-        found.forgotten = max(found.forgotten, sequence)
-    found.deleted -= len(rows)
+        connection.execute("DELETE FROM tidegate_entry WHERE kind = ? AND id = ?", kind, id)
+        state.forgotten = max(state.forgotten, sequence)
+    state.deleted -= len(rows)
 
 
-def _finish(line: Line, found: State, id: str) -> Applied:
-    line.execute(
+def _finish(connection: Connection, state: State, id: str) -> Applied:
+    connection.execute(
         "UPDATE tidegate_state SET sequence = ?, forgotten = ?, documents = ?, deleted = ?, secrets = ? WHERE one = 1",
-        found.sequence,
-        found.forgotten,
-        found.documents,
-        found.deleted,
-        found.secrets,
+        state.sequence,
+        state.forgotten,
+        state.documents,
+        state.deleted,
+        state.secrets,
     )
-    line.execute("INSERT INTO tidegate_done (id, sequence) VALUES (?, ?)", id, found.sequence)
-    line.execute("DELETE FROM tidegate_done WHERE sequence <= ?", found.sequence - REMEMBERED)
-    if line.dialect.notify is not None:
-        line.execute(line.dialect.notify, str(found.sequence))
-    return Applied(sequence=found.sequence, id=id)
+    connection.execute("INSERT INTO tidegate_done (id, sequence) VALUES (?, ?)", id, state.sequence)
+    connection.execute("DELETE FROM tidegate_done WHERE sequence <= ?", state.sequence - REMEMBERED)
+    if connection.dialect.notify is not None:
+        connection.execute(connection.dialect.notify, str(state.sequence))
+    return Applied(sequence=state.sequence, id=id)
 
 
-def _overtaken(line: Line, kind: str, id: str) -> Conflict:
-    ((version, gone),) = line.execute(
+def _overtaken(connection: Connection, kind: str, id: str) -> Conflict:
+    ((version, gone),) = connection.execute(
         "SELECT sequence, body IS NULL FROM tidegate_entry WHERE kind = ? AND id = ? AND newest = 1", kind, id
     )
     if gone:
@@ -289,7 +298,7 @@ def _entries(rows: Sequence[Row]) -> list[Entry]:
             sequence=sequence,
             kind=kind,
             id=id,
-            body=None if body is None else checking.body(body),
+            body=None if body is None else validation.body(body),
             at=at,
             by=by,
             why=why,

@@ -1,6 +1,7 @@
 """One connection to a database, as the rest of the registry sees it: SQL with `?`, transactions, rows.
 
-What differs between the databases in the SQL itself is in their `Dialect`. A line is used by one thread at a time.
+What differs between the databases in the SQL itself is in their `Dialect`. One thread at a time uses
+a connection.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tidegate.errors import StoreError
 Row: TypeAlias = tuple[Any, ...]
 
 
-class Lost(StoreError):
+class ConnectionLost(StoreError):
     """The connection is gone, or of no use any more; with a new one it may work. Does not leave this folder."""
 
     def __init__(self, message: str, *, committing: bool = False) -> None:
@@ -54,8 +55,8 @@ class Dialect:
     """A statement that tells the others the number of a change when it is committed."""
 
 
-class Line(Protocol):
-    """StoreError with the remedy if something is wrong, Lost if a new connection may help."""
+class Connection(Protocol):
+    """StoreError with the remedy if something is wrong, ConnectionLost if a new connection may help."""
 
     @property
     def dialect(self) -> Dialect: ...

@@ -14,7 +14,7 @@ import structlog
 
 from tidegate.errors import StoreError
 from tidegate.store.registry import tables
-from tidegate.store.registry.line import Line, Mode
+from tidegate.store.registry.connection import Connection, Mode
 
 PAUSES: Final = (0.05, 0.1, 0.2, 0.5)  # seconds before the next attempt to connect; the last one again and again
 
@@ -24,9 +24,9 @@ log = structlog.get_logger("tidegate.store.registry")
 class Listener:
     """Calls `callback` on its own thread with the number of the newest change, if that is not `after` any more."""
 
-    def __init__(self, line: Line, callback: Callable[[int], None], *, after: int) -> None:
+    def __init__(self, connection: Connection, callback: Callable[[int], None], *, after: int) -> None:
         self.trouble: str | None = None
-        self._line = line
+        self._connection = connection
         self._callback = callback
         self._told = after
         self._stop = threading.Event()
@@ -49,27 +49,27 @@ class Listener:
         failures = 0
         while not self._stop.is_set():
             try:
-                self._line.connect()
-                self._line.attend()
+                self._connection.connect()
+                self._connection.attend()
                 while not self._stop.is_set():
                     self._look()
                     failures = 0
-                    self._line.wait(self._stop)
+                    self._connection.wait(self._stop)
             except StoreError as error:
-                self._line.close()
+                self._connection.close()
                 self._report(str(error))
                 self._stop.wait(PAUSES[min(failures, len(PAUSES) - 1)])
                 failures += 1
-        self._line.close()
+        self._connection.close()
 
     def _look(self) -> None:
-        self._line.begin(Mode.READ)
+        self._connection.begin(Mode.READ)
         try:
-            sequence = tables.state(self._line).sequence
+            sequence = tables.read_state(self._connection).sequence
         except BaseException:
-            self._line.rollback()
+            self._connection.rollback()
             raise
-        self._line.commit()
+        self._connection.commit()
         self._report(None)
         if sequence != self._told:
             self._told = sequence
@@ -80,7 +80,7 @@ class Listener:
 
     def _report(self, trouble: str | None) -> None:
         if trouble is not None and self.trouble is None:
-            log.warning("changes of the registry are not noticed", place=self._line.place, error=trouble)
+            log.warning("changes of the registry are not noticed", place=self._connection.place, error=trouble)
         elif trouble is None and self.trouble is not None:
-            log.info("changes of the registry are noticed again", place=self._line.place)
+            log.info("changes of the registry are noticed again", place=self._connection.place)
         self.trouble = trouble
