@@ -17,6 +17,7 @@ EXPECTED = {
     "GET /health/live": None,
     "GET /health/ready": None,
     "GET /docs": None,
+    "GET /docs/{asset}": None,
     "GET /openapi.json": None,
     "GET /metrics": LOOKING,
     "GET /me": "admin operator auditor user source",

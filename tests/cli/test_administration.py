@@ -13,8 +13,8 @@ import pytest
 from cli.administering import Administered, administered, tidegate
 from cli.driving import Tidegate
 from harness import PATIENCE
-from tidegate.admin import tokens
-from tidegate.cli.administration.token import Role
+from tidegate.admin.roles import Role
+from tidegate.api.schemas import TokenRequest
 from tidegate.net.control_socket import ask
 
 
@@ -302,7 +302,7 @@ def test_tokens(admin: Administered, tmp_path: Path) -> None:
     assert re.search(rf"{id}\s.*\d\d:\d\d:\d\d by token:[0-9a-f]{{16}}", admin.done("token", "list"))
     refusal = refused_at_last(admin, "policy", "list", token=token)
     assert refusal == (
-        "this token is unknown, expired or revoked: have one made, and say --token-file FILE, or set TIDEGATE_TOKEN"
+        "this token is unknown, expired or revoked: ask for a new one, and use --token-file FILE, or set TIDEGATE_TOKEN"
     )
     before = admin.said("token", "list")
     tried = admin.done("token", "make", "--role", "auditor", "--for", "3d", "--dry-run")
@@ -337,7 +337,10 @@ def test_a_token_for_who_has_lost_all_of_them(admin: Administered) -> None:
 
 
 def test_roles_are_those_of_the_node() -> None:
-    assert [role.value for role in Role] == [role.value for role in tokens.Role]
+    assert TokenRequest.model_json_schema()["properties"]["role"]["enum"] == list(Role)
+    ran = tidegate("token", "make", "--role", "nothing")
+    assert (ran.code, ran.out) == (2, "")
+    assert all(role in ran.err for role in Role)
 
 
 # -- the command as it really runs -------------------------------------------------------------------------------------

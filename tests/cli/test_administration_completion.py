@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from cli.administering import Administered, Ran, administered, tidegate
-from cli.test_administration_asking import answer, scripted
+from cli.test_administration_http import answer, scripted
 from harness import free_port
-from tidegate.cli.administration.completing import QUICK
+from tidegate.cli.administration.completion import QUICK
 
 
 def completed(line: str, **variables: str) -> list[str]:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tidegate.admin.tokens import Role
+from tidegate.admin.roles import Role
 from tidegate.api.access import ALLOWED, PUBLIC
 from tidegate.api.app import Application
 

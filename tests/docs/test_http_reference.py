@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from docs.http_reference import PAGE, page, summaries
-from tidegate.admin.tokens import Role
+from tidegate.admin.roles import Role
 from tidegate.api.access import ALLOWED, may
 from tidegate.api.problems import Kind
 

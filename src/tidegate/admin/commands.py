@@ -14,8 +14,8 @@ from tidegate.admin.administration import AdministeredNode, Administration
 from tidegate.admin.consumers import ConsumerRegistration, Consumers
 from tidegate.admin.documents import PIPELINE, RequestedChange, unless_changed
 from tidegate.admin.ingest import Ingest
+from tidegate.admin.roles import Role
 from tidegate.admin.sources import SourceRegistration, Sources
-from tidegate.admin.tokens import Role
 from tidegate.config import Asked, Config
 from tidegate.errors import ConfigError, Problem
 from tidegate.explain.document import document

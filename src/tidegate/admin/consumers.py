@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from tidegate.admin.administration import Administration
 from tidegate.admin.documents import APPLICATION, PASSWORD, Draft, RegistryState, RequestedChange, content, get_document
-from tidegate.admin.tokens import Role
+from tidegate.admin.roles import Role
 from tidegate.config import Source
 from tidegate.errors import Problem
 

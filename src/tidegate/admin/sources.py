@@ -30,7 +30,7 @@ import structlog
 
 from tidegate.admin.administration import AdministeredNode, Administration
 from tidegate.admin.documents import PASSWORD, RegistryState, RequestedChange, content
-from tidegate.admin.tokens import Role
+from tidegate.admin.roles import Role
 from tidegate.config import Source
 from tidegate.config.administration import SQLITE
 from tidegate.config.overlay import standing

@@ -13,7 +13,8 @@ import structlog
 from tidegate.admin.change_audit import ChangeAudit
 from tidegate.admin.documents import not_found
 from tidegate.admin.registry_threads import RegistryThreads
-from tidegate.admin.tokens import FirstToken, Role, Token, Tokens
+from tidegate.admin.roles import Role
+from tidegate.admin.tokens import FirstToken, Token, Tokens
 from tidegate.config import Config
 from tidegate.errors import Problem
 

@@ -18,11 +18,11 @@ import threading
 from base64 import urlsafe_b64encode
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Any, Final
 
 import orjson
 
+from tidegate.admin.roles import Role
 from tidegate.errors import Problem, StoreError
 from tidegate.store.registry import Applied, Conflict, Registry, Secret
 
@@ -32,16 +32,6 @@ _TOKEN: Final = re.compile(r"tg_([0-9a-f]{16})_[A-Za-z0-9_-]{43}")
 _NAME: Final = 200
 _NOTE: Final = "made"
 _SHOWN: Final = b"1"
-
-
-class Role(StrEnum):
-    """What a token lets its bearer do; which routes that are is told by the HTTP interface."""
-
-    ADMIN = "admin"
-    OPERATOR = "operator"
-    AUDITOR = "auditor"
-    USER = "user"
-    SOURCE = "source"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

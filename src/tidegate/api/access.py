@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from tidegate.admin.tokens import Role
+from tidegate.admin.roles import Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +85,7 @@ ALLOWED: Final[Mapping[tuple[str, str], frozenset[Role]]] = MappingProxyType(
         ("GET", "/health/live"): PUBLIC,
         ("GET", "/health/ready"): PUBLIC,
         ("GET", "/docs"): PUBLIC,
+        ("GET", "/docs/{asset}"): PUBLIC,
         ("GET", "/openapi.json"): PUBLIC,
         ("GET", "/metrics"): _LOOKING,
         ("GET", "/me"): _ANY,

@@ -12,7 +12,7 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import ASGIApp
 
@@ -22,6 +22,7 @@ from tidegate.api import (
     analysis,
     audit,
     consumers,
+    docs,
     documents,
     health,
     keys,
@@ -37,7 +38,6 @@ from tidegate.api.channel import Channel
 from tidegate.api.limits import Rates, Turns
 from tidegate.api.metrics import Meters
 from tidegate.api.middleware import LimitsMiddleware
-from tidegate.api.page import page
 from tidegate.api.pipeline import PipelineStatus
 from tidegate.api.pipeline_rules import WAYS, PipelineRules
 from tidegate.api.problems import Kind, Problem
@@ -100,14 +100,14 @@ def _fastapi(whole: Application) -> FastAPI:
         title=TITLE,
         version=VERSION,
         description=_ABOUT,
-        docs_url=None,  # those pages come from elsewhere, and need a network
+        docs_url=None,  # that page loads its assets from another server; see `docs`
         redoc_url=None,
         openapi_url=None,
         lifespan=lifespan,
         redirect_slashes=False,
     )
     about = _describe(app)
-    modules = (me, tokens, consumers, keys, source_routes, analysis, audit, pipeline, health)
+    modules = (me, tokens, consumers, keys, source_routes, analysis, audit, pipeline, health, docs)
     for router in (keys.direct, documents.router({PIPELINE: WAYS}), *(module.router for module in modules), about):
         app.router.routes.extend(router.routes)
     access.check((method, route.path) for route in _routes(app) for method in route.methods or ())
@@ -125,30 +125,26 @@ def _routes(app: FastAPI) -> Iterator[Route]:
 
 
 def _describe(app: FastAPI) -> APIRouter:
-    """The OpenAPI document, and the page made of it."""
+    """The OpenAPI document."""
     router = APIRouter(route_class=Route)
-    made: dict[str, Any] = {}
+    document: dict[str, Any] = {}
 
     def openapi() -> dict[str, Any]:
-        if not made:
-            made.update(get_openapi(title=TITLE, version=VERSION, description=_ABOUT, routes=app.routes))
-            components = made.setdefault("components", {})
+        if not document:
+            document.update(get_openapi(title=TITLE, version=VERSION, description=_ABOUT, routes=app.routes))
+            components = document.setdefault("components", {})
             components["schemas"] = {**sections(), **components.get("schemas", {})}
             components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-            for path, methods in made["paths"].items():
+            for path, methods in document["paths"].items():
                 for method, operation in methods.items():
                     roles = access.ALLOWED[method.upper(), path]
                     operation["security"] = [] if roles is access.PUBLIC else [{"token": []}]
                     operation["x-roles"] = sorted(roles)
-        return made
+        return document
 
     @router.get("/openapi.json", tags=["operation"], summary="This document")
-    async def document() -> Response:
+    async def show() -> Response:
         return answer(openapi())
-
-    @router.get("/docs", tags=["operation"], summary="This document, for people", response_class=HTMLResponse)
-    async def docs() -> Response:
-        return HTMLResponse(page(openapi()))
 
     app.openapi = openapi  # type: ignore[method-assign]  # as FastAPI documents it
     return router

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from tidegate.api.channel import Channel
-from tidegate.api.events import EVENTS, started
+from tidegate.api.events import EVENTS, event_stream
 from tidegate.api.problems import Kind, Problem
 from tidegate.api.requests import Route, answer
 from tidegate.api.schemas import Rows, problems
@@ -53,12 +53,12 @@ class Journal:
         self._asked = -math.inf
         self.following: Counter[str] = Counter()
 
-    async def page(self, wanted: AuditQuery, limit: int, before: str | None) -> dict[str, Any]:
+    async def page(self, query: AuditQuery, limit: int, before: str | None) -> dict[str, Any]:
         cursor = None if before is None else _CURSOR.fullmatch(before)
         if before is not None and cursor is None:
             raise _no_cursor()
         if self._data is None:
-            return await self._remembered(wanted, limit, cursor)
+            return await self._remembered(query, limit, cursor)
         if cursor is not None and cursor[1] is None:
             raise _no_cursor()
         if cursor is None and time.monotonic() - self._asked > FRESH:
@@ -66,30 +66,30 @@ class Journal:
             await self._channel.ask("audit_written")
         stop = None if cursor is None else int(cursor[1])
         async with self._readers:
-            rows, following = await asyncio.to_thread(_read, self._data, wanted, limit, stop)
+            rows, following = await asyncio.to_thread(_read, self._data, query, limit, stop)
         return {"items": [shown(row) for row in rows], "next": None if following is None else f"j{following}"}
 
-    async def _remembered(self, wanted: AuditQuery, limit: int, cursor: re.Match[str] | None) -> dict[str, Any]:
+    async def _remembered(self, query: AuditQuery, limit: int, cursor: re.Match[str] | None) -> dict[str, Any]:
         """Rows have no numbers here, so a cursor is a time and how many rows of that time were shown."""
-        said, skip = wanted.said(), 0
+        arguments, skip = query.said(), 0
         if cursor is not None:
             if cursor[2] is None:
                 raise _no_cursor()
             at, skip = float(cursor[2]), int(cursor[3])
-            said["until"] = min(math.nextafter(at, math.inf), said.get("until", math.inf))
+            arguments["until"] = min(math.nextafter(at, math.inf), arguments.get("until", math.inf))
         rows: list[AuditRow] = []
         ask = min(limit + skip + 1, REMEMBERED)
-        async for piece in self._channel.follow("audit", limit=ask, **said):
+        async for piece in self._channel.follow("audit", limit=ask, **arguments):
             rows += [AuditRow(*row) for row in piece]
         rows = rows[::-1][skip:]
-        found = rows[:limit]
+        page = rows[:limit]
         following = None
         if len(rows) > limit:
-            last = found[-1].at
-            same = sum(row.at == last for row in found)
+            last = page[-1].at
+            same = sum(row.at == last for row in page)
             again = skip if cursor is not None and float(cursor[2]) == last else 0
             following = f"m{last!r}.{same + again}n"
-        return {"items": [shown(row) for row in found], "next": following}
+        return {"items": [shown(row) for row in page], "next": following}
 
 
 @router.get(
@@ -118,7 +118,7 @@ async def audit(
     before: Annotated[str | None, Query(max_length=64, description="`next` of the last page.")] = None,
 ) -> Response:
     try:
-        wanted = AuditQuery(
+        query = AuditQuery(
             since=_moment(since, "since"),
             until=_moment(until, "until"),
             kinds=frozenset(kind or ()),
@@ -132,28 +132,28 @@ async def audit(
         raise Problem(Kind.INVALID, str(error)) from None
     journal: Journal = request.app.state.journal
     if EVENTS in request.headers.get("accept", ""):
-        return StreamingResponse(await started(request, wanted, journal.following), media_type=EVENTS)
-    return answer(await journal.page(wanted, limit, before))
+        return await event_stream(request, query, journal.following)
+    return answer(await journal.page(query, limit, before))
 
 
 # -- pages -----------------------------------------------------------------------------------------------------------
 
 
-def _read(data: Path, wanted: AuditQuery, limit: int, stop: int | None) -> tuple[list[AuditRow], int | None]:
-    """The newest rows before `stop` that are wanted, the newest first; and where to go on."""
+def _read(data: Path, query: AuditQuery, limit: int, stop: int | None) -> tuple[list[AuditRow], int | None]:
+    """The newest rows before `stop` that match, the newest first; and the offset to continue at."""
     until = time.monotonic() + LOOKING
     with Reader(data, AUDIT) as reader:
         first, end = reader.bounds()
     stop = end if stop is None else min(stop, end)
-    found: list[dict[str, Any]] = []
-    while stop > first and len(found) < limit and time.monotonic() < until:
+    matching: list[dict[str, Any]] = []
+    while stop > first and len(matching) < limit and time.monotonic() < until:
         start = max(first, stop - WINDOW)
-        with Reader(data, AUDIT, start=start, stop=stop, select=wanted.selection()) as reader:
+        with Reader(data, AUDIT, start=start, stop=stop, select=query.selection()) as reader:
             rows = [row for batch in reader.batches() for row in batch.to_pylist()]
-        rows = rows[::-1][: limit - len(found)]
-        found += rows
-        stop = rows[-1]["offset"] if len(found) == limit else start
-    return [from_columns(row) for row in found], stop if stop > first else None
+        rows = rows[::-1][: limit - len(matching)]
+        matching += rows
+        stop = rows[-1]["offset"] if len(matching) == limit else start
+    return [from_columns(row) for row in matching], stop if stop > first else None
 
 
 def _no_cursor() -> Problem:
@@ -164,7 +164,7 @@ def _moment(written: str | None, name: str) -> float | None:
     if written is None:
         return None
     try:
-        found = moment(written)
-        return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+        parsed = moment(written)
+        return (parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError, OSError):
         raise Problem(Kind.INVALID, f"`{name}` is no time", "write for example 2026-03-02T09:30:00Z") from None

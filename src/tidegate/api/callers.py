@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
 
-from tidegate.admin.tokens import Role
+from tidegate.admin.roles import Role
 from tidegate.api.access import ALLOWED, PUBLIC
 from tidegate.api.problems import Kind, Problem
 

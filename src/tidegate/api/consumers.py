@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ValidationError
 from starlette.responses import Response
 
-from tidegate.admin.tokens import Role
+from tidegate.admin.roles import Role
 from tidegate.api.documents import (
     STAY,
     After,

@@ -1,8 +1,8 @@
-"""What happens from now on, as server-sent events: a row of the audit each.
+"""The audit as server-sent events: one event for each new row.
 
-The id of an event is the time of its row and a number among those of that time. Who comes back with it as
-`Last-Event-ID` and asks for the same gets what it missed, as far as the node remembers. A stream ends when its token
-does not count any more, when the node goes away, or when the process stops.
+The id of an event is the time of its row and the number of the row among those of that time. A client that reconnects
+with it in `Last-Event-ID` and the same filters gets the rows it missed, as far as the node remembers them.
+A stream ends when its token is not valid any more, when the node goes away, or when the process stops.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from contextlib import aclosing
 from typing import Any, Final
 
 import orjson
+from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.requests import Request
 
 from tidegate.api.callers import Callers
@@ -24,13 +25,13 @@ from tidegate.api.requests import caller, channel
 from tidegate.audit.rows import AuditRow, Query, shown
 
 EVENTS: Final = "text/event-stream"
-BEAT: Final = 5.0  # seconds between signs of life, and between looks at the token
-FOLLOWED: Final = 4  # streams of one token
+BEAT: Final = 5.0  # seconds between two comments that keep the connection open, and between two checks of the token
+FOLLOWED: Final = 4  # streams for one token
 _ID: Final = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)/(\d{1,9})")
 
 
-async def started(request: Request, wanted: Query, following: Counter[str]) -> AsyncIterator[bytes]:
-    """A stream that has begun: what is wrong with it is told as a problem, and not in the middle of it."""
+async def event_stream(request: Request, query: Query, following: Counter[str]) -> EventSourceResponse:
+    """Rows that match a query, from now on. A request that is wrong gets a Problem before the stream begins."""
     at, number = _resumed(request)
     token = caller(request).token
     if following[token] >= FOLLOWED:
@@ -43,45 +44,45 @@ async def started(request: Request, wanted: Query, following: Counter[str]) -> A
     channel(request).check_streams()
     following[token] += 1
 
-    async def events() -> AsyncIterator[bytes]:
+    async def events() -> AsyncIterator[ServerSentEvent]:
         try:
-            yield b": the audit of this node\n\n"
-            async with aclosing(_rows(request, wanted, at)) as rows:
+            yield ServerSentEvent(comment="the audit of this node")
+            async with aclosing(_rows(request, query, at)) as rows:
                 last, count = at, 0
                 async for row in rows:
                     if row is None:
-                        yield b": alive\n\n"
+                        yield ServerSentEvent(comment="alive")
                         continue
                     count = count + 1 if row.at == last else 1
                     last = row.at
                     if last != at or count > number:
-                        yield b"id: %s\ndata: %s\n\n" % (f"{last!r}/{count}".encode(), orjson.dumps(shown(row)))
+                        yield ServerSentEvent(orjson.dumps(shown(row)).decode(), id=f"{last!r}/{count}")
         except Problem:
-            return  # whoever listens comes again, and is told then
+            return  # a client that reconnects gets the problem as its answer
         finally:
             following[token] -= 1
 
-    return events()
+    return EventSourceResponse(events(), sep="\n", ping=0)  # `_rows` says when to send a sign of life
 
 
-async def _rows(request: Request, wanted: Query, at: float | None) -> AsyncGenerator[AuditRow | None, None]:
-    """Rows as they come; None where none has come for a while."""
+async def _rows(request: Request, query: Query, at: float | None) -> AsyncGenerator[AuditRow | None, None]:
+    """Rows as they come; None every `BEAT` seconds, once the token was checked again."""
     callers: Callers = request.app.state.callers
     stopping: asyncio.Event = request.app.state.stopping
-    said: dict[str, Any] = {**wanted.said(), **({"limit": 0} if at is None else {"since": at})}
-    pieces = channel(request).follow("audit", follow=True, **said)
+    arguments: dict[str, Any] = {**query.said(), **({"limit": 0} if at is None else {"since": at})}
+    pieces = channel(request).follow("audit", follow=True, **arguments)
     stop = asyncio.ensure_future(stopping.wait())
     piece: asyncio.Future[Any] | None = None
-    looked = time.monotonic()
+    checked = time.monotonic()
     try:
         while not stop.done():
             if piece is None:
                 piece = asyncio.ensure_future(anext(pieces, None))
-            left = max(0.0, looked + BEAT - time.monotonic())
+            left = max(0.0, checked + BEAT - time.monotonic())
             await asyncio.wait((piece, stop), timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            if time.monotonic() - looked >= BEAT:
+            if time.monotonic() - checked >= BEAT:
                 await callers.caller(request, fresh=True)
-                looked = time.monotonic()
+                checked = time.monotonic()
                 yield None
             if piece.done():
                 rows, piece = piece.result(), None
@@ -98,11 +99,15 @@ async def _rows(request: Request, wanted: Query, at: float | None) -> AsyncGener
 
 
 def _resumed(request: Request) -> tuple[float | None, int]:
-    """The time of the last event that was seen, and its number; None: no matter what was before."""
-    written = request.headers.get("last-event-id", "")
-    if not written:
+    """The time and number of the last event that the client has; None: it wants new rows only."""
+    header = request.headers.get("last-event-id", "")
+    if not header:
         return None, 0
-    found = _ID.fullmatch(written)
-    if found is None:
-        raise Problem(Kind.MALFORMED, "Last-Event-ID is no event of this audit", "send it as it was, or leave it out")
-    return float(found[1]), int(found[2])
+    event = _ID.fullmatch(header)
+    if event is None:
+        raise Problem(
+            Kind.MALFORMED,
+            "Last-Event-ID is not the id of an event of this audit",
+            "send it unchanged, or leave it out",
+        )
+    return float(event[1]), int(event[2])

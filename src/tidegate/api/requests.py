@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
-from tidegate.admin.tokens import Role
+from tidegate.admin.roles import Role
 from tidegate.api.callers import Caller, Callers
 from tidegate.api.channel import Channel
 from tidegate.api.limits import CHANGES, OWN_CHANGES, Turns

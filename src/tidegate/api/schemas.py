@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 from pydantic.json_schema import models_json_schema
 
+from tidegate.admin.roles import Role as TokenRole
 from tidegate.api.problems import MEDIA_TYPE, ProblemAnswer
 from tidegate.config.directory import Client, Group, Role, User
 from tidegate.config.links import Link
@@ -263,7 +264,7 @@ class TokenRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    role: Literal["admin", "operator", "auditor", "user", "source"]
+    role: Annotated[TokenRole, Field(strict=False), WithJsonSchema({"type": "string", "enum": [*TokenRole]})]
     user: str | None = Field(None, min_length=1, max_length=1024, pattern=_TEXT, description="Whom it acts for.")
     name: str = Field("", max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$", description="What it is for.")
     seconds: int | None = Field(None, ge=60, le=10 * 366 * 86400, description="How long it is valid.")

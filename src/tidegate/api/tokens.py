@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from pydantic import ValidationError
 from starlette.responses import Response
 
-from tidegate.admin.tokens import Role
+from tidegate.admin.roles import Role
 from tidegate.api.documents import ask, iso
 from tidegate.api.problems import Kind, Problem
 from tidegate.api.requests import DryRun, Id, Route, Why, answer, channel, json_object

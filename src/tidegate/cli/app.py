@@ -16,7 +16,7 @@ import typer
 
 import tidegate
 from tidegate.cli import capability, cert, importing, monitor, operate, pipeline, terminal
-from tidegate.cli.administration import application, client, key, policy, preference, source, token, user
+from tidegate.cli.administration import application, document_groups, key, source, token, user
 from tidegate.cli.audit import audit
 from tidegate.cli.explain import explain
 from tidegate.cli.flow import flow
@@ -251,8 +251,17 @@ for _command in (passwd, schema):
 app.command(hidden=True)(api)
 app.add_typer(monitor.app, name="monitor", rich_help_panel=_RUN)
 app.add_typer(pipeline.app, name="pipeline", rich_help_panel=_RUN)
-for _group in (user, client, policy, preference, key, token, application, source):
-    app.add_typer(_group.app, name=_group.__name__.rpartition(".")[2], rich_help_panel=_ADMINISTER)
+for _name, _group in (
+    ("user", user.app),
+    ("client", document_groups.client),
+    ("policy", document_groups.policy),
+    ("preference", document_groups.preference),
+    ("key", key.app),
+    ("token", token.app),
+    ("application", application.app),
+    ("source", source.app),
+):
+    app.add_typer(_group, name=_name, rich_help_panel=_ADMINISTER)
 app.add_typer(cert.app, name="cert", rich_help_panel=_MAKE)
 app.add_typer(capability.app, name="capability", rich_help_panel=_MAKE)
 app.add_typer(importing.app, name="import", rich_help_panel=_MAKE)

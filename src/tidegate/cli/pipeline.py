@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidegate.cli import terminal
-from tidegate.cli.administration import rule
+from tidegate.cli.administration import document_groups
 from tidegate.cli.operate import Json
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ def quality(
     terminal.out().print(_table(names, shown, left=5))
 
 
-app.add_typer(rule.rules, name="rule")
+app.add_typer(document_groups.pipeline_rule, name="rule")
 
 
 def _work(file: Path, master: str | None, *, json: bool, once: bool) -> None:

@@ -1,6 +1,7 @@
 """Administration from the command line, over the HTTP interface of a running node.
 
-`asking` speaks HTTP, `options` makes commands of functions that ask, `documents` does what is alike for all kinds,
-`shown` draws tables, `written` reads what people write. A module for each kind of thing has its commands. Importing
-this imports nothing heavy: `tidegate --help` must not wait.
+`kinds` is the table of document kinds, `documents` makes their commands, `http_client` speaks HTTP, `options` holds the
+shared options, `output` draws tables, `input_values` reads what people write. `user`, `application`, `source`, `token`
+and `key` add the commands that only these have. Importing this package imports nothing heavy, because `tidegate --help`
+must not wait.
 """

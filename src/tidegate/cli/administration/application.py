@@ -2,132 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
-from tidegate.cli.administration import documents, written
-from tidegate.cli.administration.asking import Api, path
-from tidegate.cli.administration.client import Attributes, Groups, PublicKey, Roles
-from tidegate.cli.administration.documents import Body, Kind
-from tidegate.cli.administration.options import DryRun, Json, Why, asks, group
-from tidegate.cli.administration.user import USERS, PasswordStdin, tell_credentials
-
-WHERE = "/applications"
-
-
-def _columns(value: Mapping[str, Any]) -> Mapping[str, object]:
-    return {"description": value.get("description")}
-
-
-APPLICATIONS = Kind(where=WHERE, one="application", many="applications", columns=_columns)
+from tidegate.cli.administration import accounts, documents, input_values
+from tidegate.cli.administration.http_client import ApiClient, path
+from tidegate.cli.administration.kinds import ACCOUNT, APPLICATIONS, USERS, Body
+from tidegate.cli.administration.options import DryRun, Json, Why, command, group, parameter, with_api
 
 app = group("Administer applications and the users under them.")
-
-Id = Annotated[str, typer.Argument(help="Its id.", show_default=False)]
-Known = Annotated[str, typer.Argument(help="Its id.", show_default=False, autocompletion=APPLICATIONS.complete)]
+Known = APPLICATIONS.argument()
 Description = Annotated[str | None, typer.Option("--description", help="What it is.", metavar="TEXT")]
 
-
-@app.command("list")
-@asks
-def list_command(api: Api, json: Json = False) -> None:
-    """List applications.
-
-    [dim]tidegate application list[/dim]
-    """
-    documents.show_all(api.pages(WHERE), APPLICATIONS, json=json)
+documents.add_commands(app, APPLICATIONS, "list", "show")
 
 
-@app.command()
-@asks
-def show(api: Api, id: Known, json: Json = False) -> None:
-    """Show an application. As a user it has the same name: see `tidegate user show`.
-
-    [dim]tidegate application show diary[/dim]
-    """
-    documents.show_one(api.get(path(WHERE, id)).value, json=json)
-
-
-@app.command()
-@asks
 def add(
-    api: Api,
-    id: Id,
-    description: Description = None,
-    roles: Roles = None,
-    groups: Groups = None,
-    attributes: Attributes = None,
-    public_key: PublicKey = None,
-    password_stdin: PasswordStdin = False,
-    why: Why = "",
-    dry_run: DryRun = False,
-    json: Json = False,
+    api: ApiClient, id: str, description: str | None, *, why: str, dry_run: bool, json: bool, **values: Any
 ) -> None:
-    """Add an application. Password, unless you give one, and token are made up and shown this once.
+    """Add an application. The node makes a token, and a password unless you give one, and shows them once.
+
+    An application is also a user of the same name: see `tidegate user show`.
 
     [dim]tidegate application add diary --description "Training diary" --role reader[/dim]
     """
     body: Body = {"id": id}
-    written.put(body, "description", description)
-    _edit(body, roles, groups, attributes, public_key, password_stdin=password_stdin)
-    done = api.ask("POST", WHERE, query={"dry_run": dry_run, "why": why}, body=body).value
-    tell_credentials(done, f"application {id}", "added", dry_run=dry_run, json=json)
+    input_values.put(body, "description", description)
+    who = f"application {id}"
+    accounts.register(api, APPLICATIONS.path, body, values, who=who, why=why, dry_run=dry_run, json=json)
+
+
+_new = (parameter("id", APPLICATIONS.argument(known=False)), parameter("description", Description, None))
+app.command("add")(command(add, [*_new, *documents.options_of(ACCOUNT), *documents.CHANGE_OPTIONS]))
 
 
 @app.command()
-@asks
-def users(api: Api, id: Known, json: Json = False) -> None:
+@with_api
+def users(api: ApiClient, id: Known, json: Json = False) -> None:  # type: ignore[valid-type]  # made from the table
     """List the users under an application.
 
     [dim]tidegate application users diary[/dim]
     """
-    documents.show_all(api.pages(path(WHERE, id) + "/users"), USERS, json=json)
+    documents.show_all(api.pages(path(APPLICATIONS.path, id) + "/users"), USERS, json=json)
 
 
-@app.command("add-user")
-@asks
-def add_user(
-    api: Api,
-    id: Known,
-    name: Annotated[str, typer.Argument(help="Name of the new user.", show_default=False)],
-    roles: Roles = None,
-    groups: Groups = None,
-    attributes: Attributes = None,
-    public_key: PublicKey = None,
-    password_stdin: PasswordStdin = False,
-    why: Why = "",
-    dry_run: DryRun = False,
-    json: Json = False,
-) -> None:
+def add_user(api: ApiClient, id: str, name: str, *, why: str, dry_run: bool, json: bool, **values: Any) -> None:
     """Add a user under an application, with roles and groups that the application has. Its own token is enough.
 
-    [dim]tidegate application add-user diary diary-anna[/dim]
+    [dim]tidegate application add-user diary diary.anna[/dim]
     """
-    body: Body = {"name": name}
-    _edit(body, roles, groups, attributes, public_key, password_stdin=password_stdin)
-    where = path(WHERE, id) + "/users"
-    done = api.ask("POST", where, query={"dry_run": dry_run, "why": why}, body=body).value
-    tell_credentials(done, f"user {name}", f"added under {id}", dry_run=dry_run, json=json)
+    target = path(APPLICATIONS.path, id) + "/users"
+    accounts.register(
+        api,
+        target,
+        {"name": name},
+        values,
+        who=f"user {name}",
+        what=f"added under {id}",
+        why=why,
+        dry_run=dry_run,
+        json=json,
+    )
+
+
+_user = (
+    parameter("id", Known),
+    parameter("name", Annotated[str, typer.Argument(help="Name of the new user.", show_default=False)]),
+)
+app.command("add-user")(command(add_user, [*_user, *documents.options_of(ACCOUNT), *documents.CHANGE_OPTIONS]))
 
 
 @app.command()
-@asks
-def remove(api: Api, id: Known, why: Why = "", dry_run: DryRun = False, json: Json = False) -> None:
+@with_api
+def remove(api: ApiClient, id: Known, why: Why = "", dry_run: DryRun = False, json: Json = False) -> None:  # type: ignore[valid-type]  # made from the table
     """Remove an application together with its users.
 
     [dim]tidegate application remove diary --dry-run[/dim]
     """
-    done = api.ask("DELETE", path(WHERE, id), query={"dry_run": dry_run, "why": why}, match="*").value
-    documents.tell([{**done, "version": None}], "application", "removed", dry_run=dry_run, json=json)
+    done = api.change("DELETE", path(APPLICATIONS.path, id), dry_run=dry_run, why=why, match="*")
+    documents.report([{**done, "version": None}], "application", "removed", dry_run=dry_run, json=json)
 
 
 @app.command("remove-user")
-@asks
+@with_api
 def remove_user(
-    api: Api,
-    id: Known,
+    api: ApiClient,
+    id: Known,  # type: ignore[valid-type]  # made from the table
     name: Annotated[str, typer.Argument(help="Name of the user.", show_default=False)],
     why: Why = "",
     dry_run: DryRun = False,
@@ -137,24 +98,6 @@ def remove_user(
 
     [dim]tidegate application remove-user diary diary.anna[/dim]
     """
-    where = path(f"{path(WHERE, id)}/users", name)
-    done = api.ask("DELETE", where, query={"dry_run": dry_run, "why": why}).value
-    documents.tell([{**done, "version": None}], "user", f"removed from {id}", dry_run=dry_run, json=json)
-
-
-def _edit(
-    body: Body,
-    roles: list[str] | None,
-    groups: list[str] | None,
-    attributes: list[str] | None,
-    public_key: str | None,
-    *,
-    password_stdin: bool,
-) -> None:
-    written.put_list(body, "roles", roles)
-    written.put_list(body, "groups", groups)
-    written.put(body, "public_key", written.public_key(public_key))
-    if attributes:
-        body["attributes"] = written.attributes(attributes)
-    if password_stdin:
-        body["password"] = written.password()
+    target = path(f"{path(APPLICATIONS.path, id)}/users", name)
+    done = api.change("DELETE", target, dry_run=dry_run, why=why)
+    documents.report([{**done, "version": None}], "user", f"removed from {id}", dry_run=dry_run, json=json)

@@ -1,222 +1,287 @@
-"""What can be done with documents of every kind, and the commands that are alike for all of them.
+"""The commands that every kind of document has, made from the table in `kinds`.
 
-A change is made to the version that was looked at: whoever was faster is not overwritten.
+A change is made to the version that was read: a change that somebody else made meanwhile is not overwritten.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
+from inspect import Parameter
 from typing import Annotated, Any
 
 import typer
 
 from tidegate.cli import terminal
-from tidegate.cli.administration import shown
-from tidegate.cli.administration.asking import Api, path
-from tidegate.cli.administration.completing import ids
-from tidegate.cli.administration.options import DryRun, Json, Why, asks
+from tidegate.cli.administration import input_values, output
+from tidegate.cli.administration.http_client import ApiClient, path
+from tidegate.cli.administration.kinds import OWNER, Body, Field, Kind
+from tidegate.cli.administration.options import DryRun, Json, Why, command, parameter
 from tidegate.errors import TidegateError
 
-Body = dict[str, Any]
+File = Annotated[
+    str | None,
+    typer.Option(
+        "--file", help="A file with one entry or several, as in a configuration; - for standard input.", metavar="FILE"
+    ),
+]
+CHANGE_OPTIONS = (parameter("why", Why, ""), parameter("dry_run", DryRun, False), parameter("json", Json, False))
+"""The last options of every command that changes documents."""
+_KEEPS = "Options that are not given stay as they are"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
-    """Documents of one kind: where they are, what one is called, and what of it a table shows."""
-
-    where: str
-    one: str
-    many: str
-    columns: Callable[[Mapping[str, Any]], Mapping[str, object]]
-    own: str | None = None
-    """Where users have theirs, if they have some."""
-    effect: Callable[[Mapping[str, Any] | None, str], None] = shown.effect
-    """Shows what a dry run found, and what it was about."""
-
-    def place(self, api: Api) -> str:
-        """Where they are for whoever asks."""
-        return self.own if self.own is not None and api.me.get("role") == "user" else self.where
-
-    @property
-    def complete(self) -> Callable[[typer.Context, str], list[str]]:
-        return ids(self.where, own=self.own)
+def options_of(fields: Sequence[Field]) -> list[Parameter]:
+    return [parameter(field.parameter, field.annotation, field.default) for field in fields]
 
 
-def show_all(found: Iterable[Mapping[str, Any]], kind: Kind, *, json: bool) -> None:
+# -- the commands ------------------------------------------------------------------------------------------------------
+
+
+def add_commands(app: typer.Typer, kind: Kind, *names: str) -> None:
+    """Adds the commands of these names for documents of a kind."""
+    for name in names:
+        run, own, help = _COMMANDS[name](kind)
+        example = kind.examples.get(name, "" if name == "list" else "mary" if kind.metavar == "NAME" else "p1")
+        if name in ("remove", "revert") and name not in kind.examples:
+            example += " --dry-run" if name == "remove" else " 17 --why mistaken"
+        run.__doc__ = f"{help}\n\n[dim]tidegate {kind.command} {name} {example}".rstrip() + "[/dim]"
+        app.command(name)(command(run, own))
+
+
+def _list(kind: Kind) -> tuple[Callable[..., None], list[Parameter], str]:
+    def run(api: ApiClient, json: bool, user: str | None = None) -> None:
+        items = api.pages(kind.place(api))
+        show_all((item for item in items if user is None or item["value"].get("user") == user), kind, json=json)
+
+    own = options_of([OWNER]) if kind.own_path is not None else []
+    note = "; with the token of a user, that user's only" if kind.own_path is not None else ""
+    file = "configuration file" if kind.fields else kind.file
+    fixed = f" Those in the {file} can only be changed there." if file else ""
+    return run, [*own, parameter("json", Json, False)], f"List {kind.many}{note}.{fixed}"
+
+
+def _add(kind: Kind) -> tuple[Callable[..., None], list[Parameter], str]:
+    required = kind.required or {}
+    id_optional = kind.section is not None
+
+    def run(
+        api: ApiClient, id: str | None, *, why: str, dry_run: bool, json: bool, file: str | None = None, **values: Any
+    ) -> None:
+        if file is not None:
+            entries = _entries_of_file(kind, file, id, values)
+        else:
+            body: Body = {} if id is None else {"id": id}
+            kind.edit(body, values)
+            if any(not body.get(member) for member in required):
+                *most, last = required.values()
+                needed = f"{', '.join(most)} and {last}" if most else last
+                terminal.usage(f"give {needed}, or --file")
+            if kind.own_path is not None and "user" not in body and api.me.get("role") != "user":
+                terminal.usage("name the owner with --user")
+            entries = [body]
+        place = kind.place(api)
+        each(entries, partial(_post, api, place, dry_run, why), kind, "made", dry_run=dry_run, json=json)
+
+    first = [parameter("id", kind.argument(known=False, optional=True), None)]
+    if not id_optional:
+        first = [parameter("id", kind.argument(known=False))]
+    own = [*first, *options_of(kind.fields), *_file_option(kind), *CHANGE_OPTIONS]
+    help = f"Add a {kind.one}" + (", or all entries of a file, one after the other." if id_optional else ".")
+    return run, own, help + (" The node makes up an id that is not given." if "id" not in required else "")
+
+
+def _set(kind: Kind) -> tuple[Callable[..., None], list[Parameter], str]:
+    def run(
+        api: ApiClient, id: str | None, *, why: str, dry_run: bool, json: bool, file: str | None = None, **values: Any
+    ) -> None:
+        if file is not None:
+            entries = _entries_of_file(kind, file, id, values)
+            each(entries, partial(_replace, api, kind, dry_run, why), kind, "changed", dry_run=dry_run, json=json)
+            return
+        if id is None:
+            terminal.usage("give the ID, or --file")
+        target = path(kind.place(api), id)
+        read = api.get(target)
+        body: Body = dict(read.value["value"])
+        kind.edit(body, values)
+        done = api.change("PUT", target, dry_run=dry_run, why=why, body=body, match=read.version)
+        report([done], kind.one, "changed", dry_run=dry_run, json=json, effect=kind.effect)
+
+    filed = kind.section is not None
+    first = parameter("id", kind.argument(optional=True), None) if filed else parameter("id", kind.argument())
+    own = [first, *options_of(kind.fields), *_file_option(kind), *CHANGE_OPTIONS]
+    more = " With a file, its entries replace the stored ones." if filed else "; an empty text removes a value."
+    return run, own, f"Change a {kind.one}. {_KEEPS}{'.' if filed else ''}{more}"
+
+
+def _show(kind: Kind) -> tuple[Callable[..., None], list[Parameter], str]:
+    def run(api: ApiClient, id: str, json: bool) -> None:
+        show_one(api.get(path(kind.place(api), id)).value, json=json)
+
+    return run, [parameter("id", kind.argument()), parameter("json", Json, False)], f"Show {_a(kind)}."
+
+
+def _remove(kind: Kind) -> tuple[Callable[..., None], list[Parameter], str]:
+    def run(api: ApiClient, id: str, why: str, dry_run: bool, json: bool) -> None:
+        target = path(kind.place(api), id)
+        done = api.change("DELETE", target, dry_run=dry_run, why=why, match="*")
+        removed = {**done, "version": None}
+        report([removed], kind.one, "removed", dry_run=dry_run, json=json, effect=kind.effect)
+
+    return run, [parameter("id", kind.argument()), *CHANGE_OPTIONS], f"Remove {_a(kind)}."
+
+
+def _history(kind: Kind) -> tuple[Callable[..., None], list[Parameter], str]:
+    def run(api: ApiClient, id: str, json: bool) -> None:
+        entries = versions(api, kind, id)
+        if json:
+            terminal.print_json({"items": entries})
+            return
+        table = [
+            {
+                "change": str(entry["sequence"]),
+                "at": output.moment(entry["at"]),
+                "by": entry["by"],
+                "why": entry["why"],
+                **({"value": "removed"} if entry["value"] is None else kind.columns(entry["value"])),
+            }
+            for entry in entries
+        ]
+        output.rows(table, none="There is no history.", whole=("change", "by"))
+
+    help = f"Show the earlier versions of a {kind.one}: who changed it, when and why."
+    return run, [parameter("id", kind.argument()), parameter("json", Json, False)], help
+
+
+def _revert(kind: Kind) -> tuple[Callable[..., None], list[Parameter], str]:
+    def run(api: ApiClient, id: str, change: int | None, why: str, dry_run: bool, json: bool) -> None:
+        sequence = versions(api, kind, id)[-1]["sequence"] if change is None else change
+        target = path(kind.path, id) + "/revert"
+        done = api.change("POST", target, dry_run=dry_run, why=why, body={"sequence": sequence})
+        verb = f"{'' if dry_run else 'is '}what it was before change {sequence}"
+        report([done], kind.one, verb, dry_run=dry_run, json=json, effect=kind.effect)
+
+    number = Annotated[
+        int | None, typer.Argument(help="Number of the change, as `history` shows it. Default: the last.", min=1)
+    ]
+    own = [parameter("id", kind.argument()), parameter("change", number, None), *CHANGE_OPTIONS]
+    return run, own, f"Take back a change of a {kind.one}, together with everything that was changed with it."
+
+
+_COMMANDS = {
+    "list": _list,
+    "add": _add,
+    "set": _set,
+    "show": _show,
+    "remove": _remove,
+    "history": _history,
+    "revert": _revert,
+}
+ALL_COMMANDS = tuple(_COMMANDS)
+
+
+def _a(kind: Kind) -> str:
+    return f"{'an' if kind.one.startswith('a') else 'a'} {kind.one}"
+
+
+def _file_option(kind: Kind) -> list[Parameter]:
+    return [] if kind.section is None else [parameter("file", File, None)]
+
+
+def _entries_of_file(kind: Kind, file: str, id: str | None, values: Mapping[str, Any]) -> list[Body]:
+    assert kind.section is not None
+    if id is not None or any(value is not None for value in values.values()):
+        terminal.usage("--file replaces ID and the other options: leave them out")
+    return input_values.entries(file, kind.section)
+
+
+def _post(api: ApiClient, place: str, dry_run: bool, why: str, entry: Body) -> Body:
+    return api.change("POST", place, dry_run=dry_run, why=why, body=entry)
+
+
+def _replace(api: ApiClient, kind: Kind, dry_run: bool, why: str, entry: Body) -> Body:
+    id = entry.get("id")
+    if not isinstance(id, str) or not id:
+        raise TidegateError(f"an entry has no `id`: name the {kind.one}, or use `add`")
+    target = path(kind.place(api), id)
+    return api.change("PUT", target, dry_run=dry_run, why=why, body=entry, match=api.get(target).version)
+
+
+def versions(api: ApiClient, kind: Kind, id: str) -> list[dict[str, Any]]:
+    """The versions of a document, the oldest first."""
+    if kind.place(api) != kind.path:
+        raise TidegateError("the history is for administrators and auditors: use a token of theirs")
+    items: list[dict[str, Any]] = api.get(path(kind.path, id) + "/history").value["items"]
+    return items
+
+
+# -- output ------------------------------------------------------------------------------------------------------------
+
+
+def show_all(documents: Iterable[Mapping[str, Any]], kind: Kind, *, json: bool) -> None:
     """A table of documents."""
-    items = list(found)
+    items = list(documents)
     if json:
         terminal.print_json({"items": items})
         return
     table = [
         {
-            "id": each["id"],
-            **kind.columns(each["value"]),
-            "from": each["source"],
-            "changed": shown.moment(each.get("changed_at")),
+            "id": item["id"],
+            **kind.columns(item["value"]),
+            "from": item["source"],
+            "changed": output.moment(item.get("changed_at")),
         }
-        for each in items
+        for item in items
     ]
-    shown.rows(table, none=f"There are no {kind.many}.")
+    output.rows(table, none=f"There are no {kind.many}.")
 
 
-def show_one(found: Mapping[str, Any], *, json: bool) -> None:
-    """All about one document."""
+def show_one(document: Mapping[str, Any], *, json: bool) -> None:
+    """Everything about one document."""
     if json:
-        terminal.print_json(found)
+        terminal.print_json(document)
         return
-    # A version is a name and no number: it is not written with thousands.
-    told = {"version": str(found["version"] or "-"), "changed_at": shown.moment(found["changed_at"])}
-    shown.details({**found, **told})
-
-
-def make(api: Api, kind: Kind, entries: Sequence[Body], *, dry_run: bool, why: str, json: bool) -> None:
-    """Makes new ones, one after the other."""
-    place = kind.place(api)
-
-    def one(entry: Body) -> Body:
-        found: Body = api.ask("POST", place, query={"dry_run": dry_run, "why": why}, body=entry).value
-        return found
-
-    each(entries, one, kind, "made", dry_run=dry_run, json=json)
-
-
-def replace(api: Api, kind: Kind, entries: Sequence[Body], *, dry_run: bool, why: str, json: bool) -> None:
-    """Changes those that are there, one after the other, to what the entries say."""
-    place = kind.place(api)
-
-    def one(entry: Body) -> Body:
-        id = entry.get("id")
-        if not isinstance(id, str) or not id:
-            raise TidegateError(f"an entry has no `id`: say which {kind.one} it is, or use `add`")
-        seen = api.get(path(place, id))
-        return _put(api, path(place, id), entry, seen.version, dry_run=dry_run, why=why)
-
-    each(entries, one, kind, "changed", dry_run=dry_run, json=json)
-
-
-def change(api: Api, kind: Kind, id: str, edit: Callable[[Body], None], *, dry_run: bool, why: str, json: bool) -> None:
-    """Changes one: `edit` is given what it is, and makes of it what it should be."""
-    where = path(kind.place(api), id)
-    seen = api.get(where)
-    body: Body = dict(seen.value["value"])
-    edit(body)
-    done = _put(api, where, body, seen.version, dry_run=dry_run, why=why)
-    tell([done], kind.one, "changed", dry_run=dry_run, json=json, effect=kind.effect)
-
-
-def _put(api: Api, where: str, body: Body, version: str | None, *, dry_run: bool, why: str) -> Body:
-    found: Body = api.ask("PUT", where, query={"dry_run": dry_run, "why": why}, body=body, match=version).value
-    return found
+    # A version is a name and not a quantity: it is written without thousands separators.
+    changed = {"version": str(document["version"] or "-"), "changed_at": output.moment(document["changed_at"])}
+    output.details({**document, **changed})
 
 
 def each(
     entries: Sequence[Body], do: Callable[[Body], Body], kind: Kind, verb: str, *, dry_run: bool, json: bool
 ) -> None:
-    """Does it with one after the other. What was done stays done if a later one is refused, so it is told then, too."""
-    made: list[Body] = []
+    """Changes one entry after the other. If one is refused, those before it stay changed and are reported."""
+    done: list[Body] = []
     try:
         for entry in entries:
-            made.append(do(entry))
+            done.append(do(entry))
     except TidegateError as refused:
         if len(entries) == 1:
             raise
-        if made:
-            tell(made, kind.one, verb, dry_run=dry_run, json=json, effect=kind.effect)
-        left = f"entry {len(made) + 1} of {len(entries)} was refused, and those after it were not tried"
-        raise TidegateError(f"{left}: {refused}") from None
-    tell(made, kind.one, verb, dry_run=dry_run, json=json, effect=kind.effect)
+        if done:
+            report(done, kind.one, verb, dry_run=dry_run, json=json, effect=kind.effect)
+        position = f"entry {len(done) + 1} of {len(entries)} was refused, and those after it were not tried"
+        raise TidegateError(f"{position}: {refused}") from None
+    report(done, kind.one, verb, dry_run=dry_run, json=json, effect=kind.effect)
 
 
-def tell(
-    made: Sequence[Mapping[str, Any]],
+def report(
+    changes: Sequence[Mapping[str, Any]],
     one: str,
     verb: str,
     *,
     dry_run: bool,
     json: bool,
-    effect: Callable[[Mapping[str, Any] | None, str], None] = shown.effect,
+    effect: Callable[[Mapping[str, Any] | None, str], None] = output.effect,
 ) -> None:
-    """What became of a change, or what would."""
+    """The result of changes, or of a dry run."""
     if json:
-        terminal.print_json(made[0] if len(made) == 1 else {"items": list(made)})
+        terminal.print_json(changes[0] if len(changes) == 1 else {"items": list(changes)})
         return
-    for each in made:
+    for change in changes:
         if dry_run:
-            effect(each.get("effect"), f"{one} {each['id']} would be {verb}")
+            effect(change.get("effect"), f"{one} {change['id']} would be {verb}")
         else:
-            version = f", version {each['version']}" if each.get("version") is not None else ""
-            shown.done(f"{one} {each['id']} {verb}{version}")
-        if each.get("trouble"):
-            shown.warning(str(each["trouble"]))
-
-
-# -- commands that are alike for all kinds -----------------------------------------------------------------------------
-
-
-def add_alike(app: typer.Typer, kind: Kind, *, command: str, name: str = "ID") -> None:
-    """`show`, `remove`, `history` and `revert`."""
-    which = Annotated[str, typer.Argument(help=f"Which {kind.one}.", metavar=name, autocompletion=kind.complete)]
-    example = "mary" if name == "NAME" else "p1"
-
-    def show(api: Api, id: str, json: Json = False) -> None:
-        show_one(api.get(path(kind.place(api), id)).value, json=json)
-
-    def remove(api: Api, id: str, why: Why = "", dry_run: DryRun = False, json: Json = False) -> None:
-        where = path(kind.place(api), id)
-        done = api.ask("DELETE", where, query={"dry_run": dry_run, "why": why}, match="*").value
-        removed = {**done, "version": None}
-        tell([removed], kind.one, "removed", dry_run=dry_run, json=json, effect=kind.effect)
-
-    def history(api: Api, id: str, json: Json = False) -> None:
-        found = versions(api, kind, id)
-        if json:
-            terminal.print_json({"items": found})
-            return
-        table = [
-            {
-                "change": str(each["sequence"]),
-                "at": shown.moment(each["at"]),
-                "by": each["by"],
-                "why": each["why"],
-                **({"value": "removed"} if each["value"] is None else kind.columns(each["value"])),
-            }
-            for each in found
-        ]
-        shown.rows(table, none="There is no history.", whole=("change", "by"))
-
-    def revert(
-        api: Api,
-        id: str,
-        change: Annotated[
-            int | None, typer.Argument(help="Number of the change, as `history` shows it. Default: the last.", min=1)
-        ] = None,
-        why: Why = "",
-        dry_run: DryRun = False,
-        json: Json = False,
-    ) -> None:
-        sequence = versions(api, kind, id)[-1]["sequence"] if change is None else change
-        where = path(kind.where, id) + "/revert"
-        done = api.ask("POST", where, query={"dry_run": dry_run, "why": why}, body={"sequence": sequence}).value
-        verb = "" if dry_run else "is "
-        verb += f"what it was before change {sequence}"
-        tell([done], kind.one, verb, dry_run=dry_run, json=json, effect=kind.effect)
-
-    show.__doc__ = f"Show a {kind.one}.\n\n[dim]tidegate {command} show {example}[/dim]"
-    remove.__doc__ = f"Remove a {kind.one}.\n\n[dim]tidegate {command} remove {example} --dry-run[/dim]"
-    history.__doc__ = f"Show what a {kind.one} was before, who changed it, when and why."
-    revert.__doc__ = (
-        f"Take back a change of a {kind.one}, together with all that was changed with it.\n\n"
-        f"[dim]tidegate {command} revert {example} 17 --why mistaken[/dim]"
-    )
-    for made in (show, remove, history, revert):
-        app.command()(asks(made, id=which))
-
-
-def versions(api: Api, kind: Kind, id: str) -> list[dict[str, Any]]:
-    """What a document was, the oldest first."""
-    if kind.place(api) != kind.where:
-        raise TidegateError("the history is for administrators and auditors: use a token of theirs")
-    found: list[dict[str, Any]] = api.get(path(kind.where, id) + "/history").value["items"]
-    return found
+            version = f", version {change['version']}" if change.get("version") is not None else ""
+            output.done(f"{one} {change['id']} {verb}{version}")
+        if change.get("trouble"):
+            output.warning(str(change["trouble"]))

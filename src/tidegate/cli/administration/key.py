@@ -12,11 +12,11 @@ from typing import Annotated, Any
 import typer
 
 from tidegate.cli import terminal
-from tidegate.cli.administration import shown
-from tidegate.cli.administration.asking import Api, path
-from tidegate.cli.administration.completing import ids
-from tidegate.cli.administration.options import Json, Try, Why, asks, group
-from tidegate.cli.administration.user import USERS
+from tidegate.cli.administration import output
+from tidegate.cli.administration.completion import ids
+from tidegate.cli.administration.http_client import ApiClient, path
+from tidegate.cli.administration.kinds import USERS
+from tidegate.cli.administration.options import Json, Preview, Why, group, with_api
 from tidegate.errors import TidegateError
 
 app = group("Make key pairs and master keys; list, rotate and revoke topic keys.")
@@ -25,15 +25,15 @@ Id = Annotated[str, typer.Argument(help="Id of a topic key.", show_default=False
 
 
 @app.command("list")
-@asks
-def list_command(api: Api, json: Json = False) -> None:
+@with_api
+def list_command(api: ApiClient, json: Json = False) -> None:
     """List topic keys, without their secrets.
 
     [dim]tidegate key list[/dim]
     """
-    found = list(api.pages("/keys"))
+    keys = list(api.pages("/keys"))
     if json:
-        terminal.print_json({"items": found})
+        terminal.print_json({"items": keys})
         return
     table = [
         {
@@ -41,20 +41,20 @@ def list_command(api: Api, json: Json = False) -> None:
             "filter": each.get("filter"),
             "owner": each.get("owner"),
             "topic": each.get("topic"),
-            "made": shown.moment(each["made"]),
-            "seals": f"for {shown.left(each['valid_until'])}" if each.get("seals") else "no more",
-            "readable": f"for {shown.left(each['readable_until'])}",
+            "made": output.moment(each["made"]),
+            "seals": f"for {output.left(each['valid_until'])}" if each.get("seals") else "no more",
+            "readable": f"for {output.left(each['readable_until'])}",
             "used": each.get("used"),
         }
-        for each in found
+        for each in keys
     ]
-    shown.rows(table, none="There are no topic keys.")
+    output.rows(table, none="There are no topic keys.")
 
 
 @app.command()
-@asks
+@with_api
 def rotate(
-    api: Api,
+    api: ApiClient,
     filter: Annotated[
         str | None, typer.Option("--filter", help="Only those of this entry of `keys.protect`.", metavar="FILTER")
     ] = None,
@@ -63,7 +63,7 @@ def rotate(
         typer.Option("--user", help="Only those this user could read.", metavar="NAME", autocompletion=USERS.complete),
     ] = None,
     why: Why = "",
-    dry_run: Try = False,
+    dry_run: Preview = False,
     json: Json = False,
 ) -> None:
     """Seal with other keys from the next message on: all, or some.
@@ -73,39 +73,39 @@ def rotate(
     if filter and user:
         terminal.usage("say --filter or --user, or neither for all")
     body = {name: value for name, value in (("filter", filter), ("user", user)) if value}
-    done = api.ask("POST", "/keys/rotate", query={"dry_run": dry_run, "why": why}, body=body).value
+    done = api.change("POST", "/keys/rotate", dry_run=dry_run, why=why, body=body)
     if json:
         terminal.print_json(done)
         return
     count = done["groups"]
     groups = f"{count} group{'' if count == 1 else 's'} of topics"
     would = f"{groups} would be sealed with another key, and nothing was changed"
-    shown.done(would if dry_run else f"{groups} will be sealed with another key")
+    output.done(would if dry_run else f"{groups} will be sealed with another key")
 
 
 @app.command()
-@asks
-def revoke(api: Api, id: Id, why: Why = "", dry_run: Try = False, json: Json = False) -> None:
+@with_api
+def revoke(api: ApiClient, id: Id, why: Why = "", dry_run: Preview = False, json: Json = False) -> None:
     """Revoke a topic key: nobody is given it any more, and its group gets another one.
 
     Who has it already can still read what was sealed with it.
 
     [dim]tidegate key revoke 4f1c09d2 --why "a device was stolen"[/dim]
     """
-    done = api.ask("DELETE", path("/keys", id), query={"dry_run": dry_run, "why": why}).value
+    done = api.change("DELETE", path("/keys", id), dry_run=dry_run, why=why)
     if json:
         terminal.print_json(done)
     elif dry_run:
         topic = (done.get("key") or {}).get("topic")
-        shown.done(f"key {id}{f' of {topic}' if topic else ''} would be revoked, and nothing was changed")
+        output.done(f"key {id}{f' of {topic}' if topic else ''} would be revoked, and nothing was changed")
     else:
-        shown.done(f"key {done['revoked']} revoked")
+        output.done(f"key {done['revoked']} revoked")
 
 
 @app.command("get")
-@asks
+@with_api
 def get_command(
-    api: Api,
+    api: ApiClient,
     id: Id,
     private: Annotated[
         Path, typer.Option("--private", help="Your private key, as `pair` writes it.", exists=True, dir_okay=False)
@@ -133,17 +133,17 @@ def get_command(
         )
     mark = secrets.token_urlsafe(24)
     answer = api.get(path("/keys", id), request=mark).value
-    found = read_key(dumps(answer).encode(), holder, reader=f"user:{reader}", request=mark)
-    told: dict[str, Any] = {"id": found.id, "reader": f"user:{reader}", "seconds": found.seconds}
+    topic_key = read_key(dumps(answer).encode(), holder, reader=f"user:{reader}", request=mark)
+    fields: dict[str, Any] = {"id": topic_key.id, "reader": f"user:{reader}", "seconds": topic_key.seconds}
     if show:
-        told["secret"] = found.secret.hex()
+        fields["secret"] = topic_key.secret.hex()
     if json:
-        terminal.print_json(told)
+        terminal.print_json(fields)
         return
-    shown.details(
+    output.details(
         {
-            **{name: value for name, value in told.items() if name != "seconds"},
-            "valid for": shown.span(found.seconds),
+            **{name: value for name, value in fields.items() if name != "seconds"},
+            "valid for": output.span(topic_key.seconds),
         }
     )
 
@@ -164,18 +164,18 @@ def pair(
     """
     from tidegate.keys import Kem, PrivateKey
 
-    made = PrivateKey.generate(os.urandom, Kem.HYBRID if hybrid else Kem.X25519)
+    private = PrivateKey.generate(os.urandom, Kem.HYBRID if hybrid else Kem.X25519)
     try:
         with os.fdopen(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
-            stream.write(made.text() + "\n")
+            stream.write(private.text() + "\n")
     except FileExistsError:
         raise TidegateError(f"{out} is there already: choose another file with --out") from None
     except OSError as broken:
         raise TidegateError(f"cannot write {out}: {broken.strerror}") from None
     if json:
-        terminal.print_json({"private": str(out), "public": str(made.public)})
+        terminal.print_json({"private": str(out), "public": str(private.public)})
         return
-    typer.echo(str(made.public))
+    typer.echo(str(private.public))
     terminal.note(f"The private key is in {out}, readable by you only. Register the public one: tidegate user key.")
 
 
@@ -187,11 +187,11 @@ def master(json: Json = False) -> None:
     """
     from tidegate.keys import new_master
 
-    made = new_master(os.urandom)
+    key = new_master(os.urandom)
     if json:
-        terminal.print_json({"master": made})
+        terminal.print_json({"master": key})
     else:
-        typer.echo(made)
+        typer.echo(key)
 
 
 def _private(file: Path) -> Any:

@@ -1,39 +1,39 @@
-"""Options that the commands of administration share, and what makes a function that asks a node a command."""
+"""Options that the commands of administration share, and how a function that calls the API becomes a command."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, Final, ParamSpec
 
 import typer
 
-from tidegate.cli.administration.asking import URL, Api, Where
+from tidegate.cli.administration.http_client import URL, ApiClient, Endpoint
 
 P = ParamSpec("P")
 
 _PANEL: Final = "Connection"
 
 Json = Annotated[bool, typer.Option("--json", help="Write JSON.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, and show what would be decided differently.")]
-Try = Annotated[bool, typer.Option("--dry-run", help="Change nothing, and show what would be.")]
-"""For what is no document: nothing is decided differently."""
-Why = Annotated[str, typer.Option("--why", help="Why, for the history and the audit.", metavar="TEXT")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; show which decisions would differ.")]
+Preview = Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what would happen.")]
+"""For changes that affect no decision."""
+Why = Annotated[str, typer.Option("--why", help="The reason, for the history and the audit.", metavar="TEXT")]
 
 
 def _connection(
     url: Annotated[
         str,
         typer.Option(
-            "--url", help="Where the node speaks HTTP.", envvar="TIDEGATE_URL", metavar="URL", rich_help_panel=_PANEL
+            "--url", help="The HTTP address of the node.", envvar="TIDEGATE_URL", metavar="URL", rich_help_panel=_PANEL
         ),
     ] = URL,
     token: Annotated[
         str | None,
         typer.Option(
             "--token",
-            help="Your token. On a command line others on this machine can see it: better set the variable.",
+            help="Your token. Others on this machine can see a command line: prefer the variable.",
             envvar="TIDEGATE_TOKEN",
             metavar="TOKEN",
             rich_help_panel=_PANEL,
@@ -56,34 +56,40 @@ def _connection(
         Path | None, typer.Option("--key", help="Its private key, if in another file.", rich_help_panel=_PANEL)
     ] = None,
 ) -> None:
-    """Never called: its signature is what every command has besides its own."""
+    """Never called. Every command has these parameters besides its own."""
 
 
 _CONNECTION: Final = tuple(inspect.signature(_connection, eval_str=True).parameters.values())
 
 
-def asks(command: Callable[Concatenate[Api, P], None], **annotated: Any) -> Callable[..., None]:
-    """The command of a function whose first argument is the node to ask: with options that say which that is.
+def parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    """A parameter of a command."""
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
-    `annotated` are annotations that are made at run time, by the names of parameters.
-    """
-    _, *own = inspect.signature(command, eval_str=True).parameters.values()
-    own = [each.replace(annotation=annotated.get(each.name, each.annotation)) for each in own]
 
-    def run(**given: Any) -> None:
-        where = Where(**{each.name: given.pop(each.name) for each in _CONNECTION})
-        with Api(where) as api:
-            command(api, **given)  # type: ignore[call-arg]  # they are what the signature says
+def command(run: Callable[..., None], own: Sequence[inspect.Parameter]) -> Callable[..., None]:
+    """A command with these parameters and those of the connection. `run` gets the client and its own parameters."""
 
-    parameters = [*own, *_CONNECTION]
-    run.__name__, run.__doc__, run.__module__ = command.__name__, command.__doc__, command.__module__
-    run.__annotations__ = {each.name: each.annotation for each in parameters}
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer and others look at
-    return run
+    def connected(**given: Any) -> None:
+        endpoint = Endpoint(**{each.name: given.pop(each.name) for each in _CONNECTION})
+        with ApiClient(endpoint) as api:
+            run(api, **given)
+
+    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own, *_CONNECTION)]
+    connected.__name__, connected.__doc__, connected.__module__ = run.__name__, run.__doc__, run.__module__
+    connected.__annotations__ = {each.name: each.annotation for each in parameters}
+    connected.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
+    return connected
+
+
+def with_api(run: Callable[Concatenate[ApiClient, P], None]) -> Callable[..., None]:
+    """The same for a function whose signature has the parameters."""
+    _, *own = inspect.signature(run, eval_str=True).parameters.values()
+    return command(run, own)
 
 
 def group(help: str) -> typer.Typer:
-    """Commands about one kind of thing."""
+    """A group of commands about one kind."""
     return typer.Typer(
         help=help,
         no_args_is_help=True,

@@ -104,8 +104,8 @@ def test_nobody_there() -> None:
     for command in (("user", "list"), ("policy", "remove", "p1"), ("token", "list", "--json")):
         ran = tidegate(*command, TIDEGATE_URL=url)
         assert (ran.code, ran.out) == (1, "")
-        remedy = "run a node with `http` in its file, or say where one is with --url or TIDEGATE_URL"
-        assert ran.err == f"error: nobody listens at {url}: {remedy}\n"
+        remedy = "run a node with `http` in its file, or name its address with --url or TIDEGATE_URL"
+        assert ran.err == f"error: nothing listens at {url}: {remedy}\n"
     ran = tidegate("user", "list", "--url", "http://no.such.host.invalid")
     assert (ran.code, ran.out) == (1, "")
     assert ran.err.startswith("error: cannot connect to http://no.such.host.invalid (")
@@ -114,11 +114,14 @@ def test_nobody_there() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("--url ftp://localhost", "`ftp://localhost` is no address of a node: write for example http://127.0.0.1:8080"),
-        ("--url localhost:8080", "is no address of a node"),
-        ("--url http://", "is no address of a node"),
-        ("--url http://localhost:99999", "is no address of a node"),
-        ("--url http://[::1", "is no address of a node"),
+        (
+            "--url ftp://localhost",
+            "`ftp://localhost` is not the address of a node: write for example http://127.0.0.1:8080",
+        ),
+        ("--url localhost:8080", "is not the address of a node"),
+        ("--url http://", "is not the address of a node"),
+        ("--url http://localhost:99999", "is not the address of a node"),
+        ("--url http://[::1", "is not the address of a node"),
         ("--url http://mary:secret@localhost", "a URL with a password in it"),
         ("--ca ca.pem", "--ca, --cert and --key are for https://"),
         ("--url https://127.0.0.1 --key k.pem", "--key belongs to a certificate: name it with --cert"),
@@ -157,7 +160,7 @@ def test_a_page_after_the_other_over_one_connection() -> None:
     [
         (
             problem("401 Unauthorized", detail="it has ended", remedy="send one"),
-            "it has ended: have one made, and say --token-file FILE, or set TIDEGATE_TOKEN",
+            "it has ended: ask for a new one, and use --token-file FILE, or set TIDEGATE_TOKEN",
         ),
         (
             problem("403 Forbidden", detail="you may not read it", remedy="ask for it", rule="p7"),
@@ -193,7 +196,7 @@ def test_a_change_is_sent_once() -> None:
     with scripted(b"", b"") as server:
         ran = tidegate("token", "make", "--role", "admin", "--url", server.url)
         assert ran.code == 1
-        assert "it is not known whether it was done, so look before you try again" in ran.err
+        assert "it is not known whether the change was made, so look before you try again" in ran.err
     assert len(server.asked) == 1
 
 
@@ -218,7 +221,7 @@ def test_tokens_that_are_none(tmp_path: Path) -> None:
         file.write_bytes(content)
         ran = tidegate("user", "list", "--token-file", file)
         assert (ran.code, ran.out) == (1, "")
-        assert "what was given as the token is none" in ran.err
+        assert "the token is not valid, because" in ran.err
     ran = tidegate("user", "list", "--token-file", tmp_path / "nowhere")
     assert (ran.code, ran.err) == (1, f"error: cannot read {tmp_path / 'nowhere'}: No such file or directory\n")
 
@@ -245,7 +248,7 @@ def test_tls_with_certificates_of_clients(tmp_path: Path) -> None:
         for trusted in ((), ("--ca", tmp_path / "other.pem")):
             ran = tidegate("policy", "list", *trusted, *ours, **known)
             assert (ran.code, ran.out) == (1, "")
-            assert f"the certificate of {url} is not to be trusted" in ran.err
+            assert f"the certificate of {url} is not trusted" in ran.err
             assert "name the CA that issued it with --ca" in ran.err
         ran = tidegate("policy", "list", "--ca", tmp_path / "ca.pem", **known)
         assert (ran.code, ran.out) == (1, "")

@@ -189,5 +189,5 @@ def _mapping(text: str, name: str, section: str) -> Any:
 
 
 def _indented(text: str) -> str:
-    """One step to the right: then it can stand below a key however it is written."""
+    """One step to the right: then it can stand below a key however it is input_values."""
     return "".join(f" {line}" for line in text.splitlines(keepends=True) if line.rstrip() != "---")

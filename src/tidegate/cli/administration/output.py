@@ -173,7 +173,7 @@ def effect(found: Mapping[str, Any] | None, would: str) -> None:
     over = f"{told}, over the last {decisions:,} decisions{since}" if decisions else "there are no decisions to compare"
     done(f"{would}, and nothing was changed; {over}")
     if different > len(changes):
-        terminal.note(f"Only {len(changes)} are shown.")
+        terminal.note(f"Only {len(changes)} are output.")
     if effect.get("undecided"):
         because = "; ".join(map(str, effect.get("undecided_because") or ()))
         terminal.note(f"{effect['undecided']:,} could not be tried: {because}")

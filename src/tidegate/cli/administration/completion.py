@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import typer
 
-from tidegate.cli.administration.asking import Api, Where
+from tidegate.cli.administration.http_client import ApiClient, Endpoint
 from tidegate.errors import TidegateError
 
 QUICK: Final = 1.0  # seconds
@@ -30,7 +30,7 @@ def ids(where: str, *, key: str = "id", paged: bool = True, own: str | None = No
         with (
             contextlib.redirect_stderr(io.StringIO()),
             contextlib.suppress(TidegateError, typer.Exit, KeyError, TypeError),
-            Api(_where(ctx.params), patience=QUICK) as api,
+            ApiClient(_endpoint(ctx.params), patience=QUICK) as api,
         ):
             path = own if own is not None and api.me["role"] == "user" else where
             found = api.get(path, limit=MOST if paged else None).value["items"]
@@ -40,5 +40,5 @@ def ids(where: str, *, key: str = "id", paged: bool = True, own: str | None = No
     return complete
 
 
-def _where(given: dict[str, Any]) -> Where:
-    return Where(**{name: given[name] for name in _NAMES if given.get(name) is not None})
+def _endpoint(given: dict[str, Any]) -> Endpoint:
+    return Endpoint(**{name: given[name] for name in _NAMES if given.get(name) is not None})
