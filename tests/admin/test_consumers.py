@@ -10,10 +10,10 @@ import pytest
 
 from admin.registries import FILE, OPEN, SQLITE, Administered, administered
 from processes import on_uvloop
+from tidegate.admin import consumers
 from tidegate.admin import documents as administering
 from tidegate.authentication.passwords import hash_password
 from tidegate.errors import Problem
-from tidegate.admin import consumers
 
 HASH = hash_password(b"secret")
 BY = {"by": "token:test"}
@@ -93,7 +93,7 @@ async def test_what_is_refused_changes_nothing_and_is_audited(tmp_path: Path) ->
             assert (await node.problem("consumer_register", **asked, **BY, dry_run=True)).problem == problem, asked
         assert node.node.administration
         assert node.node.administration.state() == before
-        rows = [row for row in node.node.audit.book.recent() if row.action == "refused"]
+        rows = [row for row in node.node.audit.sink.recent() if row.action == "refused"]
         assert any("user/m" in (row.detail or "") for row in rows)
 
 

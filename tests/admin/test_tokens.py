@@ -257,9 +257,9 @@ async def test_a_node_shows_the_first_token_once(tmp_path: Path) -> None:
         async with administered(tmp_path, "", text=text) as node:
             assert not [each for each in logs if "first token" in each["event"]]
             assert (await node.problem("token_check", token=line["token"])).problem == "unknown"
-            rows = [(row.action, row.user, row.rule) for row in node.node.audit.book.recent()]
+            rows = [(row.action, row.user, row.rule) for row in node.node.audit.sink.recent()]
             made = await node.ask("token_make", role="operator", name="mine", seconds=3600, by="token:x")
-            rows = [(row.action, row.user, row.rule) for row in node.node.audit.book.recent()]
+            rows = [(row.action, row.user, row.rule) for row in node.node.audit.sink.recent()]
             assert ("token make", "token:x", f"token:{made['id']}") in rows
 
 

@@ -53,8 +53,8 @@ def link(client: str = "tr1", user: str | None = "mary", *, inward: bool = True)
 
 
 def taken(audit: Auditor) -> list[AuditRow]:
-    found = audit.book.recent()
-    audit.book._recent.clear()
+    found = audit.sink.recent()
+    audit.sink._recent.clear()
     return found
 
 
@@ -297,13 +297,13 @@ def test_many_targets_are_accounted_for_in_pieces() -> None:
     one.passed += 2
     pieces = 0
     while site.unfinished:
-        before = audit.book.written
+        before = audit.sink.written
         again = site.unfinished.popleft()
         began = time.perf_counter()
         if again():
             site.unfinished.append(again)
         assert time.perf_counter() - began < 0.05  # a busy machine; what counts is the number below
-        assert audit.book.written - before <= 200
+        assert audit.sink.written - before <= 200
         pieces += 1
     assert pieces > 25
     assert sum(row.count for row in taken(audit)) == 10_000
@@ -404,7 +404,7 @@ def test_the_counts_of_all_rows_are_the_denials_that_happened(steps: list[Any], 
                     site.unfinished.append(piece)
     audit.close()
     written: Counter[tuple[str, str]] = Counter()
-    for row in audit.book.recent():
+    for row in audit.sink.recent():
         if row.kind == "deny":
             assert row.rule is not None
             assert row.policy_version is not None

@@ -74,15 +74,15 @@ class Host(Protocol):
     audit: Auditor
     changing: asyncio.Lock
 
-    async def aside(self, do: Callable[[], T]) -> T:
+    async def run_change(self, do: Callable[[], T]) -> T:
         """On the thread on which configurations are made, which gives way to the loop."""
         ...
 
-    async def beside(self, do: Callable[[], T]) -> T:
+    async def run_query(self, do: Callable[[], T]) -> T:
         """On another one, for those who only look."""
         ...
 
-    def made(self, pieces: Sequence[Piece], strict: Collection[str] = ()) -> Config:
+    def build_config(self, pieces: Sequence[Piece], strict: Collection[str] = ()) -> Config:
         """The file with documents over it, checked and tried; blocks. `strict`: preferences that must be right."""
         ...
 
@@ -263,8 +263,8 @@ class Administration:
         effect = None
         if compared:
             await self._host.audit.counted()
-            rows = self._host.audit.book.recent()
-            effect = await self._host.beside(partial(compare, self._host.config, config, rows))
+            rows = self._host.audit.sink.recent()
+            effect = await self._host.run_query(partial(compare, self._host.config, config, rows))
         return {"sequence": None, "rules": self._host.audit.version, "effect": effect}
 
     async def revert(
@@ -348,10 +348,10 @@ class Administration:
         def draft() -> tuple[Sequence[Change], Config]:
             changes = known.changes(wanted(known, source) if callable(wanted) else wanted, source)
             after = known.after(_entries(changes, known.sequence + 1))
-            return changes, self._host.made(after.pieces(), {f"{each.kind}/{each.id}" for each in changes})
+            return changes, self._host.build_config(after.pieces(), {f"{each.kind}/{each.id}" for each in changes})
 
         try:
-            return await self._host.aside(draft)
+            return await self._host.run_change(draft)
         except ConfigError as error:
             raise invalid(error) from None
 
@@ -429,7 +429,7 @@ class Administration:
     async def _follow_up(self, entries: Sequence[Entry]) -> None:
         known = self._known
         try:
-            config = await self._host.aside(lambda: self._host.made(known.pieces()))
+            config = await self._host.run_change(lambda: self._host.build_config(known.pieces()))
             authentication = await self._host.examine(config)
             what = f"change {known.sequence} of the registry"
             await self._host.enforce(config, authentication, what=what, action="administration")
@@ -535,7 +535,7 @@ class Administration:
     def _write(self, kind: Kind, action: str, by: str, rule: str | None, detail: str) -> None:
         audit = self._host.audit
         audit.site.open()
-        audit.book.write(
+        audit.sink.write(
             AuditRow(
                 audit.site.wall,
                 node=self._node,

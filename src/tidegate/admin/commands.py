@@ -335,7 +335,7 @@ class Desk:
             assumed=assumed or {},
         )
         try:
-            return await self._host.beside(partial(_explained, self._host.config, question))
+            return await self._host.run_query(partial(_explained, self._host.config, question))
         except ConfigError as error:
             raise _invalid(str(error)) from None
 

@@ -24,7 +24,7 @@ from tidegate.errors import ConfigError, TidegateError
 from tidegate.flow.graph import SCOPE
 from tidegate.flow.presence import Presence
 from tidegate.gate import Rules
-from tidegate.keyservice.topic_keys import Keeper
+from tidegate.keyservice.topic_keys import TopicKeys
 from tidegate.monitor import Event
 from tidegate.policy import Levels, Preferences, Views
 from tidegate.policy.scopes import Role
@@ -195,7 +195,7 @@ class _Stage:
             on_open=self._opened,
             random_id=lambda: "",  # every client says its own
         )
-        keyring = Keeper(self.site, Keys(), None, None)
+        keyring = TopicKeys(self.site, Keys(), None, None)
         self.realm = Realm(
             node=rehearsal.node, site=self.site, authenticator=self, rules=rehearsal.rules, keyring=keyring
         )
