@@ -18,7 +18,7 @@ from tidegate import wire
 from tidegate.audit.auditor import LONG, Auditor
 from tidegate.audit.journals import Journals
 from tidegate.audit.rows import AuditRow
-from tidegate.gate import Deny, Plan, Rules, Step
+from tidegate.gate import Deny, Plan, RuleSet, Step
 from tidegate.policy import Policies, Policy, Preference, Preferences
 from tidegate.session import Counters, Link, Subject
 from tidegate.wire import Reason
@@ -420,7 +420,7 @@ def policies(*said: dict[str, Any]) -> Policies:
     return Policies([Policy.parse(**each) for each in said])
 
 
-def world(rules: Rules, **settings: Any) -> tuple[World, Auditor]:
+def world(rules: RuleSet, **settings: Any) -> tuple[World, Auditor]:
     made = World(rules=rules)
     audit = auditor(made.site, **settings)
     audit.scopes["main"] = made.scope
@@ -437,7 +437,7 @@ def settled(made: World, audit: Auditor) -> list[AuditRow]:
 
 
 def test_every_denial_of_a_scope_is_counted_once() -> None:
-    rules = Rules(
+    rules = RuleSet(
         version="3-x",
         policies=policies(
             {"id": "p1", "subject": "user:mary", "topic": "a/#", "action": ["read", "write"]},
@@ -478,11 +478,11 @@ def test_every_denial_of_a_scope_is_counted_once() -> None:
 
 
 def test_nothing_is_lost_when_the_rules_change_under_traffic() -> None:
-    rules = Rules(policies=policies({"id": "p1", "subject": "user:mary", "topic": "#", "action": ["read", "write"]}))
+    rules = RuleSet(policies=policies({"id": "p1", "subject": "user:mary", "topic": "#", "action": ["read", "write"]}))
     made, audit = world(rules)
     mary = made.peer("m", username="mary")
     bob = made.peer("b", username="bob")
-    made.scope.gate.change(Rules())
+    made.scope.gate.change(RuleSet())
     bob.subscribe("#")
     made.scope.change(rules)
     for number in range(30):
@@ -496,7 +496,7 @@ def test_nothing_is_lost_when_the_rules_change_under_traffic() -> None:
 
 
 def test_a_preference_that_fails_counts_as_false_and_is_told() -> None:
-    rules = Rules(
+    rules = RuleSet(
         preferences=Preferences(
             [
                 Preference.parse(id="up1", user="mary", topic="a", when="o.payload.x == 1"),

@@ -62,7 +62,7 @@ class TestTheWholeExample:
         assert [row.id for row in rules.views.rows] == ["views[0]"]
         assert rules.views.rows[0].view.plain == ["/illness", "/therapy"]
         assert rules.views.otherwise is policy.NOTHING
-        assert rules.tells
+        assert rules.announces_floor
         assert not rules.levels.implied
         assert not rules.holds
         assert rules.classification.category("tr1/performance/ts1/heartbeats") == "sensitive"
@@ -193,8 +193,8 @@ class TestTheRest:
         assert rules.views.domain == "d"
 
     def test_levels(self) -> None:
-        assert not built("").rules.tells
-        assert built("levels: {}\n").rules.tells
+        assert not built("").rules.announces_floor
+        assert built("levels: {}\n").rules.announces_floor
         assert built("levels: {}\n").rules.levels.order == ("plain", "tls", "mtls", "trusted")
         levels = built(
             "levels: {implied: true, order: [plain, inside, tls],\n"

@@ -28,7 +28,7 @@ from tidegate.keyservice.topic_keys import TopicKeys
 from tidegate.policy import Demand
 from tidegate.policy.publisher_rules import CONTROL
 from tidegate.scope import Identity, Refused
-from tidegate.session import Peer, Session, Wish
+from tidegate.session import MessageOptions, Peer, Session
 from tidegate.topics import matches
 
 PEOPLE: Final = {
@@ -152,14 +152,14 @@ class Town(Anybody):
         link = self.session(user).inward
         lane = gate.lane(link, wire.V5)
         if demand is not None:
-            lane = gate.asking(lane, link, Wish(Demand(demand), None))
+            lane = gate.options_lane(lane, link, MessageOptions(Demand(demand), None))
         sealing = gate.compile(topic, lane).sealing
         return None if sealing is None else sealing.group.id
 
     def context(self, user: str, demand: str | None = None) -> bytes:
         """That of a message which somebody publishes now."""
-        wish = Wish(None if demand is None else Demand(demand), None)
-        return self.world.scope.gate.context(self.session(user).inward, wish).encode()
+        options = MessageOptions(None if demand is None else Demand(demand), None)
+        return self.world.scope.gate.context(self.session(user).inward, options).encode()
 
     def session(self, user: str) -> Session:
         session = self.ends[user].peer.session

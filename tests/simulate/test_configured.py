@@ -20,7 +20,7 @@ from tidegate.monitor.library import Alternate, Filter, Mapper, Names, Twice
 from tidegate.monitor.pacing import Dedupe
 from tidegate.monitor.sequence import Step, guard
 from tidegate.policy.brokering import OPEN, PLAIN, Brokering
-from tidegate.policy.scopes import Between, Role, Share, Space, Way
+from tidegate.policy.scopes import Role, ScopeGraph, ScopeLink, TopicMapping, Way
 from tidegate.predicate import compile as predicate
 from tidegate.simulate import (
     Outcome,
@@ -43,10 +43,10 @@ SEEDS = st.integers(0, 2**32)
 quick = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 BOUND = 3000
 
-PAIR = Space(
+PAIR = ScopeGraph(
     scopes=("A", "B"),
     parents={"A": ("B",)},
-    links=(Between(source="A", target="B", way=Way.UP), Between(source="B", target="A", way=Way.DOWN)),
+    links=(ScopeLink(source="A", target="B", way=Way.UP), ScopeLink(source="B", target="A", way=Way.DOWN)),
 )
 
 
@@ -56,7 +56,7 @@ def at(client: str, scope: str, **more: Any) -> dict[str, Any]:
 
 def modelled(
     *monitors: Attachment,
-    space: Space = PAIR,
+    space: ScopeGraph = PAIR,
     brokering: Brokering = OPEN,
     clients: dict[str, Any] | None = None,
     steps: tuple[Any, ...] = (),
@@ -115,7 +115,7 @@ def test_monitors_stand_on_a_link_in_their_order_those_that_leave_first() -> Non
     ],
 )
 def test_directions_of_links_between_scopes(way: Way, leaves: Direction, enters: Direction) -> None:
-    space = Space(scopes=("A", "B"), links=(Between(source="A", target="B", way=way),))
+    space = ScopeGraph(scopes=("A", "B"), links=(ScopeLink(source="A", target="B", way=way),))
     every = [
         on(f"{scope}.{direction}", Filter(["#"]), (scope, direction)) for scope in ("A", "B") for direction in Direction
     ]
@@ -143,9 +143,11 @@ def test_several_monitors_compose_and_the_trace_names_those_that_move() -> None:
 
 
 def test_what_crosses_is_renamed_between_leaving_and_entering() -> None:
-    space = Space(
+    space = ScopeGraph(
         scopes=("A", "B"),
-        links=(Between(source="A", target="B", shares=(Share(filter="+/speed", here="x/", there="gym/", qos=0),)),),
+        links=(
+            ScopeLink(source="A", target="B", shares=(TopicMapping(filter="+/speed", here="x/", there="gym/", qos=0),)),
+        ),
     )
     steps = tuple({"client": "p", "publish": topic} for topic in ("x/1/speed", "x/1/pulse", "1/speed", "name"))
     schema, scenario = modelled(
@@ -188,9 +190,9 @@ def test_roles_are_placed_in_their_two_scopes() -> None:
         ("r.sub", "bus", "SubUp"),
         ("bus", "r.sub", "SubDown"),
     ]
-    space = Space(
+    space = ScopeGraph(
         scopes=names,
-        links=tuple(Between(source=x, target=y, type=kind) for x, y, kind in links),
+        links=tuple(ScopeLink(source=x, target=y, type=kind) for x, y, kind in links),
         roles={"r": Role(publishing="r.pub", receiving="r.sub")},
         bus="bus",
     )

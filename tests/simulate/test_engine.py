@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, event, given, reject, settings
 from simulate.spaces import World, worlds
 from tidegate.config import Config, parse
 from tidegate.errors import ConfigError
-from tidegate.gate import Rules
+from tidegate.gate import RuleSet
 from tidegate.scope import Identity
 from tidegate.simulate import Outcome, Unfinished, outcomes, realise
 from tidegate.simulate import parse as scenario_of
@@ -221,7 +221,7 @@ def staged(world: World) -> Rehearsal:
         scenario=placed,
         written=world.scenario,
         node="n",
-        rules=Rules(space=world.space, brokering=world.brokering, monitors=world.monitors),
+        rules=RuleSet(space=world.space, brokering=world.brokering, monitors=world.monitors),
         left_out=(),
         cast={link: Identity(principal=link[1]) for link in world.scenario.sub},
         presences=world.presences,

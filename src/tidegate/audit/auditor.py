@@ -169,7 +169,7 @@ class Auditor:
 
     def retired(self, plan: Plan) -> None:
         known = self._plans.pop(plan, None)
-        if plan.untold and (plan.denied or plan.flat or known is not None):
+        if plan.uncounted and (plan.denied or plan.flat or known is not None):
             if not self._retired:
                 self._later(self._settle_retired())
             self._retired.append((plan, known))
@@ -193,7 +193,7 @@ class Auditor:
                 return
             plan = next(iter(self._plans))
             self._plans.move_to_end(plan)  # those that nobody has looked at stay in front, whatever comes and goes
-            if plan.untold:
+            if plan.uncounted:
                 yield from self._settle(plan, self._plans[plan])
             elif self._tired():
                 yield
@@ -201,7 +201,7 @@ class Auditor:
     def _settle(self, plan: Plan, known: Known | None) -> Iterator[None]:
         """Accounts for the messages that a plan has passed on since the last time."""
         source, version = known or (None, self.version)
-        for times, part in plan.tell():
+        for times, part in plan.take_counts():
             for link, why in part.denied:
                 self._denied_by_plan(link, part.topic, why, times, version)
                 if self._tired(COSTLY):

@@ -30,7 +30,7 @@ from tidegate.config.vocabulary import Vocabulary, sentence
 from tidegate.errors import ConfigError
 from tidegate.flow.assertions import Assertion
 from tidegate.flow.presence import Presence
-from tidegate.gate.rule_set import Rules
+from tidegate.gate.rule_set import RuleSet
 from tidegate.keys import PublicKey
 from tidegate.monitor import Attachment, Monitors
 from tidegate.policy.brokering import Assignment, Brokering
@@ -58,7 +58,7 @@ Made = TypeVar("Made")
 class Built:
     """What a configuration means."""
 
-    rules: Rules
+    rules: RuleSet
     directory: policy.Directory
     trust: policy.Trust | None
     """None: no list, so nobody is closed, degraded or `trusted`."""
@@ -127,7 +127,7 @@ class _Builder:
             raise ConfigErrors(found)
         digest = _digest(config, accepted, capabilities)
         joined = space(config, self.words)
-        rules = Rules(
+        rules = RuleSet(
             version=f"1-{digest}",
             domain=domain,
             policies=policies,
@@ -135,7 +135,7 @@ class _Builder:
             brokering=brokering,
             space=joined,
             levels=levels,
-            tells=config.levels is not None,
+            announces_floor=config.levels is not None,
             views=policy.Views(
                 views,
                 otherwise=policy.ALL if config.view_default is ViewDefault.ALL else policy.NOTHING,

@@ -24,7 +24,7 @@ from tidegate.config.vocabulary import Vocabulary, sentence
 from tidegate.errors import ConfigError
 from tidegate.flow.forest import Cycle, TwoPaths, forest_fault
 from tidegate.policy.scopes import ALL, Way
-from tidegate.policy.scopes import Share as Crossing
+from tidegate.policy.scopes import TopicMapping as Crossing
 
 if TYPE_CHECKING:
     from tidegate.config.model import Config
@@ -101,7 +101,7 @@ class Scope(Section):
     from one scope to another."""
 
 
-class Share(Section):
+class TopicMapping(Section):
     """Topics that cross a link."""
 
     topic: Filter
@@ -137,7 +137,7 @@ class Link(Section):
     """The other one."""
     direction: Towards = Towards.BOTH
     """Without `share`: whether everything crosses `out` (from `from` to `to`), `in` (the other way), or `both`."""
-    share: tuple[Share, ...] | None = Field(default=None, min_length=1)
+    share: tuple[TopicMapping, ...] | None = Field(default=None, min_length=1)
     """What crosses. Default: everything. A direction in which nothing is shared has no link."""
 
     @model_validator(mode="after")

@@ -14,18 +14,18 @@ from tidegate.flow.presence import Presence
 from tidegate.monitor import Attachment
 from tidegate.monitor.library import Filter
 from tidegate.policy.brokering import UNTYPED, Brokering
-from tidegate.policy.scopes import Between, Role, Space, Way
+from tidegate.policy.scopes import Role, ScopeGraph, ScopeLink, Way
 from tidegate.session import Subject
 
 if TYPE_CHECKING:
     from tidegate.config.model import Config
 
 
-def space(config: Config, words: Vocabulary) -> Space:
+def space(config: Config, words: Vocabulary) -> ScopeGraph:
     """The scopes and their links."""
     types = link_types(config)
     links = tuple(
-        Between(
+        ScopeLink(
             source=joint.source,
             target=joint.target,
             type=types[joint.name] or UNTYPED,
@@ -40,7 +40,7 @@ def space(config: Config, words: Vocabulary) -> Space:
         if link.way is Way.UP:
             parents[link.source] = (*parents.get(link.source, ()), link.target)
     expanded = config.brokering.expanded
-    return Space(
+    return ScopeGraph(
         scopes=scope_names(config),
         parents=MappingProxyType(parents),
         links=links,
@@ -61,7 +61,9 @@ def made_monitors(config: Config, words: Vocabulary) -> Iterator[Attachment]:
         )
 
 
-def presences(config: Config, directory: policy.Directory, brokering: Brokering, joined: Space) -> Iterator[Presence]:
+def presences(
+    config: Config, directory: policy.Directory, brokering: Brokering, joined: ScopeGraph
+) -> Iterator[Presence]:
     """Each client of the directory, at each scope that it may connect to."""
     entered = tuple(dict.fromkeys(listener.scope for listener in config.listeners))
     for name, entry in directory.clients.items():

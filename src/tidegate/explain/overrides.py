@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tidegate.config import Asked
 from tidegate.errors import ConfigError
-from tidegate.gate import Rules
+from tidegate.gate import RuleSet
 from tidegate.policy.actor import KINDS
 from tidegate.policy.environment import CLOCK
 from tidegate.session import Subject
@@ -110,7 +110,7 @@ def tls_of(assumed: Mapping[str, Any], root: str) -> dict[str, str]:
     return {name: _text(f"{root}.tls.{name}", value) for name, value in said.items()}
 
 
-def assume(subject: Subject, assumed: Mapping[str, Any], rules: Rules, root: str) -> Subject:
+def assume(subject: Subject, assumed: Mapping[str, Any], rules: RuleSet, root: str) -> Subject:
     """The subject with other attributes; built-in ones have their types."""
     fields: dict[str, Any] = {}
     attributes: dict[str, Any] = {}

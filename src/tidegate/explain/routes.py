@@ -18,14 +18,14 @@ from typing import Any, Final
 from tidegate.explain.explanation import Beyond, Line, Verdict
 from tidegate.explain.steps import Walk
 from tidegate.gate.gate import Gate
-from tidegate.gate.link_ends import joints, watching
-from tidegate.gate.links import Exit
-from tidegate.gate.rule_set import Rules
+from tidegate.gate.link_ends import link_ends, link_monitors
+from tidegate.gate.links import ScopeExit
+from tidegate.gate.rule_set import RuleSet
 from tidegate.gate.verdict import Deny, Known, Step
 from tidegate.monitor import Attachment
 from tidegate.monitor.library import Filter
 from tidegate.policy import ALL as WHOLE
-from tidegate.policy.scopes import ALL, Between
+from tidegate.policy.scopes import ALL, ScopeLink
 from tidegate.session import Context, Message
 
 NOT_SHARED: Final = "not shared"
@@ -75,7 +75,7 @@ class Search:
 class Ways:
     """The links of one version of the rules."""
 
-    def __init__(self, gate: Gate, rules: Rules, node: str) -> None:
+    def __init__(self, gate: Gate, rules: RuleSet, node: str) -> None:
         self._gate = gate
         self._exits: dict[str, list[_Way]] = {}
         self._sources: dict[str, set[str]] = {}
@@ -147,10 +147,10 @@ class _Way:
 
     __slots__ = ("_entering", "_exit", "_leaving", "link")
 
-    def __init__(self, link: Between, gate: Gate, rules: Rules, node: str) -> None:
+    def __init__(self, link: ScopeLink, gate: Gate, rules: RuleSet, node: str) -> None:
         self.link = link
-        self._exit = Exit(link, *joints(link, rules, node), gate, None)
-        self._leaving, self._entering = watching(link, rules)
+        self._exit = ScopeExit(link, *link_ends(link, rules, node), gate, None)
+        self._leaving, self._entering = link_monitors(link, rules)
 
     def take(self, gate: Gate, here: Arrival, at: float) -> _Attempt:
         """Over the link, if it may."""
@@ -203,7 +203,7 @@ class _Way:
         walks: list[Walk] = []
         for steps, target in ((gate.sending, self._exit.outward), (gate.receiving, self._exit.inward)):
             known = Known(topic=source.topic, context=source.context, link=source.link, now=source.now, target=target)
-            walk = Walk(gate.sight, known, message)
+            walk = Walk(gate.attributes, known, message)
             walk.denied = bool(walks and walks[-1].denied)
             for stage in steps:
                 walk.take(stage, stage)

@@ -20,8 +20,8 @@ from tidegate.errors import ConfigError
 from tidegate.explain.explainer import Explainer
 from tidegate.explain.explanation import Beyond, Explanation, Line, Publication, Verdict
 from tidegate.explain.overrides import TLS, Assumed, assume, merged, tls_of
-from tidegate.gate import Rules
-from tidegate.gate.link_ends import joints
+from tidegate.gate import RuleSet
+from tidegate.gate.link_ends import link_ends
 from tidegate.gate.where import WHERE, condition
 from tidegate.policy import Action, Class, Classification, Environment, Facts
 from tidegate.policy.brokering import PLAIN
@@ -140,7 +140,7 @@ class Trial:
 
     # -- between scopes ------------------------------------------------------------------------------------------
 
-    def _between(self, question: Question, rules: Rules, assumed: Assumed, at: float) -> Explanation:
+    def _between(self, question: Question, rules: RuleSet, assumed: Assumed, at: float) -> Explanation:
         """Whether a scope or a link may forward something, or import it."""
         if question.action is Asked.SUBSCRIBE:
             raise ConfigError(f"`{question.subject}` does not subscribe; ask whether it may `read` or `write`")
@@ -173,7 +173,7 @@ class Trial:
             links = {link.name: link for link in space.links}
             if who.name not in links:
                 raise ConfigError(f"`{text}` {unknown('link', who.name, tuple(links), 'links')}")
-            outward, inward = joints(links[who.name], self.rules, self.config.node.name)
+            outward, inward = link_ends(links[who.name], self.rules, self.config.node.name)
             return outward if action is Action.WRITE else inward
         if who.name not in space.scopes:
             raise ConfigError(f"`{text}` {unknown('scope', who.name, space.scopes, 'scopes')}")
@@ -287,10 +287,10 @@ class Trial:
 
     # -- what ----------------------------------------------------------------------------------------------------
 
-    def _made(self, rules: Rules) -> Explainer:
+    def _made(self, rules: RuleSet) -> Explainer:
         return Explainer(rules, self.config.node.name)
 
-    def _within(self, rules: Rules, subject: Subject, added: Mapping[str, Any]) -> Explainer:
+    def _within(self, rules: RuleSet, subject: Subject, added: Mapping[str, Any]) -> Explainer:
         """Explains in the surroundings of one subject, with what is assumed of them and of the node."""
         if added:
             around = {subject.listener: _extended(rules.surroundings(subject.listener), added)}

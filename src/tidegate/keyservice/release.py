@@ -23,7 +23,7 @@ import structlog
 from tidegate.audit.auditor import Auditor
 from tidegate.config import Config
 from tidegate.errors import KeysError, Problem, StoreError
-from tidegate.gate import Deny, Known, Rules
+from tidegate.gate import Deny, Known, RuleSet
 from tidegate.gate.protection import Protection
 from tidegate.keys import Group, PublicKey, TopicKey, valid_request, wrap
 from tidegate.keys.key import valid_id
@@ -92,7 +92,7 @@ class KeyRelease:
         self._service = service
         self._links: dict[tuple[str, str, str], Link] = {}
         self._links_at = -1
-        self._voices: dict[str, tuple[Rules, bytes]] = {}
+        self._voices: dict[str, tuple[RuleSet, bytes]] = {}
         self._buckets: dict[str, Bucket] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         topic_keys.ask = self.ask
@@ -121,7 +121,7 @@ class KeyRelease:
                 answer = self._get(asking, id)
                 later = None if answer is not None else self._get_later(asking, id)
             else:
-                context = scope.gate.sight.context(message)
+                context = scope.gate.attributes.context(message)
                 answer, later = self._publish(asking, _topic(said), context, message.link)
         except Problem as problem:
             self._tell(scope, session, message, _refusal(problem, mark))
@@ -259,7 +259,7 @@ class KeyRelease:
         self._slow_down(asking)
         gate = asking.scope.entrance.gate
         known = Known(topic=topic, context=context, link=link, now=self.realm.site.wall)
-        may = gate.asked(gate.ingress, known)
+        may = gate.evaluate(gate.ingress, known)
         if isinstance(may, Deny):
             raise self._denied(asking, topic, may)
         found = gate.protecting.protection(known)

@@ -206,7 +206,7 @@ class Pipeline:
         return found
 
     def _readable(self, service: Deriving, data: bytes, topic: str, id: str) -> Given | Deny:
-        context = service.scope.gate.sight.decoded(data)
+        context = service.scope.gate.attributes.decoded(data)
         if not context.sealed:
             return CLEAR
         if isinstance(may := service.readable(topic, data), Deny):
@@ -316,7 +316,7 @@ class Pipeline:
         def read(index: int) -> None:
             try:
                 data = b64decode(written[index], validate=True)
-                self._first.scope.gate.sight.decoded(data)
+                self._first.scope.gate.attributes.decoded(data)
             except (NoBase64, CBORDecodeError, TypeError, ValueError, AttributeError) as error:
                 raise Problem(f"context {index} is none of a message: {error}", problem="invalid") from None
             found.append(data)
@@ -326,7 +326,7 @@ class Pipeline:
 
     def _service(self, data: bytes) -> Deriving | Deny:
         """Itself in the scope that a message was published in."""
-        name = self._first.scope.gate.sight.decoded(data).subject.scope
+        name = self._first.scope.gate.attributes.decoded(data).subject.scope
         if name not in self._host.realm.scopes:
             why = f"there is no scope {name[:100]!r} any more" if name else "nobody knows who published it"
             return Deny(step=Step.WRITE, rule="scope", error=why)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from tidegate.monitor import Event, Machine, MonitorFailed
-from tidegate.policy.scopes import Between
+from tidegate.policy.scopes import ScopeLink
 from tidegate.simulate.schema import Symbol
 
 EVENT: Final = ("topic", "levels", "qos", "retain", "size", "payload")
@@ -111,7 +111,7 @@ class Posted:
 
     before: tuple[tuple[str, Machine], ...] = ()
     """Where the link leaves a scope."""
-    across: Between | None = None
+    across: ScopeLink | None = None
     after: tuple[tuple[str, Machine], ...] = ()
     """Where it enters one."""
 

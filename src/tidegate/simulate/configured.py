@@ -26,7 +26,7 @@ from tidegate.flow.graph import SCOPE
 from tidegate.flow.presence import Presence
 from tidegate.monitor import Attachment, Direction, Each, Machine, Monitors
 from tidegate.policy.brokering import UNTYPED, Brokering
-from tidegate.policy.scopes import Space, Way
+from tidegate.policy.scopes import ScopeGraph, Way
 from tidegate.simulate.automata import EVENT, Posted
 from tidegate.simulate.order import NORMAL
 from tidegate.simulate.scenario import Scenario
@@ -52,7 +52,7 @@ class Pairs:
 
 
 def configured(
-    space: Space, brokering: Brokering, monitors: Monitors, scenario: Scenario, presences: Mapping[Link, Presence]
+    space: ScopeGraph, brokering: Brokering, monitors: Monitors, scenario: Scenario, presences: Mapping[Link, Presence]
 ) -> tuple[Schema, Scenario]:
     """The schema, and the scenario in it: clients that their role places are where that is.
 
@@ -91,7 +91,7 @@ def configured(
     return schema, placed
 
 
-def _posted(space: Space, monitors: Monitors, scenario: Scenario) -> Iterator[tuple[Link, Posted]]:
+def _posted(space: ScopeGraph, monitors: Monitors, scenario: Scenario) -> Iterator[tuple[Link, Posted]]:
     """What stands on which link. What nothing stands on is left out; but between scopes something always does."""
     for one in space.links:
         link = SCOPE + one.source, SCOPE + one.target

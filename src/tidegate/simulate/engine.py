@@ -23,7 +23,7 @@ from tidegate.config.tree import MAX_BYTES, compose
 from tidegate.errors import ConfigError, TidegateError
 from tidegate.flow.graph import SCOPE
 from tidegate.flow.presence import Presence
-from tidegate.gate import Rules
+from tidegate.gate import RuleSet
 from tidegate.keyservice.topic_keys import TopicKeys
 from tidegate.monitor import Event
 from tidegate.policy import Levels, Preferences, Views
@@ -74,7 +74,7 @@ class Rehearsal:
     written: Scenario
     """As the file has it."""
     node: str
-    rules: Rules
+    rules: RuleSet
     left_out: tuple[str, ...]
     """Sections of the configuration that count in neither play."""
     cast: dict[Link, Identity]

@@ -24,7 +24,7 @@ from tidegate.pipeline.replay.side import Arrival, Pairs, Side, Speaker
 from tidegate.pipeline.replay.tally import Change, Said, Tally
 from tidegate.pipeline.replay.unrecorded import Bare, Unrecorded, message
 from tidegate.policy import RELAXED, Demand
-from tidegate.session import NO_WISH, Context, Message, Session, Wish
+from tidegate.session import NO_OPTIONS, Context, Message, MessageOptions, Session
 from tidegate.topics import matches
 from tidegate.wire import NONE, V5, Properties
 
@@ -141,22 +141,22 @@ class Judge:
         levels = self.sides[0].rules.levels
         usual = levels.effective(context.subject.level, None, levels.demand(said))
         recorded = context.demand or RELAXED
-        wish = Wish(None if recorded == usual else recorded, context.view)
-        wish = NO_WISH if wish == NO_WISH else wish
+        options = MessageOptions(None if recorded == usual else recorded, context.view)
+        options = NO_OPTIONS if options == NO_OPTIONS else options
         # A message that says what its connection would have meant anyway looks like one that says nothing. Where the
         # connection has said nothing either, that makes a difference as soon as levels are implied on one side only.
-        alike = wish.demand is None and levels.demand(said) is None
+        alike = options.demand is None and levels.demand(said) is None
         other = self.sides[1].rules.levels
-        return self._both(context, data, said, wish, made, assumed=alike and levels.implied != other.implied)
+        return self._both(context, data, said, options, made, assumed=alike and levels.implied != other.implied)
 
     def _both(
-        self, context: Context, data: bytes, said: Pairs, wish: Wish, made: bool, *, assumed: bool = False
+        self, context: Context, data: bytes, said: Pairs, options: MessageOptions, made: bool, *, assumed: bool = False
     ) -> _Heard:
         before, after = self.sides
 
         def on(side: Side) -> Speaker | Deny:
             demand: Demand | None = side.rules.levels.demand(said)
-            return side.speaker(context, data, demand, wish, made)
+            return side.speaker(context, data, demand, options, made)
 
         return _Heard(
             name=named(context.subject),
@@ -233,7 +233,7 @@ class Judge:
             tally.totals[sums.MESSAGES] += 1
             tally.undecided(NOBODY)
             return
-        heard = self._both(Context(subject=seat.subject), b"", seat.properties, NO_WISH, made=False)
+        heard = self._both(Context(subject=seat.subject), b"", seat.properties, NO_OPTIONS, made=False)
         both = [self._entered(side, heard.speakers[at], row) for at, side in enumerate(self.sides)]
         if any(each.plan is not None and each.plan.control for each in both):
             tally.totals[sums.PASSED_OVER] += 1
@@ -409,7 +409,7 @@ class Judge:
             return Unclear(str(missing))
         if isinstance(found, Deny):
             return found
-        lane = Lane(gate.sight.context(come), speaker.link.type, V5, NONE, gate.version)
+        lane = Lane(gate.attributes.context(come), speaker.link.type, V5, NONE, gate.version)
         arrival = Arrival(gate=gate, lane=lane, plan=Plan(row.topic, gate.version), message=come)
         grants = (session.subscriptions or {}).items()
         grant = next((grant for filter, grant in grants if grant.group is None and matches(filter, row.topic)), None)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from tidegate.errors import PipelineError
-from tidegate.gate import Rules
+from tidegate.gate import RuleSet
 from tidegate.pipeline.replay import tally as sums
 from tidegate.pipeline.replay.judge import Judge, Row
 from tidegate.pipeline.replay.side import Pairs, Side, Subscribed
@@ -64,8 +64,8 @@ class Work:
 
     data: Path
     node: str
-    before: Rules
-    after: Rules
+    before: RuleSet
+    after: RuleSet
     since: float
     until: float
     low: float

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tidegate.gate import Deny, Passage, Step, passed
+from tidegate.gate import Deny, PartialDecision, Step, passed
 from tidegate.gate.where import UNMET
 from tidegate.pipeline.replay.audience import Audience, Seat
 from tidegate.pipeline.replay.side import Arrival, Side
@@ -37,7 +37,7 @@ class Offer:
     arrival: Arrival
     why: Deny | None = None
     """It is denied, whatever the message is."""
-    ways: tuple[Passage, ...] = ()
+    ways: tuple[PartialDecision, ...] = ()
     """What has to be asked of the message; none: it may have all of it."""
     grant: Grant | None = None
     """The subscription that lets it pass, if nothing has to be asked."""
@@ -121,7 +121,7 @@ def _offer(
     session: Session,
     grants: list[Grant],
     whole: dict[Session, Grant],
-    asked: dict[Session, tuple[Passage, ...]],
+    asked: dict[Session, tuple[PartialDecision, ...]],
     denied: dict[Subject, Deny],
 ) -> Offer:
     if session in whole:
@@ -145,7 +145,7 @@ def _shared(
     audience: Audience,
     arrival: Arrival,
     group: Group[Session, Grant],
-    members: dict[Session, Passage | Deny],
+    members: dict[Session, PartialDecision | Deny],
     waits: bool,
 ) -> None:
     for session, way in members.items():

@@ -15,28 +15,28 @@ from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
 from tidegate.errors import ConfigError
-from tidegate.gate import Deny, Gate, Known, Lane, Plan, Rules, Step
-from tidegate.gate.links import Branch, Exit
+from tidegate.gate import Deny, Gate, Known, Lane, Plan, RuleSet, Step
+from tidegate.gate.links import Branch, ScopeExit
 from tidegate.gate.verdict import Residual, Stage
 from tidegate.gate.where import WHERE, condition
 from tidegate.pipeline.replay.unrecorded import NOWHERE
 from tidegate.policy import ALL, Demand, View
 from tidegate.scope import Exchange, Identity, Realm, Refused, Scope
 from tidegate.session import (
+    NO_OPTIONS,
     NO_TERMS,
-    NO_WISH,
     Context,
     Grant,
     Limits,
     Link,
     Message,
+    MessageOptions,
     Peer,
     Session,
     Site,
     Subject,
     Terms,
     Volatile,
-    Wish,
 )
 from tidegate.topics import share
 from tidegate.wire import V5, Connect, Subscription
@@ -68,7 +68,7 @@ class Speaker:
 
     scope: Scope
     link: Link
-    wish: Wish
+    options: MessageOptions
     context: bytes
     lane: Lane | None
     """None: a monitor made what it says, and how that was found is told by the context alone."""
@@ -92,7 +92,7 @@ class Arrival:
 class Side:
     """The engine under one version of the rules."""
 
-    def __init__(self, rules: Rules, node: str) -> None:
+    def __init__(self, rules: RuleSet, node: str) -> None:
         self.rules = replace(rules, capabilities=None)  # nobody's was recorded
         self._wall = 0.0
         self.site = Site(
@@ -180,12 +180,14 @@ class Side:
     def _touch(self, scope: Scope, filter: str) -> None:
         gate = scope.gate
         gate.touch(share(filter)[1])
-        while gate.rubbish and gate.sweep():
+        while gate.deferred and gate.sweep():
             pass
 
     # -- who speaks ----------------------------------------------------------------------------------------------
 
-    def speaker(self, context: Context, data: bytes, demand: Demand | None, wish: Wish, made: bool) -> Speaker | Deny:
+    def speaker(
+        self, context: Context, data: bytes, demand: Demand | None, options: MessageOptions, made: bool
+    ) -> Speaker | Deny:
         """A publisher by these rules; why it may say nothing at all. `made`: by a monitor, of what it published."""
         subject = context.subject
         home = self.realm.scopes.get(subject.scope)
@@ -196,17 +198,21 @@ class Side:
         scope = home.entrance
         link = Link(subject, True, self.rules.brokering.types(subject).inward, demand, scope.name)
         if made:
-            return Speaker(scope=scope, link=link, wish=NO_WISH, context=data, lane=None)
-        told = scope.gate.context(link, wish).encode()
-        return Speaker(scope=scope, link=link, wish=wish, context=told, lane=scope.gate.lane(link, V5))
+            return Speaker(scope=scope, link=link, options=NO_OPTIONS, context=data, lane=None)
+        told = scope.gate.context(link, options).encode()
+        return Speaker(scope=scope, link=link, options=options, context=told, lane=scope.gate.lane(link, V5))
 
     def lane(self, speaker: Speaker) -> Lane:
         """Looked for each time: some lanes go with their last plan."""
         gate = speaker.scope.gate
         if speaker.lane is None:
             data = speaker.context
-            return gate.deriving(data, gate.sight.decoded(data), speaker.link.type, None)
-        return speaker.lane if speaker.wish is NO_WISH else gate.asking(speaker.lane, speaker.link, speaker.wish)
+            return gate.derived_lane(data, gate.attributes.decoded(data), speaker.link.type, None)
+        return (
+            speaker.lane
+            if speaker.options is NO_OPTIONS
+            else gate.options_lane(speaker.lane, speaker.link, speaker.options)
+        )
 
     def plan(self, speaker: Speaker, lane: Lane, name: bytes) -> Plan:
         return lane.plans.get(name) or speaker.scope.gate.plan(lane, name)
@@ -220,7 +226,7 @@ class Side:
         """
         scope = speaker.scope
         found: list[Arrival] = []
-        crossed: set[Exit] = set()
+        crossed: set[ScopeExit] = set()
         first = Arrival(gate=scope.gate, lane=lane, plan=plan, message=message)
         waiting: deque[tuple[Arrival, tuple[str, ...]]] = deque([(first, (scope.name,))])
         while waiting:
