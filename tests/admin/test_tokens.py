@@ -285,7 +285,7 @@ async def test_explanations_and_numbers(tmp_path: Path) -> None:
         assert (found["allowed"], found["rule"]) == (True, "filed")
         found = await node.ask("explain", subject="client:x", action="read", topic="a", publisher="client:y")
         assert not found["allowed"]
-        for wrong in ({"action": "eat"}, {"topic": "a/#"}, {"qos": 3}, {"properties": [1]}, {"assumed": 7}):
+        for wrong in ({"action": "eat"}, {"topic": "a/#"}, {"qos": 3}, {"properties": [1]}, {"overrides": 7}):
             asked = {"subject": "client:x", "action": "write", "topic": "a", **wrong}
             assert (await node.problem("explain", **asked)).problem == "invalid"
         metrics = await node.ask("metrics")

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from config.samples import HEAD, WHOLE
 from tidegate import policy
-from tidegate.config import Asked, Built, Config, ConfigErrors, Policy, Record, build, load, parse
+from tidegate.config import Built, Config, ConfigErrors, Operation, Policy, Record, build, load, parse
 from tidegate.flow.watch import violated
 from tidegate.policy import Action, Combining, Directory, Effect, Facts, Permit, Policies, Refuse, Trusted
 
@@ -126,7 +126,7 @@ class TestTheWholeExample:
     def test_its_tests(self) -> None:
         config = parse(WHOLE, "f.yaml", variables={})
         [case] = config.tests
-        assert (case.subject, case.action, case.publisher) == ("user:bob", Asked.READ, "user:mary")
+        assert (case.subject, case.action, case.publisher) == ("user:bob", Operation.READ, "user:mary")
         assert (case.expect, case.by, case.at) == (Effect.DENY, "up1", None)
         assert config.record is Record.TRAFFIC
 

@@ -23,20 +23,20 @@ from tidegate.policy.brokering import OPEN, PLAIN, Brokering
 from tidegate.policy.scopes import Role, ScopeGraph, ScopeLink, TopicMapping, Way
 from tidegate.predicate import compile as predicate
 from tidegate.simulate import (
+    LinkMonitors,
     Outcome,
-    Posted,
     Publication,
     Schema,
     Transmit,
     Unfinished,
+    chosen_run,
     configured,
+    find_run,
     outcomes,
     parse,
-    patient,
     reachable,
-    realise,
     rows,
-    walk,
+    sequential_run,
 )
 
 SEEDS = st.integers(0, 2**32)
@@ -101,9 +101,9 @@ def test_monitors_stand_on_a_link_in_their_order_those_that_leave_first() -> Non
         on("leaves", third, ("A", Direction.EX_PUB)),
     )
     up = schema.ep["scope:A", "scope:B"]
-    assert isinstance(up, Posted)
+    assert isinstance(up, LinkMonitors)
     assert (up.before, up.after) == ((("leaves", third),), (("enters", first), ("link", second)))
-    assert schema.ep["client:q", "scope:B"] == Posted(after=(("enters", first),))
+    assert schema.ep["client:q", "scope:B"] == LinkMonitors(after=(("enters", first),))
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_directions_of_links_between_scopes(way: Way, leaves: Direction, enters:
     ]
     schema, _ = modelled(*every, space=space)
     posted = schema.ep["scope:A", "scope:B"]
-    assert isinstance(posted, Posted)
+    assert isinstance(posted, LinkMonitors)
     assert [id for id, _ in (*posted.before, *posted.after)] == [f"A.{leaves}", f"B.{enters}"]
     # a link that is not there has no way back in the model either
     assert ("scope:B", "scope:A") not in schema.ep
@@ -137,7 +137,7 @@ def test_several_monitors_compose_and_the_trace_names_those_that_move() -> None:
     # the guard sees each twice; what it lets through is ask, ask, open, and every other of these is suppressed
     assert heard(schema, scenario, "q") == ["ask", "open"]
     (moved, *_) = [
-        row.state for row in rows(patient(schema, scenario.rounds).trace) if row.link == "A -> B" and row.state
+        row.state for row in rows(sequential_run(schema, scenario.rounds).trace) if row.link == "A -> B" and row.state
     ]
     assert moved == "guard: nothing seen → seen ask"
 
@@ -259,7 +259,7 @@ def test_a_delivery_happens_only_along_a_flow_route(world: World, seed: int) -> 
     schema, scenario = world.model()
     publishers = {one.x for one in scenario.written() if isinstance(one, Publication)}
     ends = {(route[-2], route[-1]) for x in publishers for route in flow_routes(world.graph, x)}
-    run = walk(schema, scenario.rounds, random.Random(seed).randrange)
+    run = chosen_run(schema, scenario.rounds, random.Random(seed).randrange)
     found = {(scope, device) for device, came in run.state.heard.items() for scope, _ in came}
     assert found <= ends
     event(f"{min(len(found), 3)} deliveries")
@@ -287,7 +287,7 @@ def test_every_flow_route_can_be_realised(world: World, data: st.DataObject) -> 
     assert taken
     heard = [each for each in every if (route[-2], symbol) in dict(each.heard).get(route[-1], ())]
     assert heard
-    assert all(realise(schema, rounds, each) is not None for each in heard)
+    assert all(find_run(schema, rounds, each) is not None for each in heard)
     event(f"{len(route) - 1} links")
 
 

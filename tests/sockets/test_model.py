@@ -36,7 +36,7 @@ from tidegate.monitor.library import Alternate, Filter, Mapper, Twice
 from tidegate.monitor.sequence import Step, guard
 from tidegate.policy.brokering import OPEN, Brokering, Types
 from tidegate.policy.scopes import ALL, ScopeGraph, ScopeLink, TopicMapping, Way
-from tidegate.simulate import Change, Filters, Outcome, Publication, Unfinished, parse, realise
+from tidegate.simulate import Change, Filters, Outcome, Publication, Unfinished, find_run, parse
 from tidegate.simulate.scenario import Round, Rounds
 from tidegate.simulate.schema import Link
 from tidegate.simulate.state import Delivery
@@ -488,7 +488,7 @@ def check(play: Play, played: Outcome, tally: Counter[str]) -> None:
     tally[f"preset {play.preset or 'own types'}"] += 1
     tally["patient" if play.patient else "hurried"] += 1
     try:
-        run = realise(schema, rounds, played, bound=BOUND)
+        run = find_run(schema, rounds, played, bound=BOUND)
     except Unfinished:
         tally["unfinished"] += 1
         return

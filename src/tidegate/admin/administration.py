@@ -45,7 +45,7 @@ from tidegate.admin.tokens import ROOM, First, Role, Token, Tokens
 from tidegate.audit.auditor import Auditor
 from tidegate.audit.rows import AuditRow
 from tidegate.authentication.authentication import Authentication
-from tidegate.config import Config, ConfigErrors, Piece, Source
+from tidegate.config import Config, ConfigErrors, OverlayDocument, Source
 from tidegate.config.overlay import KINDS, Form
 from tidegate.errors import ConfigError, Problem, StoreError, TidegateError, Uncertain
 from tidegate.explain.comparison import compare
@@ -82,7 +82,7 @@ class Host(Protocol):
         """On another one, for those who only look."""
         ...
 
-    def build_config(self, pieces: Sequence[Piece], strict: Collection[str] = ()) -> Config:
+    def build_config(self, pieces: Sequence[OverlayDocument], strict: Collection[str] = ()) -> Config:
         """The file with documents over it, checked and tried; blocks. `strict`: preferences that must be right."""
         ...
 
@@ -120,7 +120,7 @@ class Administration:
 
     # -- starting and stopping -------------------------------------------------------------------------------------
 
-    async def open(self) -> list[Piece]:
+    async def open(self) -> list[OverlayDocument]:
         """What is stored. StoreError with the remedy if that cannot be read."""
         await self._call(self.registry.open)
         self._known = Known.of(await self._call(self.registry.load))
@@ -188,7 +188,7 @@ class Administration:
         document = self._known.documents.get((kind, id))
         return None if document is None else content(document.body)
 
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[OverlayDocument]:
         """All that belongs over the file. Takes a while if there are many."""
         return self._known.pieces()
 

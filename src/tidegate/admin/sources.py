@@ -33,7 +33,7 @@ from tidegate.admin.documents import PASSWORD, Known, Wanted, content
 from tidegate.admin.tokens import Role
 from tidegate.config import Source
 from tidegate.config.administration import SQLITE
-from tidegate.config.overlay import standing
+from tidegate.config.overlay import entries_in_file
 from tidegate.config.sources import Registration
 from tidegate.errors import ConfigError, KeysError, Problem, StoreError, Uncertain
 from tidegate.keys.source import SCHEME, SECRET
@@ -198,7 +198,7 @@ class Sources:
         there = known.documents.get((KIND, newcomer.id))
         person = known.documents.get((USER, newcomer.id))
         self._admit(newcomer, exists=there is not None)
-        if newcomer.id in standing(source, USER) or (there is None and person is not None):
+        if newcomer.id in entries_in_file(source, USER) or (there is None and person is not None):
             raise _taken(newcomer.id)
         about: dict[str, Any] = {"type": newcomer.type, "mode": newcomer.mode}
         if key is not None:

@@ -87,12 +87,12 @@ def audit(
     from zoneinfo import ZoneInfo
 
     from tidegate.audit.rows import Query
-    from tidegate.config import Config, outline
+    from tidegate.config import Config, load_or_minimal
     from tidegate.errors import TidegateError
 
     if follow and summary:
         terminal.usage("--follow has no end to add up at; leave out --follow or --summary")
-    loaded = Config.ephemeral(port) if config is None else outline(config)
+    loaded = Config.ephemeral(port) if config is None else load_or_minimal(config)
     zone = ZoneInfo(loaded.node.timezone)
     try:
         query = Query(

@@ -65,8 +65,8 @@ def ask(command: str, config: Path | None, socket: Path | None, port: int, **arg
 
 
 def _socket(config: Path | None, socket: Path | None, port: int) -> Path:
-    from tidegate.config import Config, outline
+    from tidegate.config import Config, load_or_minimal
 
     if socket is not None:
         return socket
-    return (Config.ephemeral(port) if config is None else outline(config)).control_socket
+    return (Config.ephemeral(port) if config is None else load_or_minimal(config)).control_socket

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from tidegate import policy
 from tidegate.config.link_types import filters, link_types
-from tidegate.config.links import SCOPE, joints, scope_names
-from tidegate.config.vocabulary import Vocabulary
+from tidegate.config.links import SCOPE, directed_links, scope_names
+from tidegate.config.parser import Parser
 from tidegate.flow.presence import Presence
 from tidegate.monitor import Attachment
 from tidegate.monitor.library import Filter
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tidegate.config.model import Config
 
 
-def space(config: Config, words: Vocabulary) -> ScopeGraph:
+def space(config: Config, parser: Parser) -> ScopeGraph:
     """The scopes and their links."""
     types = link_types(config)
     links = tuple(
@@ -30,10 +30,10 @@ def space(config: Config, words: Vocabulary) -> ScopeGraph:
             target=joint.target,
             type=types[joint.name] or UNTYPED,
             way=joint.way,
-            shares=joint.crossings(words),
-            back=joint.crossings(words, back=True),
+            shares=joint.crossings(parser),
+            back=joint.crossings(parser, back=True),
         )
-        for joint in joints(config)
+        for joint in directed_links(config)
     )
     parents: dict[str, tuple[str, ...]] = {}
     for link in links:
@@ -49,12 +49,12 @@ def space(config: Config, words: Vocabulary) -> ScopeGraph:
     )
 
 
-def made_monitors(config: Config, words: Vocabulary) -> Iterator[Attachment]:
+def generated_monitors(config: Config, parser: Parser) -> Iterator[Attachment]:
     """The filters of interfaces and roles."""
     for made in filters(config):
         yield Attachment(
             id=made.id,
-            monitor=Filter([words.filter(each) for each in made.filters]),
+            monitor=Filter([parser.filter(each) for each in made.filters]),
             link=(f"{SCOPE}{made.source}", f"{SCOPE}{made.target}"),
             made=True,
             silent=made.takes,

@@ -17,8 +17,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from tidegate.explain.explanation import Explanation, Line, Publication, Verdict
-from tidegate.explain.routes import FILTERED, Arrival, Search, Ways, depends
-from tidegate.explain.steps import Details, Walk, each_of
+from tidegate.explain.routes import FILTERED, Arrival, RouteFinder, Search, depends_note
+from tidegate.explain.steps import StepDetails, StepRecorder, individual_rules
 from tidegate.gate.access import AccessStage
 from tidegate.gate.attributes import Attributes
 from tidegate.gate.gate import Gate, Lane
@@ -71,7 +71,7 @@ class Explainer:
             fresh=lambda session: True,
             retired=lambda plan: None,
         )
-        self._ways = Ways(self._gate, rules, node)
+        self._ways = RouteFinder(self._gate, rules, node)
         attributes = Attributes(_EVERYTHING, self._clock)
         full = stages(_EVERYTHING, attributes)
         self._ingress = _complete(full[0], self._gate.ingress)
@@ -87,7 +87,7 @@ class Explainer:
         gate, link = self._gate, self._typed(publication.link)
         message, context = self._published(publication, at)
         known = Known(topic=message.topic, context=context, link=link.type, now=at)
-        walk = Walk(self._gate.attributes, known, message)
+        walk = StepRecorder(self._gate.attributes, known, message)
         for kind, stage in self._ingress:
             walk.take(kind, stage)
         lines, stopped = self._watched(Step.MONITOR_IN, link, message.topic, walk.denied)
@@ -167,7 +167,7 @@ class Explainer:
             terms=terms,
             where=where,
         )
-        walk = Walk(self._gate.attributes, known, message)
+        walk = StepRecorder(self._gate.attributes, known, message)
         walk.denied = not written.allowed
         walk.clocked = written.clocked or arrival.clocked
         for kind, stage in self._egress:
@@ -193,7 +193,7 @@ class Explainer:
     def _nowhere(self, written: Explanation, search: Search, target: Link, at: float) -> Explanation:
         """No way leads to the reader's scope."""
         denials = [line for line in search.lines if line.verdict is Verdict.DENY]
-        walk = Walk(self._gate.attributes, None, None)
+        walk = StepRecorder(self._gate.attributes, None, None)
         walk.denied = True
         for kind, stage in self._egress:
             walk.take(kind, stage)
@@ -202,7 +202,7 @@ class Explainer:
             lines=(*written.lines, *search.lines, *walk.lines),
             allowed=False,
             decided=denials[0],
-            rules=each_of([*(line.rule for line in denials), *(each.rule for each in search.denied)]),
+            rules=individual_rules([*(line.rule for line in denials), *(each.rule for each in search.denied)]),
             told=search.denied[0] if search.denied else None,
             clocked=written.clocked or search.clocked,
         )
@@ -226,12 +226,12 @@ class Explainer:
         self._clock.wall = at
         plain = share(filter)[1]
         attributes, actor = self._gate.attributes, target.subject
-        walk = Walk(attributes, None, None)
+        walk = StepRecorder(attributes, None, None)
         for kind, stage in self._egress:
             if stage is None or walk.denied:
                 walk.take(kind, stage)
                 continue
-            details = Details()
+            details = StepDetails()
             if isinstance(stage, AccessStage):
                 known = {"s": attributes.subject(actor), "e": attributes.environment(actor).known}
                 details.policies(stage.policies.considered_for(Action.READ, actor, plain, known), known)
@@ -261,7 +261,7 @@ class Explainer:
         asked = self._sending if action is Action.WRITE else self._receiving
         steps = [each for each in asked if each[0].step is not Step.BROKERING]
         known = Known(topic=message.topic, context=context, link=message.link, now=at, target=end)
-        walk = Walk(self._gate.attributes, known, message)
+        walk = StepRecorder(self._gate.attributes, known, message)
         for kind, stage in steps:
             walk.take(kind, stage)
         way = self._gate.evaluate(tuple(stage for _, stage in steps if stage is not None), known)
@@ -316,7 +316,7 @@ class Explainer:
             return [Line(step=step, verdict=Verdict.DENY, rule=first.id, notes=(FILTERED,))], Deny(
                 step=step, rule=first.id
             )
-        return [Line(step=step, verdict=Verdict.SILENT, notes=(depends([one.id for one in listening]),))], None
+        return [Line(step=step, verdict=Verdict.SILENT, notes=(depends_note([one.id for one in listening]),))], None
 
     def _typed(self, link: Link) -> Link:
         """The link with the type that it has by these rules."""

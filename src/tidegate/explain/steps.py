@@ -11,7 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from tidegate.explain.explanation import Considered, Line, Verdict
+from tidegate.explain.explanation import ConsideredRule, Line, Verdict
 from tidegate.gate.access import AccessStage, ForwardingAccessStage
 from tidegate.gate.attributes import CLOCK_PATHS, Attributes
 from tidegate.gate.brokering import BrokeringStage
@@ -46,7 +46,7 @@ _LEFT_OUT: Final[Mapping[type, str]] = {
 }
 
 
-class Walk:
+class StepRecorder:
     """One way through the door, and what was seen on it."""
 
     def __init__(self, attributes: Attributes, known: Known | None, message: Message | None) -> None:
@@ -74,11 +74,11 @@ class Walk:
             answer = stage.evaluate(self.known)
             if isinstance(answer, Residual):
                 answer = answer.decide(self.shown)
-            details = Details()
+            details = StepDetails()
             self._describe(stage, details, self.known, self.shown)
             self.note(kind, answer, details)
 
-    def note(self, kind: Stage, answer: Allow | Deny, details: Details) -> None:
+    def note(self, kind: Stage, answer: Allow | Deny, details: StepDetails) -> None:
         """Writes an answer down."""
         self.clocked = self.clocked or details.clocked
         part = _PARTS.get(type(kind), "")
@@ -155,7 +155,7 @@ class Walk:
             "lines": lines,
             "allowed": told is None,
             "decided": decided,
-            "rules": each_of(named),
+            "rules": individual_rules(named),
             "told": told,
             "clocked": self.clocked,
             "notes": notes,
@@ -163,7 +163,7 @@ class Walk:
 
     # -- what a stage looked at ----------------------------------------------------------------------------------
 
-    def _describe(self, stage: Stage, details: Details, known: Known, message: Message) -> None:
+    def _describe(self, stage: Stage, details: StepDetails, known: Known, message: Message) -> None:
         match stage:
             case ReservedTopicStage():
                 first = known.topic.split("/", 1)[0]
@@ -209,11 +209,11 @@ class Walk:
         }
 
 
-class Details:
+class StepDetails:
     """What one stage looked at."""
 
     def __init__(self) -> None:
-        self.considered: list[Considered] = []
+        self.considered: list[ConsideredRule] = []
         self.knew: dict[str, Any] = {}
         self.absent: set[str] = set()
         self.notes: list[str] = []
@@ -238,7 +238,7 @@ class Details:
         elif isinstance(how, Predicate):
             came = "open"
         condition = "" if when is None else when.text
-        self.considered.append(Considered(rule=rule, says=says, condition=condition, outcome=came, error=error))
+        self.considered.append(ConsideredRule(rule=rule, says=says, condition=condition, outcome=came, error=error))
         if when is not None:
             self.clocked = self.clocked or when.volatile or any(map(_of_clock, when.reads))
             self._read(when.reads, env)
@@ -256,7 +256,7 @@ class Details:
                     self.knew[path] = value
 
 
-def each_of(rules: Iterable[str]) -> frozenset[str]:
+def individual_rules(rules: Iterable[str]) -> frozenset[str]:
     """Rules as they are named together, and one by one."""
     return frozenset(name for rule in rules for name in (rule, *rule.split(", ")))
 
@@ -274,7 +274,7 @@ def _demanded(demand: Demand) -> str:
     return "nothing" if demand.level is None else demand.level
 
 
-def _types(details: Details, known: Known) -> None:
+def _types(details: StepDetails, known: Known) -> None:
     assert known.target is not None
     if exempt(known.context.subject):
         details.tell("the node speaks of itself", {})
@@ -286,7 +286,7 @@ def _types(details: Details, known: Known) -> None:
         details.notes.append("nothing passes over a link without a type")
 
 
-def _levels(stage: LevelStage, details: Details, known: Known) -> None:
+def _levels(stage: LevelStage, details: StepDetails, known: Known) -> None:
     assert known.target is not None
     levels, source, target = stage.levels, known.context, known.target
     own, level = source.subject.level, target.subject.level
@@ -305,7 +305,7 @@ def _levels(stage: LevelStage, details: Details, known: Known) -> None:
                 details.notes.append(f"`{demand.level}` is no level here: nothing meets it")
 
 
-def _tables(stage: ViewStage, details: Details, known: Known) -> None:
+def _tables(stage: ViewStage, details: StepDetails, known: Known) -> None:
     assert known.target is not None
     actor, said = known.target.subject, known.context.view
     for row, applies in stage.views.considered(actor, known.topic):

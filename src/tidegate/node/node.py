@@ -40,11 +40,11 @@ from tidegate.authentication import jwks
 from tidegate.authentication.authentication import Authentication, load_method
 from tidegate.authentication.capabilities import Register
 from tidegate.authentication.passwords import Passwords
-from tidegate.config import Config, ConfigErrors, Piece, Source, complete, overlaid, read
+from tidegate.config import Config, ConfigErrors, OverlayDocument, Source, build_config, read_source, with_documents
 from tidegate.config import Listener as ListenerConfig
 from tidegate.config.administration import DATABASE, SQLITE
-from tidegate.config.overlay import closed
-from tidegate.config.release import release
+from tidegate.config.deferred_free import free_configs
+from tidegate.config.overlay import closed_preference
 from tidegate.errors import ConfigError, StoreError, TidegateError
 from tidegate.explain.file_tests import verify_tests
 from tidegate.flow.presence import Presence
@@ -476,7 +476,7 @@ class Node:
 
     async def _reload(self, path: Path) -> dict[str, Any]:
         pieces = [] if self.administration is None else await self.run_change(self.administration.pieces)
-        config = await self.run_change(lambda: _tried(read(path), pieces))
+        config = await self.run_change(lambda: _tried(read_source(path), pieces))
         authentication = await self.examine(config)
         version = await self.enforce(config, authentication, what=str(path), action="reload")
         if self.administration is not None:
@@ -494,7 +494,7 @@ class Node:
         """On another one, for those who only look: no change waits for them."""
         return await self.loop.run_in_executor(self._query_thread, do)
 
-    def build_config(self, pieces: Sequence[Piece], strict: Collection[str] = ()) -> Config:
+    def build_config(self, pieces: Sequence[OverlayDocument], strict: Collection[str] = ()) -> Config:
         """The file as it was read last with documents over it, checked and tried; blocks. `strict`: must be right."""
         assert self.source is not None
         return _tried(self.source, pieces, strict)
@@ -551,7 +551,7 @@ class Node:
         await self.audit.settle()
         if self.http is not None:
             self.http.change(config)
-        self.loop.run_in_executor(self._change_thread, release, before)
+        self.loop.run_in_executor(self._change_thread, free_configs, before)
         return rules.version
 
     async def _relisten(self, config: Config) -> None:
@@ -661,7 +661,7 @@ def _give_way() -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 15)
 
 
-def _tried(source: Source, pieces: Sequence[Piece], strict: Collection[str] = ()) -> Config:
+def _tried(source: Source, pieces: Sequence[OverlayDocument], strict: Collection[str] = ()) -> Config:
     """The file with documents over it, checked and tried.
 
     Users write preferences themselves, and must not be able to keep the node from starting, or from being changed: one
@@ -675,17 +675,17 @@ def _tried(source: Source, pieces: Sequence[Piece], strict: Collection[str] = ()
         if not wrong <= {piece.name for piece in pieces if piece.kind == "preference" and piece.name not in strict}:
             raise
         log.error("preferences that cannot be kept are closed: nobody receives what they are about", reason=str(broken))
-        return _whole(source, [closed(piece) if piece.name in wrong else piece for piece in pieces])
+        return _whole(source, [closed_preference(piece) if piece.name in wrong else piece for piece in pieces])
 
 
-def _whole(source: Source, pieces: Sequence[Piece]) -> Config:
+def _whole(source: Source, pieces: Sequence[OverlayDocument]) -> Config:
     """In a thread: nothing here may stop the loop for long.
 
     What is made stays, and nothing of it needs the collector, which would hold everybody up to look at it.
     """
     gc.disable()
     try:
-        config = complete(overlaid(source, pieces) if pieces else source)
+        config = build_config(with_documents(source, pieces) if pieces else source)
         verify_tests(config, file=source.file)
         config.built.rules.prepare()
     finally:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.gate import Deny, Lane, Plan, ScopeExit, Step, combine
 from tidegate.monitor import NO_SCENE, Attachment, Each, Event, Instance, MonitorFailed
-from tidegate.monitor.python import Wrapped
+from tidegate.monitor.python import PythonMonitor
 from tidegate.scope.derived import renumbered
 from tidegate.scope.journey import Journey
 from tidegate.scope.mixed_context import Mixture
@@ -105,7 +105,7 @@ class Monitoring:
         self._contexts.clear()
         self._heard.clear()
         self._roots = {one.id: frozenset(path.partition(".")[0] for path in one.monitor.reads) for one in monitors}
-        self._foreign = frozenset(one.id for one in monitors if isinstance(one.monitor, Wrapped))
+        self._foreign = frozenset(one.id for one in monitors if isinstance(one.monitor, PythonMonitor))
         self._writers = {
             one.id: Subject(
                 kind="monitor",

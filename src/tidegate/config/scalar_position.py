@@ -20,7 +20,7 @@ _BLANK: Final = "nNtrvfbae0LP_ \t\n\r"
 """Escapes for what is white space, or never stands in a condition."""
 
 
-def place(source: str, node: Node, line: int, column: int) -> tuple[int, int]:
+def position_in_file(source: str, node: Node, line: int, column: int) -> tuple[int, int]:
     """The line and column of the file for those of a scalar's text; all are counted from one."""
     if node.span is None or not isinstance(node.value, str):
         return node.line, column

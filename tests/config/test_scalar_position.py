@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tidegate.config.place import place
+from tidegate.config.scalar_position import position_in_file
 from tidegate.config.tree import compose
 
 
@@ -18,7 +18,7 @@ def told(source: str, wanted: str, **variables: str) -> tuple[int, int]:
     *_, node = tree.along(("when",))
     assert isinstance(node.value, str)
     before = node.value[: node.value.index(wanted)]
-    return place(source, node, before.count("\n") + 1, len(before) - before.rfind("\n"))
+    return position_in_file(source, node, before.count("\n") + 1, len(before) - before.rfind("\n"))
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_the_end_of_a_text_is_behind_its_last_character() -> None:
     source = "a: 1\nwhen: |\n  x &&\n  y ==\n\nb: 1\n"
     tree, _ = compose(source, "f", {})
     *_, node = tree.along(("when",))
-    assert place(source, node, 3, 1) == (4, len("  y ==") + 1)
+    assert position_in_file(source, node, 3, 1) == (4, len("  y ==") + 1)
 
 
 def test_a_variable_makes_the_place_one_in_the_text() -> None:
@@ -65,7 +65,7 @@ def test_a_variable_makes_the_place_one_in_the_text() -> None:
 def test_what_is_no_text_has_its_line() -> None:
     tree, _ = compose("a: 1\nwhen: [1]", "f", {})
     *_, node = tree.along(("when",))
-    assert place("a: 1\nwhen: [1]", node, 1, 7) == (2, 7)
+    assert position_in_file("a: 1\nwhen: [1]", node, 1, 7) == (2, 7)
 
 
 @given(st.text('ab"\\/\n\t 1é😀', max_size=12), st.text('ab"\\/\n\t é', max_size=12))

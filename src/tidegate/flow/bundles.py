@@ -32,12 +32,12 @@ def bundles(graph: ConnectionGraph, apart: Iterable[str] = ()) -> list[tuple[str
     return found
 
 
-def called(names: tuple[str, ...]) -> str:
+def bundle_label(names: tuple[str, ...]) -> str:
     """What a bundle is called: `client:1 … client:9 (9)`."""
     return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]} ({len(names):,})"
 
 
-class Thinned:
+class ThinnedGraph:
     """A graph with one device of each bundle. The flows between bundles are those of the whole graph."""
 
     def __init__(self, graph: ConnectionGraph, apart: Iterable[str] = ()) -> None:
@@ -45,8 +45,8 @@ class Thinned:
         kept = {*graph.scopes, *self.members}
         self.graph = within(graph, kept)
 
-    def called(self, name: str) -> str:
-        return called(self.members.get(name, (name,)))
+    def bundle_label(self, name: str) -> str:
+        return bundle_label(self.members.get(name, (name,)))
 
     def size(self, name: str) -> int:
         return len(self.members.get(name, (name,)))

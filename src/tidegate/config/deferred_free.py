@@ -12,7 +12,7 @@ from tidegate.config.model import Config
 from tidegate.config.tree import Node
 
 
-def release(held: list[Config]) -> None:
+def free_configs(held: list[Config]) -> None:
     """Lets go of what `held` holds; whoever calls it has no other reference to it."""
     pieces: list[Any] = []
     for config in held:
@@ -34,7 +34,7 @@ def release(held: list[Config]) -> None:
         pieces.pop()
 
 
-def spent(data: Any) -> None:
+def free_data(data: Any) -> None:
     """Lets go of plain lists and dicts."""
     heap = [data]
     while heap:

@@ -18,11 +18,11 @@ from tidegate.predicate.syntax import Macros
 
 _TAKEN = frozenset((*FUNCTIONS, *(macro.value for macro in Macros), "has", "age"))
 
-FACTS = frozenset("s")
+LEVEL_ROOTS = frozenset("s")
 """What the condition of a level may speak of."""
 
 
-class Vocabulary:
+class Parser:
     """What has been understood so far."""
 
     def __init__(self) -> None:
@@ -97,13 +97,13 @@ def _loaded(reference: str) -> Function:
         raise ConfigError(f"it cannot be imported ({why}): check its name, and that Python finds it") from error
 
 
-def vocabulary_of(info: ValidationInfo) -> Vocabulary | None:
+def parser_of(info: ValidationInfo) -> Parser | None:
     """That of the file being checked; None for a configuration that is made in Python."""
-    found = (info.context or {}).get("vocabulary")
-    return found if isinstance(found, Vocabulary) else None
+    found = (info.context or {}).get("parser")
+    return found if isinstance(found, Parser) else None
 
 
-def sentence(error: ConfigError) -> str:
+def problem_text(error: ConfigError) -> str:
     """An error of the policies' own parsers as "what is wrong; how to mend it"."""
     text = str(error.args[0])
     what, colon, remedy = _parted(text)

@@ -106,7 +106,7 @@ class Record(StrEnum):
     TRAFFIC = "traffic"
 
 
-class Asked(StrEnum):
+class Operation(StrEnum):
     """What a test of the rules tries."""
 
     READ = "read"
@@ -114,7 +114,7 @@ class Asked(StrEnum):
     SUBSCRIBE = "subscribe"
 
 
-class Ready(StrEnum):
+class BuiltInMonitor(StrEnum):
     """Monitors that need not be written: those of the measurements of scopes, 5.1."""
 
     SIMPLE = "simple_em"

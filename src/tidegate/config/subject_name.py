@@ -16,7 +16,7 @@ _EXAMPLE: Final = "write for example `user:mary`, `client:tr1`, `user:mary/clien
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Who:
+class SubjectName:
     """Somebody who acts. `domain` is empty for people of the node's own domain."""
 
     kind: str = "client"
@@ -33,7 +33,7 @@ class Who:
         return f"{person}/client:{self.name}" if self.name else person
 
 
-def parse_who(text: str) -> Who:
+def parse_subject_name(text: str) -> SubjectName:
     """Reads a subject; ConfigError says what is wrong."""
     sort, _, name = text.partition(":")
     match sort:
@@ -44,11 +44,11 @@ def parse_who(text: str) -> Who:
             user, at, domain = person.rpartition("@") if "@" in person else (person, "", "")
             if not user or (at and not domain):
                 raise ConfigError(f"`{text}` names nobody: write `user:name` or `user:name@domain`")
-            return Who(name=client, user=user, domain=domain)
+            return SubjectName(name=client, user=user, domain=domain)
         case "client" | "service" | "scope" if name:
-            return Who(kind=sort, name=name)
+            return SubjectName(kind=sort, name=name)
         case "link":
             (term,) = Selector.parse(text).terms
-            return Who(kind=sort, name=term.name)
+            return SubjectName(kind=sort, name=term.name)
         case _:
             raise ConfigError(f"`{text}` is nobody who acts: {_EXAMPLE}")

@@ -6,7 +6,7 @@ from hypothesis import given
 
 from flow.worlds import graphs
 from tidegate.flow import ConnectionGraph, Reach, connection
-from tidegate.flow.alike import Thinned, bundles, called, within
+from tidegate.flow.bundles import ThinnedGraph, bundle_label, bundles, within
 from tidegate.flow.graph import is_scope
 
 
@@ -22,8 +22,8 @@ def test_a_few_are_shown_one_by_one_and_many_as_one() -> None:
     few, many = crowd(6), crowd(7)
     assert bundles(gathered(*few)) == [(name,) for name in few]
     assert bundles(gathered(*many)) == [tuple(many)]
-    assert called(tuple(many)) == "client:00 … client:06 (7)"
-    assert called(("client:x",)) == "client:x"
+    assert bundle_label(tuple(many)) == "client:00 … client:06 (7)"
+    assert bundle_label(("client:x",)) == "client:x"
 
 
 def test_where_there_are_many_two_are_shown_as_one() -> None:
@@ -40,11 +40,11 @@ def test_who_is_to_be_seen_is_not_in_a_bundle() -> None:
 
 
 def test_a_thinned_graph_knows_how_many_it_stands_for() -> None:
-    thin = Thinned(gathered(*crowd(9)))
+    thin = ThinnedGraph(gathered(*crowd(9)))
     assert thin.graph.entities == ["scope:s", "client:00"]
     assert [thin.size(name) for name in thin.graph.entities] == [1, 9]
-    assert thin.called("scope:s") == "scope:s"
-    assert thin.called("client:00") == "client:00 … client:08 (9)"
+    assert thin.bundle_label("scope:s") == "scope:s"
+    assert thin.bundle_label("client:00") == "client:00 … client:08 (9)"
 
 
 def test_a_part_of_a_graph() -> None:
@@ -62,7 +62,7 @@ def test_flows_between_bundles_are_those_of_the_whole_graph(graph: ConnectionGra
                 graph.add(type(link)(source=ends[0], target=ends[1], type=link.type, trusted=link.trusted))
     for name in crowd(41, "crowd"):
         graph.join(name)
-    thin = Thinned(graph)
+    thin = ThinnedGraph(graph)
     assert all(graph.link(link.source, link.target) == link for link in thin.graph.links)
     stands = {name: kept for kept, names in thin.members.items() for name in names}
     for paths in (False, True):

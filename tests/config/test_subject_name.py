@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.config import Who, parse_who
+from tidegate.config import SubjectName, parse_subject_name
 from tidegate.errors import ConfigError
 
 
 @pytest.mark.parametrize(
     ("text", "who"),
     [
-        ("user:mary", Who(user="mary")),
-        ("client:tr1", Who(name="tr1")),
-        ("client:a/b:c@d", Who(name="a/b:c@d")),
-        ("user:mary/client:tr1", Who(user="mary", name="tr1")),
-        ("user:mary/client:user:x", Who(user="mary", name="user:x")),
-        ("user:a/b", Who(user="a/b")),
-        ("user:alice@remotegym", Who(user="alice", domain="remotegym")),
-        ("user:alice@home@remotegym/client:x@y", Who(user="alice@home", domain="remotegym", name="x@y")),
-        ("service:pipeline", Who(kind="service", name="pipeline")),
-        ("scope:gym", Who(kind="scope", name="gym")),
-        ("link:gym->brand", Who(kind="link", name="gym->brand")),
+        ("user:mary", SubjectName(user="mary")),
+        ("client:tr1", SubjectName(name="tr1")),
+        ("client:a/b:c@d", SubjectName(name="a/b:c@d")),
+        ("user:mary/client:tr1", SubjectName(user="mary", name="tr1")),
+        ("user:mary/client:user:x", SubjectName(user="mary", name="user:x")),
+        ("user:a/b", SubjectName(user="a/b")),
+        ("user:alice@remotegym", SubjectName(user="alice", domain="remotegym")),
+        ("user:alice@home@remotegym/client:x@y", SubjectName(user="alice@home", domain="remotegym", name="x@y")),
+        ("service:pipeline", SubjectName(kind="service", name="pipeline")),
+        ("scope:gym", SubjectName(kind="scope", name="gym")),
+        ("link:gym->brand", SubjectName(kind="link", name="gym->brand")),
     ],
 )
-def test_who_is_meant(text: str, who: Who) -> None:
-    assert parse_who(text) == who
+def test_who_is_meant(text: str, who: SubjectName) -> None:
+    assert parse_subject_name(text) == who
     assert str(who) == text
 
 
@@ -44,5 +44,5 @@ def test_who_is_meant(text: str, who: Who) -> None:
 )
 def test_nobody(text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=r"nobody|no client") as wrong:
-        parse_who(text)
+        parse_subject_name(text)
     assert str(wrong.value).startswith(said)
