@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from tidegate.cli import terminal
-from tidegate.cli.moments import moment
-from tidegate.cli.operate import ConfigFile, Json, Port, Socket
+from tidegate.cli.node_commands import ConfigFile, Json, Port, Socket
+from tidegate.cli.time_options import parse_time
 
 if TYPE_CHECKING:
     from datetime import tzinfo
@@ -96,8 +96,8 @@ def audit(
     zone = ZoneInfo(loaded.node.timezone)
     try:
         query = Query(
-            since=None if since is None else moment(since, "--since", zone),
-            until=None if until is None else moment(until, "--until", zone),
+            since=None if since is None else parse_time(since, "--since", zone),
+            until=None if until is None else parse_time(until, "--until", zone),
             kinds=frozenset(each.strip() for each in kind.split(",")) if kind is not None else frozenset(),
             user=user,
             client=client,

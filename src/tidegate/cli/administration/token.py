@@ -18,7 +18,7 @@ from tidegate.cli.administration.asking import Api, path
 from tidegate.cli.administration.completing import ids
 from tidegate.cli.administration.options import Json, Try, Why, asks, group
 from tidegate.cli.administration.user import USERS
-from tidegate.cli.operate import ConfigFile, ask
+from tidegate.cli.node_commands import ConfigFile, ask
 
 app = group("Make, list and revoke tokens for the HTTP interface.")
 
