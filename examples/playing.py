@@ -26,7 +26,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-from tidegate.config import outline
+from tidegate.config import load_or_minimal
 from tidegate.net import control_socket as control
 
 HOST = "127.0.0.1"
@@ -122,7 +122,7 @@ def reset(config: Path, id: str) -> None:
 
 def monitor_state(config: Path, id: str) -> Any:
     """What `tidegate monitor state` shows, without starting a program each time; of a monitor that has one state."""
-    path = outline(config).control_socket
+    path = load_or_minimal(config).control_socket
     (state,) = control.ask(path, "monitor_state", id=id)["states"]
     return state["state"]
 

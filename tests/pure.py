@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tidegate import wire
-from tidegate.gate import Rules, Stage
+from tidegate.gate import RuleSet, Stage
 from tidegate.scope import Authenticator, Exchange, Identity, Realm, Refused
 from tidegate.session import Limits, Origin, Peer, Session, Site, Store, Volatile
 
@@ -42,7 +42,7 @@ class World:
         *,
         limits: Limits | None = None,
         store: Store | None = None,
-        rules: Rules | None = None,
+        rules: RuleSet | None = None,
         authenticator: Authenticator | None = None,
         ingress: tuple[Stage, ...] = (),
         egress: tuple[Stage, ...] = (),
@@ -57,7 +57,7 @@ class World:
             on_open=self._open,
             random_id=lambda: f"auto-{len(self.scope.sessions)}",
         )
-        self.realm = Realm(node="n", site=self.site, authenticator=authenticator or Anybody(), rules=rules or Rules())
+        self.realm = Realm(node="n", site=self.site, authenticator=authenticator or Anybody(), rules=rules or RuleSet())
         self.scope = next(iter(self.realm.scopes.values()))
         if ingress or egress:
             self.scope.gate.enforce(ingress, egress)

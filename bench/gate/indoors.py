@@ -14,7 +14,7 @@ from types import MappingProxyType
 from bench import frames
 from bench.servers import Setting, tidegate_configuration
 from tidegate.config import Built, parse
-from tidegate.gate import Rules
+from tidegate.gate import RuleSet
 from tidegate.policy import Directory, Facts
 from tidegate.policy.capability import Capability, Proof
 from tidegate.scope import Exchange, Identity, Refused, Scope
@@ -29,7 +29,7 @@ NOBODY: Mapping[str, Capability] = MappingProxyType({})
 class Known:
     """Everybody is who the user name says, with what the directory knows of them, and their capability."""
 
-    def __init__(self, rules: Rules, directory: Directory, holders: Mapping[str, Capability]) -> None:
+    def __init__(self, rules: RuleSet, directory: Directory, holders: Mapping[str, Capability]) -> None:
         self._rules = rules
         self._directory = directory
         self._holders = holders

@@ -21,7 +21,7 @@ from bench.gate import rulebook
 from bench.gate.indoors import End, World, read
 from tidegate.gate import Known, Residual, Stage, Step
 from tidegate.gate.plan import part_of
-from tidegate.gate.preferences import Owners
+from tidegate.gate.preferences import PreferenceStage
 from tidegate.session import Grant, Message
 
 REPEATS = 5
@@ -129,7 +129,7 @@ class Scene:
         return next(
             one
             for one in reversed(gate.ingress + gate.egress)
-            if one.step is step and isinstance(one, Owners) is owners
+            if one.step is step and isinstance(one, PreferenceStage) is owners
         )
 
     def message(self) -> Message:

@@ -32,8 +32,8 @@ from tidegate.config import parse
 from tidegate.errors import TidegateError
 from tidegate.gate import Allow
 from tidegate.keys import Group, Kem, key_id, read_key, unseal, wrap
-from tidegate.keyservice.release import Handing
-from tidegate.keyservice.topic_keys import Keeper
+from tidegate.keyservice.release import KeyRelease
+from tidegate.keyservice.topic_keys import TopicKeys
 from tidegate.scope import Realm
 from tidegate.session import Limits, Link, Origin, Site, Volatile
 
@@ -72,7 +72,7 @@ class Room(World):
             on_open=self._opened,
             random_id=lambda: "nobody",
         )
-        self.keeper = Keeper(self.site, self.config.keys, None, None)
+        self.topic_keys = TopicKeys(self.site, self.config.keys, None, None)
         audit = Auditor(self.site, Journals(lambda call: call()), node="bench")
         self.realm = Realm(
             node="bench",
@@ -80,12 +80,12 @@ class Room(World):
             authenticator=Known(built.rules, built.directory, NOBODY),
             rules=built.rules,
             audit=audit,
-            keyring=self.keeper,
+            keyring=self.topic_keys,
         )
         self.scope = next(iter(self.realm.scopes.values()))
         self.gate = self.scope.gate
-        self.handing = Handing(
-            self.keeper,
+        self.release = KeyRelease(
+            self.topic_keys,
             self.realm,
             audit,
             config=lambda: self.config,
@@ -100,7 +100,7 @@ class Room(World):
         self.play([sensor], [self.frame(TOPIC, content(PAYLOAD))], 1)
         if not reader.written:
             raise BenchError("the reader received nothing")
-        (only,) = self.keeper.listed()
+        (only,) = self.topic_keys.listed()
         return str(only["id"])
 
 
@@ -174,9 +174,11 @@ def _stages(seconds: float) -> Iterator[Cost]:
     room.site.open()
     for size in SIZES:
         clear = content(size)
-        yield _cost(f"one encryption, {size} bytes", timed(partial(room.keeper.sealed, group, clear, TOPIC), seconds))
-        key = room.keeper.current(group)
-        sealed = room.keeper.sealed(group, clear, TOPIC)
+        yield _cost(
+            f"one encryption, {size} bytes", timed(partial(room.topic_keys.sealed, group, clear, TOPIC), seconds)
+        )
+        key = room.topic_keys.current(group)
+        sealed = room.topic_keys.sealed(group, clear, TOPIC)
         if key_id(sealed) != key.id or unseal(key.secret, sealed, topic=TOPIC) != clear:
             raise BenchError("what was encrypted cannot be decrypted")
         yield _cost(
@@ -194,7 +196,7 @@ def _requests(seconds: float) -> Iterator[Cost]:
         station = Station.of(READERS, kem)
         room = Room(station, Rules.PROTECTED)
         id = room.key()
-        key = room.keeper.ring.find(id, time.time())
+        key = room.topic_keys.ring.find(id, time.time())
         assert key is not None
         if kem is Kem.X25519:
             yield from _decided(room, key.group, seconds)
@@ -236,7 +238,7 @@ def _over_control(room: Room, id: str) -> Callable[[], None]:
     level = room.gate.rules.levels.highest
 
     def ask() -> None:
-        _finished(room.handing.get(next(readers), id, f"{next(marks):0{MARK}d}", level, "127.0.0.1"))
+        _finished(room.release.get(next(readers), id, f"{next(marks):0{MARK}d}", level, "127.0.0.1"))
         room.site.close()
         room.rest()
 
@@ -252,14 +254,14 @@ def _over_mqtt(room: Room, id: str) -> Callable[[], None]:
     question = '{"keyId":"%s","request":"%s"}'
 
     def ask() -> None:
-        handed = room.handing.handed
+        handed = room.release.handed
         room.site.open()
         for _ in range(TURN):
             payload = (question % (id, f"{next(marks):0{MARK}d}")).encode()
             next(turns).peer.receive(frames.publish(GET, payload, qos=0, packet_id=0, version=room.version))
         room.site.close()
         room.rest()
-        if room.handing.handed != handed + TURN:
+        if room.release.handed != handed + TURN:
             raise BenchError("not every request was answered with a key")
 
     return ask

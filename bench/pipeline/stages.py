@@ -53,17 +53,17 @@ def read(spark: SparkSession, site: Site) -> DataFrame:
 
 
 def _adding(spark: SparkSession, site: Site) -> Iterator[tuple[str, Add]]:
-    from tidegate.pipeline import baseline, checks, protect
+    from tidegate.pipeline import checks, protect, series_statistics
     from tidegate.pipeline.assign import assign
-    from tidegate.pipeline.baseline import Baselines
     from tidegate.pipeline.folders import Folders
     from tidegate.pipeline.normalise import normalise
     from tidegate.pipeline.plans import persisted
     from tidegate.pipeline.score import score
+    from tidegate.pipeline.series_statistics import StatisticsStore
 
     config, rules = site.config(), _rules(site)
     categories = [(one.topic, one.category) for one in config.classify]
-    known = baseline.frame(spark, Baselines(Folders.of(config).baselines).before(FOREVER))
+    known = series_statistics.frame(spark, StatisticsStore(Folders.of(config).baselines).before(FOREVER))
 
     def normalised(frame: DataFrame, _: ExitStack) -> DataFrame:
         return normalise(frame, rules, categories=categories)
@@ -89,12 +89,12 @@ def _keys(spark: SparkSession, site: Site, made: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     from tidegate.pipeline import protect
-    from tidegate.pipeline.node_client import Station, Wanted
+    from tidegate.pipeline.node_client import NodeClient, Wanted
 
     addressed = made.where(F.col("target").isNotNull())
     found = addressed.groupBy("target", "context", protect.origin().alias("origin")).count().collect()
     wanted = {Wanted(target=row[0], context=bytes(row[1]), origin=row[2]): row[3] for row in found}
-    return protect.keys(spark, Station(site.config().control_socket).keys(wanted))
+    return protect.keys(spark, NodeClient(site.config().control_socket).keys(wanted))
 
 
 def _made(spark: SparkSession, site: Site, added: Sequence[Add], kept: ExitStack) -> DataFrame:

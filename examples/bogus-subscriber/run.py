@@ -19,7 +19,7 @@ from playing import ALL, Play, Player, TurnedAway, denials, node, perform, playe
 
 from tidegate.cli import tokens  # noqa: E402
 from tidegate.cli.tokens import load_key  # noqa: E402
-from tidegate.client.holder import Holder  # noqa: E402
+from tidegate.client.capability_holder import Holder  # noqa: E402
 from tidegate.policy.capability.keys import decoded, encoded  # noqa: E402
 
 PORT = 1883

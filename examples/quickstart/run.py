@@ -37,7 +37,7 @@ import devices  # noqa: E402
 
 from tidegate.config import load  # noqa: E402
 from tidegate.errors import PipelineError  # noqa: E402
-from tidegate.pipeline.looking import looked  # noqa: E402
+from tidegate.pipeline.overview import looked  # noqa: E402
 from tidegate.pipeline.spark import java  # noqa: E402
 
 CONFIG = HERE / "tidegate.yaml"

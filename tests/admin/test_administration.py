@@ -39,7 +39,7 @@ def on(server: postgres.Server, schema: str) -> str:
 
 
 def audited(node: Administered) -> list[tuple[str | None, str | None, str | None]]:
-    return [(row.action, row.user, row.detail) for row in node.node.audit.book.recent() if row.user]
+    return [(row.action, row.user, row.detail) for row in node.node.audit.sink.recent() if row.user]
 
 
 # -- documents -----------------------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ async def test_they_are_kept_in_order_and_are_no_part_of_the_configuration(tmp_p
         found = await kept(node)
         assert found["documents"] == [{"id": "z", "body": ONE}, {"id": "a", "body": TWO}]
         assert node.node.audit.version == version
-        assert ("change", "token:test") in [(row.action, row.user) for row in node.node.audit.book.recent()]
+        assert ("change", "token:test") in [(row.action, row.user) for row in node.node.audit.sink.recent()]
     async with administered(tmp_path, store) as node:
         assert await kept(node) == found
         await node.put("pipeline", "z", TWO, (await node.ask("admin_get", kind="pipeline", id="z"))["version"])

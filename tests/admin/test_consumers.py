@@ -93,7 +93,7 @@ async def test_what_is_refused_changes_nothing_and_is_audited(tmp_path: Path) ->
             assert (await node.problem("consumer_register", **asked, **BY, dry_run=True)).problem == problem, asked
         assert node.node.administration
         assert node.node.administration.status() == before
-        rows = [row for row in node.node.audit.book.recent() if row.action == "refused"]
+        rows = [row for row in node.node.audit.sink.recent() if row.action == "refused"]
         assert any("user/m" in (row.detail or "") for row in rows)
 
 

@@ -208,7 +208,7 @@ async def test_counters_are_kept(tmp_path: Path) -> None:
 
 async def test_who_is_no_source(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
-        assert (await node.problem("data_put", user="keeper", part=part({}), **HERE)).problem == "forbidden"
+        assert (await node.problem("data_put", user="topic_keys", part=part({}), **HERE)).problem == "forbidden"
         assert (await node.problem("data_put", user=None, part=part({}), **HERE)).problem == "forbidden"
         assert (await node.problem("source_open", user="s1", sealed="{}")).problem == "invalid"
 
@@ -223,15 +223,15 @@ async def test_what_is_protected_is_written_down_sealed(tmp_path: Path) -> None:
         assert row.keys() == {"keyId", "data"}
         message = await reader.message()
         assert orjson.loads(message.payload)["keyId"] == row["keyId"]
-        keeper = node.node.keys.keeper
-        assert keeper is not None
-        assert orjson.loads(keeper.opened(orjson.dumps(row), "filed/s1") or b"") == {"celsius": 21}
+        topic_keys = node.node.keys.topic_keys
+        assert topic_keys is not None
+        assert orjson.loads(topic_keys.opened(orjson.dumps(row), "filed/s1") or b"") == {"celsius": 21}
     written = b"".join(each.read_bytes() for each in (tmp_path / "data").rglob("*") if each.is_file())
     assert b"celsius" not in written
     async with administered(tmp_path, text=text) as node:
-        keeper = node.node.keys.keeper
-        assert keeper is not None
-        assert keeper.opened(orjson.dumps(row), "filed/s1"), "its key was stored before it"
+        topic_keys = node.node.keys.topic_keys
+        assert topic_keys is not None
+        assert topic_keys.opened(orjson.dumps(row), "filed/s1"), "its key was stored before it"
 
 
 async def test_a_source_is_not_renewed_as_a_user(tmp_path: Path) -> None:

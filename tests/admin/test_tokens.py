@@ -263,9 +263,9 @@ async def test_a_node_shows_the_first_token_once(tmp_path: Path) -> None:
         async with administered(tmp_path, "", text=text) as node:
             assert not [each for each in logs if "first token" in each["event"]]
             assert (await node.problem("token_check", token=line["token"])).problem == "unknown"
-            rows = [(row.action, row.user, row.rule) for row in node.node.audit.book.recent()]
+            rows = [(row.action, row.user, row.rule) for row in node.node.audit.sink.recent()]
             made = await node.ask("token_make", role="operator", name="mine", seconds=3600, by="token:x")
-            rows = [(row.action, row.user, row.rule) for row in node.node.audit.book.recent()]
+            rows = [(row.action, row.user, row.rule) for row in node.node.audit.sink.recent()]
             assert ("token make", "token:x", f"token:{made['id']}") in rows
 
 
@@ -291,7 +291,7 @@ async def test_explanations_and_numbers(tmp_path: Path) -> None:
         assert (found["allowed"], found["rule"]) == (True, "filed")
         found = await node.ask("explain", subject="client:x", action="read", topic="a", publisher="client:y")
         assert not found["allowed"]
-        for wrong in ({"action": "eat"}, {"topic": "a/#"}, {"qos": 3}, {"properties": [1]}, {"assumed": 7}):
+        for wrong in ({"action": "eat"}, {"topic": "a/#"}, {"qos": 3}, {"properties": [1]}, {"overrides": 7}):
             asked = {"subject": "client:x", "action": "write", "topic": "a", **wrong}
             assert (await node.problem("explain", **asked)).problem == "invalid"
         metrics = await node.ask("metrics")

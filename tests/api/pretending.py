@@ -21,7 +21,7 @@ from harness import PATIENCE, free_port
 from tidegate.api.app import Application
 from tidegate.api.server import Server
 from tidegate.audit.rows import AuditRow, Query
-from tidegate.audit.sink import Book
+from tidegate.audit.sink import AuditSink
 from tidegate.errors import Problem
 from tidegate.net.control_socket import Control
 
@@ -54,7 +54,7 @@ class Pretended:
         self.requests: list[dict[str, Any]] = []
         self.refusal: Problem | None = None
         """What becomes of requests for keys; None: they are answered."""
-        self.book = Book()
+        self.sink = AuditSink()
         self.pause = asyncio.Event()
         self.pause.set()
         self._sequence = count(1)
@@ -209,14 +209,14 @@ class Pretended:
         return {"flows": [], "asked": asked}
 
     async def do_audit(self, limit: int = 10_000, follow: bool = False, **wanted: Any) -> AsyncIterator[Any]:
-        async for piece in self.book.told(Query.of(wanted), limit, follow=follow):
+        async for piece in self.sink.told(Query.of(wanted), limit, follow=follow):
             yield piece
 
     def do_audit_written(self) -> dict[str, Any]:
         return {"journal": True, "trouble": None}
 
     def row(self, at: float, rule: str = "p1", **more: Any) -> None:
-        self.book.write(AuditRow(at, node="test", rule=rule, **more))
+        self.sink.write(AuditRow(at, node="test", rule=rule, **more))
 
 
 class Api(httpx.AsyncClient):

@@ -120,11 +120,11 @@ async def test_events_and_coming_back(tmp_path: Path) -> None:
         api.node.row(1.0, "before")
         async with Events(api) as events:
             assert events.answer.headers["content-type"].startswith("text/event-stream")
-            await until(lambda: bool(api.node.book._heard))
+            await until(lambda: bool(api.node.sink._heard))
             for number in range(4):
                 api.node.row(1000.0, f"p{number}")
             assert [await events.rule() for _ in range(2)] == ["p0", "p1"]
-        await until(lambda: not api.node.book._heard)
+        await until(lambda: not api.node.sink._heard)
         async with Events(api, **{"Last-Event-ID": events.ids[-1]}) as again:
             assert [await again.rule() for _ in range(2)] == ["p2", "p3"]
             api.node.row(1001.0, "p4")
@@ -136,15 +136,15 @@ async def test_events_and_coming_back(tmp_path: Path) -> None:
 async def test_a_stream_ends_with_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidegate.api.events.BEAT", 0.05)
     async with served(tmp_path) as api, Events(api) as events:
-        await until(lambda: bool(api.node.book._heard))
+        await until(lambda: bool(api.node.sink._heard))
         del api.node.tokens["auditor"]
         await events.end()
-        await until(lambda: not api.node.book._heard)
+        await until(lambda: not api.node.sink._heard)
 
 
 async def test_a_stream_ends_with_the_process(tmp_path: Path) -> None:
     async with served(tmp_path) as api, Events(api) as events:
-        await until(lambda: bool(api.node.book._heard))
+        await until(lambda: bool(api.node.sink._heard))
         api.server.stop()
         await events.end()
 
@@ -158,9 +158,9 @@ async def test_listeners_are_limited(tmp_path: Path) -> None:
         assert refused.status_code == 429
         for each in listening:
             await each.__aexit__(None, None, None)
-        await until(lambda: not api.node.book._heard)
+        await until(lambda: not api.node.sink._heard)
         async with Events(api) as events:
-            await until(lambda: bool(api.node.book._heard))
+            await until(lambda: bool(api.node.sink._heard))
             api.node.row(1.0, "again")
             assert await events.rule() == "again"
 
@@ -168,7 +168,7 @@ async def test_listeners_are_limited(tmp_path: Path) -> None:
 async def test_too_many_listeners_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidegate.api.channel.STREAMS", 1)
     async with served(tmp_path) as api, Events(api):
-        await until(lambda: bool(api.node.book._heard))
+        await until(lambda: bool(api.node.sink._heard))
         refused = await api.ask("GET", "/audit", "admin", headers={"Accept": "text/event-stream"})
         assert refused.status_code == 503
         assert refused.json()["detail"] == "too many are listening"

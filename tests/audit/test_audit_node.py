@@ -237,23 +237,23 @@ async def test_a_follower_sees_what_comes() -> None:
         (second,) = await asyncio.to_thread(next, stream)
         assert AuditRow(*second).topic == "t/1"
         stream.close()
-        await until(lambda: not node.node.audit.book._heard)
+        await until(lambda: not node.node.audit.sink._heard)
 
 
 async def test_a_slow_follower_is_told_what_it_missed() -> None:
-    from tidegate.audit.sink import Book
+    from tidegate.audit.sink import AuditSink
 
-    book = Book(recent=5)
-    stream = book.told(Query(), 10, follow=True)
-    book.write(AuditRow(0.0, topic="t/0"))
+    sink = AuditSink(recent=5)
+    stream = sink.told(Query(), 10, follow=True)
+    sink.write(AuditRow(0.0, topic="t/0"))
     assert [row[7] for row in await anext(stream)] == ["t/0"]
     for number in range(1, 9):
-        book.write(AuditRow(float(number), topic=f"t/{number}"))
+        sink.write(AuditRow(float(number), topic=f"t/{number}"))
     (missed,) = await anext(stream)
     assert AuditRow(*missed).detail == "3 rows came faster than they could be shown"
     assert [row[7] for row in await anext(stream)] == [f"t/{number}" for number in range(4, 9)]
     await stream.aclose()  # type: ignore[attr-defined]
-    assert not book._heard
+    assert not sink._heard
 
 
 @on_uvloop
@@ -262,8 +262,8 @@ async def test_a_disk_that_does_not_answer_keeps_nobody_waiting(tmp_path: Path, 
     async with live(data=tmp_path / "data") as node:
         audit: Auditor = node.node.audit
         assert (await audit.written()) == {"journal": True, "trouble": None}
-        assert audit.book.journal is not None
-        monkeypatch.setattr(audit.book.journal, "after", lambda callback: None)
+        assert audit.sink.journal is not None
+        monkeypatch.setattr(audit.sink.journal, "after", lambda callback: None)
         async with asyncio.timeout(PATIENCE):
             assert "more than" in (await audit.written())["trouble"]
 

@@ -18,7 +18,7 @@ from tidegate import wire
 from tidegate.audit.auditor import LONG, Auditor
 from tidegate.audit.journals import Journals
 from tidegate.audit.rows import AuditRow
-from tidegate.gate import Deny, Plan, Rules, Step
+from tidegate.gate import Deny, Plan, RuleSet, Step
 from tidegate.policy import Policies, Policy, Preference, Preferences
 from tidegate.session import Counters, Link, Subject
 from tidegate.wire import Reason
@@ -53,8 +53,8 @@ def link(client: str = "tr1", user: str | None = "mary", *, inward: bool = True)
 
 
 def taken(audit: Auditor) -> list[AuditRow]:
-    found = audit.book.recent()
-    audit.book._recent.clear()
+    found = audit.sink.recent()
+    audit.sink._recent.clear()
     return found
 
 
@@ -297,13 +297,13 @@ def test_many_targets_are_accounted_for_in_pieces() -> None:
     one.passed += 2
     pieces = 0
     while site.unfinished:
-        before = audit.book.written
+        before = audit.sink.written
         again = site.unfinished.popleft()
         began = time.perf_counter()
         if again():
             site.unfinished.append(again)
         assert time.perf_counter() - began < 0.05  # a busy machine; what counts is the number below
-        assert audit.book.written - before <= 200
+        assert audit.sink.written - before <= 200
         pieces += 1
     assert pieces > 25
     assert sum(row.count for row in taken(audit)) == 10_000
@@ -404,7 +404,7 @@ def test_the_counts_of_all_rows_are_the_denials_that_happened(steps: list[Any], 
                     site.unfinished.append(piece)
     audit.close()
     written: Counter[tuple[str, str]] = Counter()
-    for row in audit.book.recent():
+    for row in audit.sink.recent():
         if row.kind == "deny":
             assert row.rule is not None
             assert row.policy_version is not None
@@ -420,7 +420,7 @@ def policies(*said: dict[str, Any]) -> Policies:
     return Policies([Policy.parse(**each) for each in said])
 
 
-def world(rules: Rules, **settings: Any) -> tuple[World, Auditor]:
+def world(rules: RuleSet, **settings: Any) -> tuple[World, Auditor]:
     made = World(rules=rules)
     audit = auditor(made.site, **settings)
     audit.scopes["main"] = made.scope
@@ -437,7 +437,7 @@ def settled(made: World, audit: Auditor) -> list[AuditRow]:
 
 
 def test_every_denial_of_a_scope_is_counted_once() -> None:
-    rules = Rules(
+    rules = RuleSet(
         version="3-x",
         policies=policies(
             {"id": "p1", "subject": "user:mary", "topic": "a/#", "action": ["read", "write"]},
@@ -478,11 +478,11 @@ def test_every_denial_of_a_scope_is_counted_once() -> None:
 
 
 def test_nothing_is_lost_when_the_rules_change_under_traffic() -> None:
-    rules = Rules(policies=policies({"id": "p1", "subject": "user:mary", "topic": "#", "action": ["read", "write"]}))
+    rules = RuleSet(policies=policies({"id": "p1", "subject": "user:mary", "topic": "#", "action": ["read", "write"]}))
     made, audit = world(rules)
     mary = made.peer("m", username="mary")
     bob = made.peer("b", username="bob")
-    made.scope.gate.change(Rules())
+    made.scope.gate.change(RuleSet())
     bob.subscribe("#")
     made.scope.change(rules)
     for number in range(30):
@@ -496,7 +496,7 @@ def test_nothing_is_lost_when_the_rules_change_under_traffic() -> None:
 
 
 def test_a_preference_that_fails_counts_as_false_and_is_told() -> None:
-    rules = Rules(
+    rules = RuleSet(
         preferences=Preferences(
             [
                 Preference.parse(id="up1", user="mary", topic="a", when="o.payload.x == 1"),

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.audit.rate_limit import BURST, SLICE, Tally
+from tidegate.audit.rate_limit import BURST, SLICE, RateLimit
 from tidegate.audit.rows import LEFT_OUT, AuditRow
 from tidegate.store.journal import AUDIT
 
 
 @dataclass
 class Trial:
-    """A tally, what it wrote, and the time."""
+    """A rate_limit, what it wrote, and the time."""
 
     rate: float | None = 100.0
     most: int = 1000
@@ -25,18 +25,18 @@ class Trial:
     rows: list[AuditRow] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.tally = Tally(self.rows.append, node="n", rate=self.rate, most=self.most, bytes=self.bytes)
+        self.rate_limit = RateLimit(self.rows.append, node="n", rate=self.rate, most=self.most, bytes=self.bytes)
 
     def deny(self, topic: str, rule: str = "p1", times: int = 1, *, weight: int = 0, version: str = "1-a") -> None:
         key = (topic, rule, version)
-        if not self.tally.again(key, times):
+        if not self.rate_limit.again(key, times):
             row = AuditRow(self.now, topic=topic, rule=rule, count=times, stage="read", policy_version=version)
-            if self.tally.admits(row.kind, rule, self.now, stage="read", version=version, times=times):
-                self.tally.first(key, row, weight=weight)
+            if self.rate_limit.admits(row.kind, rule, self.now, stage="read", version=version, times=times):
+                self.rate_limit.first(key, row, weight=weight)
 
     def flush(self) -> int:
         """How many pieces it took."""
-        return sum(1 for _ in self.tally.flush(lambda: self.now)) + 1
+        return sum(1 for _ in self.rate_limit.flush(lambda: self.now)) + 1
 
     def taken(self) -> list[tuple[str | None, int, str | None]]:
         found = [(row.topic, row.count, row.detail) for row in self.rows]
@@ -101,7 +101,7 @@ def test_another_rate_counts_at_once() -> None:
     for number in range(10):
         trial.deny(f"a/{number}")
     assert len(trial.taken()) == 5
-    trial.tally.limit(100.0)
+    trial.rate_limit.limit(100.0)
     trial.now += 1.0
     for number in range(10, 200):
         trial.deny(f"a/{number}")
@@ -128,11 +128,11 @@ def test_long_texts_count() -> None:
     trial = Trial(bytes=1000)
     trial.deny("a", weight=400)
     trial.deny("b", weight=400)
-    assert len(trial.tally.table) == 2
+    assert len(trial.rate_limit.table) == 2
     trial.deny("c", weight=5000)
-    assert [key[0] for key in trial.tally.table] == ["c"]  # type: ignore[index]
+    assert [key[0] for key in trial.rate_limit.table] == ["c"]  # type: ignore[index]
     trial.deny("d", weight=10)
-    assert [key[0] for key in trial.tally.table] == ["d"]  # type: ignore[index]
+    assert [key[0] for key in trial.rate_limit.table] == ["d"]  # type: ignore[index]
 
 
 def test_a_flush_of_many_comes_in_pieces_and_misses_nothing_that_happens_meanwhile() -> None:
@@ -141,7 +141,7 @@ def test_a_flush_of_many_comes_in_pieces_and_misses_nothing_that_happens_meanwhi
     for _ in range(2):
         for number in range(total):
             trial.deny(f"a/{number}")
-    flush = trial.tally.flush(lambda: trial.now)
+    flush = trial.rate_limit.flush(lambda: trial.now)
     trial.rows.clear()
     next(flush)
     assert len(trial.rows) == SLICE
@@ -157,8 +157,8 @@ def test_a_flush_of_many_comes_in_pieces_and_misses_nothing_that_happens_meanwhi
 def test_what_is_only_counted_has_no_first_row() -> None:
     trial = Trial(rate=None)
     for times in (2, 3):
-        if not trial.tally.again("k", times):
-            trial.tally.quietly("k", AuditRow(0.0, topic="a", count=times))
+        if not trial.rate_limit.again("k", times):
+            trial.rate_limit.quietly("k", AuditRow(0.0, topic="a", count=times))
     assert trial.taken() == []
     trial.flush()
     assert trial.taken() == [("a", 5, None)]
@@ -191,10 +191,10 @@ def test_the_counts_add_up(events: list[tuple], most: int, weight: int, rate: fl
             case "pass", seconds:
                 trial.now += seconds
             case ("flush",):
-                pieces.append(trial.tally.flush(lambda: trial.now))
+                pieces.append(trial.rate_limit.flush(lambda: trial.now))
             case ("piece",) if pieces:
                 next(pieces[-1], None)
-    assert len(trial.tally.table) <= most
+    assert len(trial.rate_limit.table) <= most
     for each in pieces:
         for _ in each:
             pass

@@ -155,7 +155,7 @@ async def test_a_replayed_answer_is_ignored() -> None:
         answers: list[bytes] = []
         await station.publish("campodenno/soil", b"one")
         assert (await got(mary)).payload == b"one"
-        asking = mary._asking
+        asking = mary._key_requester
         assert asking is not None
         take = asking.take
 

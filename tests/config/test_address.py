@@ -6,7 +6,7 @@ import pytest
 from pydantic_core import PydanticCustomError
 
 from tidegate.config.address import Address, parse_address
-from tidegate.config.choices import Scheme
+from tidegate.config.enums import Scheme
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from config.samples import HEAD, WHOLE
 from tidegate import policy
-from tidegate.config import Asked, Built, Config, ConfigErrors, Policy, Record, build, load, parse
+from tidegate.config import Built, Config, ConfigErrors, Operation, Policy, Record, build, load, parse
 from tidegate.flow.watch import violated
 from tidegate.policy import Action, Combining, Directory, Effect, Facts, Permit, Policies, Refuse, Trusted
 
@@ -62,7 +62,7 @@ class TestTheWholeExample:
         assert [row.id for row in rules.views.rows] == ["views[0]"]
         assert rules.views.rows[0].view.plain == ["/illness", "/therapy"]
         assert rules.views.otherwise is policy.NOTHING
-        assert rules.tells
+        assert rules.announces_floor
         assert not rules.levels.implied
         assert not rules.holds
         assert rules.classification.category("tr1/performance/ts1/heartbeats") == "sensitive"
@@ -126,7 +126,7 @@ class TestTheWholeExample:
     def test_its_tests(self) -> None:
         config = parse(WHOLE, "f.yaml", variables={})
         [case] = config.tests
-        assert (case.subject, case.action, case.publisher) == ("user:bob", Asked.READ, "user:mary")
+        assert (case.subject, case.action, case.publisher) == ("user:bob", Operation.READ, "user:mary")
         assert (case.expect, case.by, case.at) == (Effect.DENY, "up1", None)
         assert config.record is Record.TRAFFIC
 
@@ -193,8 +193,8 @@ class TestTheRest:
         assert rules.views.domain == "d"
 
     def test_levels(self) -> None:
-        assert not built("").rules.tells
-        assert built("levels: {}\n").rules.tells
+        assert not built("").rules.announces_floor
+        assert built("levels: {}\n").rules.announces_floor
         assert built("levels: {}\n").rules.levels.order == ("plain", "tls", "mtls", "trusted")
         levels = built(
             "levels: {implied: true, order: [plain, inside, tls],\n"

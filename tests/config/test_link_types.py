@@ -9,7 +9,7 @@ from tidegate.monitor import Direction
 from tidegate.monitor.event import Event
 from tidegate.monitor.library import Filter
 from tidegate.policy.brokering import PLAIN, Types, chain
-from tidegate.policy.scopes import ALL, Between, Role, Way
+from tidegate.policy.scopes import ALL, Role, ScopeLink, Way
 from tidegate.session import Subject
 
 HEAD = (
@@ -220,10 +220,10 @@ class TestRoles:
         }
         assert dict(rules.space.parents) == dict.fromkeys(rules.space.scopes[1:], ("plant",))
         assert rules.space.links[:4] == (
-            Between(source="operator.pub", target="plant", type="PubUp", way=Way.UP, shares=ALL, back=ALL),
-            Between(source="plant", target="operator.pub", type="PubDown", way=Way.DOWN, shares=ALL, back=ALL),
-            Between(source="operator.sub", target="plant", type="SubUp", way=Way.UP, shares=ALL, back=ALL),
-            Between(source="plant", target="operator.sub", type="SubDown", way=Way.DOWN, shares=ALL, back=ALL),
+            ScopeLink(source="operator.pub", target="plant", type="PubUp", way=Way.UP, shares=ALL, back=ALL),
+            ScopeLink(source="plant", target="operator.pub", type="PubDown", way=Way.DOWN, shares=ALL, back=ALL),
+            ScopeLink(source="operator.sub", target="plant", type="SubUp", way=Way.UP, shares=ALL, back=ALL),
+            ScopeLink(source="plant", target="operator.sub", type="SubDown", way=Way.DOWN, shares=ALL, back=ALL),
         )
         assert len(rules.space.links) == 8
         assert rules.brokering.pairs == {("DevUp", "PubUp"), ("PubUp", "SubDown"), ("SubDown", "DevDown")}

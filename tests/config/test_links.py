@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidegate.config import Config, ConfigErrors, parse
-from tidegate.policy.scopes import ALL, Between, Share, Way
+from tidegate.policy.scopes import ALL, ScopeLink, TopicMapping, Way
 
 HEAD = (
     "version: 1\nnode: {name: n}\npolicies: open\nlisteners: [{url: 'mqtt://127.0.0.1', anonymous: true, scope: a}]\n"
@@ -17,7 +17,7 @@ def read(more: str) -> Config:
     return parse(HEAD + more, "f.yaml", variables={})
 
 
-def built(more: str) -> dict[str, Between]:
+def built(more: str) -> dict[str, ScopeLink]:
     return {link.name: link for link in read(more).built.rules.space.links}
 
 
@@ -78,14 +78,14 @@ links:
 """
     )
     out = (
-        Share(filter="+/speed", there="MyGym/", qos=1),
-        Share(filter="both", here="l/", there="r/", qos=0),
+        TopicMapping(filter="+/speed", there="MyGym/", qos=1),
+        TopicMapping(filter="both", here="l/", there="r/", qos=0),
     )
-    back = (Share(filter="cmd/#", there="from-b/"), Share(filter="both", here="r/", there="l/", qos=0))
+    back = (TopicMapping(filter="cmd/#", there="from-b/"), TopicMapping(filter="both", here="r/", there="l/", qos=0))
     assert list(found) == ["a->b", "b->a", "c->b"]
     assert (found["a->b"].shares, found["a->b"].back) == (out, back)
     assert (found["b->a"].shares, found["b->a"].back) == (back, out)
-    assert (found["c->b"].shares, found["c->b"].back) == ((Share(filter="x"),), ())
+    assert (found["c->b"].shares, found["c->b"].back) == ((TopicMapping(filter="x"),), ())
     assert found["a->b"].crossing("tr1/speed") == ("MyGym/tr1/speed", 1)
     assert found["b->a"].crossing("r/both") == ("l/both", 0)
     assert found["a->b"].crossing("cmd/x") is None

@@ -8,8 +8,17 @@ from typing import Any
 
 import pytest
 
-from tidegate.config import Config, ConfigErrors, Piece, Source, complete, overlaid, parse, read
-from tidegate.config.overlay import KINDS, body, standing
+from tidegate.config import (
+    Config,
+    ConfigErrors,
+    OverlayDocument,
+    Source,
+    build_config,
+    parse,
+    read_source,
+    with_documents,
+)
+from tidegate.config.overlay import KINDS, document_body, entries_in_file
 
 FILE = """\
 version: 1
@@ -32,15 +41,15 @@ def source(text: str = FILE) -> Source:
     return found
 
 
-def piece(kind: str, name: str, /, **said: Any) -> Piece:
-    return Piece(kind=kind, id=name, body=said)
+def piece(kind: str, name: str, /, **said: Any) -> OverlayDocument:
+    return OverlayDocument(kind=kind, id=name, body=said)
 
 
-def laid(*pieces: Piece, text: str = FILE) -> Config:
-    return complete(overlaid(source(text), pieces))
+def laid(*pieces: OverlayDocument, text: str = FILE) -> Config:
+    return build_config(with_documents(source(text), pieces))
 
 
-def problems(*pieces: Piece, text: str = FILE) -> list[str]:
+def problems(*pieces: OverlayDocument, text: str = FILE) -> list[str]:
     with pytest.raises(ConfigErrors) as wrong:
         laid(*pieces, text=text)
     return str(wrong.value).splitlines()
@@ -87,10 +96,10 @@ def test_links_between_scopes() -> None:
 
 def test_the_file_itself_is_not_changed_and_can_be_laid_under_again() -> None:
     file = source()
-    once = overlaid(file, [piece("policy", "x", **POLICY)])
-    twice = overlaid(once, [piece("policy", "y", **POLICY)])
+    once = with_documents(file, [piece("policy", "x", **POLICY)])
+    twice = with_documents(once, [piece("policy", "y", **POLICY)])
     for made, id in ((once, "x"), (twice, "y")):
-        config = complete(made)
+        config = build_config(made)
         assert isinstance(config.policies, tuple)
         assert [each.id for each in config.policies] == ["p1", None, id]
         assert made.alone is file
@@ -120,7 +129,7 @@ def test_the_file_itself_is_not_changed_and_can_be_laid_under_again() -> None:
         (piece("flow", "f", require="scope:main -> client:nobody"), "flow/f: the document does not hold"),
     ],
 )
-def test_what_is_wrong_is_told_by_the_name_of_the_document(wrong: Piece, said: str) -> None:
+def test_what_is_wrong_is_told_by_the_name_of_the_document(wrong: OverlayDocument, said: str) -> None:
     [told] = problems(wrong)
     assert told.startswith(said), told
 
@@ -128,7 +137,7 @@ def test_what_is_wrong_is_told_by_the_name_of_the_document(wrong: Piece, said: s
 def test_problems_of_file_and_documents_are_told_together() -> None:
     text = FILE + "views: [{topic: a, for: '*', keep: all, x: 1}]\n"
     with pytest.raises(ConfigErrors) as wrong:
-        complete(overlaid(_unchecked(text), [piece("policy", "x", subject="*")]))
+        build_config(with_documents(_unchecked(text), [piece("policy", "x", subject="*")]))
     places = {(each.file, each.line) for each in wrong.value.problems}
     assert places == {("f.yaml", 11), ("policy/x", 0)}
 
@@ -169,13 +178,13 @@ def test_warnings_name_the_document() -> None:
 
 def test_what_stands_in_the_file() -> None:
     file = source()
-    assert list(standing(file, "policy")) == ["p1", "policies[1]"]
-    assert list(standing(file, "user")) == ["mary"]
-    assert list(standing(file, "flow")) == ["flows.forbid[0]"]
-    assert standing(file, "view") == {}
-    node = standing(file, "flow")["flows.forbid[0]"]
-    assert body(node, "flow", "flows.forbid[0]") == {"forbid": "client:a -> client:b"}
-    assert all(standing(file, kind) is not None for kind in KINDS)
+    assert list(entries_in_file(file, "policy")) == ["p1", "policies[1]"]
+    assert list(entries_in_file(file, "user")) == ["mary"]
+    assert list(entries_in_file(file, "flow")) == ["flows.forbid[0]"]
+    assert entries_in_file(file, "view") == {}
+    node = entries_in_file(file, "flow")["flows.forbid[0]"]
+    assert document_body(node, "flow", "flows.forbid[0]") == {"forbid": "client:a -> client:b"}
+    assert all(entries_in_file(file, kind) is not None for kind in KINDS)
 
 
 # -- the sections of administration --------------------------------------------------------------------------------
@@ -209,10 +218,10 @@ def test_the_password_of_the_database_is_not_shown() -> None:
 def test_a_store_that_was_used_is_opened_again(tmp_path: Path) -> None:
     file = tmp_path / "f.yaml"
     file.write_text(BASE)
-    assert not complete(read(file)).administered
+    assert not build_config(read_source(file)).administered
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "admin.db").touch()
-    assert complete(read(file)).administered
+    assert build_config(read_source(file)).administered
 
 
 @pytest.mark.parametrize(
@@ -250,22 +259,22 @@ def test_master_keys_are_read_and_never_told(tmp_path: Path, monkeypatch: pytest
     file, key = tmp_path / "f.yaml", tmp_path / "master"
     file.write_text(BASE + "master_key: {file: master}\n")
     with pytest.raises(ConfigErrors, match="cannot be read"):
-        complete(read(file))
+        build_config(read_source(file))
     key.write_text("hush")
     key.chmod(0o644)
     with pytest.raises(ConfigErrors, match="chmod 600"):
-        complete(read(file))
+        build_config(read_source(file))
     key.chmod(0o600)
     with pytest.raises(ConfigErrors) as wrong:
-        complete(read(file))
+        build_config(read_source(file))
     assert "hush" not in str(wrong.value)
     key.write_text(MASTER)
-    assert complete(read(file)).master_key is not None
+    assert build_config(read_source(file)).master_key is not None
     file.write_text(BASE + "master_key: {environment: MASTER}\n")
     with pytest.raises(ConfigErrors, match="`MASTER` of `master_key` is not set"):
-        complete(read(file))
+        build_config(read_source(file))
     monkeypatch.setenv("MASTER", MASTER)
-    assert complete(read(file)).master_key is not None
+    assert build_config(read_source(file)).master_key is not None
 
 
 def test_tokens_over_the_network_are_warned_about() -> None:

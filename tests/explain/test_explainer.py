@@ -14,7 +14,7 @@ from pure import World
 from tidegate import wire
 from tidegate.explain.explainer import Explainer
 from tidegate.explain.explanation import Explanation, Line, Publication, Verdict
-from tidegate.gate import Deny, Lane, Plan, Rules, Step
+from tidegate.gate import Deny, Lane, Plan, RuleSet, Step
 from tidegate.gate.where import NAMES
 from tidegate.monitor import Attachment, Direction, Monitors
 from tidegate.monitor.library import Alternate, Filter
@@ -56,13 +56,13 @@ def made(
     functions: Mapping[str, Any] | None = None,
     shows: str = "nothing",
     **more: Any,
-) -> Rules:
+) -> RuleSet:
     """Rules from texts; `policies` of None are open."""
     found = None
     if policies is not None:
         parsed = [Policy.parse(**each, functions=functions) for each in policies]
         found = Policies(parsed, Combining(combining), domain="gym")
-    return Rules(
+    return RuleSet(
         version="7-0123456789ab",
         domain="gym",
         policies=found,
@@ -116,12 +116,12 @@ UP1: dict[str, Any] = {
 ANYTHING: dict[str, Any] = {"id": "any", "subject": "*", "topic": "#", "action": ["read", "write"]}
 
 
-def write(rules: Rules, who: Subject, topic: str = TOPIC, payload: bytes = b"", at: float = NOON) -> Explanation:
+def write(rules: RuleSet, who: Subject, topic: str = TOPIC, payload: bytes = b"", at: float = NOON) -> Explanation:
     return Explainer(rules).write(Publication(link=Link(who, True, "in"), topic=topic, payload=payload), at)
 
 
 def read(
-    rules: Rules,
+    rules: RuleSet,
     who: Subject,
     of: Subject = MARY,
     *,
@@ -466,7 +466,7 @@ def test_category_and_environment_are_known() -> None:
 # -- subscribing -----------------------------------------------------------------------------------------------------
 
 
-def subscribe(rules: Rules, who: Subject, filter: str) -> Explanation:
+def subscribe(rules: RuleSet, who: Subject, filter: str) -> Explanation:
     return Explainer(rules).subscribe(filter, Link(who, False, "out"), NOON)
 
 
@@ -609,7 +609,7 @@ def identities(user: str) -> st.SearchStrategy[Identity]:
 
 
 @st.composite
-def all_rules(draw: st.DrawFn) -> Rules:
+def all_rules(draw: st.DrawFn) -> RuleSet:
     wheres = st.sampled_from([None, None, *CONDITIONS])
     reads = wheres | st.sampled_from(OF_PUBLISHER)
 
@@ -642,7 +642,7 @@ def all_rules(draw: st.DrawFn) -> Rules:
         views=[view(index) for index in range(draw(st.sampled_from([0, 0, 1, 2])))],
         shows=draw(st.sampled_from(["nothing", "all"])),
         levels=Levels(implied=draw(st.sampled_from([False, False, True]))),
-        tells=draw(st.booleans()),
+        announces_floor=draw(st.booleans()),
         classification=Classification([Class.parse(topic="a/#", category="sensitive")]),
         environment=Environment({"location": "milan"} if draw(st.booleans()) else {}),
         holds=True,
@@ -666,7 +666,7 @@ def all_rules(draw: st.DrawFn) -> Rules:
     where=optional(OF_MESSAGE),
 )
 def test_the_engine_does_what_the_explanation_says(
-    rules: Rules,
+    rules: RuleSet,
     publisher: Identity,
     reader: Identity,
     topic: str,
@@ -764,7 +764,7 @@ def _sound(found: Explanation) -> None:
 def test_monitors_that_listen_are_named() -> None:
     half = Attachment(id="calm", monitor=Alternate(), scope="main", direction=Direction.IM_PUB)
     subject = Subject(kind="client", client="c", user="mary", scope="main", node="n")
-    explainer = Explainer(Rules(monitors=Monitors((half,))))
+    explainer = Explainer(RuleSet(monitors=Monitors((half,))))
     named = explainer.write(Publication(link=Link(subject, True, "in"), topic="other"), at=0.0)
     notes = [line.notes[0] for line in named.lines if line.step is Step.MONITOR_IN]
     assert named.allowed
@@ -775,7 +775,7 @@ def test_monitors_that_listen_are_named() -> None:
 def test_a_filter_on_a_link_decides() -> None:
     only = Attachment(id="only", monitor=Filter(("status/+",)), scope="main", direction=Direction.IM_PUB)
     subject = Subject(kind="client", client="c", user="mary", scope="main", node="n")
-    explainer = Explainer(Rules(monitors=Monitors((only,))))
+    explainer = Explainer(RuleSet(monitors=Monitors((only,))))
     stopped = explainer.write(Publication(link=Link(subject, True, "in"), topic="other"), at=0.0)
     assert not stopped.allowed
     assert stopped.decided is not None

@@ -14,12 +14,12 @@ from scope.spaces import COMPONENT, both, chain, got, hierarchy, say
 from tidegate import wire
 from tidegate.explain.explainer import Explainer
 from tidegate.explain.explanation import Explanation, Line, Publication, Verdict
-from tidegate.gate import Deny, Rules, Step
+from tidegate.gate import Deny, RuleSet, Step
 from tidegate.monitor import Attachment, Direction, Monitors
 from tidegate.monitor.library import Filter, Mapper, Names
 from tidegate.policy import Combining, Policies, Policy, Preference, Preferences
 from tidegate.policy.brokering import Brokering, Types
-from tidegate.policy.scopes import ALL, Between, Share, Space, Way
+from tidegate.policy.scopes import ALL, ScopeGraph, ScopeLink, TopicMapping, Way
 from tidegate.session import Link, Subject
 
 NOON = 1_700_000_000.0
@@ -27,16 +27,16 @@ ANYTHING: dict[str, Any] = {"id": "any", "subject": "*", "topic": "#", "action":
 
 
 def made(
-    space: Space,
+    space: ScopeGraph,
     *policies: Mapping[str, Any],
     preferences: Sequence[Mapping[str, Any]] = (),
     monitors: Sequence[Attachment] = (),
     combining: str = "deny-overrides",
     **more: Any,
-) -> Rules:
+) -> RuleSet:
     """Rules from texts; without policies they are open."""
     parsed = [Policy.parse(**each) for each in policies]
-    return Rules(
+    return RuleSet(
         space=space,
         policies=Policies(parsed, Combining(combining)) if policies else None,
         preferences=Preferences([Preference.parse(**each) for each in preferences]),
@@ -49,7 +49,7 @@ def person(user: str, scope: str) -> Subject:
     return Subject(kind="client", client=f"{user}-phone", user=user, scope=scope, node="n")
 
 
-def read(rules: Rules, source: str, target: str, topic: str = "t", payload: bytes = b"", qos: int = 0) -> Explanation:
+def read(rules: RuleSet, source: str, target: str, topic: str = "t", payload: bytes = b"", qos: int = 0) -> Explanation:
     """What bob reads in one scope of what mary publishes in another."""
     explainer = Explainer(rules, "n")
     link = Link(person("mary", source), True, "in")
@@ -100,7 +100,7 @@ def test_what_brokering_stops() -> None:
 
 
 def test_every_link_of_the_frontier_is_told_and_dead_ends_are_not() -> None:
-    space = Space(
+    space = ScopeGraph(
         scopes=("a", "b", "c", "d", "e"),
         links=(*both("a", "b"), *both("a", "c"), *both("b", "d"), *both("c", "d"), *both("a", "e")),
     )
@@ -119,7 +119,7 @@ def test_every_link_of_the_frontier_is_told_and_dead_ends_are_not() -> None:
 
 
 def test_no_links_lead_there() -> None:
-    space = Space(scopes=("a", "b", "c"), links=(*both("a", "b"), Between(source="c", target="a")))
+    space = ScopeGraph(scopes=("a", "b", "c"), links=(*both("a", "b"), ScopeLink(source="c", target="a")))
     found = read(made(space), "a", "c")
     assert found.headline == "DENY by no link (link)"
     assert links(found) == [("link", "deny", "no link")]
@@ -175,8 +175,8 @@ def test_owners_say_where_their_messages_go() -> None:
 
 
 def test_shares_rename_and_policies_see_the_name_before_the_link() -> None:
-    share = Share(filter="+/speed", there="gym/", qos=0)
-    space = Space(scopes=("a", "b", "c"), links=(*both("a", "b", share), *both("b", "c")))
+    share = TopicMapping(filter="+/speed", there="gym/", qos=0)
+    space = ScopeGraph(scopes=("a", "b", "c"), links=(*both("a", "b", share), *both("b", "c")))
     policies = (
         {**ANYTHING, "subject": "user:mary"},
         {"id": "ab", "subject": "link:a->b", "topic": "+/speed", "action": ["read", "write"]},
@@ -228,8 +228,8 @@ def test_a_filter_on_a_link_stops_and_other_monitors_are_named() -> None:
 def test_a_copy_that_may_not_be_read_does_not_hide_another() -> None:
     """Over the shorter way it is called what bob may not read."""
     long = both("a", "c")
-    space = Space(
-        scopes=("a", "b", "c"), links=(*both("a", "b", Share(filter="#", there="x/")), *long, *both("c", "b"))
+    space = ScopeGraph(
+        scopes=("a", "b", "c"), links=(*both("a", "b", TopicMapping(filter="#", there="x/")), *long, *both("c", "b"))
     )
     policies = ({**ANYTHING, "subject": ["user:mary", "scope:a", "scope:b", "scope:c"]},)
     may = {"id": "may", "subject": "user:bob", "topic": "t", "action": "read"}
@@ -241,9 +241,14 @@ def test_a_copy_that_may_not_be_read_does_not_hide_another() -> None:
 
 
 def test_a_copy_that_may_not_cross_does_not_hide_another() -> None:
-    space = Space(
+    space = ScopeGraph(
         scopes=("a", "b", "c", "d"),
-        links=(*both("a", "b"), *both("a", "c", Share(filter="#", there="x/")), *both("c", "b"), *both("b", "d")),
+        links=(
+            *both("a", "b"),
+            *both("a", "c", TopicMapping(filter="#", there="x/")),
+            *both("c", "b"),
+            *both("b", "d"),
+        ),
     )
     only = {"id": "only", "subject": "link:b->d", "topic": "t", "action": "write", "effect": "deny"}
     found = read(made(space, ANYTHING, only), "a", "d")
@@ -255,15 +260,15 @@ def test_a_copy_that_may_not_cross_does_not_hide_another() -> None:
 def test_a_link_is_crossed_once() -> None:
     """The copy that comes first has been in z, and cannot go there again; the other comes too late to take the link."""
     types = {"pz": "a", "zs": "c", "pq": "b", "qu": "b", "us": "b", "st": "d", "tz": "e", "zr": "f"}
-    space = Space(
+    space = ScopeGraph(
         scopes=tuple("pzqustr"),
-        links=tuple(Between(source=pair[0], target=pair[1], type=each) for pair, each in types.items()),
+        links=tuple(ScopeLink(source=pair[0], target=pair[1], type=each) for pair, each in types.items()),
     )
     pairs = [("in", "a"), ("in", "b"), ("a", "c"), ("b", "b"), ("c", "d"), ("b", "d"), ("d", "e"), ("e", "f")]
     brokering = Brokering([*pairs, ("f", "out")], default=Types(inward="in", outward="out"))
     found = read(made(space, brokering=brokering), "p", "r")
     assert found.headline == "DENY by brokering:a->f (link z->r, brokering)"
-    other = Space(scopes=space.scopes, links=space.links[1:])  # the first copy does not get there
+    other = ScopeGraph(scopes=space.scopes, links=space.links[1:])  # the first copy does not get there
     assert [line.link for line in read(made(other, brokering=brokering), "p", "r").lines if line.link] == [
         *("p->q", "q->u", "u->s", "s->t", "t->z", "z->r")
     ]
@@ -271,9 +276,14 @@ def test_a_link_is_crossed_once() -> None:
 
 def test_what_a_filter_has_stopped_has_crossed_the_link() -> None:
     """A second copy that it would let pass comes too late, as in the engine."""
-    space = Space(
+    space = ScopeGraph(
         scopes=("a", "b", "c", "d"),
-        links=(*both("a", "b"), *both("a", "c", Share(filter="#", there="x/")), *both("c", "b"), *both("b", "d")),
+        links=(
+            *both("a", "b"),
+            *both("a", "c", TopicMapping(filter="#", there="x/")),
+            *both("c", "b"),
+            *both("b", "d"),
+        ),
     )
     only = Attachment(id="only", monitor=Filter(("x/#",)), link=("scope:b", "scope:d"))
     rules = made(space, monitors=[only])
@@ -293,7 +303,12 @@ def test_what_a_filter_has_stopped_has_crossed_the_link() -> None:
 
 NAMES = ("a", "b", "c", "d")
 PAIRS = [(one, other) for one in NAMES for other in NAMES if one != other]
-SHARES = ((Share(filter="t/#"),), (Share(filter="#", there="x/"),), (Share(filter="t/#", here="x/", there="y/"),), ALL)
+SHARES = (
+    (TopicMapping(filter="t/#"),),
+    (TopicMapping(filter="#", there="x/"),),
+    (TopicMapping(filter="t/#", here="x/", there="y/"),),
+    ALL,
+)
 WHENS = (
     *(None, None, "true", "false", "o.size > 3", "p.user == 'mary'", "p.topic == 't/1'", "s.scope == 'b'"),
     *("s.kind == 'link'", "o.payload.n > 1", "s.nothing", "o.qos == 1", "e.hour > 3", "p.scope == 'a'"),
@@ -306,17 +321,17 @@ PAYLOADS = (b"", b'{"n":1,"m":2}', b'{"n":2}', b"text")
 
 
 @st.composite
-def spaces(draw: st.DrawFn) -> Space:
+def spaces(draw: st.DrawFn) -> ScopeGraph:
     links = []
     for source, target in draw(st.lists(st.sampled_from(PAIRS), unique=True, min_size=3)):
         kind, way = draw(st.sampled_from("uv")), draw(st.sampled_from(Way))
         shares = draw(st.sampled_from([ALL, ALL, ALL, *SHARES]))
-        links.append(Between(source=source, target=target, type=kind, way=way, shares=shares))
-    return Space(scopes=NAMES, links=tuple(links))
+        links.append(ScopeLink(source=source, target=target, type=kind, way=way, shares=shares))
+    return ScopeGraph(scopes=NAMES, links=tuple(links))
 
 
 @st.composite
-def all_rules(draw: st.DrawFn) -> Rules:
+def all_rules(draw: st.DrawFn) -> RuleSet:
     def policy(index: int) -> dict[str, Any]:
         return {
             "id": f"p{index}",
@@ -370,7 +385,7 @@ LINKS = [(f"scope:{one}", f"scope:{other}") for one, other in PAIRS]
     payload=st.sampled_from(PAYLOADS),
     qos=st.sampled_from([0, 1]),
 )
-def test_the_engine_does_what_the_explanation_says(rules: Rules, topic: str, payload: bytes, qos: int) -> None:
+def test_the_engine_does_what_the_explanation_says(rules: RuleSet, topic: str, payload: bytes, qos: int) -> None:
     world = World(rules=rules)
     ends = {name: world.peer(f"end-{name}", scope=name, username=f"end-{name}") for name in NAMES}
     for end in ends.values():
@@ -401,7 +416,7 @@ def test_the_engine_does_what_the_explanation_says(rules: Rules, topic: str, pay
 
 @pytest.mark.parametrize("source", NAMES)
 def test_rings_end(source: str) -> None:
-    rules = made(Space(scopes=NAMES, links=tuple(Between(source=one, target=other) for one, other in PAIRS)))
+    rules = made(ScopeGraph(scopes=NAMES, links=tuple(ScopeLink(source=one, target=other) for one, other in PAIRS)))
     for target in NAMES:
         found = read(rules, source, target)
         assert found.allowed

@@ -1,4 +1,4 @@
-"""Questions about a configuration: who is meant, what is assumed, what cannot be asked."""
+"""Questions about a configuration: who is meant, what is overrides, what cannot be asked."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from tidegate.authentication.authentication import Authentication
-from tidegate.config import Asked, Config, parse
+from tidegate.config import Config, Operation, parse
 from tidegate.errors import ConfigError
 from tidegate.explain.explanation import Explanation
-from tidegate.explain.what_if import Question, Trial
+from tidegate.explain.what_if import Question, WhatIf
 from tidegate.policy import attributes_of
 from tidegate.scope import Identity, Scope
 from tidegate.session import Limits, Origin, Site, Subject, Volatile
@@ -55,11 +55,11 @@ def config() -> Config:
 
 
 def ask(config: Config, subject: str, action: str = "write", topic: str = "a/b", **more: Any) -> Explanation:
-    return Trial(config).explain(Question(subject=subject, action=Asked(action), topic=topic, **more))
+    return WhatIf(config).explain(Question(subject=subject, action=Operation(action), topic=topic, **more))
 
 
-def assuming(config: Config, subject: str, **assumed: Any) -> Subject:
-    return ask(config, subject, assumed={f"s.{name}": value for name, value in assumed.items()}).subject
+def assuming(config: Config, subject: str, **overrides: Any) -> Subject:
+    return ask(config, subject, overrides={f"s.{name}": value for name, value in overrides.items()}).subject
 
 
 # -- who -------------------------------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def test_a_method_may_know_others() -> None:
     assert found.notes == ("`user:xyz` is not in the directory: only an authentication method knows more",)
 
 
-# -- what is assumed -------------------------------------------------------------------------------------------------
+# -- what is overrides -------------------------------------------------------------------------------------------------
 
 
 def test_built_in_attributes_and_others_are_assumed(config: Config) -> None:
@@ -166,25 +166,25 @@ def test_built_in_attributes_and_others_are_assumed(config: Config) -> None:
 def test_the_level_follows_from_what_is_assumed_of_the_connection(config: Config) -> None:
     assert assuming(config, "user:mary").level == "plain"
     assert assuming(config, "user:mary", address="10.1.2.3").level == "lan"
-    found = ask(config, "user:mary", assumed={"s.tls.version": "TLSv1.2"}).subject
+    found = ask(config, "user:mary", overrides={"s.tls.version": "TLSv1.2"}).subject
     assert (found.level, found.tls) == ("tls", {"version": "TLSv1.2"})
 
 
 def test_a_listener_brings_its_environment(config: Config) -> None:
     assert ask(config, "user:mary", topic="c/x").headline == "DENY by default (write, policies)"
-    assumed = {"s.listener": "ws://127.0.0.1:8083/mqtt"}
-    assert ask(config, "user:mary", topic="c/x", assumed=assumed).allowed
+    overrides = {"s.listener": "ws://127.0.0.1:8083/mqtt"}
+    assert ask(config, "user:mary", topic="c/x", overrides=overrides).allowed
 
 
 def test_the_environment(config: Config) -> None:
-    assert ask(config, "user:mary", topic="c/x", assumed={"e.location": "rome"}).allowed
+    assert ask(config, "user:mary", topic="c/x", overrides={"e.location": "rome"}).allowed
     assert not ask(config, "user:mary", topic="h/x").allowed
-    assert ask(config, "user:mary", topic="h/x", assumed={"e.place.room": "b"}).allowed
+    assert ask(config, "user:mary", topic="h/x", overrides={"e.place.room": "b"}).allowed
 
 
 def test_the_environment_of_the_publisher_is_another(config: Config) -> None:
-    def reading(**assumed: Any) -> bool:
-        return ask(config, "user:bob", "read", "d/x", publisher="user:mary", assumed=assumed).allowed
+    def reading(**overrides: Any) -> bool:
+        return ask(config, "user:bob", "read", "d/x", publisher="user:mary", overrides=overrides).allowed
 
     assert not reading()
     assert not reading(**{"e.location": "rome"})
@@ -195,8 +195,8 @@ def test_the_environment_of_the_publisher_is_another(config: Config) -> None:
 def test_an_old_message(config: Config) -> None:
     at = datetime(2026, 3, 2, 9, 30, tzinfo=UTC).timestamp()
 
-    def reading(**assumed: Any) -> bool:
-        return ask(config, "user:bob", "read", "f/x", publisher="user:mary", at=at, assumed=assumed).allowed
+    def reading(**overrides: Any) -> bool:
+        return ask(config, "user:bob", "read", "f/x", publisher="user:mary", at=at, overrides=overrides).allowed
 
     assert reading()
     assert reading(**{"p.time": "2026-03-02T09:00:00Z"})
@@ -205,11 +205,11 @@ def test_an_old_message(config: Config) -> None:
 
 def test_a_category(config: Config) -> None:
     assert not ask(config, "user:mary", topic="g/x").allowed
-    assert ask(config, "user:mary", topic="g/x", assumed={"o.category": "generic"}).allowed
+    assert ask(config, "user:mary", topic="g/x", overrides={"o.category": "generic"}).allowed
 
 
 def test_the_publisher_is_assumed_too(config: Config) -> None:
-    found = ask(config, "user:bob", "read", publisher="client:tr1", assumed={"p.level": "mtls"})
+    found = ask(config, "user:bob", "read", publisher="client:tr1", overrides={"p.level": "mtls"})
     assert found.publisher is not None
     assert (found.publisher.level, found.subject.level) == ("mtls", "plain")
 
@@ -218,7 +218,7 @@ def test_the_publisher_is_assumed_too(config: Config) -> None:
     ("action", "path", "value", "error"),
     [
         ("write", "level", "tls", "`level` is no attribute; write for example `s.level` or `e.location`"),
-        ("write", "x.level", "tls", "`x.level` cannot be assumed; write for example"),
+        ("write", "x.level", "tls", "`x.level` cannot be overrides; write for example"),
         ("write", "s.level", "tsl", "`tsl` is no level here; write one of plain, lan, tls, mtls, trusted"),
         ("write", "s.user", True, "`s.user` is a text; put it in quotes"),
         ("write", "s.roles", [1], '`s.roles` is a list of texts; write for example `["coach"]`'),
@@ -232,12 +232,12 @@ def test_the_publisher_is_assumed_too(config: Config) -> None:
         ("read", "p.floor", "tls", "`p.floor` comes from the message and from `p.level`; set those"),
         ("write", "p.level", "tls", "`p.level`: nobody else has published anything here"),
         ("write", "o.qos", 1, "`o.qos` comes from the message; give the message otherwise"),
-        ("subscribe", "o.category", "x", "`o.category` cannot be assumed"),
+        ("subscribe", "o.category", "x", "`o.category` cannot be overrides"),
     ],
 )
 def test_what_cannot_be_assumed(config: Config, action: str, path: str, value: Any, error: str) -> None:
     with pytest.raises(ConfigError) as found:
-        ask(config, "user:mary", action, publisher="user:mary", assumed={path: value})
+        ask(config, "user:mary", action, publisher="user:mary", overrides={path: value})
     assert str(found.value).startswith(error)
 
 

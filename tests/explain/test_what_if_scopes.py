@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tidegate.config import Asked, Config, parse
+from tidegate.config import Config, Operation, parse
 from tidegate.errors import ConfigError
 from tidegate.explain.explanation import Explanation
 from tidegate.explain.file_tests import command, question_of, run_tests
-from tidegate.explain.what_if import Question, Trial
+from tidegate.explain.what_if import Question, WhatIf
 
 HOUSE = """\
 version: 1
@@ -84,19 +84,19 @@ def plant() -> Config:
 
 
 def ask(config: Config, subject: str, action: str = "write", topic: str = "a/b", **more: Any) -> Explanation:
-    return Trial(config).explain(Question(subject=subject, action=Asked(action), topic=topic, **more))
+    return WhatIf(config).explain(Question(subject=subject, action=Operation(action), topic=topic, **more))
 
 
-def reads(config: Config, reader: str, publisher: str, topic: str, **assumed: str) -> str:
-    set = {name.replace("_", "."): value for name, value in assumed.items()}
-    return ask(config, reader, "read", topic, publisher=publisher, assumed=set).headline
+def reads(config: Config, reader: str, publisher: str, topic: str, **overrides: str) -> str:
+    set = {name.replace("_", "."): value for name, value in overrides.items()}
+    return ask(config, reader, "read", topic, publisher=publisher, overrides=set).headline
 
 
 # -- where -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("subject", "assumed", "scope", "listener"),
+    ("subject", "overrides", "scope", "listener"),
     [
         ("client:phone", {}, "I", 1883),
         ("client:lock", {}, "H1", 1884),
@@ -110,15 +110,15 @@ def reads(config: Config, reader: str, publisher: str, topic: str, **assumed: st
         ("service:pipeline", {"s.scope": "H2"}, "H2", 0),
     ],
 )
-def test_where_somebody_is(house: Config, subject: str, assumed: dict[str, str], scope: str, listener: int) -> None:
-    found = ask(house, subject, assumed=assumed)
+def test_where_somebody_is(house: Config, subject: str, overrides: dict[str, str], scope: str, listener: int) -> None:
+    found = ask(house, subject, overrides=overrides)
     assert (found.subject.scope, found.entered) == (scope, scope)
     assert found.subject.listener == (f"mqtt://127.0.0.1:{listener}" if listener else "")
     assert found.allowed
 
 
 def test_a_client_may_not_connect_elsewhere(house: Config) -> None:
-    found = ask(house, "client:lock", assumed={"s.scope": "H2"})
+    found = ask(house, "client:lock", overrides={"s.scope": "H2"})
     assert found.headline == "DENY by connect (connect)"
     assert found.lines[0].notes == ("client:lock is not let in: you may not connect to the scope H2",)
     assert reads(house, "client:phone", "client:lock", "x", p_scope="I") == "DENY by connect (connect)"
@@ -128,7 +128,7 @@ def test_a_client_may_not_connect_elsewhere(house: Config) -> None:
 @pytest.mark.parametrize("path", ["s.scope", "p.scope"])
 def test_an_unknown_scope(house: Config, path: str) -> None:
     with pytest.raises(ConfigError) as wrong:
-        ask(house, "client:phone", "read", publisher="client:phone", assumed={path: "H11"})
+        ask(house, "client:phone", "read", publisher="client:phone", overrides={path: "H11"})
     assert str(wrong.value) == f"`{path}` names the unknown scope `H11`; did you mean `H1`?"
 
 
@@ -156,7 +156,7 @@ def test_links_are_asked(house: Config, reader: str, publisher: str, topic: str,
 def test_topics_are_renamed() -> None:
     gym = parse(GYM, "gym.yaml")
     found = ask(
-        gym, "client:x", "read", "t1/speed", publisher="client:t1", assumed={"s.scope": "brand", "p.scope": "gym"}
+        gym, "client:x", "read", "t1/speed", publisher="client:t1", overrides={"s.scope": "brand", "p.scope": "gym"}
     )
     assert found.allowed
     assert found.shown is not None
@@ -170,7 +170,7 @@ def test_it_matters_where_a_message_was_published() -> None:
     with pytest.raises(ConfigError) as wrong:
         ask(gym, "client:x", "read", "t1/speed")
     assert "there are several scopes, and it was published in one of them; say who with `from`" in str(wrong.value)
-    assert ask(gym, "client:x", "read", "t1/speed", assumed={"p.scope": "gym", "s.scope": "brand"}).allowed
+    assert ask(gym, "client:x", "read", "t1/speed", overrides={"p.scope": "gym", "s.scope": "brand"}).allowed
 
 
 def test_what_is_assumed_of_the_surroundings_is_also_the_nodes() -> None:
@@ -180,8 +180,8 @@ def test_what_is_assumed_of_the_surroundings_is_also_the_nodes() -> None:
     mode = "environment: {mode: 0}\n"
     gym = parse(GYM + policy + mode, "gym.yaml")
     where = {"s.scope": "brand"}
-    assert ask(gym, "client:x", "read", "t/speed", publisher="client:y", assumed=where).allowed
-    found = ask(gym, "client:x", "read", "t/speed", publisher="client:y", assumed={**where, "e.mode": 1})
+    assert ask(gym, "client:x", "read", "t/speed", publisher="client:y", overrides=where).allowed
+    found = ask(gym, "client:x", "read", "t/speed", publisher="client:y", overrides={**where, "e.mode": 1})
     assert found.headline == "DENY by away (link gym->brand, write, policies)"
 
 
@@ -212,8 +212,8 @@ def test_roles(plant: Config, reader: str, publisher: str, topic: str, headline:
 
 def test_a_role_may_be_assumed(plant: Config) -> None:
     assert not ask(plant, "user:none", topic="command/1").allowed
-    assert ask(plant, "user:none", topic="command/1", assumed={"s.role": "operator"}).entered == "operator.pub"
-    several = ask(plant, "user:olga", topic="command/1", assumed={"s.roles": ["operator", "viewer"]})
+    assert ask(plant, "user:none", topic="command/1", overrides={"s.role": "operator"}).entered == "operator.pub"
+    several = ask(plant, "user:olga", topic="command/1", overrides={"s.roles": ["operator", "viewer"]})
     assert several.headline == "DENY by connect (connect)"
     assert "you have several roles" in several.lines[0].notes[0]
 
@@ -257,8 +257,8 @@ def test_at_which_end_a_link_acts(house: Config) -> None:
         (
             "scope:I",
             "write",
-            {"assumed": {"s.level": "tls"}},
-            "nothing can be assumed of `scope:I`; leave `s.level` out",
+            {"overrides": {"s.level": "tls"}},
+            "nothing can be overridden for `scope:I`; leave `s.level` out",
         ),
         (
             "scope:H1",

@@ -14,19 +14,19 @@ from tidegate.flow.presence import Presence
 from tidegate.flow.route import Search
 from tidegate.flow.watch import Watch, connection_graph, violated
 from tidegate.policy.brokering import OPEN, UNTYPED, Brokering
-from tidegate.policy.scopes import Between, Space, Way
+from tidegate.policy.scopes import ScopeGraph, ScopeLink, Way
 
 COMPONENT = Brokering([("up", "up"), ("up", "down"), ("down", "down")])
 
 
-def hierarchy(**parents: str) -> Space:
+def hierarchy(**parents: str) -> ScopeGraph:
     """`hierarchy(H2="H1 H4")`: scopes and both links to each parent."""
     links = []
     for child, some in parents.items():
         for parent in some.split():
-            links.append(Between(source=child, target=parent, type="up", way=Way.UP))
-            links.append(Between(source=parent, target=child, type="down", way=Way.DOWN))
-    return Space(
+            links.append(ScopeLink(source=child, target=parent, type="up", way=Way.UP))
+            links.append(ScopeLink(source=parent, target=child, type="down", way=Way.DOWN))
+    return ScopeGraph(
         scopes=tuple(parents),
         parents={child: tuple(some.split()) for child, some in parents.items()},
         links=tuple(links),
@@ -60,11 +60,11 @@ def searches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_the_graph_of_a_node() -> None:
     operator = Presence(client="client:d", enters="op.pub", leaves="op.sub", inward="DevUp", outward="DevDown")
-    space = Space(
+    space = ScopeGraph(
         scopes=("bus", "op.pub", "op.sub"),
         links=(
-            Between(source="op.pub", target="bus", type="PubUp"),
-            Between(source="bus", target="op.sub", type="SubDown"),
+            ScopeLink(source="op.pub", target="bus", type="PubUp"),
+            ScopeLink(source="bus", target="op.sub", type="SubDown"),
         ),
     )
     brokering = Brokering([("DevUp", "PubUp"), ("PubUp", "SubDown"), ("SubDown", "DevDown")])
@@ -79,7 +79,7 @@ def test_the_graph_of_a_node() -> None:
 
 
 def test_open_brokering_passes_everything() -> None:
-    space = Space(scopes=("a", "b"), links=(Between(source="a", target="b"),))
+    space = ScopeGraph(scopes=("a", "b"), links=(ScopeLink(source="a", target="b"),))
     there = [at("a", "x", "in", "out"), at("b", "y", "in", "out")]
     found = violated(space, OPEN, there, [forbid("client:x -> client:y"), forbid("client:y -> client:x")])
     assert [str(one) for one in found] == [
@@ -95,7 +95,7 @@ def test_what_has_no_type_passes_nothing() -> None:
 
 def test_a_client_that_is_there_twice_has_the_types_of_both() -> None:
     """Whoever comes second must not hide what the first may do."""
-    space = Space(scopes=("s",))
+    space = ScopeGraph(scopes=("s",))
     brokering = Brokering([("a", "c"), ("b", "d")])
     first, second = at("s", "x", "a", "z"), at("s", "x", "b", "z")
     graph = connection_graph(space, brokering, [first, second, at("s", "y", "z", "c"), at("s", "w", "z", "d")])
@@ -157,7 +157,7 @@ def test_devices_on_the_way_are_refused_only_by_paths() -> None:
 
 def test_somebody_at_two_scopes_carries_over() -> None:
     """Each presence alone is harmless, and both together are not. Others at each of them change nothing."""
-    space = Space(scopes=("a", "b"))
+    space = ScopeGraph(scopes=("a", "b"))
     watch = Watch(space, OPEN, [forbid("scope:a -> scope:b", paths=True)], [at("a", "other"), at("b", "another")])
     watch.came(at("a", "x"))
     assert "scope:a -> client:x -> scope:b" in watch.objection(at("b", "x"))
@@ -218,7 +218,7 @@ def test_whoever_is_refused_again_costs_no_search(searches: list[str]) -> None:
 
 
 def test_what_is_remembered_of_the_refused_is_bounded() -> None:
-    watch = Watch(Space(scopes=("a", "b")), OPEN, [forbid("scope:a -> scope:b", paths=True)])
+    watch = Watch(ScopeGraph(scopes=("a", "b")), OPEN, [forbid("scope:a -> scope:b", paths=True)])
     for number in range(2_500):
         both = Presence(client=f"client:{number}", enters="b", leaves="a", inward="x", outward="y")
         assert f"scope:a -> client:{number} -> scope:b" in watch.objection(both)
@@ -231,11 +231,11 @@ CLIENTS = ("client:m", "client:n", "client:o")
 
 
 @st.composite
-def spaces(draw: st.DrawFn) -> Space:
+def spaces(draw: st.DrawFn) -> ScopeGraph:
     pairs = [(x, y) for x, y in product(SCOPES, SCOPES) if x != y]
     chosen = draw(st.lists(st.sampled_from(pairs), unique=True, max_size=4))
-    links = [Between(source=x, target=y, type=draw(st.sampled_from(TYPES))) for x, y in chosen]
-    return Space(scopes=SCOPES, links=tuple(links))
+    links = [ScopeLink(source=x, target=y, type=draw(st.sampled_from(TYPES))) for x, y in chosen]
+    return ScopeGraph(scopes=SCOPES, links=tuple(links))
 
 
 brokerings = st.one_of(
@@ -268,7 +268,7 @@ asserted = st.builds(
     st.lists(st.tuples(presences, st.sampled_from(("came", "asked", "left"))), max_size=12),
 )
 def test_a_watch_agrees_with_what_is_computed_from_scratch(
-    space: Space,
+    space: ScopeGraph,
     brokering: Brokering,
     assertions: list[Assertion],
     configured: list[Presence],

@@ -10,7 +10,7 @@ import pytest
 import pure
 from pure import End, World
 from tidegate import wire
-from tidegate.gate import Deny, Rules, Step
+from tidegate.gate import Deny, RuleSet, Step
 from tidegate.policy import Demand, Selector
 from tidegate.policy.brokering import Assignment, Brokering, Types, chain
 from tidegate.scope import Accepted, Continue, Exchange, Identity, Refused
@@ -55,12 +55,12 @@ def assigned(**types: str) -> list[Assignment]:
     return made
 
 
-def rules(*pairs: tuple[str, str], **types: str) -> Rules:
-    return Rules(brokering=Brokering(pairs, assigned(**types)))
+def rules(*pairs: tuple[str, str], **types: str) -> RuleSet:
+    return RuleSet(brokering=Brokering(pairs, assigned(**types)))
 
 
-def labels(*names: str, **types: str) -> Rules:
-    return Rules(brokering=Brokering(chain(names), assigned(**types), labelled=True))
+def labels(*names: str, **types: str) -> RuleSet:
+    return RuleSet(brokering=Brokering(chain(names), assigned(**types), labelled=True))
 
 
 def say(end: End, topic: str, payload: bytes, qos: int = 0, **fields: bool) -> None:
@@ -98,7 +98,7 @@ def test_it_costs_a_message_nothing() -> None:
 
 
 def test_open_is_no_step_at_all() -> None:
-    assert all(stage.step is not Step.BROKERING for stage in World(rules=Rules()).scope.gate.egress)
+    assert all(stage.step is not Step.BROKERING for stage in World(rules=RuleSet()).scope.gate.egress)
     assert World(rules=SENSING).scope.gate.egress[0].step is Step.BROKERING
 
 
@@ -228,7 +228,7 @@ def test_retained_messages_of_a_type_that_is_not_known_any_more() -> None:
 
 
 def test_messages_from_the_time_when_brokering_was_open_have_no_type() -> None:
-    world = World(rules=Rules(), authenticator=Roles(**PEOPLE))
+    world = World(rules=RuleSet(), authenticator=Roles(**PEOPLE))
     mary, sue = world.peer("mary", username="mary"), world.peer("sue", username="sue")
     say(mary, "t", b"old", retain=True)
     world.scope.change(FIRST)
@@ -255,7 +255,7 @@ def test_what_waits_is_decided_by_the_type_that_its_receiver_has_when_it_is_sent
     ("now", "left"), [(FIRST, [b"one"]), (BOTH, [b"one", b"two"]), (ONLY_TWO, [b"two"]), (FORGOTTEN, [])]
 )
 def test_what_waits_keeps_the_type_it_came_with_though_its_publisher_has_another_by_now(
-    now: Rules, left: list[bytes]
+    now: RuleSet, left: list[bytes]
 ) -> None:
     world = World(rules=FIRST, authenticator=Roles(**PEOPLE))
     mary, sue = world.peer("mary", username="mary"), world.peer("sue", username="sue", properties=STAY)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pure import End, World
 from tidegate import wire
-from tidegate.gate import ALLOW, Allow, Answer, Deny, Known, Reserved, Residual, Rules, Step
+from tidegate.gate import ALLOW, Allow, Answer, Deny, Known, ReservedTopicStage, Residual, RuleSet, Step
 from tidegate.policy import Environment, Policies, Policy
 from tidegate.session import Link, Message, Subject
 from tidegate.topics import matches
@@ -23,7 +23,7 @@ USERS = ("ann", "bob", "cyd")
 TOPICS = ("a", "a/b", "a/c", "b", "b/c/d")
 FILTERS = ("#", "a/#", "+/b", "a", "a/b", "b/+/d", "+")
 PAYLOADS = (b"1", b"2")
-CLOSED = Rules(policies=Policies(()))
+CLOSED = RuleSet(policies=Policies(()))
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Rule:
             return no
         return Residual(lambda message: no if message.payload == self.payload else ALLOW)
 
-    def kin(self, source: Link) -> Hashable:
+    def cache_key(self, source: Link) -> Hashable:
         return source.subject.user == self.user
 
     def grant(self, filter: str, target: Link) -> Allow | Deny:
@@ -225,7 +225,7 @@ class Everybody:
         rule = self.rule
         return Residual(lambda m: Deny(step=rule.step, rule=rule.name) if m.payload == rule.payload else ALLOW)
 
-    def kin(self, source: Link) -> Hashable:
+    def cache_key(self, source: Link) -> Hashable:
         return 0
 
     def grant(self, filter: str, target: Link) -> Allow | Deny:
@@ -275,7 +275,7 @@ def test_a_denied_retained_publish_neither_sets_nor_clears() -> None:
 
 
 def test_reserved_topics_are_for_services() -> None:
-    world = World(ingress=(Reserved(),))
+    world = World(ingress=(ReservedTopicStage(),))
     end = world.peer("c")
     end.take()
     end.send(wire.Publish(topic="$SYS/x", payload=b"1", qos=1, packet_id=1))
@@ -339,9 +339,9 @@ def test_decide_without_stages_allows() -> None:
     assert world.scope.gate.decide(message, world.peer("c").peer.session) is message
 
 
-def _clocked(when: str) -> Rules:
+def _clocked(when: str) -> RuleSet:
     policy = Policy.parse(id="p", subject="*", topic="#", action=["read", "write"], when=when)
-    return Rules(policies=Policies((policy,)), environment=Environment(zone=ZoneInfo("Europe/Rome")))
+    return RuleSet(policies=Policies((policy,)), environment=Environment(zone=ZoneInfo("Europe/Rome")))
 
 
 def test_a_plan_decided_by_the_clock_takes_the_fast_lane_and_ends_with_the_hour() -> None:
@@ -375,7 +375,7 @@ def test_messages_that_ask_for_something_leave_no_lanes_behind() -> None:
 
 def test_lanes_go_with_the_last_who_used_them() -> None:
     policy = Policy.parse(id="p", subject="*", topic="{s.client}/#", action=["read", "write"])
-    world = World(rules=Rules(policies=Policies((policy,))))
+    world = World(rules=RuleSet(policies=Policies((policy,))))
     world.scope.gate.bound = 10
     for number in range(100):
         end = world.peer(f"c{number}")

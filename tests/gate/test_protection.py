@@ -24,11 +24,11 @@ from tidegate.config.keys import Keys
 from tidegate.gate import Allow
 from tidegate.gate.protection import of_each
 from tidegate.keys import key_id, unseal
-from tidegate.keyservice.topic_keys import Keeper
+from tidegate.keyservice.topic_keys import TopicKeys
 from tidegate.policy import Demand
 from tidegate.policy.publisher_rules import CONTROL
 from tidegate.scope import Identity, Refused
-from tidegate.session import Peer, Session, Wish
+from tidegate.session import MessageOptions, Peer, Session
 from tidegate.topics import matches
 
 PEOPLE: Final = {
@@ -90,8 +90,8 @@ class Town(Anybody):
         self.config = self.read(said)
         self.world = World(rules=self.config.built.rules, authenticator=self)
         self.world.wall = 1_772_442_000.0  # 09:00
-        self.keeper = Keeper(self.world.site, Keys(), None, None)
-        self.world.scope.protector.keyring = self.keeper
+        self.topic_keys = TopicKeys(self.world.site, Keys(), None, None)
+        self.world.scope.protector.keyring = self.topic_keys
         self.inbox: dict[str, list[wire.Publish]] = {name: [] for name in PEOPLE}
         self.ends = {name: self.come(name) for name in PEOPLE}
 
@@ -152,14 +152,14 @@ class Town(Anybody):
         link = self.session(user).inward
         lane = gate.lane(link, wire.V5)
         if demand is not None:
-            lane = gate.asking(lane, link, Wish(Demand(demand), None))
+            lane = gate.options_lane(lane, link, MessageOptions(Demand(demand), None))
         sealing = gate.compile(topic, lane).sealing
         return None if sealing is None else sealing.group.id
 
     def context(self, user: str, demand: str | None = None) -> bytes:
         """That of a message which somebody publishes now."""
-        wish = Wish(None if demand is None else Demand(demand), None)
-        return self.world.scope.gate.context(self.session(user).inward, wish).encode()
+        options = MessageOptions(None if demand is None else Demand(demand), None)
+        return self.world.scope.gate.context(self.session(user).inward, options).encode()
 
     def session(self, user: str) -> Session:
         session = self.ends[user].peer.session
@@ -247,7 +247,7 @@ def test_who_is_delivered_a_message_is_given_its_key_and_nobody_else(
             continue
         (id,) = ids
         assert id is not None
-        key = town.keeper.ring.find(id, town.world.site.wall)
+        key = town.topic_keys.ring.find(id, town.world.site.wall)
         assert key is not None
         for reader, messages in found.items():
             assert [unseal(key.secret, one.payload, topic=topic) for one in messages] == [payload] * len(messages)
@@ -416,7 +416,7 @@ def test_other_rules_of_a_publisher_count_at_once() -> None:
     town = plain(rules={"allow": ["#"]})
     before = key_of(town, "mary", "a/x")
     assert before is not None
-    key = town.keeper.ring.find(before, town.world.site.wall)
+    key = town.topic_keys.ring.find(before, town.world.site.wall)
     assert key is not None
     assert town.may("carol", key.group.topic, key.group.context)
     rule = {"id": "r", "topic": "a/#", "subject": "user:carol", "effect": "deny"}
@@ -437,7 +437,7 @@ def test_a_rule_that_ends_gives_another_key() -> None:
     town.listen()
     before = key_of(town, "mary", "a/x")
     assert before is not None
-    key = town.keeper.ring.find(before, town.world.site.wall)
+    key = town.topic_keys.ring.find(before, town.world.site.wall)
     assert key is not None
     assert town.may("carol", key.group.topic, key.group.context)
     town.world.turn(61)

@@ -22,7 +22,7 @@ from gate.oracle import Connection, Message, Step, decide_policies, selects, tru
 from pure import End, World
 from session.test_safe import Disk
 from tidegate import wire
-from tidegate.gate import Rules
+from tidegate.gate import RuleSet
 from tidegate.policy import Combining, Policies, Policy
 from tidegate.policy.publisher_rules import CONTROL
 from tidegate.topics import covers, matches, overlaps
@@ -157,7 +157,7 @@ class Trial:
         if not isinstance(policies, str):
             made = Policies([Policy.parse(**each) for each in policies], Combining(combining))
         self.disk = Disk()
-        self.world = World(rules=Rules(policies=made, ceiling=CEILING), store=self.disk)
+        self.world = World(rules=RuleSet(policies=made, ceiling=CEILING), store=self.disk)
         self.book = Book()
         self.publishers = {name: self.world.peer(name, username=name) for name in PUBLISHERS}
         self.readers = {name: self.come(name) for name in READERS}
@@ -317,7 +317,7 @@ def test_a_subscribe_is_granted_if_a_rule_that_allows_overlaps(
     rules: list[dict[str, Any]], filter: str, reader: str
 ) -> None:
     lines = {each["id"]: each for each in rules}
-    world = World(rules=Rules(policies=Policies([]), ceiling=CEILING))
+    world = World(rules=RuleSet(policies=Policies([]), ceiling=CEILING))
     mary = world.peer("mary", username="mary")
     mary.send(wire.Publish(topic=CONTROL, payload=json.dumps(list(lines.values())).encode(), qos=1, packet_id=1))
     assert [packet.reason for packet in mary.take() if isinstance(packet, wire.Puback)] == [0]
@@ -342,7 +342,7 @@ def test_a_subscribe_is_granted_if_a_rule_that_allows_overlaps(
 @pytest.mark.parametrize(("qos", "kind"), [(1, wire.Puback), (2, wire.Pubrec)])
 def test_rules_are_in_the_store_before_they_are_acknowledged(qos: int, kind: type[wire.Packet]) -> None:
     disk = Disk()
-    world = World(rules=Rules(ceiling=CEILING), store=disk)
+    world = World(rules=RuleSet(ceiling=CEILING), store=disk)
     mary = world.peer("mary", username="mary")
     mary.take()
     body = json.dumps([{"id": "r", "topic": "a/x", "subject": "*"}]).encode()

@@ -8,12 +8,12 @@ import yaml
 
 from policy.people import HOME, Person
 from tidegate import policy
-from tidegate.importing import Imported, written
+from tidegate.importing import Imported, to_yaml
 
 
 def rules(imported: Imported) -> policy.Policies:
     """The policies as they are read back from the YAML text."""
-    data = yaml.safe_load(written(imported, "source"))
+    data = yaml.safe_load(to_yaml(imported, "source"))
     assert data["version"] == 1
     made = [policy.Policy.parse(**{**entry, **_unescaped(entry)}) for entry in data["policies"]]
     return policy.Policies(made, policy.Combining(data["combining"]), domain=HOME)

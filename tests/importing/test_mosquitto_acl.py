@@ -16,7 +16,7 @@ from harness import free_port
 from importing.twins import Outcome, Person, difference, mosquitto, play, tidegate
 from tidegate.config import parse
 from tidegate.errors import ConfigError
-from tidegate.importing import Imported, mosquitto_acl, written
+from tidegate.importing import Imported, mosquitto_acl, to_yaml
 
 PEOPLE = (
     Person("c1"),
@@ -211,5 +211,5 @@ def test_whatever_is_read_is_a_configuration(acl: str) -> None:
 
 def parses(imported: Imported) -> bool:
     """Whether a node accepts it, once it has a name and a listener."""
-    text = 'node: {name: x}\nlisteners: [{url: "mqtt://127.0.0.1:1883"}]\n' + written(imported, "acl")
+    text = 'node: {name: x}\nlisteners: [{url: "mqtt://127.0.0.1:1883"}]\n' + to_yaml(imported, "acl")
     return bool(parse(text, "x.yaml").built)

@@ -21,7 +21,7 @@ from policy.people import Person as Subject
 from processes import missing
 from tidegate.config import parse
 from tidegate.errors import ConfigError
-from tidegate.importing import Imported, dynsec_policies, mosquitto_dynsec, written
+from tidegate.importing import Imported, dynsec_policies, mosquitto_dynsec, to_yaml
 
 PLUGINS = (*Path("/usr/lib").glob("*/mosquitto_dynamic_security.so"), Path("/usr/lib/mosquitto_dynamic_security.so"))
 PEOPLE = (Person("c1"), Person("c2", "mary"), Person("c3", "bob"), Person("c4", "eve"))
@@ -424,5 +424,5 @@ def test_whatever_is_read_is_a_configuration(content: dict[str, Any]) -> None:
 
 def parses(imported: Imported) -> bool:
     """Whether a node accepts it, once it has a name and a listener."""
-    text = 'node: {name: x}\nlisteners: [{url: "mqtt://127.0.0.1:1883"}]\n' + written(imported, "dynsec.json")
+    text = 'node: {name: x}\nlisteners: [{url: "mqtt://127.0.0.1:1883"}]\n' + to_yaml(imported, "dynsec.json")
     return bool(parse(text, "x.yaml").built)

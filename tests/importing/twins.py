@@ -22,7 +22,7 @@ from cli.driving import mosquitto_program, running
 from harness import Client, Live, free_port
 from tidegate import wire
 from tidegate.config import parse
-from tidegate.importing import Imported, written
+from tidegate.importing import Imported, to_yaml
 from tidegate.node import Node
 
 PASSWORD = "plain:secret"
@@ -128,7 +128,7 @@ def mosquitto(configuration: str, **files: str) -> Any:
 async def tidegate(imported: Imported, people: Iterable[Person]) -> AsyncIterator[int]:
     """A node with what was imported, where everybody of `people` can log in."""
     port = free_port()
-    data = yaml.safe_load(written(imported, "source"))
+    data = yaml.safe_load(to_yaml(imported, "source"))
     users = data.setdefault("directory", {}).setdefault("users", {})
     for user in {person.user for person in people} - {None}:
         users.setdefault(user, {})["password"] = PASSWORD

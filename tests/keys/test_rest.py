@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 
 from keys.making import entropy
 from tidegate.errors import ConfigError, KeysError
-from tidegate.keys import Vault, master_id, new_master, parse_masters
+from tidegate.keys import MasterKeySet, master_id, new_master, parse_masters
 
 OLD, NEW = entropy("old")(32), entropy("new")(32)
 
 
-def vault(*masters: bytes) -> Vault:
-    return Vault.parse("\n".join(master.hex() for master in masters), entropy=secrets.token_bytes)
+def key_set(*masters: bytes) -> MasterKeySet:
+    return MasterKeySet.parse("\n".join(master.hex() for master in masters), entropy=secrets.token_bytes)
 
 
 def test_what_was_sealed_comes_back() -> None:
-    place = vault(NEW)
+    place = key_set(NEW)
     for secret in (b"", b"x", bytes(32), bytes(65536)):
         blob = place.seal(secret, of="key:1")
         assert place.unseal(blob, of="key:1") == secret
@@ -33,7 +33,7 @@ def test_what_was_sealed_comes_back() -> None:
 
 def test_it_is_hkdf_and_gcm() -> None:
     """Opened with RFC 5869 by hand."""
-    blob = vault(NEW).seal(b"secret", of="key:1")
+    blob = key_set(NEW).seal(b"secret", of="key:1")
     head, salt, sealed = blob[:14], blob[14:46], blob[46:]
     assert head == b"\x01\x0c" + master_id(NEW).encode()
     info = b"tidegate/rest/1\0"
@@ -44,27 +44,27 @@ def test_it_is_hkdf_and_gcm() -> None:
 
 
 def test_a_master_key_is_rotated_without_a_pause() -> None:
-    before = vault(OLD)
+    before = key_set(OLD)
     blob = before.seal(b"secret", of="key:1")
-    during = vault(NEW, OLD)
+    during = key_set(NEW, OLD)
     assert during.unseal(blob, of="key:1") == b"secret"
     renewed = during.renewed(blob, of="key:1")
     assert renewed is not None
     assert during.renewed(renewed, of="key:1") is None
-    after = vault(NEW)
+    after = key_set(NEW)
     assert after.unseal(renewed, of="key:1") == b"secret"
     with pytest.raises(KeysError, match=f"master key {master_id(OLD)}, which is not here"):
         after.unseal(blob, of="key:1")
 
 
 def test_a_secret_belongs_to_one_thing() -> None:
-    place = vault(NEW)
+    place = key_set(NEW)
     with pytest.raises(KeysError, match="belongs to something else"):
         place.unseal(place.seal(b"secret", of="key:1"), of="key:2")
 
 
 def test_every_bit_counts() -> None:
-    place = vault(NEW, OLD)
+    place = key_set(NEW, OLD)
     blob = place.seal(b"secret", of="key:1")
     for bit in range(len(blob) * 8):
         changed = bytearray(blob)
@@ -79,18 +79,18 @@ def test_every_bit_counts() -> None:
 @given(st.binary(max_size=200))
 def test_whatever_comes_raises_nothing_else(blob: bytes) -> None:
     with pytest.raises(KeysError):
-        vault(NEW).unseal(b"\x01" + blob, of="key:1")
+        key_set(NEW).unseal(b"\x01" + blob, of="key:1")
 
 
 def test_large_things_are_no_secrets() -> None:
     with pytest.raises(KeysError, match="too long"):
-        vault(NEW).seal(bytes(65537), of="key:1")
+        key_set(NEW).seal(bytes(65537), of="key:1")
     with pytest.raises(KeysError, match="length"):
-        vault(NEW).unseal(vault(NEW).seal(b"", of="x") + bytes(70000), of="x")
+        key_set(NEW).unseal(key_set(NEW).seal(b"", of="x") + bytes(70000), of="x")
 
 
 def test_nonces_and_keys_never_repeat() -> None:
-    place = vault(NEW)
+    place = key_set(NEW)
     assert len({place.seal(b"", of="x")[14:46] for _ in range(2000)}) == 2000
 
 
@@ -116,12 +116,12 @@ def test_a_master_key_is_base64_or_hex(text: str) -> None:
 def test_the_first_one_seals(between: str) -> None:
     text = NEW.hex() + between + b64encode(OLD).decode()
     assert list(parse_masters(text).values()) == [NEW, OLD]
-    assert Vault.parse(text, entropy=entropy()).current == master_id(NEW)
+    assert MasterKeySet.parse(text, entropy=entropy()).current == master_id(NEW)
 
 
 def test_a_new_one_can_be_made() -> None:
     text = new_master(secrets.token_bytes)
-    assert Vault.parse(text, entropy=entropy()).current in parse_masters(text)
+    assert MasterKeySet.parse(text, entropy=entropy()).current in parse_masters(text)
 
 
 @pytest.mark.parametrize(
@@ -147,5 +147,5 @@ def test_what_is_no_master_key_is_refused(text: str, told: str) -> None:
 def test_a_vault_needs_whole_keys() -> None:
     for masters, current in (({}, "a"), ({"a": bytes(31)}, "a"), ({"": NEW}, ""), ({"x" * 256: NEW}, "x" * 256)):
         with pytest.raises(ConfigError):
-            Vault(masters, current, entropy=entropy())
-    assert NEW.hex() not in repr(vault(NEW))
+            MasterKeySet(masters, current, entropy=entropy())
+    assert NEW.hex() not in repr(key_set(NEW))

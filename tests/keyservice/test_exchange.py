@@ -19,10 +19,10 @@ from admin.registries import SQLITE, administered
 from processes import on_uvloop, until
 from tidegate.config import MasterKey, parse
 from tidegate.errors import ConfigError, StoreError
-from tidegate.keys import Group, TopicKey, Vault, new_master
+from tidegate.keys import Group, MasterKeySet, TopicKey, new_master
 from tidegate.keyservice import exchange as depots
-from tidegate.keyservice.exchange import ROOM, RegistryDepot, Waiting
-from tidegate.keyservice.master_keys import Safe, open_safe
+from tidegate.keyservice.exchange import ROOM, PendingKeys, RegistryExchange
+from tidegate.keyservice.master_keys import MasterKeys, open_master_keys
 from tidegate.store.registry import Registry, registry
 
 GROUP = Group.of(filter="t/#", conditions=["c"], topic="t/1", context=b"witness")
@@ -42,12 +42,12 @@ def written(path: Path, *masters: str) -> MasterKey:
 
 
 class Side:
-    """A node: its depot, and what it was told."""
+    """A node: its exchange, and what it was told."""
 
-    def __init__(self, store: Registry, safe: Safe, **options: int) -> None:
+    def __init__(self, store: Registry, master_keys: MasterKeys, **options: int) -> None:
         self.store = store
-        self.safe = safe
-        self.depot = RegistryDepot(store.secrets, safe, **options)
+        self.master_keys = master_keys
+        self.exchange = RegistryExchange(store.secrets, master_keys, **options)
         self.keys: dict[str, TopicKey] = {}
         self.revoked: list[str] = []
 
@@ -68,22 +68,22 @@ class Side:
 
 
 @contextlib.asynccontextmanager
-async def side(url: str, safe: Safe, **options: int) -> AsyncIterator[Side]:
+async def side(url: str, master_keys: MasterKeys, **options: int) -> AsyncIterator[Side]:
     loop = asyncio.get_running_loop()
     store = registry(url, patience=2.0)
     await loop.run_in_executor(None, store.open)
-    made = Side(store, safe, **options)
-    made.depot.start(made.took)
+    made = Side(store, master_keys, **options)
+    made.exchange.start(made.took)
 
     def notice(sequence: int) -> None:
         with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(made.depot.notice)
+            loop.call_soon_threadsafe(made.exchange.notice)
 
     store.listen(notice, after=0)
     try:
         yield made
     finally:
-        await made.depot.close()
+        await made.exchange.close()
         await loop.run_in_executor(None, store.close)
 
 
@@ -102,71 +102,71 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def safe(tmp_path: Path) -> Safe:
-    return Safe(None, tmp_path)
+def master_keys(tmp_path: Path) -> MasterKeys:
+    return MasterKeys(None, tmp_path)
 
 
 # -- sharing -------------------------------------------------------------------------------------------------------
 
 
 @on_uvloop
-async def test_a_key_made_on_one_node_is_on_the_other_within_a_second(url: str, safe: Safe) -> None:
-    async with side(url, safe) as a, side(url, safe) as b:
+async def test_a_key_made_on_one_node_is_on_the_other_within_a_second(url: str, master_keys: MasterKeys) -> None:
+    async with side(url, master_keys) as a, side(url, master_keys) as b:
         await asyncio.gather(a.stored(), b.stored())
         key = make("k1")
         began = time.monotonic()
-        a.depot.put(key)
+        a.exchange.put(key)
         await b.has("k1")
         assert time.monotonic() - began < 5
         assert b.keys["k1"] == key
         assert b.keys["k1"].group.context == b"witness"
         assert "k1" not in a.keys
-        assert await b.depot.find("k1") == key
-        assert await b.depot.find("k2") is None
-        assert await b.depot.find("not an id/") is None
+        assert await b.exchange.find("k1") == key
+        assert await b.exchange.find("k2") is None
+        assert await b.exchange.find("not an id/") is None
 
 
 @on_uvloop
-async def test_who_starts_later_is_told_everything_that_has_not_ended(url: str, safe: Safe) -> None:
-    async with side(url, safe) as a:
-        a.depot.put(make("short", lasts=0.3))
+async def test_who_starts_later_is_told_everything_that_has_not_ended(url: str, master_keys: MasterKeys) -> None:
+    async with side(url, master_keys) as a:
+        a.exchange.put(make("short", lasts=0.3))
         for number in range(100):
-            a.depot.put(make(f"k{number}"))
+            a.exchange.put(make(f"k{number}"))
         await a.stored("k99")
         await asyncio.sleep(0.4)  # the short one has ended
-        async with side(url, safe) as b:
+        async with side(url, master_keys) as b:
             await b.has(*(f"k{number}" for number in range(100)))
             assert "short" not in b.keys
-            assert await b.depot.find("short") is None
+            assert await b.exchange.find("short") is None
             assert b.revoked == []
 
 
 @on_uvloop
-async def test_a_revoked_key_is_gone_everywhere(url: str, safe: Safe) -> None:
-    async with side(url, safe) as a, side(url, safe) as b:
-        a.depot.put(make("k1"))
-        a.depot.put(make("k2"))
+async def test_a_revoked_key_is_gone_everywhere(url: str, master_keys: MasterKeys) -> None:
+    async with side(url, master_keys) as a, side(url, master_keys) as b:
+        a.exchange.put(make("k1"))
+        a.exchange.put(make("k2"))
         await b.has("k1", "k2")
-        b.depot.revoke(["k1"])
-        assert await b.depot.find("k1") is None
+        b.exchange.revoke(["k1"])
+        assert await b.exchange.find("k1") is None
         await until(lambda: a.revoked == ["k1"])
-        assert await a.depot.find("k1") is None
-        assert await a.depot.find("k2") is not None
-        async with side(url, safe) as c:
+        assert await a.exchange.find("k1") is None
+        assert await a.exchange.find("k2") is not None
+        async with side(url, master_keys) as c:
             await c.has("k2")
             assert "k1" not in c.keys
 
 
 @on_uvloop
-async def test_who_was_away_is_told_what_was_revoked_meanwhile(url: str, safe: Safe) -> None:
-    async with side(url, safe) as b:
-        async with side(url, safe) as a:
-            a.depot.put(make("k1"))
-            a.depot.put(make("k2"))
+async def test_who_was_away_is_told_what_was_revoked_meanwhile(url: str, master_keys: MasterKeys) -> None:
+    async with side(url, master_keys) as b:
+        async with side(url, master_keys) as a:
+            a.exchange.put(make("k1"))
+            a.exchange.put(make("k2"))
             await b.has("k1", "k2")
-        b.depot.revoke(["k1"])
-        await until(lambda: not b.depot._waiting)
-        async with side(url, safe) as a:  # it has both in its own store
+        b.exchange.revoke(["k1"])
+        await until(lambda: not b.exchange._waiting)
+        async with side(url, master_keys) as a:  # it has both in its own store
             await a.has("k2")
             assert a.revoked == ["k1"]
             assert b.revoked == []
@@ -174,73 +174,75 @@ async def test_who_was_away_is_told_what_was_revoked_meanwhile(url: str, safe: S
 
 
 @on_uvloop
-async def test_the_end_of_a_key_is_no_revocation(url: str, safe: Safe) -> None:
-    async with side(url, safe) as a, side(url, safe) as b:
-        a.depot.put(make("short", lasts=1.0))
+async def test_the_end_of_a_key_is_no_revocation(url: str, master_keys: MasterKeys) -> None:
+    async with side(url, master_keys) as a, side(url, master_keys) as b:
+        a.exchange.put(make("short", lasts=1.0))
         await b.has("short")
         await asyncio.sleep(1.0)
-        a.depot.put(make("k1"))
+        a.exchange.put(make("k1"))
         await b.has("k1")
         assert a.revoked == b.revoked == []
 
 
 @on_uvloop
-async def test_a_key_that_was_asked_for_and_revoked_before_the_next_look_is_told(url: str, safe: Safe) -> None:
-    async with side(url, safe) as a:
+async def test_a_key_that_was_asked_for_and_revoked_before_the_next_look_is_told(
+    url: str, master_keys: MasterKeys
+) -> None:
+    async with side(url, master_keys) as a:
         store = registry(url)
         await asyncio.get_running_loop().run_in_executor(None, store.open)
-        b = Side(store, safe)  # nobody tells it that anything has changed
-        b.depot.start(b.took)
+        b = Side(store, master_keys)  # nobody tells it that anything has changed
+        b.exchange.start(b.took)
         try:
-            await until(lambda: not b.depot._stale)
-            a.depot.put(make("k1"))
+            await until(lambda: not b.exchange._stale)
+            a.exchange.put(make("k1"))
             await a.stored("k1")
-            assert await b.depot.find("k1") is not None
-            a.depot.revoke(["k1"])
-            await until(lambda: not a.depot._waiting)
-            b.depot.notice()
+            assert await b.exchange.find("k1") is not None
+            a.exchange.revoke(["k1"])
+            await until(lambda: not a.exchange._waiting)
+            b.exchange.notice()
             await until(lambda: b.revoked == ["k1"])
         finally:
-            await b.depot.close()
+            await b.exchange.close()
             store.close()
 
 
 @on_uvloop
-async def test_a_key_that_is_revoked_before_it_is_stored_never_gets_there(url: str, safe: Safe) -> None:
-    async with side(url, safe) as a, side(url, safe) as b:
-        a.depot.put(make("k1"))
-        a.depot.revoke(["k1"])
-        a.depot.put(make("k2"))
+async def test_a_key_that_is_revoked_before_it_is_stored_never_gets_there(url: str, master_keys: MasterKeys) -> None:
+    async with side(url, master_keys) as a, side(url, master_keys) as b:
+        a.exchange.put(make("k1"))
+        a.exchange.revoke(["k1"])
+        a.exchange.put(make("k2"))
         await b.has("k2")
         assert "k1" not in b.keys
-        assert await b.depot.find("k1") is None
+        assert await b.exchange.find("k1") is None
 
 
 @on_uvloop
-async def test_a_write_that_is_repeated_does_not_bring_back_what_was_revoked(url: str, safe: Safe) -> None:
-    async with side(url, safe) as a, side(url, safe) as b:
+async def test_a_write_that_is_repeated_does_not_bring_back_what_was_revoked(url: str, master_keys: MasterKeys) -> None:
+    async with side(url, master_keys) as a, side(url, master_keys) as b:
         key = make("k1")
-        a.depot.put(key)
+        a.exchange.put(key)
         await b.has("k1")
-        b.depot.revoke(["k1"])
+        b.exchange.revoke(["k1"])
         await until(lambda: a.revoked == ["k1"])
-        a.depot.put(key)  # as after a commit that nobody heard of
-        a.depot.put(make("k2"))
+        a.exchange.put(key)  # as after a commit that nobody heard of
+        a.exchange.put(make("k2"))
         await b.has("k2")
-        assert await b.depot.find("k1") is None
+        assert await b.exchange.find("k1") is None
 
 
 @on_uvloop
-async def test_closing_stores_what_waits(url: str, safe: Safe) -> None:
-    async with side(url, safe) as a:
+async def test_closing_stores_what_waits(url: str, master_keys: MasterKeys) -> None:
+    async with side(url, master_keys) as a:
         for number in range(50):
-            a.depot.put(make(f"k{number}"))
-    async with side(url, safe) as b:
+            a.exchange.put(make(f"k{number}"))
+    async with side(url, master_keys) as b:
         await b.has(*(f"k{number}" for number in range(50)))
 
 
 def test_what_waits_is_bounded_and_the_oldest_is_given_up() -> None:
-    waiting = Waiting(3)
+    waiting = PendingKeys(3)
     with capture_logs() as logs:
         for number in range(5):
             waiting.put(make(f"k{number}"))
@@ -256,63 +258,63 @@ def test_what_waits_is_bounded_and_the_oldest_is_given_up() -> None:
 
 @on_uvloop
 async def test_a_server_that_is_away_stops_nothing_and_gets_everything_later(
-    server: postgres.Server, safe: Safe
+    server: postgres.Server, master_keys: MasterKeys
 ) -> None:
     url = server.address(schema=server.schema())
     with capture_logs() as logs:
-        async with side(url, safe) as a, side(url, safe) as b:
-            a.depot.put(make("before"))
+        async with side(url, master_keys) as a, side(url, master_keys) as b:
+            a.exchange.put(make("before"))
             await b.has("before")
             server.stop()
             began = time.monotonic()
             for number in range(100):
-                a.depot.put(make(f"k{number}"))
-            a.depot.revoke(["before"])
+                a.exchange.put(make(f"k{number}"))
+            a.exchange.revoke(["before"])
             assert time.monotonic() - began < 1.5
-            await until(lambda: a.depot.trouble is not None)
+            await until(lambda: a.exchange.trouble is not None)
             began = time.monotonic()
             with pytest.raises(StoreError):
-                await a.depot.find("k1")
+                await a.exchange.find("k1")
             assert time.monotonic() - began < 1.5
             await asyncio.get_running_loop().run_in_executor(None, server.start)
             await b.has(*(f"k{number}" for number in range(100)))
-            await until(lambda: b.revoked == ["before"] and a.depot.trouble is None)
+            await until(lambda: b.revoked == ["before"] and a.exchange.trouble is None)
     events = [line["event"] for line in logs]
     assert events.count("keys cannot be shared at the moment") >= 1
     assert "keys are shared again" in events
 
 
 @on_uvloop
-async def test_the_loop_goes_on_while_the_registry_hangs(tmp_path: Path, safe: Safe) -> None:
-    async with side(f"sqlite:///{tmp_path}/shared.db", safe) as a:
-        await until(lambda: not a.depot._stale)
+async def test_the_loop_goes_on_while_the_registry_hangs(tmp_path: Path, master_keys: MasterKeys) -> None:
+    async with side(f"sqlite:///{tmp_path}/shared.db", master_keys) as a:
+        await until(lambda: not a.exchange._stale)
         released = threading.Event()
         a.store.secrets.put = lambda *args, **kwargs: released.wait(5)  # type: ignore[method-assign]
         try:
-            a.depot.put(make("k1"))
+            a.exchange.put(make("k1"))
             began = time.monotonic()
             for _ in range(100):
                 await asyncio.sleep(0)
             assert time.monotonic() - began < 1.5
-            assert await a.depot.find("k2") is None  # over the other thread
+            assert await a.exchange.find("k2") is None  # over the other thread
         finally:
             released.set()
 
 
 @on_uvloop
-async def test_questions_are_bounded(tmp_path: Path, safe: Safe, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_questions_are_bounded(tmp_path: Path, master_keys: MasterKeys, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(depots, "ASKING", 2)
-    async with side(f"sqlite:///{tmp_path}/shared.db", safe) as a:
-        answers = await asyncio.gather(*(a.depot.find(f"k{number}") for number in range(5)), return_exceptions=True)
+    async with side(f"sqlite:///{tmp_path}/shared.db", master_keys) as a:
+        answers = await asyncio.gather(*(a.exchange.find(f"k{number}") for number in range(5)), return_exceptions=True)
         assert [type(each) for each in answers] == [type(None)] * 2 + [StoreError] * 3
-        assert await a.depot.find("k1") is None
+        assert await a.exchange.find("k1") is None
 
 
 # -- master keys ---------------------------------------------------------------------------------------------------
 
 
 def masters_of(store: Registry) -> set[str]:
-    return {Vault.master_of(row.value) for row in store.secrets.all(ROOM, at=time.time())}
+    return {MasterKeySet.master_of(row.value) for row in store.secrets.all(ROOM, at=time.time())}
 
 
 @on_uvloop
@@ -320,37 +322,37 @@ async def test_the_master_key_changes_without_a_pause(url: str, tmp_path: Path) 
     old, new = new_master(os.urandom), new_master(os.urandom)
     first, second = tmp_path / "a.key", tmp_path / "b.key"
     a_key, b_key = written(first, old), written(second, old)
-    async with side(url, Safe(a_key, None)) as a, side(url, Safe(b_key, None)) as b:
+    async with side(url, MasterKeys(a_key, None)) as a, side(url, MasterKeys(b_key, None)) as b:
         ids = [f"k{number}" for number in range(80)]
         for id in ids:
-            a.depot.put(make(id))
+            a.exchange.put(make(id))
         await b.has(*ids)
         before = masters_of(a.store)
         for path, key, node in ((first, a_key, a), (second, b_key, b)):  # behind the old one, everywhere
             written(path, old, new)
-            assert not node.safe.reread(key)
-            node.depot.renew()
+            assert not node.master_keys.reread(key)
+            node.exchange.renew()
         assert masters_of(a.store) == before
         written(first, new, old)
-        assert a.safe.reread(a_key)
-        a.depot.renew()
-        b.depot.put(make("under-old"))  # a node that still seals with the old one
-        a.depot.put(make("under-new"))
+        assert a.master_keys.reread(a_key)
+        a.exchange.renew()
+        b.exchange.put(make("under-old"))  # a node that still seals with the old one
+        a.exchange.put(make("under-new"))
         await a.has("under-old")
         await b.has("under-new")
         written(second, new, old)
-        assert b.safe.reread(b_key)
-        b.depot.renew()
-        await until(lambda: masters_of(a.store) == {a.safe.current})
-        assert a.safe.current not in before
+        assert b.master_keys.reread(b_key)
+        b.exchange.renew()
+        await until(lambda: masters_of(a.store) == {a.master_keys.current})
+        assert a.master_keys.current not in before
         assert a.revoked == b.revoked == []
         for path, key, node in ((first, a_key, a), (second, b_key, b)):
             written(path, new)
-            assert not node.safe.reread(key)
-            node.depot.renew()
-        async with side(url, Safe(a_key, None)) as c:
+            assert not node.master_keys.reread(key)
+            node.exchange.renew()
+        async with side(url, MasterKeys(a_key, None)) as c:
             await c.has(*ids, "under-old", "under-new")
-            assert c.depot.unopened == 0
+            assert c.exchange.unopened == 0
 
 
 @on_uvloop
@@ -358,23 +360,23 @@ async def test_rows_of_another_master_key_are_left_alone_and_said_once(url: str,
     ours, theirs = new_master(os.urandom), new_master(os.urandom)
     a_key, b_key = written(tmp_path / "a.key", theirs), written(tmp_path / "b.key", ours)
     with capture_logs() as logs:
-        async with side(url, Safe(a_key, None)) as a, side(url, Safe(b_key, None)) as b:
-            a.depot.put(make("k1"))
-            a.depot.put(make("k2"))
+        async with side(url, MasterKeys(a_key, None)) as a, side(url, MasterKeys(b_key, None)) as b:
+            a.exchange.put(make("k1"))
+            a.exchange.put(make("k2"))
             await a.stored("k1", "k2")
-            b.depot.put(make("k3"))
+            b.exchange.put(make("k3"))
             await a.stored("k3")
-            await until(lambda: b.depot.unopened == 2)
-            b.depot.notice()
+            await until(lambda: b.exchange.unopened == 2)
+            b.exchange.notice()
             assert b.keys == {}
             with pytest.raises(StoreError, match="master key"):
-                await b.depot.find("k1")
-            assert b.depot.trouble is None
+                await b.exchange.find("k1")
+            assert b.exchange.trouble is None
             written(tmp_path / "b.key", ours, theirs)
-            b.safe.reread(b_key)
-            b.depot.renew()
+            b.master_keys.reread(b_key)
+            b.exchange.renew()
             await b.has("k1", "k2")
-            assert b.depot.unopened == 0
+            assert b.exchange.unopened == 0
             assert a.revoked == b.revoked == []
     said = [line for line in logs if line["event"] == "keys of other nodes cannot be opened here"]
     assert len([line for line in said if line["count"] == 2]) <= 1
@@ -382,12 +384,12 @@ async def test_rows_of_another_master_key_are_left_alone_and_said_once(url: str,
 
 
 @on_uvloop
-async def test_rereading_the_same_master_keys_does_nothing(tmp_path: Path, safe: Safe) -> None:
-    async with side(f"sqlite:///{tmp_path}/shared.db", safe) as a:
-        await until(lambda: len(a.depot._tasks) == 2 and a.depot._tasks[1].done())
-        assert not safe.reread(None)
-        a.depot.renew()
-        assert len(a.depot._tasks) == 2
+async def test_rereading_the_same_master_keys_does_nothing(tmp_path: Path, master_keys: MasterKeys) -> None:
+    async with side(f"sqlite:///{tmp_path}/shared.db", master_keys) as a:
+        await until(lambda: len(a.exchange._tasks) == 2 and a.exchange._tasks[1].done())
+        assert not master_keys.reread(None)
+        a.exchange.renew()
+        assert len(a.exchange._tasks) == 2
 
 
 # -- where master keys come from -----------------------------------------------------------------------------------
@@ -401,19 +403,21 @@ def config(tmp_path: Path, text: str = "", data: str = ", data: data") -> object
 
 def test_a_master_key_is_made_once_and_for_its_owner_only(tmp_path: Path) -> None:
     with capture_logs() as logs:
-        made = open_safe(config(tmp_path))  # type: ignore[arg-type]
+        made = open_master_keys(config(tmp_path))  # type: ignore[arg-type]
     path = tmp_path / "data" / "master.key"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [line["event"].partition(":")[0] for line in logs] == ["made a master key"]
     assert path.read_text().strip() not in str(logs)
     blob = made.seal(b"s", of="key:1")
-    assert open_safe(config(tmp_path)).unseal(blob, of="key:1") == b"s"  # type: ignore[arg-type]
+    assert open_master_keys(config(tmp_path)).unseal(blob, of="key:1") == b"s"  # type: ignore[arg-type]
     assert list(path.parent.iterdir()) == [path]
 
 
 def test_of_several_who_make_one_at_once_all_have_the_same(tmp_path: Path) -> None:
     found: list[str] = []
-    threads = [threading.Thread(target=lambda: found.append(Safe(None, tmp_path / "d").current)) for _ in range(8)]
+    threads = [
+        threading.Thread(target=lambda: found.append(MasterKeys(None, tmp_path / "d").current)) for _ in range(8)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -423,51 +427,51 @@ def test_of_several_who_make_one_at_once_all_have_the_same(tmp_path: Path) -> No
 
 
 def test_a_master_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
-    Safe(None, tmp_path)
+    MasterKeys(None, tmp_path)
     (tmp_path / "master.key").chmod(0o644)
     with pytest.raises(ConfigError, match="chmod 600"):
-        Safe(None, tmp_path)
+        MasterKeys(None, tmp_path)
 
 
 def test_nodes_on_postgresql_need_a_master_key(tmp_path: Path) -> None:
     shared = 'store: "postgresql://node@127.0.0.1/tidegate"\n'
     with pytest.raises(ConfigError, match="tidegate key master"):
-        open_safe(config(tmp_path, shared))  # type: ignore[arg-type]
+        open_master_keys(config(tmp_path, shared))  # type: ignore[arg-type]
     written(tmp_path / "m.key", new_master(os.urandom))
-    assert open_safe(config(tmp_path, shared + "master_key: {file: m.key}\n"))  # type: ignore[arg-type]
+    assert open_master_keys(config(tmp_path, shared + "master_key: {file: m.key}\n"))  # type: ignore[arg-type]
 
 
 def test_without_a_place_there_is_no_master_key(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="tidegate key master"):
-        open_safe(config(tmp_path, data=""))  # type: ignore[arg-type]
+        open_master_keys(config(tmp_path, data=""))  # type: ignore[arg-type]
 
 
 def test_a_broken_master_key_changes_nothing(tmp_path: Path) -> None:
     key = written(tmp_path / "m.key", new_master(os.urandom))
-    safe = Safe(key, None)
-    blob, current = safe.seal(b"s", of="x"), safe.current
+    master_keys = MasterKeys(key, None)
+    blob, current = master_keys.seal(b"s", of="x"), master_keys.current
     written(tmp_path / "m.key", "not a key")
     with pytest.raises(ConfigError):
-        safe.reread(key)
-    assert (safe.current, safe.generation) == (current, 0)
-    assert safe.unseal(blob, of="x") == b"s"
+        master_keys.reread(key)
+    assert (master_keys.current, master_keys.generation) == (current, 0)
+    assert master_keys.unseal(blob, of="x") == b"s"
 
 
 # -- the node tells ------------------------------------------------------------------------------------------------
 
 
 @on_uvloop
-async def test_the_node_tells_that_a_room_has_changed(tmp_path: Path, safe: Safe) -> None:
+async def test_the_node_tells_that_a_room_has_changed(tmp_path: Path, master_keys: MasterKeys) -> None:
     async with administered(tmp_path, SQLITE) as node:
         administration = node.node.administration
         assert administration is not None
         told: list[str] = []
         administration.on_secrets_changed["keys"] = lambda: told.append("keys")
         administration.on_secrets_changed["other"] = lambda: told.append("other")
-        a = Side(administration.registry, safe)
-        a.depot.start(a.took)
+        a = Side(administration.registry, master_keys)
+        a.exchange.start(a.took)
         try:
-            a.depot.put(make("k1"))
+            a.exchange.put(make("k1"))
             await until(lambda: told == ["keys"])
         finally:
-            await a.depot.close()
+            await a.exchange.close()

@@ -13,8 +13,8 @@ from tidegate import wire
 from tidegate.config import parse
 from tidegate.errors import Problem
 from tidegate.keys import PrivateKey, ReadKey, key_id, read_key, unseal
-from tidegate.keyservice.release import BURST, RATE, Handing
-from tidegate.keyservice.topic_keys import MANY, Keeper
+from tidegate.keyservice.release import BURST, RATE, KeyRelease
+from tidegate.keyservice.topic_keys import MANY, TopicKeys
 
 MARY = PrivateKey.generate(entropy("mary"))
 TEXT = f"""
@@ -44,10 +44,10 @@ class Node:
         config = parse(TEXT, "test.yaml")
         self.world = World(rules=config.built.rules)
         self.audit = Listening()
-        self.keeper = Keeper(self.world.site, config.keys, None, None)
-        self.world.scope.protector.keyring = self.keeper
-        self.handing = Handing(
-            self.keeper,
+        self.topic_keys = TopicKeys(self.world.site, config.keys, None, None)
+        self.world.scope.protector.keyring = self.topic_keys
+        self.release = KeyRelease(
+            self.topic_keys,
             self.world.realm,
             self.audit,  # type: ignore[arg-type]
             config=lambda: config,
@@ -70,7 +70,7 @@ class Node:
         self.world.turn()
         request = mark()
         try:
-            answer = await self.handing.get("mary", key_id(payload) or "", request, "plain", "127.0.0.1")
+            answer = await self.release.get("mary", key_id(payload) or "", request, "plain", "127.0.0.1")
         finally:
             self.world.turn()
         return read_key(answer, MARY.text(), reader="user:mary", request=request)
@@ -137,28 +137,28 @@ async def test_requests_are_slowed_down_by_a_clock_that_nobody_sets() -> None:
         await node.get(payload)
     with pytest.raises(Problem):
         await node.get(payload)
-    assert len(node.audit.told) == int(BURST) + int(RATE) == node.handing.handed
+    assert len(node.audit.told) == int(BURST) + int(RATE) == node.release.handed
 
 
 async def test_who_was_given_the_present_key_is_known() -> None:
     node = Node()
     payload = node.message()
     await node.get(payload)
-    (group,) = node.keeper.ring.groups()
-    assert node.keeper.had_by({"user:mary"}) == {group.id}
-    assert node.keeper.had_by({"user:bob", "client:end"}) == set()
-    node.keeper.rotate()
+    (group,) = node.topic_keys.ring.groups()
+    assert node.topic_keys.had_by({"user:mary"}) == {group.id}
+    assert node.topic_keys.had_by({"user:bob", "client:end"}) == set()
+    node.topic_keys.rotate()
     node.message()
     await node.get(payload)
-    assert node.keeper.had_by({"user:mary"}) == set(), "that one seals nothing any more"
+    assert node.topic_keys.had_by({"user:mary"}) == set(), "that one seals nothing any more"
     id = key_id(node.message())
     assert id is not None
     for number in range(MANY + 1):
-        node.keeper.given(id, f"user:{number}")
-    assert node.keeper.had_by({"user:bob"}) == {group.id}, "it was given to too many to tell"
+        node.topic_keys.given(id, f"user:{number}")
+    assert node.topic_keys.had_by({"user:bob"}) == {group.id}, "it was given to too many to tell"
     node.world.turn(400)
-    node.keeper.tidy()
-    assert node.keeper.had_by({"user:bob"}) == set()
+    node.topic_keys.tidy()
+    assert node.topic_keys.had_by({"user:bob"}) == set()
 
 
 async def test_an_answer_after_its_reader_has_gone() -> None:

@@ -89,9 +89,9 @@ async def test_no_node_sees_what_is_sealed_end_to_end(tmp_path: Path, authority:
             assert await nos.publish("e/x", sealed(key, "e/x")) == 0
             assert await mary.opened(await mary.message()) == CLEAR
             assert await bob.opened(await bob.message()) == CLEAR
-            keeper = a.node.keys.keeper
-            assert keeper is not None
-            assert not keeper.listed(), "the node was never told the secret"
+            topic_keys = a.node.keys.topic_keys
+            assert topic_keys is not None
+            assert not topic_keys.listed(), "the node was never told the secret"
             # bob is gone: what he has seals nothing any more, and is not what seals next
             await a.reload(text("bob", keys=keys(service.port, authority, "node-a")).replace("PORT", str(a.port)))
             assert await nos.publish("e/x", sealed(key, "e/x")) == 0x87

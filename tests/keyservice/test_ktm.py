@@ -27,13 +27,13 @@ from tidegate.cli import certificates
 from tidegate.config.keys import Ktm, TlsAddress
 from tidegate.config.ktm import load_ktm
 from tidegate.errors import KeysError, StoreError
-from tidegate.keys import Group, Kem, PrivateKey, TopicKey, Vault, new_master, read_key
-from tidegate.keyservice.ktm import KtmDepot, frames, service
+from tidegate.keys import Group, Kem, MasterKeySet, PrivateKey, TopicKey, new_master, read_key
+from tidegate.keyservice.ktm import KtmExchange, frames, service
 from tidegate.keyservice.ktm.frames import Op
-from tidegate.keyservice.ktm.key_store import OWN, Cabinet
+from tidegate.keyservice.ktm.key_store import OWN, KeyStore
 from tidegate.keyservice.ktm.service import Service
 
-GROUP = Group.of(filter="vault/#", conditions=["c"], topic="vault/1", context=b"witness")
+GROUP = Group.of(filter="key_set/#", conditions=["c"], topic="key_set/1", context=b"witness")
 REQUEST = "request-0123456789"
 MARY = PrivateKey.generate(os.urandom)
 TEXT = """
@@ -151,10 +151,10 @@ def reach(port: int, folder: Path, name: str = "node-a", ca: Path | None = None)
 
 
 class Side:
-    """A node: its depot, and what it was told."""
+    """A node: its exchange, and what it was told."""
 
     def __init__(self, where: Ktm) -> None:
-        self.depot = KtmDepot(where)
+        self.exchange = KtmExchange(where)
         self.keys: dict[str, TopicKey] = {}
         self.revoked: list[str] = []
 
@@ -166,23 +166,23 @@ class Side:
         await until(lambda: set(ids) <= self.keys.keys(), 20)
 
     async def connected(self) -> None:
-        await until(lambda: self.depot.trouble is None, 20)
+        await until(lambda: self.exchange.trouble is None, 20)
 
     async def stored(self) -> None:
         """Until everything is acknowledged."""
-        await until(lambda: not self.depot._waiting, 20)
+        await until(lambda: not self.exchange._waiting, 20)
 
 
 @contextlib.asynccontextmanager
 async def side(port: int, folder: Path, name: str = "node-a", *, wait: bool = True) -> AsyncIterator[Side]:
     made = Side(reach(port, folder, name))
-    made.depot.start(made.took)
+    made.exchange.start(made.took)
     try:
         if wait:
             await made.connected()
         yield made
     finally:
-        await made.depot.close()
+        await made.exchange.close()
 
 
 # -- sharing -------------------------------------------------------------------------------------------------------
@@ -195,21 +195,21 @@ async def test_nodes_share_keys_and_revocations(tmp_path: Path, authority: Path)
         async with side(port, authority) as a, side(port, authority, "node-b") as b:
             key = make("k1")
             began = time.monotonic()
-            a.depot.put(key)
+            a.exchange.put(key)
             await b.has("k1")
             assert time.monotonic() - began < 5
             assert b.keys["k1"] == key
             assert b.keys["k1"].group.context == b"witness"
             assert a.keys == {}
-            assert await b.depot.find("k1") == key
-            assert await b.depot.find("k2") is None
-            assert await b.depot.find("not an id/") is None
+            assert await b.exchange.find("k1") == key
+            assert await b.exchange.find("k2") is None
+            assert await b.exchange.find("not an id/") is None
             for number in range(200):
-                b.depot.put(make(f"b{number}"))
+                b.exchange.put(make(f"b{number}"))
             await a.has(*(f"b{number}" for number in range(200)))
-            b.depot.revoke(["k1"])
+            b.exchange.revoke(["k1"])
             await until(lambda: a.revoked == ["k1"])
-            assert await a.depot.find("k1") is None
+            assert await a.exchange.find("k1") is None
             async with side(port, authority) as c:
                 await c.has(*(f"b{number}" for number in range(200)))
                 assert "k1" not in c.keys
@@ -221,28 +221,28 @@ async def test_nodes_share_keys_and_revocations(tmp_path: Path, authority: Path)
 async def test_a_service_that_is_killed_loses_nothing(tmp_path: Path, authority: Path) -> None:
     with ktm(tmp_path, authority) as running:
         async with side(running.port, authority) as a, side(running.port, authority, "node-b") as b:
-            a.depot.put(make("before"))
-            a.depot.put(make("gone"))
+            a.exchange.put(make("before"))
+            a.exchange.put(make("gone"))
             await b.has("before", "gone")
-            granted, own = await a.depot.grant(GROUP, MARY.public, reader="user:mary", request=REQUEST)
+            granted, own = await a.exchange.grant(GROUP, MARY.public, reader="user:mary", request=REQUEST)
             running.popen.kill()  # in the middle of whatever it does
             running.popen.wait()
-            await until(lambda: a.depot.trouble is not None)
+            await until(lambda: a.exchange.trouble is not None)
             began = time.monotonic()
             for number in range(100):
-                a.depot.put(make(f"k{number}"))
-            a.depot.revoke(["gone"])
+                a.exchange.put(make(f"k{number}"))
+            a.exchange.revoke(["gone"])
             with pytest.raises(StoreError, match="key service"):
-                await a.depot.find("k1")
+                await a.exchange.find("k1")
             assert time.monotonic() - began < 2
             running.again()
             await a.connected()
             await b.has(*(f"k{number}" for number in range(100)))
             await until(lambda: "gone" in b.revoked)
-            assert await b.depot.find("before") is not None
-            assert await b.depot.find("gone") is None
+            assert await b.exchange.find("before") is not None
+            assert await b.exchange.find("gone") is None
             read = read_key(granted, MARY, reader="user:mary", request=REQUEST)
-            answer = await b.depot.wrap(own, MARY.public, reader="user:mary", request=REQUEST)
+            answer = await b.exchange.wrap(own, MARY.public, reader="user:mary", request=REQUEST)
             assert answer is not None
             assert read_key(answer, MARY, reader="user:mary", request=REQUEST).secret == read.secret
 
@@ -253,8 +253,8 @@ async def test_killed_while_keys_come_everything_acknowledged_is_there(tmp_path:
         async with side(running.port, authority) as a:
             for round in range(3):
                 for number in range(60):
-                    a.depot.put(make(f"r{round}-{number}"))
-                await until(lambda: len(a.depot._waiting.puts) < 40)
+                    a.exchange.put(make(f"r{round}-{number}"))
+                await until(lambda: len(a.exchange._waiting.puts) < 40)
                 running.popen.kill()
                 running.popen.wait()
                 running.again()
@@ -268,12 +268,12 @@ async def test_killed_while_keys_come_everything_acknowledged_is_there(tmp_path:
 async def test_a_node_that_starts_before_the_service_waits_for_it(tmp_path: Path, authority: Path) -> None:
     port = free_port()
     async with side(port, authority, wait=False) as a:
-        a.depot.put(make("k1"))
+        a.exchange.put(make("k1"))
         with pytest.raises(StoreError):
-            await a.depot.find("k1")
+            await a.exchange.find("k1")
         with ktm(tmp_path, authority, TEXT.replace("PORT", str(port))):
             await a.stored()
-            assert await a.depot.find("k1") is not None
+            assert await a.exchange.find("k1") is not None
 
 
 # -- those who are refused -------------------------------------------------------------------------------------------
@@ -332,9 +332,9 @@ async def test_strangers_are_refused_with_a_line_and_disturb_nobody(tmp_path: Pa
             hostile = frames.hello() + frames.frame([1, "put", {"key": [b"\x01\xa0", b"short"]}])
             await knock(port, hostile, client(authority, "node-a", ca))
             await until(lambda: len(running.events("a node was sent away")) == 1)
-            a.depot.put(make("k1"))
+            a.exchange.put(make("k1"))
             await b.has("k1")
-            assert a.depot.trouble is b.depot.trouble is None
+            assert a.exchange.trouble is b.exchange.trouble is None
 
 
 @pytest.mark.parametrize(
@@ -349,7 +349,7 @@ async def test_strangers_are_refused_with_a_line_and_disturb_nobody(tmp_path: Pa
 async def test_a_node_that_is_refused_says_why(tmp_path: Path, authority: Path, name: str, reason: str) -> None:
     with ktm(tmp_path, authority) as running:
         async with side(running.port, authority, name, wait=False) as a:
-            await until(lambda: reason in (a.depot.trouble or ""))
+            await until(lambda: reason in (a.exchange.trouble or ""))
 
 
 @on_uvloop
@@ -358,11 +358,11 @@ async def test_a_node_speaks_to_no_other_service(tmp_path: Path, authority: Path
     certificates.make_ca(other, "Other CA", 10)
     with ktm(tmp_path, authority) as running:
         a = Side(reach(running.port, authority, ca=other / "ca.pem"))
-        a.depot.start(a.took)
+        a.exchange.start(a.took)
         try:
-            await until(lambda: "its certificate is not accepted" in (a.depot.trouble or ""))
+            await until(lambda: "its certificate is not accepted" in (a.exchange.trouble or ""))
         finally:
-            await a.depot.close()
+            await a.exchange.close()
 
 
 # -- signals -------------------------------------------------------------------------------------------------------
@@ -379,10 +379,10 @@ async def test_sighup_takes_up_certificates_and_whom_to_accept(tmp_path: Path, a
             running.file.write(TEXT.replace(', "CN=node-b"', ""))
             running.popen.send_signal(signal.SIGHUP)
             running.wait_for("reloaded")
-            await until(lambda: b.depot.trouble is not None)
-            assert a.depot.trouble is None  # it stays, and shows its certificate the next time
+            await until(lambda: b.exchange.trouble is not None)
+            assert a.exchange.trouble is None  # it stays, and shows its certificate the next time
             async with side(port, certs) as c:
-                a.depot.put(make("k1"))
+                a.exchange.put(make("k1"))
                 await c.has("k1")
 
 
@@ -398,7 +398,7 @@ async def test_a_broken_file_changes_nothing(tmp_path: Path, authority: Path) ->
             running.popen.send_signal(signal.SIGHUP)
             line = running.wait_for("reload refused, everything stays as it is", 2)
             assert "`data` cannot change" in line["reason"]
-            a.depot.put(make("k1"))
+            a.exchange.put(make("k1"))
             await a.stored()
         running.check = lambda *allowed: None  # type: ignore[method-assign]
 
@@ -412,13 +412,13 @@ async def test_the_master_key_of_the_service_changes_while_it_runs(tmp_path: Pat
     with ktm(tmp_path, authority, TEXT + "master_key: {file: m.key}\n") as running:
         async with side(running.port, authority) as a:
             for number in range(50):
-                a.depot.put(make(f"k{number}"))
+                a.exchange.put(make(f"k{number}"))
             await a.stored()
-            _, own = await a.depot.grant(GROUP, MARY.public, reader="user:mary", request=REQUEST)
+            _, own = await a.exchange.grant(GROUP, MARY.public, reader="user:mary", request=REQUEST)
             master.write_text(f"{new}\n{old}\n")
             running.popen.send_signal(signal.SIGHUP)
             running.wait_for("reloaded")
-            a.depot.put(make("meanwhile"))
+            a.exchange.put(make("meanwhile"))
             await until(
                 lambda: (
                     [line["renewed"] for line in running.events("all secrets are under the first master key")]
@@ -432,7 +432,7 @@ async def test_the_master_key_of_the_service_changes_while_it_runs(tmp_path: Pat
             running.again()
             async with side(running.port, authority, "node-b") as b:
                 await b.has("meanwhile", *(f"k{number}" for number in range(50)))
-                assert await b.depot.group(own) is not None
+                assert await b.exchange.group(own) is not None
 
 
 # -- keys that no node sees ----------------------------------------------------------------------------------------
@@ -464,19 +464,19 @@ class Raw:
 
 
 @contextlib.asynccontextmanager
-async def serving(tmp_path: Path, authority: Path, text: str = TEXT) -> AsyncIterator[tuple[Service, Cabinet]]:
+async def serving(tmp_path: Path, authority: Path, text: str = TEXT) -> AsyncIterator[tuple[Service, KeyStore]]:
     """The service on this loop."""
     (tmp_path / "certs").symlink_to(authority)
     config = load_ktm(File(tmp_path, text).path)
-    cabinet = Cabinet(config)
-    await cabinet.open(config)
-    made = Service(config, cabinet)
+    key_store = KeyStore(config)
+    await key_store.open(config)
+    made = Service(config, key_store)
     made.start()
     try:
-        yield made, cabinet
+        yield made, key_store
     finally:
         await made.close()
-        await cabinet.close()
+        await key_store.close()
 
 
 @contextlib.asynccontextmanager
@@ -496,39 +496,39 @@ async def raw(port: int, authority: Path, name: str = "node-a") -> AsyncIterator
 async def test_readers_get_keys_whose_secret_no_node_sees(tmp_path: Path, authority: Path) -> None:
     async with serving(tmp_path, authority) as (made, _), side(made.port, authority) as a:
         hybrid = PrivateKey.generate(os.urandom, Kem.HYBRID)
-        answer, id = await a.depot.grant(GROUP, MARY.public, reader="user:mary", request=REQUEST)
+        answer, id = await a.exchange.grant(GROUP, MARY.public, reader="user:mary", request=REQUEST)
         read = read_key(answer, MARY, reader="user:mary", request=REQUEST)
         assert read.id == id
         assert 0 < read.seconds <= 300  # for as long as it may seal
-        again, same = await a.depot.grant(GROUP, hybrid.public, reader="user:john", request=REQUEST)
+        again, same = await a.exchange.grant(GROUP, hybrid.public, reader="user:john", request=REQUEST)
         assert same == id
         assert read_key(again, hybrid, reader="user:john", request=REQUEST).secret == read.secret
         async with side(made.port, authority, "node-b") as b:
-            wrapped = await b.depot.wrap(id, MARY.public, reader="user:mary", request=REQUEST)
+            wrapped = await b.exchange.wrap(id, MARY.public, reader="user:mary", request=REQUEST)
             assert wrapped is not None
             found = read_key(wrapped, MARY, reader="user:mary", request=REQUEST)
             assert found.secret == read.secret
             assert 300 < found.seconds <= 3900  # for as long as it can be read with
-            group = await b.depot.group(id)
+            group = await b.exchange.group(id)
             assert group is not None
             assert frames.group_said(group) == frames.group_said(GROUP)
-            assert await b.depot.find(id) is None
-            assert await b.depot.wrap("unknown", MARY.public, reader="user:mary", request=REQUEST) is None
-            assert await b.depot.group("unknown") is None
+            assert await b.exchange.find(id) is None
+            assert await b.exchange.wrap("unknown", MARY.public, reader="user:mary", request=REQUEST) is None
+            assert await b.exchange.group("unknown") is None
             with pytest.raises(KeysError, match="16 to 128"):
-                await b.depot.wrap(id, MARY.public, reader="user:mary", request="short")
-            b.depot.revoke([id])
+                await b.exchange.wrap(id, MARY.public, reader="user:mary", request="short")
+            b.exchange.revoke([id])
             await until(lambda: a.revoked == [id])
-            assert await a.depot.wrap(id, MARY.public, reader="user:mary", request=REQUEST) is None
-            assert await a.depot.group(id) is None
-            _, other = await a.depot.grant(GROUP, MARY.public, reader="user:mary", request=REQUEST)
+            assert await a.exchange.wrap(id, MARY.public, reader="user:mary", request=REQUEST) is None
+            assert await a.exchange.group(id) is None
+            _, other = await a.exchange.grant(GROUP, MARY.public, reader="user:mary", request=REQUEST)
             assert other != id
             assert a.keys == b.keys == {}
 
 
 @on_uvloop
 async def test_at_the_level_of_frames_no_secret_crosses(tmp_path: Path, authority: Path) -> None:
-    async with serving(tmp_path, authority) as (made, cabinet), raw(made.port, authority) as node:
+    async with serving(tmp_path, authority) as (made, key_store), raw(made.port, authority) as node:
         said = {"public": str(MARY.public), "reader": "user:mary", "request": REQUEST}
         answer, id = await node.ask(Op.GRANT, group=frames.group_said(GROUP), **said)
         secret = read_key(answer, MARY, reader="user:mary", request=REQUEST).secret
@@ -541,7 +541,7 @@ async def test_at_the_level_of_frames_no_secret_crosses(tmp_path: Path, authorit
         told = frames.read_reply(await node.frame())
         assert isinstance(told, frames.Told)
         assert [key.id for key in told.keys] == ["k1"]
-        kept = cabinet._ring.find(id, time.time())
+        kept = key_store._ring.find(id, time.time())
         assert kept is not None
         assert kept.secret == secret
         assert secret not in node.received
@@ -551,7 +551,7 @@ async def test_at_the_level_of_frames_no_secret_crosses(tmp_path: Path, authorit
 @on_uvloop
 async def test_frames_that_are_sent_again_do_no_harm(tmp_path: Path, authority: Path) -> None:
     async with (
-        serving(tmp_path, authority) as (made, cabinet),
+        serving(tmp_path, authority) as (made, key_store),
         side(made.port, authority, "node-b") as b,
         raw(made.port, authority) as node,
     ):
@@ -559,13 +559,13 @@ async def test_frames_that_are_sent_again_do_no_harm(tmp_path: Path, authority: 
         assert await node.ask(Op.PUT, key=frames.packed(key)) is True
         assert await node.ask(Op.PUT, key=frames.packed(key)) is True
         await node.ask(Op.PUT, key=frames.packed(make("k1")))  # another one of the same name
-        assert await b.depot.find("k1") == key
+        assert await b.exchange.find("k1") == key
         await node.ask(Op.REVOKE, ids=["k1"])
         await node.ask(Op.REVOKE, ids=["k1"])
         assert await node.ask(Op.PUT, key=frames.packed(key)) is False
-        assert await b.depot.find("k1") is None
+        assert await b.exchange.find("k1") is None
         await until(lambda: "k1" in b.revoked)
-        assert len(await cabinet.shared()) == 0
+        assert len(await key_store.shared()) == 0
 
 
 @on_uvloop
@@ -574,14 +574,14 @@ async def test_a_revocation_counts_for_who_puts_the_key_later_and_after_a_restar
 ) -> None:
     key = make("k1")
     async with serving(tmp_path, authority) as (made, _), side(made.port, authority) as a:
-        a.depot.revoke(["k1"])
+        a.exchange.revoke(["k1"])
         await a.stored()
     (tmp_path / "certs").unlink()
     async with serving(tmp_path, authority) as (made, _), side(made.port, authority) as a:
         a.revoked.clear()
-        a.depot.put(key)
+        a.exchange.put(key)
         await until(lambda: "k1" in a.revoked)
-        assert await a.depot.find("k1") is None
+        assert await a.exchange.find("k1") is None
 
 
 # -- those who are slow --------------------------------------------------------------------------------------------
@@ -613,7 +613,7 @@ async def test_slow_peers_are_sent_away_and_others_do_not_wait(
                     number += 1
                     big = Group.of(filter="t/#", conditions=["c"], context=context)
                     now = time.time()
-                    a.depot.put(
+                    a.exchange.put(
                         TopicKey(
                             id=f"big{number}",
                             group=big,
@@ -626,7 +626,7 @@ async def test_slow_peers_are_sent_away_and_others_do_not_wait(
                     await b.has(f"big{number}")  # at once, whoever does not read
         silent.close()
         mute.transport.abort()
-        assert a.depot.trouble is b.depot.trouble is None
+        assert a.exchange.trouble is b.exchange.trouble is None
         await until(lambda: not made._greeting)
 
 
@@ -639,7 +639,7 @@ async def test_who_only_knocks_takes_no_place_of_a_node(
         knocking = [socket.create_connection(("127.0.0.1", made.port)) for _ in range(6)]
         try:
             await until(lambda: made._greeting.total() == 3)
-            a.depot.put(make("k1"))
+            a.exchange.put(make("k1"))
             await a.stored()
         finally:
             for one in knocking:
@@ -651,30 +651,30 @@ async def test_who_only_knocks_takes_no_place_of_a_node(
 
 @on_uvloop
 async def test_a_full_disk_is_said_and_nothing_is_lost(tmp_path: Path, authority: Path) -> None:
-    async with serving(tmp_path, authority) as (made, cabinet), side(made.port, authority) as a:
-        secrets = cabinet._registry.secrets
+    async with serving(tmp_path, authority) as (made, key_store), side(made.port, authority) as a:
+        secrets = key_store._registry.secrets
         put = secrets.put
 
         def full(*args: Any, **kwargs: Any) -> Any:
             raise StoreError("the disk is full. Remedy: make room.")
 
         secrets.put = full  # type: ignore[method-assign]
-        a.depot.put(make("k1"))
-        await until(lambda: "the disk is full" in (a.depot.trouble or ""))
+        a.exchange.put(make("k1"))
+        await until(lambda: "the disk is full" in (a.exchange.trouble or ""))
         secrets.put = put  # type: ignore[method-assign]
         await a.stored()
-        assert await a.depot.find("k1") is not None
+        assert await a.exchange.find("k1") is not None
 
 
 @on_uvloop
 async def test_rows_on_the_disk_are_sealed(tmp_path: Path, authority: Path) -> None:
-    async with serving(tmp_path, authority) as (made, cabinet), side(made.port, authority) as a:
+    async with serving(tmp_path, authority) as (made, key_store), side(made.port, authority) as a:
         key = make("k1")
-        a.depot.put(key)
+        a.exchange.put(key)
         await a.stored()
-        await a.depot.grant(GROUP, MARY.public, reader="user:mary", request=REQUEST)
-        rows = [row for room in ("keys", OWN) for row in cabinet._registry.secrets.all(room, at=time.time())]
+        await a.exchange.grant(GROUP, MARY.public, reader="user:mary", request=REQUEST)
+        rows = [row for room in ("keys", OWN) for row in key_store._registry.secrets.all(room, at=time.time())]
         assert len(rows) == 2
-        assert {Vault.master_of(row.value) for row in rows} == {cabinet._safe.current}
+        assert {MasterKeySet.master_of(row.value) for row in rows} == {key_store._master_keys.current}
         for path in (tmp_path / "keys").iterdir():
             assert key.secret not in path.read_bytes()

@@ -47,11 +47,11 @@ async def test_opened_when_the_topic_key_is_gone(tmp_path: Path) -> None:
         for qos, topic in enumerate(("p/a", "p/b", "old/c")):
             await nos.client.publish(topic, SECRET + b"%d" % qos, qos=qos)
         await nos.client.publish("p/d", b"", qos=1, retain=True)
-        keeper, rows = node.node.keys.keeper, ingested(tmp_path / "data")
-        assert keeper is not None
+        topic_keys, rows = node.node.keys.topic_keys, ingested(tmp_path / "data")
+        assert topic_keys is not None
         ids = {key_id(row["payload"]) for row in rows[:3]}
         async with asyncio.timeout(20):
-            while any(keeper.told(id) is not None for id in ids if id):
+            while any(topic_keys.told(id) is not None for id in ids if id):
                 await asyncio.sleep(0.05)
                 node.node.site.open()
         assert [row["topic"] for row in rows] == ["p/a", "p/b", "p/c", "p/d"]

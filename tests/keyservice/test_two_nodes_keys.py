@@ -34,8 +34,8 @@ def two(server: postgres.Server, tmp_path_factory: pytest.TempPathFactory) -> It
     master.write_text(new_master(os.urandom))
     master.chmod(0o600)
     text = FILE.replace('"plain:secret"', f'"plain:secret", public_key: "{MARY.public}"') + (
-        '  - {id: vault, subject: "*", topic: "vault/#", action: [read, write]}\n'
-        'keys: {protect: ["vault/#"]}\n'
+        '  - {id: key_set, subject: "*", topic: "key_set/#", action: [read, write]}\n'
+        'keys: {protect: ["key_set/#"]}\n'
         f"master_key: {{file: {master}}}\n"
     )
     with pair(server, folder, text=text, other=text) as both:
@@ -64,10 +64,10 @@ async def test_a_key_of_one_is_handed_out_by_the_other(two: tuple[Node, Node]) -
     for here, there in (two, two[::-1]):
         async with here.client() as api, here.mqtt() as publisher, here.mqtt() as subscriber:
             token = (await api.post("/tokens", json={"role": "user", "user": "mary"})).json()["token"]
-            await subscriber.subscribe("vault/#", qos=1)
+            await subscriber.subscribe("key_set/#", qos=1)
             async with there.client(token) as mary:
                 for each in range(3):
-                    topic = f"vault/{here.process.pid}/{each}"
+                    topic = f"key_set/{here.process.pid}/{each}"
                     payload = await sealed(publisher, subscriber, topic)
                     id = key_id(payload)
                     assert id is not None
@@ -97,18 +97,18 @@ async def test_a_key_of_one_is_handed_out_by_the_other(two: tuple[Node, Node]) -
 async def test_keys_that_are_rotated_at_one_are_rotated_at_the_other(two: tuple[Node, Node]) -> None:
     here, there = two
     async with here.client() as api, there.mqtt() as publisher, there.mqtt() as subscriber:
-        await subscriber.subscribe("vault/#", qos=1)
-        first = key_id(await sealed(publisher, subscriber, "vault/rotated"))
-        assert key_id(await sealed(publisher, subscriber, "vault/rotated")) == first
+        await subscriber.subscribe("key_set/#", qos=1)
+        first = key_id(await sealed(publisher, subscriber, "key_set/rotated"))
+        assert key_id(await sealed(publisher, subscriber, "key_set/rotated")) == first
         for _ in range(2):
             answer = await api.post("/keys/rotate", json={}, params={"why": "suspicion"})
             assert answer.status_code == 200, answer.text
 
             async def another(before: str | None = first) -> bool:
-                return key_id(await sealed(publisher, subscriber, "vault/rotated")) != before
+                return key_id(await sealed(publisher, subscriber, "key_set/rotated")) != before
 
             await Times()("keys that are rotated", another)
-            first = key_id(await sealed(publisher, subscriber, "vault/rotated"))
+            first = key_id(await sealed(publisher, subscriber, "key_set/rotated"))
 
 
 async def token_counts(api: httpx.AsyncClient) -> None:

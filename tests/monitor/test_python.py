@@ -13,7 +13,7 @@ from monitor.mine import Counting, Scripted
 from monitor.traces import event, fed
 from tidegate.errors import ConfigError
 from tidegate.monitor import Event, MonitorFailed
-from tidegate.monitor.python import Wrapped, load_monitor
+from tidegate.monitor.python import PythonMonitor, load_monitor
 
 
 def nested(depth: int) -> Any:
@@ -43,7 +43,7 @@ def test_one_that_counts() -> None:
 
 
 def test_it_changes_only_its_own_copy_of_the_state() -> None:
-    machine = Wrapped(Counting(), "x")
+    machine = PythonMonitor(Counting(), "x")
     state = machine.start()
     new, _ = machine.step(state, event("a"))
     assert (state, new) == ({"seen": []}, {"seen": ["a"]})
@@ -56,14 +56,14 @@ def test_it_may_change_the_event_it_is_given() -> None:
         return state, [event, event]
 
     came = event("a", b"x", qos=1, time=5.0)
-    _, outputs = Wrapped(Scripted(renames), "x").step(0, came)
+    _, outputs = PythonMonitor(Scripted(renames), "x").step(0, came)
     assert came == Event("a", b"x", 1)
     assert [(each, each.time) for each in outputs] == [(Event("b", b"x", 1), 5.0)] * 2
 
 
 def test_unchanged_is_the_event_itself_and_that_only_once() -> None:
     came = event("a", time=5.0)
-    _, outputs = Wrapped(Scripted(lambda state, each: (state, [each, each, Event("b", b"")])), "x").step(0, came)
+    _, outputs = PythonMonitor(Scripted(lambda state, each: (state, [each, each, Event("b", b"")])), "x").step(0, came)
     assert [each is came for each in outputs] == [True, False, False]
     assert [each.time for each in outputs] == [5.0] * 3
 
@@ -106,19 +106,19 @@ def test_unchanged_is_the_event_itself_and_that_only_once() -> None:
 )
 def test_what_goes_wrong_suppresses_and_says_why(answer: Any, said: str) -> None:
     with pytest.raises(MonitorFailed) as failed:
-        Wrapped(Scripted(answer), "m").step(0, event("a"))
+        PythonMonitor(Scripted(answer), "m").step(0, event("a"))
     assert said in str(failed.value)
     assert str(failed.value).encode()  # the audit keeps it
 
 
 @pytest.mark.parametrize("state", [nested(100), [[]] * 1000, "[" * 1000, {"ü": "\U0001f600"}, ["\0"]])
 def test_a_state_that_can_be_kept(state: Any) -> None:
-    assert Wrapped(Scripted(lambda *_: (state, [])), "m").step(0, event("a"))[0] == state
+    assert PythonMonitor(Scripted(lambda *_: (state, [])), "m").step(0, event("a"))[0] == state
 
 
 def test_a_reserved_topic_may_pass_as_it_came() -> None:
     came = event("$SYS/x", b"1")
-    _, outputs = Wrapped(Scripted(lambda state, each: (state, [each.changed(payload=b"2")])), "m").step(0, came)
+    _, outputs = PythonMonitor(Scripted(lambda state, each: (state, [each.changed(payload=b"2")])), "m").step(0, came)
     assert outputs == (Event("$SYS/x", b"2"),)
 
 

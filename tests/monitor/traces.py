@@ -8,16 +8,16 @@ from typing import Any
 
 from tidegate.config.automata import machine
 from tidegate.config.monitors import Monitor
-from tidegate.config.vocabulary import Vocabulary
+from tidegate.config.parser import Parser
 from tidegate.monitor import Event, Machine, MonitorFailed, State
 
-WORDS = Vocabulary()
+WORDS = Parser()
 HERE = {"scope": "main", "direction": "im_pub"}
 
 
 def made(**written: Any) -> Machine:
     """The machine of a monitor as it stands in a file."""
-    entry = Monitor.model_validate({**HERE, **written}, context={"vocabulary": WORDS})
+    entry = Monitor.model_validate({**HERE, **written}, context={"parser": WORDS})
     return machine(entry, WORDS)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tidegate.config import Asked, Config, parse
-from tidegate.explain.what_if import Question, Trial
+from tidegate.config import Config, Operation, parse
+from tidegate.explain.what_if import Question, WhatIf
+from tidegate.simulate import find_run
 from tidegate.simulate import parse as scenario
-from tidegate.simulate import realise
-from tidegate.simulate.engine import Rehearsal
+from tidegate.simulate.engine import EngineRun
 
 HEAD = "version: 1\nnode: {name: n}\npolicies: open\n"
 
@@ -23,10 +23,10 @@ def test_the_model_knows_that_a_topic_may_become_too_long() -> None:
         'links: [{from: A, to: B, share: [{topic: "#", remote_prefix: "prefix/"}]}]\n'
     )
     steps = [{"client": "a", "publish": "x" * 65533}]
-    made = Rehearsal.of(
+    made = EngineRun.of(
         config, scenario({"clients": {"a": {"scope": "A"}, "b": {"scope": "B", "subscribes": "#"}}, "steps": steps})
     )
-    assert realise(made.schema, made.scenario.rounds, made.play()) is not None
+    assert find_run(made.schema, made.scenario.rounds, made.play()) is not None
 
 
 def test_monitors_where_members_of_a_role_publish_can_be_simulated() -> None:
@@ -36,7 +36,7 @@ def test_monitors_where_members_of_a_role_publish_can_be_simulated() -> None:
         'brokering: {preset: rbac, bus: bus, roles: {op: {pub: ["a/#"], sub: ["b/#"]}}}\n'
         'monitors: [{id: m, scope: op.pub, direction: im_sub, filter: ["#"]}]\n'
     )
-    Rehearsal.of(config, scenario({"clients": {"c": {"scope": "bus"}}, "steps": [{"client": "c", "publish": "a/1"}]}))
+    EngineRun.of(config, scenario({"clients": {"c": {"scope": "bus"}}, "steps": [{"client": "c", "publish": "a/1"}]}))
 
 
 def test_who_has_no_label_is_not_let_in() -> None:
@@ -44,7 +44,7 @@ def test_who_has_no_label_is_not_let_in() -> None:
         'listeners: [{url: "mqtt://127.0.0.1:21883", anonymous: true}]\nscopes: {A: {}}\n'
         "brokering: {preset: blp, labels: [lo, hi], assign: [{client: 'role:x', in: lo, out: lo}]}\n"
     )
-    assert not Trial(config).explain(Question(subject="client:visitor", action=Asked.WRITE, topic="x")).allowed
+    assert not WhatIf(config).explain(Question(subject="client:visitor", action=Operation.WRITE, topic="x")).allowed
 
 
 def test_what_a_filter_on_a_clients_link_stops_is_denied() -> None:
@@ -52,5 +52,5 @@ def test_what_a_filter_on_a_clients_link_stops_is_denied() -> None:
         'listeners: [{url: "mqtt://127.0.0.1:21883", anonymous: true}]\nscopes: {A: {}}\n'
         "monitors: [{id: f, scope: A, direction: im_sub, filter: [a]}]\n"
     )
-    asked = Question(subject="client:r", action=Asked.READ, topic="b", publisher="client:p")
-    assert not Trial(config).explain(asked).allowed
+    asked = Question(subject="client:r", action=Operation.READ, topic="b", publisher="client:p")
+    assert not WhatIf(config).explain(asked).allowed

@@ -210,7 +210,7 @@ async def test_a_key_that_has_ended_is_with_the_row(tmp_path: Path) -> None:
         row = await node.row("p/raw/1", CLEAR)
         id = json.loads(row["payload"])["keyId"]
         async with asyncio.timeout(10):
-            while node.node.keys.keeper.ring.find(id, node.node.site.wall) is not None:  # type: ignore[union-attr]
+            while node.node.keys.topic_keys.ring.find(id, node.node.site.wall) is not None:  # type: ignore[union-attr]
                 await asyncio.sleep(0.02)
                 node.node.site.open()
         assert unseal(secret(await node.open(row)), row["payload"], topic="p/raw/1") == CLEAR

@@ -16,7 +16,7 @@ from processes import Process, Served, from_file, on_uvloop, process, until
 from tidegate import wire
 from tidegate.authentication.passwords import hash_password
 from tidegate.cli import certificates
-from tidegate.config import ConfigErrors, Source, read
+from tidegate.config import ConfigErrors, Source, read_source
 from tidegate.errors import ConfigError, TidegateError
 from tidegate.net.control_socket import ask
 from tidegate.wire import Reason
@@ -236,7 +236,7 @@ async def test_later_reload_wins_however_long_the_earlier_one_takes(
         reading, go_on = threading.Event(), threading.Event()
 
         def slowly(path: Path) -> Source:
-            source = read(path)
+            source = read_source(path)
             if not reading.is_set():
                 reading.set()
                 go_on.wait(1)

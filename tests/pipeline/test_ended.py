@@ -16,7 +16,7 @@ from tidegate.errors import PipelineError
 from tidegate.pipeline import job
 from tidegate.pipeline.job import SLOW, STARTS, Job
 from tidegate.pipeline.lake import Place
-from tidegate.pipeline.looking import looked
+from tidegate.pipeline.overview import overview
 from tidegate.pipeline.spark import ENDED
 
 
@@ -45,7 +45,7 @@ def test_the_end_of_java_is_one_line(plant: Plant, within: bool) -> None:
         said = driver.log.read_text()
         assert "Traceback" not in said, said
         assert [line for line in said.splitlines() if "nothing is lost" in line] == [f"error: {ENDED}"], said
-        found = looked(plant.config)
+        found = overview(plant.config)
         assert (found["running"], found["state"]) == (False, "stopped")
     finally:
         driver.sweep()
@@ -108,4 +108,4 @@ def test_a_reader_that_is_slow_to_start_is_started_again(
         with pytest.raises(PipelineError, match=SLOW):
             plant.once()
         assert len(started) == STARTS
-    assert looked(plant.config)["state"] == "stopped"
+    assert overview(plant.config)["state"] == "stopped"

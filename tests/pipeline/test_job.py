@@ -19,8 +19,8 @@ from tidegate.pipeline import job, stages
 from tidegate.pipeline.folders import Folders, alone
 from tidegate.pipeline.job import Done, Job
 from tidegate.pipeline.lake import Lake, erase, read
-from tidegate.pipeline.looking import looked
-from tidegate.pipeline.node_client import Station, Wanted
+from tidegate.pipeline.node_client import NodeClient, Wanted
+from tidegate.pipeline.overview import overview
 from tidegate.pipeline.protect import Answer
 from tidegate.store.journal import AUDIT, INGEST, audit_row, ingest_row
 
@@ -176,7 +176,7 @@ def test_batches_go_on_where_the_last_ended(plant: Plant) -> None:
     assert [done.batch.messages for done in plant.once()] == [5]
     assert plant.once() == []
     assert plant.offsets("raw") == plant.offsets("normalised") == list(range(105))
-    found = looked(plant.config)
+    found = overview(plant.config)
     assert (found["running"], found["lag"], found["totals"]["records"]) == (False, 0, 105)
 
 
@@ -212,18 +212,18 @@ def test_of_what_waits_from_somebody_who_was_erased_nothing_is_made(plant: Plant
 def test_what_may_not_be_published_is_told(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     """The node is stood in for: it says no to everything. (Whom it does let is its own affair, see tests/node.)"""
 
-    def refuse(self: Station, wanted: Mapping[Wanted, int], again: object = ()) -> list[Answer]:
+    def refuse(self: NodeClient, wanted: Mapping[Wanted, int], again: object = ()) -> list[Answer]:
         return [Answer(target=one.target, context=one.context, origin=one.origin, denied="default") for one in wanted]
 
     told: list[dict[str, Any]] = []
     monkeypatch.setattr(job.log, "warning", lambda event, **said: told.append({"event": event, **said}), raising=False)
-    monkeypatch.setattr(Station, "keys", refuse)
+    monkeypatch.setattr(NodeClient, "keys", refuse)
     plant.rules.write_text(RULES + "topics: [{id: all, topic: 'weather/{source}'}]\n")
     plant.temperatures(3)
     plant.write([b"nonsense"])
     (done,) = plant.once()
     assert (done.records, done.quarantined, done.published, done.denied) == (3, 1, 0, {"default": 3})
-    assert looked(plant.config)["totals"]["denied"] == 3
+    assert overview(plant.config)["totals"]["denied"] == 3
     assert [row.denied for row in plant.rows("normalised")] == ["default"] * 3
     plant.temperatures(1)
     plant.once()
@@ -251,7 +251,7 @@ def test_rules_that_are_broken_or_pass_nothing_are_refused(plant: Plant, broken:
     plant.temperatures(2)
     (second,) = plant.once()
     assert (second.batch.rules, second.quarantined) == (first.batch.rules, 0)
-    assert looked(plant.config)["rules"]["refused"]["why"]
+    assert overview(plant.config)["rules"]["refused"]["why"]
 
 
 def test_the_audit_is_copied(plant: Plant) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tidegate.pipeline import node_client as station
-from tidegate.pipeline.node_client import FRESH, Station, Wanted
+from tidegate.pipeline import node_client
+from tidegate.pipeline.node_client import FRESH, NodeClient, Wanted
 
 
 class Clock:
@@ -40,14 +40,14 @@ def test_a_key_is_forgotten_when_it_has_ended(monkeypatch: pytest.MonkeyPatch) -
             ]
         }
 
-    monkeypatch.setattr(station, "ask", ask)
-    monkeypatch.setattr(station, "time", clock)
-    node = Station(Path("nowhere"))
-    node.keys({wanted("short"): 1, wanted("long"): 1})
+    monkeypatch.setattr(node_client, "ask", ask)
+    monkeypatch.setattr(node_client, "time", clock)
+    client = NodeClient(Path("nowhere"))
+    client.keys({wanted("short"): 1, wanted("long"): 1})
     clock.now += 6.0
-    assert node.keys({wanted("long"): 1})[0].key_id == "k"
+    assert client.keys({wanted("long"): 1})[0].key_id == "k"
     assert asked == ["weather/short", "weather/long"]
-    assert {one.target for one in node._known} == {"weather/long"}
+    assert {one.target for one in client._known} == {"weather/long"}
     clock.now += FRESH
-    node.keys({wanted("other"): 1})
-    assert {one.target for one in node._known} == {"weather/other"}
+    client.keys({wanted("other"): 1})
+    assert {one.target for one in client._known} == {"weather/other"}

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from tidegate.pipeline.columns import INGEST, RECORD, ddl, struct
-from tidegate.pipeline.elements import EXTRA, RECORDS
+from tidegate.pipeline.map_elements import EXTRA, RECORDS
 from tidegate.pipeline.normalise import normalise
 from tidegate.pipeline.rules import Rules, parse
 

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from store.journal.trial import NOON, Trial
-from tidegate.pipeline import baseline, reading, stages
+from tidegate.pipeline import batch_input, series_statistics, stages
 from tidegate.pipeline.lake import Place
 from tidegate.pipeline.lake.erased import Tombstone, bury
 from tidegate.pipeline.lake.swap import swapping
@@ -50,7 +50,7 @@ class Yard:
         journal.close()
         self.plans = Plans(spark, [])
         self.planned = 0
-        self.known = baseline.empty()
+        self.known = series_statistics.empty()
 
     @staticmethod
     def _message(number: int) -> dict[str, Any]:
@@ -66,11 +66,11 @@ class Yard:
 
     def messages(self, tasks: int = 1) -> DataFrame:
         self.planned += 1
-        return reading.messages(self.spark, Shards(path=self.data, stream="ingest"), self.lake, tasks=tasks)
+        return batch_input.messages(self.spark, Shards(path=self.data, stream="ingest"), self.lake, tasks=tasks)
 
     def tell(self, start: int, stop: int, history: Path | None = None) -> None:
-        self.known = baseline.empty() if history is None else baseline.read(history)
-        reading.tell(self.spark, [Range(0, start, stop)], history)
+        self.known = series_statistics.empty() if history is None else series_statistics.read(history)
+        batch_input.tell(self.spark, [Range(0, start, stop)], history)
 
     def again(self, rules: str = RULES) -> tuple[list[Any], pa.Table | None]:
         with self.plans.again(self.messages, _parsed(rules), self.known) as plan:
@@ -113,7 +113,7 @@ def test_each_run_reads_what_it_is_told_and_is_planned_once(yard: Yard, tmp_path
             if observed is not None and history is None:
                 assert sum(observed["count"].to_pylist()) == 18
                 history = tmp_path / "history.parquet"
-                baseline._write(observed.cast(baseline.schema()), history)
+                series_statistics._write(observed.cast(series_statistics.schema()), history)
         assert yard.planned == 1
 
 
@@ -121,7 +121,7 @@ def test_the_history_counts(yard: Yard, tmp_path: Path) -> None:
     yard.tell(0, 20)
     first, observed = yard.again()
     assert observed is not None
-    baseline._write(observed.cast(baseline.schema()), tmp_path / "history.parquet")
+    series_statistics._write(observed.cast(series_statistics.schema()), tmp_path / "history.parquet")
     yard.tell(0, 20, tmp_path / "history.parquet")
     second, _ = yard.again()
     assert [row.value for row in first] == [row.value for row in second]

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from pipeline.frames import NOON, records
 from tidegate.pipeline.ledger import Ledger
-from tidegate.pipeline.node_client import Outgoing, Published, Station
+from tidegate.pipeline.node_client import NodeClient, Outgoing, Published
 from tidegate.pipeline.publish import publish
 
 
@@ -50,7 +50,7 @@ def frame(spark: SparkSession, request: pytest.FixtureRequest) -> DataFrame | pa
 
 def test_what_a_record_is_published_with(frame: DataFrame | pa.Table, tmp_path: Path) -> None:
     node, ledger = Node(pieces=9), Ledger(tmp_path / "ledger.db")
-    publish(frame, cast("Station", node), ledger, ledger.begin({0: 0}, {0: 7}, rules="a", messages=7))
+    publish(frame, cast("NodeClient", node), ledger, ledger.begin({0: 0}, {0: 7}, rules="a", messages=7))
     ledger.close()
     assert len(node.given) == 6
     assert node.given[1] == Outgoing(
@@ -70,10 +70,10 @@ def test_what_an_earlier_attempt_published_counts_once(frame: DataFrame | pa.Tab
     node = Node(pieces=2)
     batch = ledger.begin({0: 0}, {0: 6}, rules="a", messages=6)
     with pytest.raises(ConnectionError):
-        publish(frame, cast("Station", node), ledger, batch)
+        publish(frame, cast("NodeClient", node), ledger, batch)
     node.pieces = 9
     batch = ledger.begin({0: 0}, {0: 6}, rules="a", messages=6)
-    outcome = publish(frame, cast("Station", node), ledger, batch)
+    outcome = publish(frame, cast("NodeClient", node), ledger, batch)
     assert node.took == [0, 1, 2, 3, 4, 5]
     assert (outcome.published, outcome.denied) == (3, {"p1": 3})
     ledger.done(batch, records=6, quarantined=0, published=outcome.published, denied=sum(outcome.denied.values()))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from pipeline.frames import NOON, records
-from tidegate.pipeline import baseline, checks
+from tidegate.pipeline import checks, series_statistics
 from tidegate.pipeline.columns import DIMENSIONS, RECORD, SCORED, struct
 from tidegate.pipeline.rules import Rules, Score
 from tidegate.pipeline.score import needs_history, score
@@ -129,15 +129,15 @@ ROW = st.fixed_dictionaries(
 def test_scores_are_in_range_or_null_and_no_row_is_made_or_lost(
     spark: SparkSession, first: list[dict[str, Any]], second: list[dict[str, Any]]
 ) -> None:
-    state = baseline.empty()
+    state = series_statistics.empty()
     for rows in (first, second):
         frame = records(spark, rows)
-        found = score(frame, EVERY, baselines=baseline.frame(spark, state)).collect()
+        found = score(frame, EVERY, baselines=series_statistics.frame(spark, state)).collect()
         assert sorted(row.offset for row in found) == list(range(len(rows)))
         for row in found:
             for name in DIMENSIONS:
                 one = row.scores[name]
                 assert one is None or (row.fault is None and 0.0 <= one <= 1.0), (name, row)
-        state = baseline.updated(state, baseline.observed(frame))
+        state = series_statistics.updated(state, series_statistics.observed(frame))
         for column in ("mean", "m2", "weight", "decimals", "last_value"):
             assert all(math.isfinite(value) for value in state[column].to_pylist())

@@ -17,7 +17,7 @@ from tidegate.errors import ConfigError
 from tidegate.policy.access import Action, Combining, Effect, Policies, Policy
 from tidegate.policy.actor import Actor, attributes_of
 from tidegate.policy.selector import Term
-from tidegate.policy.verdict import Open, Permit, Refuse
+from tidegate.policy.verdict import Permit, Refuse, Undecided
 from tidegate.predicate import UNKNOWN, PredicateError, PredicateFailed, compile
 
 READ, WRITE = Action.READ, Action.WRITE
@@ -54,7 +54,7 @@ def test_sharing_example_4_p1() -> None:
 
 def test_sharing_example_4_p2_in_the_working_hours_only() -> None:
     answer = gym.decide(READ, alice, "tr1/performance/ts1/speed", {})
-    assert isinstance(answer, Open)
+    assert isinstance(answer, Undecided)
     assert answer.reads == {"e.now"}
     assert answer.residual(at(9)) == Permit("p2")
     assert answer.residual(at(15)) == Refuse("default")
@@ -140,7 +140,7 @@ def test_an_error_in_another_policy_does_not(combining: Combining) -> None:
 def test_a_condition_that_can_still_fail_keeps_it_open(combining: Combining) -> None:
     policies = Policies([yes, rule("size", when="o.payload.n > 3")], combining)
     answer = policies.decide(READ, mary, "a", {})
-    assert isinstance(answer, Open)
+    assert isinstance(answer, Undecided)
     assert answer.residual({"o": {"payload": {"n": 1}}}) == Permit("yes")
     failed = answer.residual({"o": {"payload": {}}})
     assert isinstance(failed, Refuse)
@@ -165,7 +165,7 @@ def test_what_nothing_can_permit_is_refused_at_once(
 
 def test_volatile_is_told() -> None:
     answer = Policies([rule("young", when="age(p.time) < duration('5m')")]).decide(READ, mary, "a", {})
-    assert isinstance(answer, Open)
+    assert isinstance(answer, Undecided)
     assert answer.volatile
     assert "p.time" in answer.reads
 
@@ -285,7 +285,7 @@ def test_partial_then_the_rest_is_the_straightforward_decision(
     expected, error = straightforward(policies, combining, action, actor, topic, env)
     made = Policies(policies, combining, domain=HOME)
     whole = made.decide(action, actor, topic, env)
-    assert not isinstance(whole, Open)
+    assert not isinstance(whole, Undecided)
     assert isinstance(whole, Permit) is expected
     assert bool(isinstance(whole, Refuse) and whole.error) is error
 
@@ -295,7 +295,7 @@ def test_partial_then_the_rest_is_the_straightforward_decision(
     unknown = data.draw(st.sets(st.sampled_from(["size", "qos", "payload"])))
     known["o"] = {**env["o"], **dict.fromkeys(unknown, UNKNOWN)}
     answer = made.decide(action, actor, topic, known)
-    if isinstance(answer, Open):
+    if isinstance(answer, Undecided):
         assert answer.reads
         answer = answer.residual(env)
     assert isinstance(answer, Permit) is expected
@@ -314,7 +314,7 @@ def test_kin_are_decided_alike(
     message: dict[str, Any],
 ) -> None:
     made = Policies(policies, combining, domain=HOME)
-    assume(made.kin(one, action) == made.kin(other, action))
+    assume(made.cache_key(one, action) == made.cache_key(other, action))
     message["o"]["topic"] = topic
     assert made.decide(action, one, topic, message) == made.decide(action, other, topic, message)
     assert made.overlaps(action, one, topic) == made.overlaps(action, other, topic)
@@ -351,11 +351,11 @@ def test_a_thousand_sensors_of_one_role_are_kin() -> None:
         Person(client=f"sensor{n}", user=f"u{n}", roles=("sensor",), attributes={"zone": "a", "serial": n})
         for n in range(1000)
     ]
-    assert len({policies.kin(sensor) for sensor in sensors}) == 1
-    assert policies.kin(sensors[0]) != policies.kin(replace(sensors[0], attributes={"zone": "b"}))
+    assert len({policies.cache_key(sensor) for sensor in sensors}) == 1
+    assert policies.cache_key(sensors[0]) != policies.cache_key(replace(sensors[0], attributes={"zone": "b"}))
     maries = [Person(client=f"c{n}", user="mary") for n in range(3)]
-    assert len({policies.kin(mary, WRITE) for mary in maries}) == 3
-    assert len({policies.kin(mary, READ) for mary in maries}) == 1
+    assert len({policies.cache_key(mary, WRITE) for mary in maries}) == 3
+    assert len({policies.cache_key(mary, READ) for mary in maries}) == 1
 
 
 def test_reads() -> None:

@@ -14,7 +14,7 @@ from policy.people import HOME, Person, alice, bob, john, mary
 from tidegate import topics
 from tidegate.errors import ConfigError, MalformedPacket
 from tidegate.policy.actor import attributes_of
-from tidegate.policy.preferences import Granted, Pending, Preference, Preferences
+from tidegate.policy.preferences import Granted, Preference, Preferences, Undecided
 from tidegate.policy.verdict import Refuse
 from tidegate.policy.views import ALL, NOTHING, View
 from tidegate.predicate import PredicateFailed, compile
@@ -122,7 +122,7 @@ def test_what_is_left_reads_the_message_only() -> None:
     applicable = made.receiving("mary", HOME, TOPIC)
     assert applicable.decide(bob, {}) == Refuse("slow")
     answer = applicable.decide(alice, {})
-    assert isinstance(answer, Pending)
+    assert isinstance(answer, Undecided)
     assert answer.reads == {"o.payload.speed"}
     assert answer.residual({"o": {"payload": {"speed": 5}}}) == Granted(("slow",), ALL)
     assert answer.residual({"o": {"payload": {"speed": 15}}}) == Refuse("slow")
@@ -134,7 +134,7 @@ def test_what_is_left_reads_the_message_only() -> None:
 def test_what_is_kept_waits_for_conditions_that_are_open() -> None:
     made = Preferences([pref("some", keep=["/speed"]), pref("more", when="o.size < 9", keep=["/length"])], domain=HOME)
     answer = made.receiving("mary", HOME, TOPIC).decide(bob, {})
-    assert isinstance(answer, Pending)
+    assert isinstance(answer, Undecided)
     assert answer.residual({"o": {"size": 1}}) == Granted(("some", "more"), View.parse(["/speed", "/length"]))
     assert answer.residual({"o": {"size": 10}}) == Granted(("some",), View.parse(["/speed"]))
 
@@ -143,14 +143,14 @@ def test_the_receiver_is_named_by_the_owners_domain_to_the_end() -> None:
     """Also by what is left, to which the node gives its own `s`, in which its own alice is `alice`."""
     made = Preferences([pref("odd", when="s[o.payload.name] == 'alice'")], domain="othergym")
     answer = made.receiving("mary", "othergym", TOPIC).decide(alice, {})
-    assert isinstance(answer, Pending)
+    assert isinstance(answer, Undecided)
     env = {"o": {"payload": {"name": "user"}}, "s": attributes_of(alice, HOME)}
     assert answer.residual(env) == Refuse("odd")
 
 
 def test_kin() -> None:
-    assert gym.kin("mary", HOME) != gym.kin("bob", HOME)
-    assert gym.kin("zoe", HOME) == gym.kin(None, HOME) == gym.kin("mary", "othergym")
+    assert gym.cache_key("mary", HOME) != gym.cache_key("bob", HOME)
+    assert gym.cache_key("zoe", HOME) == gym.cache_key(None, HOME) == gym.cache_key("mary", "othergym")
     assert gym.reads == {"s.role", "s.user"}
     assert len(gym) == 3
 
@@ -242,7 +242,7 @@ def test_partial_then_the_rest_is_the_straightforward_decision(
     for each in (made, Preferences.decode(made.encode())):
         applicable = each.receiving(owner, HOME, topic) if to is None else each.forwarding(owner, HOME, topic, to)
         answer = applicable.decide(receiver, {root: message[root] for root in roots})
-        if isinstance(answer, Pending):
+        if isinstance(answer, Undecided):
             assert answer.reads
             answer = answer.residual({**message, "s": attributes_of(receiver, HOME)})
         assert isinstance(answer, Granted) is agrees

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from policy.people import HOME, Person, alice, mary
 from tidegate.errors import StoreError
-from tidegate.policy import Effect
+from tidegate.policy import Effect, Undecided
 from tidegate.policy.actor import attributes_of
 from tidegate.policy.index import FilterIndex
-from tidegate.policy.publisher_decision import Undecided, Voice, Voices, Word, said
+from tidegate.policy.publisher_decision import ActiveRule, ActiveRules, PublisherDecision, decide_rules
 from tidegate.policy.publisher_rules import (
     MAX_LIFE,
     MAX_RULES,
@@ -242,9 +242,9 @@ def test_a_clock_put_back_between_two_starts_does_not_prolong_a_rule() -> None:
 # -- what they say -----------------------------------------------------------------------------------------------------
 
 
-def voice(id: str = "r", **more: Any) -> Voice:
+def active(id: str = "r", **more: Any) -> ActiveRule:
     [rule] = taken(line(id, **more)).rules
-    return Voice(rule, "user:mary", HOME, None if rule.when is None else condition(rule.when))
+    return ActiveRule(rule, "user:mary", HOME, None if rule.when is None else condition(rule.when))
 
 
 ENV = {
@@ -256,33 +256,39 @@ ENV = {
 
 
 def test_a_denial_beats_an_allowance_and_nothing_is_nothing() -> None:
-    allow, deny = voice("a"), voice("d", effect="deny")
-    assert said([allow], ENV) == Word(Effect.ALLOW, "rule:user:mary/a")
-    assert said([allow, deny], ENV) == said([deny, allow], ENV) == Word(Effect.DENY, "rule:user:mary/d")
-    assert said([], ENV) == said([voice(when="false")], ENV) == Word()
+    allow, deny = active("a"), active("d", effect="deny")
+    assert decide_rules([allow], ENV) == PublisherDecision(Effect.ALLOW, "rule:user:mary/a")
+    assert (
+        decide_rules([allow, deny], ENV)
+        == decide_rules([deny, allow], ENV)
+        == PublisherDecision(Effect.DENY, "rule:user:mary/d")
+    )
+    assert decide_rules([], ENV) == decide_rules([active(when="false")], ENV) == PublisherDecision()
 
 
 def test_a_condition_that_fails_or_is_not_understood_any_more_counts_as_false_and_is_told() -> None:
-    bad, deny = voice("b", when="o.payload.z == 1"), voice("d", when="o.payload.z == 1", effect="deny")
-    for voices in ([bad], [deny]):
-        found = said(voices, ENV)
-        assert isinstance(found, Word)
+    bad, deny = active("b", when="o.payload.z == 1"), active("d", when="o.payload.z == 1", effect="deny")
+    for active_rules in ([bad], [deny]):
+        found = decide_rules(active_rules, ENV)
+        assert isinstance(found, PublisherDecision)
         assert found.effect is None
-        assert [id for id, _ in found.errors] == [voices[0].id]
-    found = said([deny, voice("a")], ENV)
-    assert isinstance(found, Word)
+        assert [id for id, _ in found.errors] == [active_rules[0].id]
+    found = decide_rules([deny, active("a")], ENV)
+    assert isinstance(found, PublisherDecision)
     assert (found.effect, found.rule, len(found.errors)) == (Effect.ALLOW, "rule:user:mary/a", 1)
     [rule] = taken(line("gone")).rules
-    assert said([Voice(rule, "user:mary", HOME, "no such function")], ENV) == Word(
+    assert decide_rules([ActiveRule(rule, "user:mary", HOME, "no such function")], ENV) == PublisherDecision(
         errors=(("rule:user:mary/gone", "no such function"),)
     )
 
 
 def test_what_a_monitor_renamed_is_denied_under_either_name_and_opened_under_the_new_one() -> None:
-    voices = Voices([voice("a", topic="t/old"), voice("d", topic="t/old", effect="deny"), voice("n", topic="t/new")], 1)
-    assert [each.rule.id for each in voices.about("t/new", "t/old")] == ["d", "n"]
-    assert [each.rule.id for each in voices.about("t/old", "t/old")] == ["a", "d"]
-    assert voices.about("t/other", "t/other") == []
+    active_rules = ActiveRules(
+        [active("a", topic="t/old"), active("d", topic="t/old", effect="deny"), active("n", topic="t/new")], 1
+    )
+    assert [each.rule.id for each in active_rules.about("t/new", "t/old")] == ["d", "n"]
+    assert [each.rule.id for each in active_rules.about("t/old", "t/old")] == ["a", "d"]
+    assert active_rules.about("t/other", "t/other") == []
 
 
 WHENS = (
@@ -310,8 +316,10 @@ PARTS = st.sampled_from(
 def test_asked_with_a_part_and_then_with_all_it_is_the_same(
     rules: list[tuple[bool, str]], part: dict[str, Any]
 ) -> None:
-    voices = [voice(f"r{n}", when=when, effect="allow" if allows else "deny") for n, (allows, when) in enumerate(rules)]
-    found = said(voices, part)
+    active_rules = [
+        active(f"r{n}", when=when, effect="allow" if allows else "deny") for n, (allows, when) in enumerate(rules)
+    ]
+    found = decide_rules(active_rules, part)
     word = found.residual(ENV) if isinstance(found, Undecided) else found
     true = {allows for allows, when in rules if holds(when)}
     assert word.effect is (Effect.DENY if False in true else Effect.ALLOW if True in true else None)

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, Final, Protocol
 
 from scope.walk import Link, Setting, Watcher
-from tidegate.gate import Rules
+from tidegate.gate import RuleSet
 from tidegate.monitor import Attachment, Direction, Each, Monitors
 from tidegate.monitor.automaton import SAME, Automaton, Emit, Transition
 from tidegate.monitor.library import Alternate, Filter, Mapper, Names, Twice
@@ -19,7 +19,7 @@ from tidegate.monitor.machine import Machine
 from tidegate.monitor.sequence import Step, guard
 from tidegate.policy import Combining, Policies, Policy, Preference, Preferences, Views
 from tidegate.policy.brokering import OPEN, Assignment, Brokering, Types
-from tidegate.policy.scopes import Between, Share, Space, Way
+from tidegate.policy.scopes import ScopeGraph, ScopeLink, TopicMapping, Way
 from tidegate.policy.selector import Selector
 from tidegate.policy.views import Row
 
@@ -245,9 +245,9 @@ def drawn(pick: Pick) -> Setting:
 # -- for the engine --------------------------------------------------------------------------------------------------
 
 
-def rules(setting: Setting) -> Rules:
+def rules(setting: Setting) -> RuleSet:
     """The same, as the engine has it."""
-    return Rules(
+    return RuleSet(
         policies=None
         if setting.policies is None
         else Policies([Policy.parse(**row) for row in setting.policies], Combining(setting.combining)),
@@ -285,16 +285,18 @@ def _brokering(setting: Setting) -> Brokering:
     return Brokering(setting.allow, assign, Types(inward=inward, outward=outward))
 
 
-def space(setting: Setting) -> Space:
-    return Space(
+def space(setting: Setting) -> ScopeGraph:
+    return ScopeGraph(
         scopes=setting.scopes,
         links=tuple(
-            Between(
+            ScopeLink(
                 source=one.source,
                 target=one.target,
                 type=one.type,
                 way=Way(one.way),
-                shares=tuple(Share(filter=f, here=here, there=there, qos=qos) for f, here, there, qos in one.shares),
+                shares=tuple(
+                    TopicMapping(filter=f, here=here, there=there, qos=qos) for f, here, there, qos in one.shares
+                ),
             )
             for one in setting.links
         ),

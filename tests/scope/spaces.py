@@ -8,44 +8,44 @@ from typing import Any
 
 from pure import End, World
 from tidegate import wire
-from tidegate.gate import Rules
+from tidegate.gate import RuleSet
 from tidegate.monitor import Attachment, Monitors
 from tidegate.policy.brokering import Brokering, Types
-from tidegate.policy.scopes import ALL, Between, Share, Space, Way
+from tidegate.policy.scopes import ALL, ScopeGraph, ScopeLink, TopicMapping, Way
 
 
-def both(one: str, other: str, *shares: Share, **fields: Any) -> tuple[Between, Between]:
+def both(one: str, other: str, *shares: TopicMapping, **fields: Any) -> tuple[ScopeLink, ScopeLink]:
     """Two links between two scopes."""
     there = shares or ALL
     back = tuple(share.turned for share in there)
     return (
-        Between(source=one, target=other, shares=there, back=back, **fields),
-        Between(source=other, target=one, shares=back, back=there, **fields),
+        ScopeLink(source=one, target=other, shares=there, back=back, **fields),
+        ScopeLink(source=other, target=one, shares=back, back=there, **fields),
     )
 
 
-def chain(*names: str) -> Space:
+def chain(*names: str) -> ScopeGraph:
     links = [link for one, other in pairwise(names) for link in both(one, other)]
-    return Space(scopes=names, links=tuple(links))
+    return ScopeGraph(scopes=names, links=tuple(links))
 
 
-def hierarchy(parents: Mapping[str, Iterable[str]]) -> Space:
+def hierarchy(parents: Mapping[str, Iterable[str]]) -> ScopeGraph:
     """Components: links up and down."""
     names = dict.fromkeys([*parents, *(name for above in parents.values() for name in above)])
     links = []
     for child, above in parents.items():
         for parent in above:
-            links.append(Between(source=child, target=parent, type="up", way=Way.UP, back=ALL))
-            links.append(Between(source=parent, target=child, type="down", way=Way.DOWN, back=ALL))
+            links.append(ScopeLink(source=child, target=parent, type="up", way=Way.UP, back=ALL))
+            links.append(ScopeLink(source=parent, target=child, type="down", way=Way.DOWN, back=ALL))
     made = {child: tuple(above) for child, above in parents.items()}
-    return Space(scopes=tuple(names), parents=made, links=tuple(links))
+    return ScopeGraph(scopes=tuple(names), parents=made, links=tuple(links))
 
 
 COMPONENT = Brokering([("up", "up"), ("up", "down"), ("down", "down")], default=Types(inward="up", outward="down"))
 
 
-def world(space: Space, *monitors: Attachment, **fields: Any) -> World:
-    return World(rules=Rules(space=space, monitors=Monitors(monitors), **fields))
+def world(space: ScopeGraph, *monitors: Attachment, **fields: Any) -> World:
+    return World(rules=RuleSet(space=space, monitors=Monitors(monitors), **fields))
 
 
 def got(end: End) -> list[tuple[str, bytes]]:

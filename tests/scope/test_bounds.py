@@ -9,13 +9,13 @@ from tidegate import wire
 from tidegate.gate.gate import PLAN_COST
 from tidegate.monitor import Attachment
 from tidegate.monitor.library import Mapper, Names
-from tidegate.policy.scopes import Space
+from tidegate.policy.scopes import ScopeGraph
 
 
-def mesh(count: int) -> Space:
+def mesh(count: int) -> ScopeGraph:
     names = tuple(f"s{number}" for number in range(count))
     pairs = [(one, other) for at, other in enumerate(names) for one in names[:at]]
-    return Space(scopes=names, links=tuple(link for one, other in pairs for link in both(one, other)))
+    return ScopeGraph(scopes=names, links=tuple(link for one, other in pairs for link in both(one, other)))
 
 
 def test_a_change_does_not_follow_every_way_through_a_mesh() -> None:
@@ -66,7 +66,7 @@ def test_what_many_monitors_made_one_after_the_other_can_be_stored() -> None:
 def test_plans_are_bounded_for_all_scopes_together() -> None:
     names = tuple(f"s{number}" for number in range(40))
     links = tuple(link for name in names[1:] for link in both(names[0], name))
-    here = world(Space(scopes=names, links=links))
+    here = world(ScopeGraph(scopes=names, links=links))
     gates = [scope.gate for scope in here.realm.scopes.values()]
     assert sum(gate.bound for gate in gates) <= PLAN_COST
     for gate in gates:

@@ -16,7 +16,7 @@ from tidegate.config.keys import Keys
 from tidegate.gate import Deny, Step
 from tidegate.keys import key_id, seal, unseal
 from tidegate.keys.sealing import NONCE
-from tidegate.keyservice.topic_keys import Keeper
+from tidegate.keyservice.topic_keys import TopicKeys
 from tidegate.policy import Demand
 from tidegate.scope.derived import Deriving
 from tidegate.session import Context, Origin, Subject
@@ -41,9 +41,9 @@ class Station:
 
     def __init__(self, text: str = OPEN, *, scope: str = "a") -> None:
         self.world: World = written(text)
-        self.keeper = Keeper(self.world.site, Keys(), None, None)
+        self.topic_keys = TopicKeys(self.world.site, Keys(), None, None)
         for each in self.world.realm.scopes.values():
-            each.protector.keyring = self.keeper
+            each.protector.keyring = self.topic_keys
         self.scope = self.world.realm.scopes[scope]
         self.service = Deriving(self.scope, "pipeline", scores=True)
         self.count = 0
@@ -430,9 +430,9 @@ def sealed(here: Station, topic: str, payload: bytes = BODY, before: str = "raw/
     found = here.service.planned(here.context(), before, topic)
     assert not isinstance(found, Deny)
     assert found[1].sealing is not None
-    key = here.keeper.current(found[1].sealing.group)
+    key = here.topic_keys.current(found[1].sealing.group)
     if rotate:
-        here.keeper.rotate()
+        here.topic_keys.rotate()
     return seal(key, payload, topic=topic, nonce=bytes(NONCE))
 
 
@@ -441,7 +441,7 @@ def opened(here: Station, packet: wire.Publish) -> bytes:
     id = key_id(packet.payload)
     assert pairs(packet)["keyId"] == id
     assert id is not None
-    key = here.keeper.ring.find(id, here.world.site.wall)
+    key = here.topic_keys.ring.find(id, here.world.site.wall)
     assert key is not None
     return unseal(key.secret, packet.payload, topic=packet.topic)
 
@@ -499,7 +499,7 @@ def test_a_key_for_other_readers_is_replaced() -> None:
 def test_a_key_that_is_gone_denies() -> None:
     here = Station(SEALED)
     body = sealed(here, "p/free/1")
-    assert here.keeper.revoke(key_id(body) or "")
+    assert here.topic_keys.revoke(key_id(body) or "")
     denied = here.publish("p/free/1", body)
     assert isinstance(denied, Deny)
     assert (denied.step, denied.rule) == (Step.PROTECT, "keys")

@@ -6,7 +6,7 @@ import pytest
 
 from scope.spaces import COMPONENT, both, chain, got, hierarchy, say, world
 from tidegate import wire
-from tidegate.policy.scopes import Between, Share, Space
+from tidegate.policy.scopes import ScopeGraph, ScopeLink, TopicMapping
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
@@ -59,7 +59,7 @@ def test_components_do_not_lead_down_and_up_again() -> None:
 
 def test_nobody_gets_it_twice_over_a_diamond() -> None:
     links = (*both("a", "b"), *both("a", "c"), *both("b", "d"), *both("c", "d"))
-    here = world(Space(scopes=("a", "b", "c", "d"), links=links))
+    here = world(ScopeGraph(scopes=("a", "b", "c", "d"), links=links))
     end = here.peer("end", scope="d")
     end.subscribe("#", qos=1)
     source = here.peer("source", scope="a")
@@ -70,8 +70,8 @@ def test_nobody_gets_it_twice_over_a_diamond() -> None:
 
 def test_a_complete_graph_of_scopes_is_no_trouble() -> None:
     names = tuple(f"s{number}" for number in range(12))
-    links = tuple(Between(source=one, target=other) for one in names for other in names if one != other)
-    here = world(Space(scopes=names, links=links))
+    links = tuple(ScopeLink(source=one, target=other) for one in names for other in names if one != other)
+    here = world(ScopeGraph(scopes=names, links=links))
     ends = [here.peer("end", scope=name) for name in names]
     for end in ends:
         end.subscribe("#", qos=1)
@@ -82,8 +82,11 @@ def test_a_complete_graph_of_scopes_is_no_trouble() -> None:
 
 
 def test_shares_rename_and_limit() -> None:
-    shares = (Share(filter="+/speed", there="gym/", qos=0), Share(filter="in/#", here="local/", there="remote/"))
-    here = world(Space(scopes=("a", "b"), links=both("a", "b", *shares)))
+    shares = (
+        TopicMapping(filter="+/speed", there="gym/", qos=0),
+        TopicMapping(filter="in/#", here="local/", there="remote/"),
+    )
+    here = world(ScopeGraph(scopes=("a", "b"), links=both("a", "b", *shares)))
     end = here.peer("end", scope="b")
     end.subscribe("#", qos=2)
     source = here.peer("source", scope="a")
@@ -109,7 +112,7 @@ def test_retained_messages_are_kept_in_every_scope_that_they_reach() -> None:
 
 
 def test_answers_come_back_under_the_names_that_links_give() -> None:
-    here = world(Space(scopes=("a", "b"), links=both("a", "b", Share(filter="#", there="from-a/"))))
+    here = world(ScopeGraph(scopes=("a", "b"), links=both("a", "b", TopicMapping(filter="#", there="from-a/"))))
     asking, answering = here.peer("asking", scope="a"), here.peer("answering", scope="b")
     answering.subscribe("from-a/question")
     asking.subscribe("answer/1")

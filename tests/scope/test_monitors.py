@@ -135,7 +135,7 @@ def test_outputs_have_ids_of_their_own_and_the_context_of_their_cause() -> None:
     assert got(listener) == [("a", b"1"), ("b", b"1"), ("c", b'{"on":true}')]
     first = seen[0].id
     assert [one.id for one in seen] == [first, f"{first}.1", f"{first}.2"]
-    contexts = [there.scope.gate.sight.context(one) for one in seen]
+    contexts = [there.scope.gate.attributes.context(one) for one in seen]
     assert [one.subject.user for one in contexts] == ["mary"] * 3
     assert [one.topic for one in contexts] == [None, "a", "a"]
     later = there.peer("later")

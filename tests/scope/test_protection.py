@@ -15,7 +15,7 @@ from tidegate.config.keys import Keys
 from tidegate.gate import Deny, Step
 from tidegate.keys import Group, key_id, seal, unseal
 from tidegate.keys.sealing import NONCE
-from tidegate.keyservice.topic_keys import Keeper
+from tidegate.keyservice.topic_keys import TopicKeys
 from tidegate.session import Link, Subject
 
 CLEAR = b'{"level":3}'
@@ -31,9 +31,9 @@ class Sealing:
 
     def __init__(self, text: str = ONE + KEYS) -> None:
         self.world: World = written(text)
-        self.keeper = Keeper(self.world.site, Keys(), None, None)
+        self.topic_keys = TopicKeys(self.world.site, Keys(), None, None)
         for scope in self.world.realm.scopes.values():
-            scope.protector.keyring = self.keeper
+            scope.protector.keyring = self.topic_keys
 
     @property
     def denials(self) -> list[tuple[str, str, str, str]]:
@@ -52,7 +52,7 @@ class Sealing:
         """What is in a sealed message, which has no other form than AUPS gives it."""
         assert list(json.loads(payload)) == ["keyId", "data"], payload
         assert b"level" not in payload
-        key = self.keeper.ring.find(key_id(payload) or "", self.world.site.wall)
+        key = self.topic_keys.ring.find(key_id(payload) or "", self.world.site.wall)
         assert key is not None
         return unseal(key.secret, payload, topic=topic)
 
@@ -68,7 +68,7 @@ class Sealing:
             assert sealing is not None
             group = sealing.group
         self.world.site.open()
-        return seal(self.keeper.current(group), CLEAR, topic=topic, nonce=bytes(NONCE))
+        return seal(self.topic_keys.current(group), CLEAR, topic=topic, nonce=bytes(NONCE))
 
 
 def release(end: End) -> None:
@@ -208,7 +208,7 @@ def test_a_duplicate_is_sealed_once_and_delivered_once() -> None:
     release(again)
     release(again)
     assert here.heard(end) == [("p/x", CLEAR)]
-    assert [used for _, used in here.keeper.ring.listed(here.world.site.wall)] == [1]
+    assert [used for _, used in here.topic_keys.ring.listed(here.world.site.wall)] == [1]
 
 
 @pytest.mark.parametrize("qos", [0, 1, pytest.param(2)])
@@ -470,7 +470,7 @@ def test_a_key_that_has_ended_or_was_revoked_is_not_taken() -> None:
     right = here.key(source, "e/x")
     id = key_id(right)
     assert id is not None
-    assert here.keeper.revoke(id)
+    assert here.topic_keys.revoke(id)
     say(source, "e/x", right, qos=1)
     assert got(end) == []
     ending = here.key(source, "e/x")

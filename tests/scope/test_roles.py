@@ -9,8 +9,8 @@ from scope.spaces import both, got, say
 from scope.written import Roles, rules
 from tidegate import wire
 from tidegate.flow import Assertion, Expect
-from tidegate.gate import Rules
-from tidegate.policy.scopes import Role, Space
+from tidegate.gate import RuleSet
+from tidegate.policy.scopes import Role, ScopeGraph
 
 PLANT = """
 scopes: {a: {}}
@@ -115,8 +115,8 @@ def test_what_waits_for_a_member_is_sent_when_it_is_back() -> None:
 def test_a_member_that_does_not_want_its_own_messages_gets_none(qos: int) -> None:
     links = (*both("r.pub", "bus"), *both("r.sub", "bus"))
     roles = {"r": Role(publishing="r.pub", receiving="r.sub")}
-    space = Space(scopes=("bus", "r.pub", "r.sub"), links=links, roles=roles, bus="bus")
-    here = World(rules=Rules(space=space), authenticator=Roles(one="r", two="r"))
+    space = ScopeGraph(scopes=("bus", "r.pub", "r.sub"), links=links, roles=roles, bus="bus")
+    here = World(rules=RuleSet(space=space), authenticator=Roles(one="r", two="r"))
     one, two = (here.peer("c", scope="bus", username=user) for user in ("one", "two"))
     for end in (one, two):
         end.subscribe("t", qos=1, no_local=True)

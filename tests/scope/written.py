@@ -9,7 +9,7 @@ from typing import Any
 from pure import Anybody, World
 from tidegate import wire
 from tidegate.config import parse
-from tidegate.gate import Deny, Lane, Plan, Rules
+from tidegate.gate import Deny, Lane, Plan, RuleSet
 from tidegate.scope import Identity, Refused
 from tidegate.scope.audit import Silent
 from tidegate.session import Link, Peer, Session
@@ -21,7 +21,7 @@ listeners: [{url: "mqtt://127.0.0.1:1883", scope: a, anonymous: true}]
 """
 
 
-def rules(text: str, *, policies: str = "open") -> Rules:
+def rules(text: str, *, policies: str = "open") -> RuleSet:
     """The rules of a configuration without its head; there is a scope `a` in all of them."""
     said = "" if "policies:" in text else f"policies: {policies}\n"
     return parse(HEAD + said + dedent(text), "tidegate.yaml").built.rules

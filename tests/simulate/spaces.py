@@ -17,7 +17,7 @@ from tidegate.monitor import Attachment, Direction, Machine, Monitors
 from tidegate.monitor.library import Alternate, Filter, Mapper, Names, Twice
 from tidegate.monitor.sequence import Step, guard
 from tidegate.policy.brokering import OPEN, PLAIN, Assignment, Brokering, Types
-from tidegate.policy.scopes import ALL, Between, Share, Space, Way
+from tidegate.policy.scopes import ALL, ScopeGraph, ScopeLink, TopicMapping, Way
 from tidegate.policy.selector import Selector
 from tidegate.simulate import Scenario, Schema, configured, parse
 from tidegate.simulate.schema import Link
@@ -39,9 +39,9 @@ def machines() -> list[Machine]:
 
 SHARES = (
     ALL,
-    (Share(filter="a"),),
-    (Share(filter="#", there="x/"),),
-    (Share(filter="#", here="x/", there="y/"), Share(filter="b")),
+    (TopicMapping(filter="a"),),
+    (TopicMapping(filter="#", there="x/"),),
+    (TopicMapping(filter="#", here="x/", there="y/"), TopicMapping(filter="b")),
 )
 
 
@@ -49,7 +49,7 @@ SHARES = (
 class World:
     """A configuration and a scenario."""
 
-    space: Space
+    space: ScopeGraph
     brokering: Brokering
     monitors: Monitors
     scenario: Scenario
@@ -72,7 +72,7 @@ def worlds(
     is_open = draw(st.booleans())
     kind = st.just(PLAIN.inward) if is_open else types
     shares = st.sampled_from(SHARES) if shared else st.just(ALL)
-    links: list[Between] = []
+    links: list[ScopeLink] = []
     pairs = [(x, y) for at, x in enumerate(names) for y in names[:at]]
     for x, y in draw(st.lists(st.sampled_from(pairs), unique=True, max_size=5)) if pairs else ():
         if draw(st.booleans()):
@@ -81,7 +81,7 @@ def worlds(
             ways, carried = ((x, y, Way.ACROSS), (y, x, Way.ACROSS)), shares
             ways = draw(st.sampled_from((ways, ways[:1])))
         links += [
-            Between(source=source, target=target, way=way, type=draw(kind), shares=draw(carried))
+            ScopeLink(source=source, target=target, way=way, type=draw(kind), shares=draw(carried))
             for source, target, way in ways
         ]
     clients = {f"c{at}": draw(st.sampled_from(names)) for at in range(draw(st.integers(2, 3)))}
@@ -106,7 +106,7 @@ def worlds(
     scenario = parse({"clients": written, "steps": draw(_steps(written, most))})
     presences = {link: _presence(brokering, link) for link in scenario.sub}
     monitors = draw(_monitors(names, links, scenario)) if monitored else Monitors()
-    space = Space(scopes=tuple(names), links=tuple(links))
+    space = ScopeGraph(scopes=tuple(names), links=tuple(links))
     return World(space, brokering, monitors, scenario, presences)
 
 
@@ -128,7 +128,7 @@ def _steps(draw: st.DrawFn, clients: dict[str, list[dict[str, Any]]], most: int)
 
 
 @st.composite
-def _monitors(draw: st.DrawFn, names: list[str], links: list[Between], scenario: Scenario) -> Monitors:
+def _monitors(draw: st.DrawFn, names: list[str], links: list[ScopeLink], scenario: Scenario) -> Monitors:
     linked = [(f"scope:{one.source}", f"scope:{one.target}") for one in links] + sorted(scenario.links)
     made: list[Attachment] = []
     for at in range(draw(st.integers(0, 3))):

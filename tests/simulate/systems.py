@@ -12,7 +12,6 @@ from tidegate.simulate import (
     NORMAL,
     BrokeringPolicy,
     ConnectionGraph,
-    Drawn,
     EditAutomaton,
     Entity,
     Link,
@@ -21,13 +20,14 @@ from tidegate.simulate import (
     Schema,
     Step,
     Symbol,
+    TableAutomaton,
     Transmit,
     joined,
 )
-from tidegate.simulate.visibility import component
+from tidegate.simulate.presets import component
 
 # figure 3.8
-A1 = Drawn(
+A1 = TableAutomaton(
     "q0",
     {
         ("q0", "DL_unlock"): ("q0", ()),
@@ -118,7 +118,7 @@ def automata(draw: st.DrawFn) -> EditAutomaton:
         st.tuples(states, st.lists(st.sampled_from(SYMBOLS), max_size=2).map(tuple)),
         max_size=4,
     )
-    return Drawn("q0", draw(arrows))
+    return TableAutomaton("q0", draw(arrows))
 
 
 @st.composite

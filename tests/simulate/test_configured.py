@@ -20,33 +20,33 @@ from tidegate.monitor.library import Alternate, Filter, Mapper, Names, Twice
 from tidegate.monitor.pacing import Dedupe
 from tidegate.monitor.sequence import Step, guard
 from tidegate.policy.brokering import OPEN, PLAIN, Brokering
-from tidegate.policy.scopes import Between, Role, Share, Space, Way
+from tidegate.policy.scopes import Role, ScopeGraph, ScopeLink, TopicMapping, Way
 from tidegate.predicate import compile as predicate
 from tidegate.simulate import (
+    LinkMonitors,
     Outcome,
-    Posted,
     Publication,
     Schema,
     Transmit,
     Unfinished,
+    chosen_run,
     configured,
+    find_run,
     outcomes,
     parse,
-    patient,
     reachable,
-    realise,
     rows,
-    walk,
+    sequential_run,
 )
 
 SEEDS = st.integers(0, 2**32)
 quick = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 BOUND = 3000
 
-PAIR = Space(
+PAIR = ScopeGraph(
     scopes=("A", "B"),
     parents={"A": ("B",)},
-    links=(Between(source="A", target="B", way=Way.UP), Between(source="B", target="A", way=Way.DOWN)),
+    links=(ScopeLink(source="A", target="B", way=Way.UP), ScopeLink(source="B", target="A", way=Way.DOWN)),
 )
 
 
@@ -56,7 +56,7 @@ def at(client: str, scope: str, **more: Any) -> dict[str, Any]:
 
 def modelled(
     *monitors: Attachment,
-    space: Space = PAIR,
+    space: ScopeGraph = PAIR,
     brokering: Brokering = OPEN,
     clients: dict[str, Any] | None = None,
     steps: tuple[Any, ...] = (),
@@ -101,9 +101,9 @@ def test_monitors_stand_on_a_link_in_their_order_those_that_leave_first() -> Non
         on("leaves", third, ("A", Direction.EX_PUB)),
     )
     up = schema.ep["scope:A", "scope:B"]
-    assert isinstance(up, Posted)
+    assert isinstance(up, LinkMonitors)
     assert (up.before, up.after) == ((("leaves", third),), (("enters", first), ("link", second)))
-    assert schema.ep["client:q", "scope:B"] == Posted(after=(("enters", first),))
+    assert schema.ep["client:q", "scope:B"] == LinkMonitors(after=(("enters", first),))
 
 
 @pytest.mark.parametrize(
@@ -115,13 +115,13 @@ def test_monitors_stand_on_a_link_in_their_order_those_that_leave_first() -> Non
     ],
 )
 def test_directions_of_links_between_scopes(way: Way, leaves: Direction, enters: Direction) -> None:
-    space = Space(scopes=("A", "B"), links=(Between(source="A", target="B", way=way),))
+    space = ScopeGraph(scopes=("A", "B"), links=(ScopeLink(source="A", target="B", way=way),))
     every = [
         on(f"{scope}.{direction}", Filter(["#"]), (scope, direction)) for scope in ("A", "B") for direction in Direction
     ]
     schema, _ = modelled(*every, space=space)
     posted = schema.ep["scope:A", "scope:B"]
-    assert isinstance(posted, Posted)
+    assert isinstance(posted, LinkMonitors)
     assert [id for id, _ in (*posted.before, *posted.after)] == [f"A.{leaves}", f"B.{enters}"]
     # a link that is not there has no way back in the model either
     assert ("scope:B", "scope:A") not in schema.ep
@@ -137,15 +137,17 @@ def test_several_monitors_compose_and_the_trace_names_those_that_move() -> None:
     # the guard sees each twice; what it lets through is ask, ask, open, and every other of these is suppressed
     assert heard(schema, scenario, "q") == ["ask", "open"]
     (moved, *_) = [
-        row.state for row in rows(patient(schema, scenario.rounds).trace) if row.link == "A -> B" and row.state
+        row.state for row in rows(sequential_run(schema, scenario.rounds).trace) if row.link == "A -> B" and row.state
     ]
     assert moved == "guard: nothing seen → seen ask"
 
 
 def test_what_crosses_is_renamed_between_leaving_and_entering() -> None:
-    space = Space(
+    space = ScopeGraph(
         scopes=("A", "B"),
-        links=(Between(source="A", target="B", shares=(Share(filter="+/speed", here="x/", there="gym/", qos=0),)),),
+        links=(
+            ScopeLink(source="A", target="B", shares=(TopicMapping(filter="+/speed", here="x/", there="gym/", qos=0),)),
+        ),
     )
     steps = tuple({"client": "p", "publish": topic} for topic in ("x/1/speed", "x/1/pulse", "1/speed", "name"))
     schema, scenario = modelled(
@@ -188,9 +190,9 @@ def test_roles_are_placed_in_their_two_scopes() -> None:
         ("r.sub", "bus", "SubUp"),
         ("bus", "r.sub", "SubDown"),
     ]
-    space = Space(
+    space = ScopeGraph(
         scopes=names,
-        links=tuple(Between(source=x, target=y, type=kind) for x, y, kind in links),
+        links=tuple(ScopeLink(source=x, target=y, type=kind) for x, y, kind in links),
         roles={"r": Role(publishing="r.pub", receiving="r.sub")},
         bus="bus",
     )
@@ -257,7 +259,7 @@ def test_a_delivery_happens_only_along_a_flow_route(world: World, seed: int) -> 
     schema, scenario = world.model()
     publishers = {one.x for one in scenario.written() if isinstance(one, Publication)}
     ends = {(route[-2], route[-1]) for x in publishers for route in flow_routes(world.graph, x)}
-    run = walk(schema, scenario.rounds, random.Random(seed).randrange)
+    run = chosen_run(schema, scenario.rounds, random.Random(seed).randrange)
     found = {(scope, device) for device, came in run.state.heard.items() for scope, _ in came}
     assert found <= ends
     event(f"{min(len(found), 3)} deliveries")
@@ -285,7 +287,7 @@ def test_every_flow_route_can_be_realised(world: World, data: st.DataObject) -> 
     assert taken
     heard = [each for each in every if (route[-2], symbol) in dict(each.heard).get(route[-1], ())]
     assert heard
-    assert all(realise(schema, rounds, each) is not None for each in heard)
+    assert all(find_run(schema, rounds, each) is not None for each in heard)
     event(f"{len(route) - 1} links")
 
 

@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, event, given, reject, settings
 from simulate.spaces import World, worlds
 from tidegate.config import Config, parse
 from tidegate.errors import ConfigError
-from tidegate.gate import Rules
+from tidegate.gate import RuleSet
 from tidegate.scope import Identity
-from tidegate.simulate import Outcome, Unfinished, outcomes, realise
+from tidegate.simulate import Outcome, Unfinished, find_run, outcomes
 from tidegate.simulate import parse as scenario_of
-from tidegate.simulate.engine import Rehearsal, read
+from tidegate.simulate.engine import EngineRun, read_scenario
 
 HOME = """\
 version: 1
@@ -62,14 +62,14 @@ def config_of(file: str) -> Config:
     return parse(file, "test.yaml")
 
 
-def rehearsed(file: str, clients: dict[str, Any], *steps: Any) -> Rehearsal:
-    return Rehearsal.of(config_of(file), scenario_of({"clients": clients, "steps": list(steps)}))
+def rehearsed(file: str, clients: dict[str, Any], *steps: Any) -> EngineRun:
+    return EngineRun.of(config_of(file), scenario_of({"clients": clients, "steps": list(steps)}))
 
 
-def both(rehearsal: Rehearsal) -> Outcome:
+def both(rehearsal: EngineRun) -> Outcome:
     """What the engine does, which is an outcome of the model."""
     played = rehearsal.play()
-    assert realise(rehearsal.schema, rehearsal.scenario.rounds, played) is not None, played
+    assert find_run(rehearsal.schema, rehearsal.scenario.rounds, played) is not None, played
     return played
 
 
@@ -80,7 +80,7 @@ def topics(outcome: Outcome, client: str) -> list[str]:
 # the case study (scopes, 3.5)
 
 
-def in_the_house(*published: str) -> Rehearsal:
+def in_the_house(*published: str) -> EngineRun:
     steps = [each for topic in published for each in ({"client": SAYS[topic], "publish": topic}, "settle")]
     return rehearsed(HOME, CLIENTS, *steps)
 
@@ -214,14 +214,14 @@ def test_policies_are_left_out_of_both() -> None:
 # whatever there is
 
 
-def staged(world: World) -> Rehearsal:
+def staged(world: World) -> EngineRun:
     schema, placed = world.model()
-    return Rehearsal(
+    return EngineRun(
         schema=schema,
         scenario=placed,
         written=world.scenario,
         node="n",
-        rules=Rules(space=world.space, brokering=world.brokering, monitors=world.monitors),
+        rules=RuleSet(space=world.space, brokering=world.brokering, monitors=world.monitors),
         left_out=(),
         cast={link: Identity(principal=link[1]) for link in world.scenario.sub},
         presences=world.presences,
@@ -234,7 +234,7 @@ def test_what_the_engine_delivers_is_an_outcome_of_the_model(world: World) -> No
     found = staged(world)
     played = found.play()
     try:
-        run = realise(found.schema, found.scenario.rounds, played, bound=3000)
+        run = find_run(found.schema, found.scenario.rounds, played, bound=3000)
     except Unfinished:
         reject()
     assert run is not None, played
@@ -247,7 +247,7 @@ def test_what_the_engine_delivers_is_an_outcome_of_the_model(world: World) -> No
 def test_a_scenario_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "scenario.yaml"
     file.write_text(yaml.safe_dump({"clients": CLIENTS, "steps": [{"client": "MD", "publish": "MD_motion"}]}))
-    assert read(file) == scenario_of({"clients": CLIENTS, "steps": [{"client": "MD", "publish": "MD_motion"}]})
+    assert read_scenario(file) == scenario_of({"clients": CLIENTS, "steps": [{"client": "MD", "publish": "MD_motion"}]})
 
 
 @pytest.mark.parametrize(
@@ -264,10 +264,10 @@ def test_what_is_wrong_in_a_file(tmp_path: Path, content: bytes, message: str) -
     file = tmp_path / "scenario.yaml"
     file.write_bytes(content)
     with pytest.raises(ConfigError) as refused:
-        read(file)
+        read_scenario(file)
     assert message in str(refused.value)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
-        read(tmp_path / "none.yaml")
+        read_scenario(tmp_path / "none.yaml")

@@ -19,24 +19,24 @@ from tidegate.simulate import (
     NORMAL,
     Broker,
     ConnectionGraph,
-    Drawn,
     Order,
     Outcome,
     Publication,
     Rounds,
     Rule,
     Schema,
+    TableAutomaton,
     Transmit,
     Unfinished,
+    chosen_run,
+    find_run,
     joined,
     outcomes,
     reachable,
-    realise,
     select,
-    walk,
 )
 from tidegate.simulate.order import norm_1, norm_2, norm_3, normal, ranks
-from tidegate.simulate.visibility import liberal
+from tidegate.simulate.presets import liberal
 
 SEEDS = st.integers(0, 2**32)
 quick = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -60,7 +60,7 @@ def all_outcomes(schema: Schema, rounds: Rounds) -> frozenset[Outcome]:
 @given(systems(scopes=4, most=6), SEEDS)
 def test_every_link_is_first_in_first_out_and_loses_nothing(system: tuple[Schema, Rounds], seed: int) -> None:
     schema, rounds = system
-    trace = walk(schema, rounds, random.Random(seed).randrange).trace
+    trace = chosen_run(schema, rounds, random.Random(seed).randrange).trace
     for link in schema.cg.link:
         sent, arrived = transmitted(trace, link)
         assert sent == arrived
@@ -70,7 +70,7 @@ def test_every_link_is_first_in_first_out_and_loses_nothing(system: tuple[Schema
 @given(systems(scopes=4, most=6), SEEDS)
 def test_every_automaton_sees_every_event_of_its_link_once(system: tuple[Schema, Rounds], seed: int) -> None:
     schema, rounds = system
-    run = walk(schema, rounds, random.Random(seed).randrange)
+    run = chosen_run(schema, rounds, random.Random(seed).randrange)
     for link in schema.cg.link:
         state = schema.automaton(*link).start()
         for symbol in transmitted(run.trace, link)[1]:
@@ -82,7 +82,7 @@ def test_every_automaton_sees_every_event_of_its_link_once(system: tuple[Schema,
 @given(systems(scopes=4, most=6), SEEDS)
 def test_every_task_is_generated_once_and_consumed_once(system: tuple[Schema, Rounds], seed: int) -> None:
     schema, rounds = system
-    run = walk(schema, rounds, random.Random(seed).randrange)
+    run = chosen_run(schema, rounds, random.Random(seed).randrange)
     assert run.finished
     made: Counter[Any] = Counter()
     used: Counter[Any] = Counter()
@@ -102,7 +102,7 @@ def test_devices_of_one_scope_are_heard_there_in_the_order_of_publication(
 ) -> None:
     """Norm-3."""
     schema, rounds = system
-    trace = walk(schema, rounds, random.Random(seed).randrange).trace
+    trace = chosen_run(schema, rounds, random.Random(seed).randrange).trace
     for scope in schema.cg.scopes:
         published = [step.task for step in trace if step.rule is Rule.PUBLISH and step.task.task.y == scope]
         arrived = [step.task for step in trace if step.rule is Rule.DELIVER and step.task in published]
@@ -114,7 +114,7 @@ def test_devices_of_one_scope_are_heard_there_in_the_order_of_publication(
 def test_brokering_is_instantaneous_and_never_twice_at_a_time(system: tuple[Schema, Rounds], seed: int) -> None:
     """Norm-1, and the invariant of 3.3.6."""
     schema, rounds = system
-    for step in walk(schema, rounds, random.Random(seed).randrange).trace:
+    for step in chosen_run(schema, rounds, random.Random(seed).randrange).trace:
         brokering = [one for one in step.before.wl if isinstance(one.task, Broker)]
         assert len(brokering) <= 1
         if brokering:
@@ -126,7 +126,7 @@ def test_brokering_is_instantaneous_and_never_twice_at_a_time(system: tuple[Sche
 def test_the_normal_order_is_a_partial_order_of_every_work_list(system: tuple[Schema, Rounds], seed: int) -> None:
     schema, rounds = system
     cg = schema.cg
-    for step in walk(schema, rounds, random.Random(seed).randrange).trace:
+    for step in chosen_run(schema, rounds, random.Random(seed).randrange).trace:
         wl = step.after.wl
         assert bool(select(NORMAL, cg, wl)) is bool(wl)
         for one in wl:
@@ -168,7 +168,7 @@ def test_nothing_is_heard_without_a_flow_route(system: tuple[Schema, Rounds], se
     schema, rounds = system
     publishers = {queue[0].x for each in rounds for queue in each}
     ends = {(route[-2], route[-1]) for x in publishers for route in routes(schema, x)}
-    run = walk(schema, rounds, random.Random(seed).randrange)
+    run = chosen_run(schema, rounds, random.Random(seed).randrange)
     for device, came in run.state.heard.items():
         assert {(scope, device) for scope, _ in came} <= ends
 
@@ -182,7 +182,7 @@ def test_every_flow_route_delivers_once(schema: Schema, data: st.DataObject) -> 
     expected = Counter(
         (route[-2], route[-1]) for route in routes(schema, x) if route[1] == y and route[-1] in schema.cg.devices
     )
-    run = walk(schema, (((Publication(x, y, "a"),),),), random.Random(1).randrange)
+    run = chosen_run(schema, (((Publication(x, y, "a"),),),), random.Random(1).randrange)
     assert Counter((scope, device) for device, came in run.state.heard.items() for scope, _ in came) == expected
     event(f"{sum(expected.values())} deliveries")
 
@@ -208,8 +208,8 @@ def test_what_an_automaton_makes_is_another_event_and_what_it_lets_pass_is_the_s
     lives = {"p": "A", "q": "B"}
     link = joined(("A", "B"), ("A", "C"), ("C", "B"), *lives.items())
     cg = ConnectionGraph(devices=frozenset(lives), scopes=frozenset("ABC"), link=link)
-    passes = Drawn("q0", {("q0", "a"): ("q0", ("a",))})
-    renames = Drawn("q0", {("q0", "a"): ("q0", ("b",))})
+    passes = TableAutomaton("q0", {("q0", "a"): ("q0", ("a",))})
+    renames = TableAutomaton("q0", {("q0", "a"): ("q0", ("b",))})
     for automaton, heard in ((passes, {("a",)}), (renames, {("a", "b"), ("b", "a")})):
         schema = Schema(
             cg=cg,
@@ -238,7 +238,9 @@ def test_a_monitor_that_is_the_identity_changes_nothing(system: tuple[Schema, Ro
 
 def test_a_monitor_on_a_notify_link_sees_what_nobody_subscribes_to() -> None:
     lives = {"p": "S", "q": "S"}
-    waits = Drawn("q0", {("q0", "a"): ("q1", ("a",)), ("q0", "b"): ("q0", ()), ("q1", "b"): ("q0", ("b", "c", "b"))})
+    waits = TableAutomaton(
+        "q0", {("q0", "a"): ("q1", ("a",)), ("q0", "b"): ("q0", ()), ("q1", "b"): ("q0", ("b", "c", "b"))}
+    )
     schema = components((), lives, sub={("S", "q"): frozenset("b")}, ep={("S", "q"): waits})
     (only,) = outcomes(schema, said(("p", "b"), ("p", "a"), ("p", "b"), lives=lives))
     # a is seen and not heard; c is put out and not heard
@@ -248,7 +250,7 @@ def test_a_monitor_on_a_notify_link_sees_what_nobody_subscribes_to() -> None:
 @pytest.mark.parametrize("link", [("p", "A"), ("A", "B"), ("B", "r")])
 def test_a_sequence_is_passed_on_whole_and_in_order(link: tuple[str, str]) -> None:
     """T-Broker keeps the rest of the sequence (WL₂)."""
-    three = Drawn("q0", {("q0", "a"): ("q0", ("b", "a", "b"))})
+    three = TableAutomaton("q0", {("q0", "a"): ("q0", ("b", "a", "b"))})
     schema = components({("A", "B")}, PAIR, sub=BOTH, ep={link: three})
     (only,) = outcomes(schema, said(("p", "a"), lives=PAIR))
     assert only["r"] == ("b", "a", "b")
@@ -338,10 +340,10 @@ def test_states_that_count_as_one_have_the_same_outcomes(system: tuple[Schema, R
 def test_walks_find_outcomes_and_outcomes_can_be_realised(system: tuple[Schema, Rounds], seed: int) -> None:
     schema, rounds = system
     found = all_outcomes(schema, rounds)
-    walked = walk(schema, rounds, random.Random(seed).randrange)
+    walked = chosen_run(schema, rounds, random.Random(seed).randrange)
     assert walked.outcome in found
     for each in found:
-        run = realise(schema, rounds, each)
+        run = find_run(schema, rounds, each)
         assert run is not None
         assert run.outcome == each
         assert run.finished
@@ -359,12 +361,12 @@ def test_what_is_no_outcome_cannot_be_realised(system: tuple[Schema, Rounds], da
     device = data.draw(st.sampled_from(sorted(heard)))
     heard[device] = data.draw(st.permutations(heard[device] + heard[device][:1]).map(list))[: len(heard[device])]
     other = Outcome.of({name: tuple(came) for name, came in heard.items()})
-    assert (realise(schema, rounds, other) is not None) is (other in found)
+    assert (find_run(schema, rounds, other) is not None) is (other in found)
 
 
 def test_runs_are_chains_of_steps() -> None:
     schema = components({("A", "B")}, PAIR, sub=BOTH)
-    run = walk(schema, said(("p", "a"), ("q", "b"), lives=PAIR), random.Random(3).randrange)
+    run = chosen_run(schema, said(("p", "a"), ("q", "b"), lives=PAIR), random.Random(3).randrange)
     trace = run.trace
     assert [step.before.t for step in trace] == list(range(len(trace)))
     assert all(one.after == two.before for one, two in itertools.pairwise(trace))

@@ -21,18 +21,18 @@ from tidegate.simulate import (
     Change,
     ConnectionGraph,
     Filters,
-    Plugged,
+    MachineAutomaton,
     Publication,
     Schema,
+    chosen_run,
     joined,
     outcomes,
     parse,
-    patient,
     reachable,
     rows,
-    walk,
+    sequential_run,
 )
-from tidegate.simulate.visibility import liberal
+from tidegate.simulate.presets import liberal
 
 WRITTEN = """
 clients:
@@ -110,7 +110,7 @@ def test_subscriptions_change_while_nothing_is_on_its_way() -> None:
     assert outcomes(schema, scenario.rounds) == {
         run.outcome for run in reachable(schema, scenario.rounds) if run.finished
     }
-    told = rows(patient(schema, scenario.rounds).trace)
+    told = rows(sequential_run(schema, scenario.rounds).trace)
     changes = [(row.rule, row.link, row.events) for row in told if row.rule == "subscribes"]
     assert changes == [("subscribes", "S -> client:q", "a, b"), ("subscribes", "S -> client:q", "b")]
     assert link in scenario.sub
@@ -206,7 +206,7 @@ def test_a_connection_graph_is_as_the_seed_demands(cg: Any, message: str) -> Non
     ("more", "message"),
     [
         ({"bp": BrokeringPolicy(type={}, allow=())}, "link S -> d has no type"),
-        ({"ep": {("S", "T"): Plugged(Filter(["a"]))}}, "an automaton is on S -> T, which is no link"),
+        ({"ep": {("S", "T"): MachineAutomaton(Filter(["a"]))}}, "an automaton is on S -> T, which is no link"),
         ({"sub": {("d", "S"): {"a"}}}, "a subscription is on d -> S"),
         ({"echo": frozenset({("d", "S")})}, "an echo is on d -> S"),
     ],
@@ -224,7 +224,7 @@ LIVES = {"p": "S", "q": "S"}
 def through(machine: Any, *events: Event) -> list[str]:
     """What q hears over a link with this machine."""
     everything = [Event(topic, payload) for topic in "abc" for payload in {one.payload for one in events}]
-    schema = components((), LIVES, sub={("S", "q"): frozenset(everything)}, ep={("S", "q"): Plugged(machine)})
+    schema = components((), LIVES, sub={("S", "q"): frozenset(everything)}, ep={("S", "q"): MachineAutomaton(machine)})
     (only,) = outcomes(schema, said(*(("p", one) for one in events), lives=LIVES))
     return [one.topic for one in only["q"]]
 
@@ -254,7 +254,7 @@ def test_a_device_hears_itself_only_over_an_echo() -> None:
 
 
 def test_a_trace_tells_what_every_rule_did() -> None:
-    run = walk(home(), in_turn(("DB", "AccessRequest"), ("SP", "DL_unlock")), random.Random(5).randrange)
+    run = chosen_run(home(), in_turn(("DB", "AccessRequest"), ("SP", "DL_unlock")), random.Random(5).randrange)
     told = rows(run.trace)
     assert [row.time for row in told] == list(range(len(told)))
     first, second, third = told[:3]
@@ -273,5 +273,7 @@ def test_a_trace_tells_what_every_rule_did() -> None:
 
 def test_events_are_written_with_their_payload() -> None:
     sub = {("S", "q"): {Event("a", b"1")}}
-    run = walk(components((), LIVES, sub=sub), said(("p", Event("a", b"1")), lives=LIVES), random.Random(1).randrange)
+    run = chosen_run(
+        components((), LIVES, sub=sub), said(("p", Event("a", b"1")), lives=LIVES), random.Random(1).randrange
+    )
     assert rows(run.trace)[-1].heard == ("a 1",)

@@ -16,18 +16,18 @@ from tidegate.simulate import (
     BrokeringPolicy,
     ConnectionGraph,
     Filtering,
+    MachineAutomaton,
     Outcome,
-    Plugged,
     Renaming,
     Schema,
     Transmit,
+    chosen_run,
     joined,
     outcomes,
     parse,
     reachable,
-    walk,
 )
-from tidegate.simulate.visibility import BUS, component, information_flow, liberal, role_scopes, roles
+from tidegate.simulate.presets import BUS, component, information_flow, liberal, role_scopes, roles
 
 # figure 3.1, from what the text says of it
 PARENTS = {("C", "A"), ("D", "A"), ("E", "D"), ("E", "B"), ("F", "B")}
@@ -245,7 +245,7 @@ def test_case_study_from_a_file_with_the_monitor_that_nodes_run() -> None:
         after=[Step(on=("AccessRequest",)), Step(on=("AccessGranted",))],
         reset=Step(on=("AccessDenied",)),
     )
-    ep = {("scope:H1", "scope:H3"): Plugged(a1)}
+    ep = {("scope:H1", "scope:H3"): MachineAutomaton(a1)}
     schema = components(parents, lives, sub=scenario.sub, echo=scenario.echo, ep=ep)
     (only,) = outcomes(schema, scenario.rounds)
     assert [event.topic for event in only["client:DL"]] == ["DL_unlock"]
@@ -261,6 +261,6 @@ def test_a_cycle_of_scopes_is_endless_in_the_seed_and_refused_here() -> None:
     with pytest.raises(Exception, match="more than 500 states: shorten the scenario"):
         outcomes(schema, rounds, bound=500)
     with pytest.raises(Exception, match="no end after 500 steps"):
-        walk(schema, rounds, random.Random(1).randrange, bound=500)
+        chosen_run(schema, rounds, random.Random(1).randrange, bound=500)
     tamed = Schema(cg=cg, bp=liberal(link), sub=hearing(lives), order=NORMAL, loops=False)
     assert outcomes(tamed, rounds, bound=500) == {Outcome.of({"q": (("B", "a"), ("B", "a"))})}

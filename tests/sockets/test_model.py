@@ -35,8 +35,8 @@ from tidegate.monitor import Attachment, Event, Machine, Monitors
 from tidegate.monitor.library import Alternate, Filter, Mapper, Twice
 from tidegate.monitor.sequence import Step, guard
 from tidegate.policy.brokering import OPEN, Brokering, Types
-from tidegate.policy.scopes import ALL, Between, Share, Space, Way
-from tidegate.simulate import Change, Filters, Outcome, Publication, Unfinished, parse, realise
+from tidegate.policy.scopes import ALL, ScopeGraph, ScopeLink, TopicMapping, Way
+from tidegate.simulate import Change, Filters, Outcome, Publication, Unfinished, find_run, parse
 from tidegate.simulate.scenario import Round, Rounds
 from tidegate.simulate.schema import Link
 from tidegate.simulate.state import Delivery
@@ -114,7 +114,7 @@ def plays(draw: st.DrawFn) -> Play:
     )
 
 
-def _conjoined(links: Iterable[Between]) -> Iterator[Between]:
+def _conjoined(links: Iterable[ScopeLink]) -> Iterator[ScopeLink]:
     """Parents that a forest cannot have are no parents, but linked all the same."""
     parents: dict[str, tuple[str, ...]] = {}
     for one in links:
@@ -153,8 +153,8 @@ def by_hand(links: str, monitor: Attachment, *topics: str) -> Life:
         (scope, client): Presence(client=client, enters=scope[6:], leaves=scope[6:], inward="in", outward="out")
         for scope, client in scenario.sub
     }
-    between = tuple(Between(source=one[:2], target=one[4:]) for one in links.split())
-    space = Space(scopes=("S0", "S1", "S2", "S3"), links=between)
+    between = tuple(ScopeLink(source=one[:2], target=one[4:]) for one in links.split())
+    space = ScopeGraph(scopes=("S0", "S1", "S2", "S3"), links=between)
     world = World(space, OPEN, Monitors([monitor]), scenario, presences)
     return Life(dict.fromkeys(("client:c0", "client:c1"), "5"), [Play(world, True)])
 
@@ -192,7 +192,7 @@ def written(play: Play, ports: Mapping[str, int], number: int) -> str:
     """The configuration, as the file has it. Monitors have names that none had before: they begin anew."""
     world = play.world
     parents: dict[str, list[str]] = {name: [] for name in world.space.scopes}
-    across: dict[frozenset[str], list[Between]] = {}
+    across: dict[frozenset[str], list[ScopeLink]] = {}
     for one in world.space.links:
         if one.way is Way.ACROSS:
             across.setdefault(frozenset((one.source, one.target)), []).append(one)
@@ -223,7 +223,7 @@ def written(play: Play, ports: Mapping[str, int], number: int) -> str:
     return yaml.safe_dump(sections, sort_keys=False)
 
 
-def _link(out: Between, back: Between | None = None) -> dict[str, Any]:
+def _link(out: ScopeLink, back: ScopeLink | None = None) -> dict[str, Any]:
     ends = {"from": out.source, "to": out.target}
     if out.shares is ALL and (back is None or back.shares is ALL):
         return ends if back is not None else {**ends, "direction": "out"}
@@ -233,7 +233,7 @@ def _link(out: Between, back: Between | None = None) -> dict[str, Any]:
     return {**ends, "share": shares}
 
 
-def _share(one: Share, direction: str, local: str, remote: str) -> dict[str, Any]:
+def _share(one: TopicMapping, direction: str, local: str, remote: str) -> dict[str, Any]:
     return {
         "topic": one.filter,
         "direction": direction,
@@ -488,7 +488,7 @@ def check(play: Play, played: Outcome, tally: Counter[str]) -> None:
     tally[f"preset {play.preset or 'own types'}"] += 1
     tally["patient" if play.patient else "hurried"] += 1
     try:
-        run = realise(schema, rounds, played, bound=BOUND)
+        run = find_run(schema, rounds, played, bound=BOUND)
     except Unfinished:
         tally["unfinished"] += 1
         return

@@ -64,7 +64,7 @@ async def told(end: Client, payload: bytes | list[Any] | Section, **fields: Any)
 def audited(node: Served, **wanted: Any) -> list[Any]:
     return [
         row
-        for row in node.node.audit.book.recent()
+        for row in node.node.audit.sink.recent()
         if all(getattr(row, name) == value for name, value in wanted.items())
     ]
 

@@ -44,7 +44,7 @@ from tidegate.admin.tokens import ROOM as TOKENS
 from tidegate.admin.tokens import Tokens
 from tidegate.audit.auditor import Auditor
 from tidegate.authentication.authentication import Authentication
-from tidegate.config import Config, ConfigErrors, Piece, Source
+from tidegate.config import Config, ConfigErrors, OverlayDocument, Source
 from tidegate.errors import ConfigError, Problem, StoreError, TidegateError
 from tidegate.explain.comparison import compare
 from tidegate.store.journal.rows import Kind
@@ -72,15 +72,15 @@ class AdministeredNode(Protocol):
     audit: Auditor
     changing: asyncio.Lock
 
-    async def aside(self, do: Callable[[], T]) -> T:
+    async def run_change(self, do: Callable[[], T]) -> T:
         """On the thread on which configurations are made, which gives way to the loop."""
         ...
 
-    async def beside(self, do: Callable[[], T]) -> T:
+    async def run_query(self, do: Callable[[], T]) -> T:
         """On another one, for those who only look."""
         ...
 
-    def made(self, pieces: Sequence[Piece], strict: Collection[str] = ()) -> Config:
+    def build_config(self, pieces: Sequence[OverlayDocument], strict: Collection[str] = ()) -> Config:
         """The file with documents over it, checked and tried; blocks. `strict`: preferences that must be right."""
         ...
 
@@ -114,7 +114,7 @@ class Administration:
 
     # -- starting and stopping -------------------------------------------------------------------------------------
 
-    async def open(self) -> list[Piece]:
+    async def open(self) -> list[OverlayDocument]:
         """The stored documents of the configuration. StoreError with the remedy if they cannot be read."""
         await self._threads.call(self.registry.open)
         self._state = RegistryState.of(await self._threads.call(self.registry.load))
@@ -136,7 +136,7 @@ class Administration:
         document = self._state.documents.get((kind, id))
         return None if document is None else content(document.body)
 
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[OverlayDocument]:
         """All documents that belong over the file. Slow if there are many."""
         return self._state.pieces()
 
@@ -213,8 +213,8 @@ class Administration:
         effect = None
         if compared:
             await self._host.audit.counted()
-            rows = self._host.audit.book.recent()
-            effect = await self._host.beside(partial(compare, self._host.config, config, rows))
+            rows = self._host.audit.sink.recent()
+            effect = await self._host.run_query(partial(compare, self._host.config, config, rows))
         return {"sequence": None, "rules": self._host.audit.version, "effect": effect}
 
     async def revert(
@@ -302,10 +302,10 @@ class Administration:
         def draft() -> tuple[Sequence[Change], Config]:
             changes = state.changes(requested(state, source) if callable(requested) else requested, source)
             after = state.after(_entries(changes, state.sequence + 1))
-            return changes, self._host.made(after.pieces(), {f"{each.kind}/{each.id}" for each in changes})
+            return changes, self._host.build_config(after.pieces(), {f"{each.kind}/{each.id}" for each in changes})
 
         try:
-            return await self._host.aside(draft)
+            return await self._host.run_change(draft)
         except ConfigError as error:
             raise invalid(error) from None
 
@@ -342,7 +342,7 @@ class Administration:
     async def _follow_up(self, entries: Sequence[Entry]) -> None:
         state = self._state
         try:
-            config = await self._host.aside(lambda: self._host.made(state.pieces()))
+            config = await self._host.run_change(lambda: self._host.build_config(state.pieces()))
             authentication = await self._host.examine(config)
             what = f"change {state.sequence} of the registry"
             await self._host.enforce(config, authentication, what=what, action="administration")

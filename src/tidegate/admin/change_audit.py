@@ -41,7 +41,7 @@ class ChangeAudit:
     def write(self, kind: Kind, action: str, by: str, rule: str | None, detail: str) -> None:
         audit = self._audited.audit
         audit.site.open()
-        audit.book.write(
+        audit.sink.write(
             AuditRow(
                 audit.site.wall,
                 node=self._node,

@@ -16,10 +16,10 @@ from tidegate.admin.documents import PIPELINE, RequestedChange, unless_changed
 from tidegate.admin.ingest import Ingest
 from tidegate.admin.roles import Role
 from tidegate.admin.sources import SourceRegistration, Sources
-from tidegate.config import Asked, Config
+from tidegate.config import Config, Operation
 from tidegate.errors import ConfigError, Problem
 from tidegate.explain.document import document
-from tidegate.explain.what_if import Question, Trial
+from tidegate.explain.what_if import Question, WhatIf
 from tidegate.net.control_socket import Command
 
 CHANGES: Final = 1000  # documents that are changed together
@@ -313,18 +313,18 @@ class AdminCommands:
         properties: Any = (),
         terms: Any = (),
         at: float | None = None,
-        assumed: Any = None,
+        overrides: Any = None,
     ) -> dict[str, Any]:
         """Why somebody may or may not do something, by the rules in force."""
-        if action not in tuple(Asked):
-            raise _invalid(f"`action` is one of {', '.join(Asked)}")
+        if action not in tuple(Operation):
+            raise _invalid(f"`action` is one of {', '.join(Operation)}")
         if qos not in (0, 1, 2) or not isinstance(retain, bool):
             raise _invalid("`qos` is 0, 1 or 2, and `retain` true or false")
-        if assumed is not None and not isinstance(assumed, Mapping):
-            raise _invalid("`assumed` is an object of attributes, such as `s.level`")
+        if overrides is not None and not isinstance(overrides, Mapping):
+            raise _invalid("`overrides` is an object of attributes, such as `s.level`")
         question = Question(
             subject=_text(subject, "subject"),
-            action=Asked(action),
+            action=Operation(action),
             topic=_text(topic, "topic"),
             publisher=None if publisher is None else _text(publisher, "publisher"),
             payload=_text(payload, "payload", empty=True).encode(),
@@ -333,10 +333,10 @@ class AdminCommands:
             properties=_pairs(properties, "properties"),
             terms=_pairs(terms, "terms"),
             at=None if at is None else _seconds(at),
-            assumed=assumed or {},
+            overrides=overrides or {},
         )
         try:
-            return await self._host.beside(partial(_explained, self._host.config, question))
+            return await self._host.run_query(partial(_explained, self._host.config, question))
         except ConfigError as error:
             raise _invalid(str(error)) from None
 
@@ -358,7 +358,7 @@ def _signed(by: Any, why: Any) -> dict[str, str]:
 
 
 def _explained(config: Config, question: Question) -> dict[str, Any]:
-    return document(Trial(config).explain(question), question, config)
+    return document(WhatIf(config).explain(question), question, config)
 
 
 def _requested_changes(said: Any) -> list[RequestedChange]:

@@ -18,8 +18,8 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from tidegate.config import Piece, Source
-from tidegate.config.overlay import KINDS, Form, body, standing
+from tidegate.config import OverlayDocument, Source
+from tidegate.config.overlay import KINDS, Form, document_body, entries_in_file
 from tidegate.errors import Problem, StoreError
 from tidegate.store.registry import Body, Change, Conflict, Document, Entry, Reason, Snapshot
 
@@ -95,11 +95,11 @@ class RegistryState:
                 )
         return RegistryState(sequence=sequence, documents=documents, fence=fence)
 
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[OverlayDocument]:
         """What belongs into the configuration, in its order."""
         found = [each for each in self.documents.values() if each.kind in KINDS]
         found.sort(key=lambda each: (place(each.body), each.kind, each.id))
-        return [Piece(kind=each.kind, id=each.id, body=content(each.body)) for each in found]
+        return [OverlayDocument(kind=each.kind, id=each.id, body=content(each.body)) for each in found]
 
     def documents_of_kind(self, kind: str) -> list[dict[str, Any]]:
         """The documents of a kind, in their order: `id` and `body` of each."""
@@ -127,7 +127,7 @@ class RegistryState:
 
     def _check(self, requested: RequestedChange, source: Source) -> None:
         check_kind(requested.kind)
-        if requested.kind in KINDS and requested.id in standing(source, requested.kind):
+        if requested.kind in KINDS and requested.id in entries_in_file(source, requested.kind):
             why = "stands in the file of the node: change it there"
             raise Problem(f"{requested.name} {why}", problem="readonly", details=[{"at": requested.name, "error": why}])
         there = self.documents.get(requested.key)
@@ -211,8 +211,8 @@ def conflict_problem(conflict: Conflict) -> Problem:
 def list_documents(state: RegistryState, source: Source, kind: str) -> list[dict[str, Any]]:
     """Everything of a kind: what stands in the file first, then the documents in their order."""
     check_kind(kind)
-    file = standing(source, kind) if kind in KINDS else {}
-    shown = [_standing(kind, id, body(node, kind, id)) for id, node in file.items()]
+    file = entries_in_file(source, kind) if kind in KINDS else {}
+    shown = [_standing(kind, id, document_body(node, kind, id)) for id, node in file.items()]
     found = sorted((each for each in state.documents.values() if each.kind == kind), key=lambda one: place(one.body))
     return shown + [_shown(each) for each in found]
 
@@ -225,10 +225,12 @@ def page_documents(
     With an owner: the preferences of that user, or the users of that application, and of other kinds none.
     """
     check_kind(kind)
-    file = standing(source, kind) if kind in KINDS else {}
+    file = entries_in_file(source, kind) if kind in KINDS else {}
 
     def ids() -> Iterator[str]:
-        yield from (id for id, node in file.items() if owner is None or _owner(kind, id, body(node, kind, id)) == owner)
+        yield from (
+            id for id, node in file.items() if owner is None or _owner(kind, id, document_body(node, kind, id)) == owner
+        )
         for (sort, id), each in state.documents.items():
             if sort == kind and (owner is None or _owner(kind, id, content(each.body)) == owner):
                 yield id
@@ -240,7 +242,9 @@ def page_documents(
         if size > PAGE:
             break
         node = file.get(id)
-        items.append(_shown(state.documents[kind, id]) if node is None else _standing(kind, id, body(node, kind, id)))
+        items.append(
+            _shown(state.documents[kind, id]) if node is None else _standing(kind, id, document_body(node, kind, id))
+        )
         size += len(orjson.dumps(items[-1]))
     return items, items[-1]["id"] if len(items) < len(requested) else None
 
@@ -258,9 +262,9 @@ def _owner(kind: str, id: str, said: Body) -> object:
 def get_document(state: RegistryState, source: Source, kind: str, id: str) -> dict[str, Any]:
     """One of them."""
     check_kind(kind)
-    node = standing(source, kind).get(id) if kind in KINDS else None
+    node = entries_in_file(source, kind).get(id) if kind in KINDS else None
     if node is not None:
-        return _standing(kind, id, body(node, kind, id))
+        return _standing(kind, id, document_body(node, kind, id))
     document = state.documents.get((kind, id))
     if document is None:
         raise not_found(kind, id)

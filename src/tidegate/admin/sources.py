@@ -33,11 +33,11 @@ from tidegate.admin.documents import PASSWORD, RegistryState, RequestedChange, c
 from tidegate.admin.roles import Role
 from tidegate.config import Source
 from tidegate.config.administration import SQLITE
-from tidegate.config.overlay import standing
+from tidegate.config.overlay import entries_in_file
 from tidegate.config.sources import Registration
 from tidegate.errors import ConfigError, KeysError, Problem, StoreError, Uncertain
 from tidegate.keys.source import SCHEME, SECRET
-from tidegate.keyservice.master_keys import Safe, open_safe
+from tidegate.keyservice.master_keys import MasterKeys, open_master_keys
 from tidegate.store.registry import Applied
 
 ROOM: Final = "sources"
@@ -102,13 +102,13 @@ class Sources:
         host: AdministeredNode,
         administration: Administration,
         *,
-        safe: Callable[[], Safe | None],
+        master_keys: Callable[[], MasterKeys | None],
         forget: Callable[[str], None],
     ) -> None:
         """`forget` is told the ids of keys that do not count any more."""
         self._host = host
         self._administration = administration
-        self._safe = safe
+        self._master_keys = master_keys
         self._forget = forget
         self._keys: OrderedDict[str, bytes] = OrderedDict()
         self._registering = asyncio.Lock()  # of two that renew at once, the last has password, token and key
@@ -130,7 +130,7 @@ class Sources:
         """The key of that id."""
         found = self._keys.get(key)
         if found is None:
-            found = await self._beside(partial(self._read, key))
+            found = await self._query_thread(partial(self._read, key))
             self._remember(key, found)
         return found
 
@@ -153,7 +153,7 @@ class Sources:
         registration.check()
         config = self._host.config
         if registration.scheme is not None and (config.master_key is not None or config.store != SQLITE):
-            await self._beside(self._opened)  # else a master key would be made
+            await self._query_thread(self._opened)  # else a master key would be made
         key = None if registration.scheme is None else secrets.token_hex(8)
         draft = partial(self._draft, registration, key)
         return await self._administration.preview(draft, compared=registration.role is Role.ADMIN)
@@ -200,7 +200,7 @@ class Sources:
         there = state.documents.get((KIND, registration.id))
         person = state.documents.get((USER, registration.id))
         self._admit(registration, exists=there is not None)
-        if registration.id in standing(source, USER) or (there is None and person is not None):
+        if registration.id in entries_in_file(source, USER) or (there is None and person is not None):
             raise _taken(registration.id)
         about: dict[str, Any] = {"type": registration.type, "mode": registration.mode}
         if key is not None:
@@ -259,7 +259,7 @@ class Sources:
 
     async def _made(self) -> tuple[str, bytes]:
         key, secret = secrets.token_hex(8), os.urandom(SECRET)
-        await self._beside(partial(self._write, key, secret))
+        await self._query_thread(partial(self._write, key, secret))
         self._remember(key, secret)
         return key, secret
 
@@ -275,7 +275,7 @@ class Sources:
         self._forget(key)
         put = self._administration.registry.secrets.put
         try:
-            await self._beside(partial(put, ROOM, key, None, expected=None, at=time.time()))
+            await self._query_thread(partial(put, ROOM, key, None, expected=None, at=time.time()))
         except Problem as problem:
             log.warning("the old key of a source stays in the registry, unused", key=key, reason=str(problem))
 
@@ -284,14 +284,14 @@ class Sources:
         while len(self._keys) > KEPT:
             self._keys.popitem(last=False)
 
-    def _opened(self) -> Safe:
-        """The safe of the node, or one for this once; blocks."""
+    def _opened(self) -> MasterKeys:
+        """The master keys of the node, or those opened for this call; blocks."""
         try:
-            return self._safe() or open_safe(self._host.config)
+            return self._master_keys() or open_master_keys(self._host.config)
         except ConfigError as error:
             raise Problem(f"keys of sources cannot be stored: {error}", problem="unavailable") from error
 
-    async def _beside(self, do: Callable[[], T]) -> T:
+    async def _query_thread(self, do: Callable[[], T]) -> T:
         """What blocks; a registry that is away is a Problem."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, do)

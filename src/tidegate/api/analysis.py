@@ -69,7 +69,7 @@ async def explain(request: Request) -> Response:
         properties=pairs,
         terms=terms,
         at=question.at,
-        assumed=question.assume,
+        overrides=question.assume,
     )
     return answer(found)
 

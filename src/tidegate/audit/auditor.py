@@ -24,9 +24,9 @@ from functools import partial
 from typing import Any, Protocol
 
 from tidegate.audit.journals import Journals
-from tidegate.audit.rate_limit import Tally
+from tidegate.audit.rate_limit import RateLimit
 from tidegate.audit.rows import AuditRow, Query
-from tidegate.audit.sink import RECENT, Book
+from tidegate.audit.sink import RECENT, AuditSink
 from tidegate.audit.traffic import Traffic
 from tidegate.config import Config, Record
 from tidegate.errors import TidegateError
@@ -66,12 +66,12 @@ class Auditor:
         self.node = node
         self.version = ""
         self.decisions = False
-        self.book = Book()
+        self.sink = AuditSink()
         self.traffic: Traffic | None = None
         self.scopes: dict[str, Scope] = {}
         self._journals = journals
-        self._denials = Tally(self.book.write, node=node, rate=rate)
-        self._passed = Tally(self.book.write, node=node)
+        self._denials = RateLimit(self.sink.write, node=node, rate=rate)
+        self._passed = RateLimit(self.sink.write, node=node)
         self._plans: OrderedDict[Plan, Known] = OrderedDict()  # in use: a source, and the version they were made under
         self._fresh: deque[Plan] = deque()
         self._retired: deque[tuple[Plan, Known | None]] = deque()
@@ -169,7 +169,7 @@ class Auditor:
 
     def retired(self, plan: Plan) -> None:
         known = self._plans.pop(plan, None)
-        if plan.untold and (plan.denied or plan.flat or known is not None):
+        if plan.uncounted and (plan.denied or plan.flat or known is not None):
             if not self._retired:
                 self._later(self._settle_retired())
             self._retired.append((plan, known))
@@ -193,7 +193,7 @@ class Auditor:
                 return
             plan = next(iter(self._plans))
             self._plans.move_to_end(plan)  # those that nobody has looked at stay in front, whatever comes and goes
-            if plan.untold:
+            if plan.uncounted:
                 yield from self._settle(plan, self._plans[plan])
             elif self._tired():
                 yield
@@ -201,7 +201,7 @@ class Auditor:
     def _settle(self, plan: Plan, known: Known | None) -> Iterator[None]:
         """Accounts for the messages that a plan has passed on since the last time."""
         source, version = known or (None, self.version)
-        for times, part in plan.tell():
+        for times, part in plan.take_counts():
             for link, why in part.denied:
                 self._denied_by_plan(link, part.topic, why, times, version)
                 if self._tired(COSTLY):
@@ -325,7 +325,7 @@ class Auditor:
         """Other rules are in force, or the same after a start or a reload."""
         self.site.open()
         self.version = version
-        self.book.write(
+        self.sink.write(
             AuditRow(
                 self.site.wall,
                 node=self.node,
@@ -351,8 +351,8 @@ class Auditor:
         try:
             yield from self._settle_retired()
             yield from self._settle_all()
-            for tally in (self._denials, self._passed):
-                yield from tally.flush(lambda: self.site.wall)
+            for rate_limit in (self._denials, self._passed):
+                yield from rate_limit.flush(lambda: self.site.wall)
             if self.traffic is not None:
                 yield from self.traffic.look()
         finally:
@@ -389,7 +389,7 @@ class Auditor:
 
     async def open(self, config: Config) -> None:
         """Opens what the configuration asks for; StoreError if that cannot be."""
-        self.book.journal = await self._journals.open(config, AUDIT)
+        self.sink.journal = await self._journals.open(config, AUDIT)
         await self.prepare(config)
 
     async def prepare(self, config: Config) -> None:
@@ -446,13 +446,13 @@ class Auditor:
         if not isinstance(limit, int) or limit < 0:
             raise TidegateError("`limit` is a number of rows")
         await self.counted()
-        async for piece in self.book.told(query, limit, follow=follow):
+        async for piece in self.sink.told(query, limit, follow=follow):
             yield piece
 
     async def written(self) -> dict[str, Any]:
         """The control command `audit_written`: answers when everything that has happened is in the journal."""
         await self.counted()
-        journal = self.book.journal
+        journal = self.sink.journal
         if journal is None:
             return {"journal": False}
         done = asyncio.Event()
@@ -475,7 +475,7 @@ class Auditor:
     def state(self) -> dict[str, Any]:
         """For `tidegate status`."""
         recording = "traffic" if self.traffic is not None else "decisions" if self.decisions else "denials"
-        return {"recording": recording, "rows": self.book.written, **self._journals.state()}
+        return {"recording": recording, "rows": self.sink.written, **self._journals.state()}
 
 
 def _key(action: str, subject: Subject, topic: str, why: Deny, version: str) -> tuple[object, ...]:

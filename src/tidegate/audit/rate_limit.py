@@ -46,7 +46,7 @@ class _Rule:
         self.left: dict[tuple[str | None, str | None, str | None], int] = {}
 
 
-class Tally:
+class RateLimit:
     """Rows go to `write`. `rate` full rows a second for each rule; None: no limit."""
 
     __slots__ = ("_bytes", "_dirty", "_most", "_rate", "_rules", "_weight", "_write", "node", "table")

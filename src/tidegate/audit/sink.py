@@ -19,7 +19,7 @@ RECENT = 10_000  # rows that are remembered
 PIECE = 200  # rows told at a time: less than a millisecond
 
 
-class Book:
+class AuditSink:
     """Written on the loop."""
 
     __slots__ = ("_heard", "_recent", "journal", "written")

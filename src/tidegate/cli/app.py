@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import tidegate
-from tidegate.cli import capability, cert, importing, monitor, operate, pipeline, terminal
+from tidegate.cli import capability, cert, importing, monitor, node_commands, pipeline, terminal
 from tidegate.cli.administration import application, document_groups, key, source, token, user
 from tidegate.cli.audit import audit
 from tidegate.cli.explain import explain
@@ -237,7 +237,19 @@ def _show_warnings(warnings: list[tuple[int, str]], file: Path) -> None:
 
 
 _command: Callable[..., None]
-for _command in (run, check, explain, flow, simulate, replay, operate.status, operate.reload, operate.stop, audit, ktm):
+for _command in (
+    run,
+    check,
+    explain,
+    flow,
+    simulate,
+    replay,
+    node_commands.status,
+    node_commands.reload,
+    node_commands.stop,
+    audit,
+    ktm,
+):
     app.command(rich_help_panel=_RUN)(_command)
 for _command in (pub, sub):
     app.command(rich_help_panel=_USE)(_command)

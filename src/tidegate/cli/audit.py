@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from tidegate.cli import terminal
-from tidegate.cli.moments import moment
-from tidegate.cli.operate import ConfigFile, Json, Port, Socket
+from tidegate.cli.node_commands import ConfigFile, Json, Port, Socket
+from tidegate.cli.time_options import parse_time
 
 if TYPE_CHECKING:
     from datetime import tzinfo
@@ -87,17 +87,17 @@ def audit(
     from zoneinfo import ZoneInfo
 
     from tidegate.audit.rows import Query
-    from tidegate.config import Config, outline
+    from tidegate.config import Config, load_or_minimal
     from tidegate.errors import TidegateError
 
     if follow and summary:
         terminal.usage("--follow has no end to add up at; leave out --follow or --summary")
-    loaded = Config.ephemeral(port) if config is None else outline(config)
+    loaded = Config.ephemeral(port) if config is None else load_or_minimal(config)
     zone = ZoneInfo(loaded.node.timezone)
     try:
         query = Query(
-            since=None if since is None else moment(since, "--since", zone),
-            until=None if until is None else moment(until, "--until", zone),
+            since=None if since is None else parse_time(since, "--since", zone),
+            until=None if until is None else parse_time(until, "--until", zone),
             kinds=frozenset(each.strip() for each in kind.split(",")) if kind is not None else frozenset(),
             user=user,
             client=client,

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tidegate.cli import terminal
-from tidegate.cli.operate import ConfigFile, Port, Socket
+from tidegate.cli.node_commands import ConfigFile, Port, Socket
 
 app = typer.Typer(
     help="Issue, inspect and revoke capabilities.",
@@ -163,7 +163,7 @@ def revoke(
 
     [dim]tidegate capability revoke 6f3c1a -c tidegate.yaml[/dim]
     """
-    from tidegate.cli.operate import ask
+    from tidegate.cli.node_commands import ask
 
     answer = ask("capability_revoke", config, socket, port, id=id)
     if json:

@@ -15,20 +15,20 @@ import aiomqtt
 from paho.mqtt.packettypes import PacketTypes
 
 from tidegate.cli import terminal
+from tidegate.cli.connection_options import ConnectionOptions
 from tidegate.cli.properties import empty
-from tidegate.cli.target import Target, Will
 from tidegate.cli.tokens import load_key, load_token
 from tidegate.client import V5, V311, Client, KeysError, Refused, Unreachable
 
 
 @asynccontextmanager
-async def connect(target: Target) -> AsyncIterator[Client]:
+async def connect(options: ConnectionOptions) -> AsyncIterator[Client]:
     """A connection for the length of a `with`; the broker is told at its end."""
-    client = _client(target)
+    client = _client(options)
     try:
         await client.__aenter__()
     except Refused as refused:
-        if refused.said or refused.code not in (0x86, 0x87):
+        if refused.reason_string or refused.code not in (0x86, 0x87):
             raise
         advice = "check --user and --password, --cert and --key, or --capability and --proof-key"
         raise Refused(refused.what, refused.reason, advice) from None
@@ -38,50 +38,51 @@ async def connect(target: Target) -> AsyncIterator[Client]:
         await client.__aexit__(None, None, None)
 
 
-def _client(target: Target) -> Client:
-    host, port = target.place
+def _client(options: ConnectionOptions) -> Client:
+    host, port = options.place
     return Client(
         host,
         port=port,
-        user=target.user,
-        password=target.password,
-        identifier=target.identifier,
-        version=V5 if target.v5 else V311,
-        tls=_tls(target) if target.encrypted else False,
-        websocket=target.ws,
-        capability=None if target.capability is None else load_token(target.capability),
-        proof_key=None if target.proof_key is None else load_key(target.proof_key),
-        private_key=target.private_key,
-        reader=target.reader,
-        keys=target.keys_url,
-        token=target.token,
-        patience=target.timeout,
-        timeout=target.timeout,
-        keepalive=target.keepalive,
-        clean=target.clean,
-        session_expiry=target.session_expiry,
-        will=_will(target.will),
+        user=options.user,
+        password=options.password,
+        identifier=options.identifier,
+        version=V5 if options.v5 else V311,
+        tls=_tls(options) if options.encrypted else False,
+        websocket=options.ws,
+        capability=None if options.capability is None else load_token(options.capability),
+        proof_key=None if options.proof_key is None else load_key(options.proof_key),
+        private_key=options.private_key,
+        reader=options.reader,
+        keys=options.keys_url,
+        token=options.token,
+        patience=options.timeout,
+        timeout=options.timeout,
+        keepalive=options.keepalive,
+        clean=options.clean,
+        session_expiry=options.session_expiry,
+        will=_will(options),
     )
 
 
-def _will(will: Will | None) -> aiomqtt.Will | None:
-    if will is None:
+def _will(options: ConnectionOptions) -> aiomqtt.Will | None:
+    if options.will_topic is None:
         return None
     properties = None
-    if will.delay is not None:
+    if options.will_delay is not None:
         properties = empty(PacketTypes.WILLMESSAGE)
-        properties.WillDelayInterval = will.delay
-    return aiomqtt.Will(will.topic, will.payload.encode(), will.qos, will.retain, properties)
+        properties.WillDelayInterval = options.will_delay
+    payload = options.will_message.encode()
+    return aiomqtt.Will(options.will_topic, payload, options.will_qos, options.will_retain, properties)
 
 
-def _tls(target: Target) -> ssl.SSLContext:
+def _tls(options: ConnectionOptions) -> ssl.SSLContext:
     try:
-        context = ssl.create_default_context(cafile=str(target.cafile) if target.cafile else None)
-        if target.cert is not None:
-            context.load_cert_chain(target.cert, target.key)
+        context = ssl.create_default_context(cafile=str(options.cafile) if options.cafile else None)
+        if options.cert is not None:
+            context.load_cert_chain(options.cert, options.key)
     except (ssl.SSLError, OSError) as broken:
         raise Unreachable(f"the certificate files cannot be used: {broken}") from None
-    if target.insecure:
+    if options.insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context

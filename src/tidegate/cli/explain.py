@@ -66,7 +66,7 @@ def explain(
             "--at", help="When: 2026-03-02T09:30:00, or 09:30 today, in the node's time zone.", metavar="TIME"
         ),
     ] = None,
-    assumed: Annotated[
+    overrides: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
@@ -86,9 +86,9 @@ def explain(
     [dim]tidegate explain tidegate.yaml --as user:bob --action read --topic tr1/speed --from user:mary[/dim]
     """
     from tidegate.cli.reasons import report
-    from tidegate.config import Asked, load
+    from tidegate.config import Operation, load
     from tidegate.explain.document import document
-    from tidegate.explain.what_if import Question, Trial
+    from tidegate.explain.what_if import Question, WhatIf
 
     _check_options(action, publisher=publisher, payload=payload, qos=qos, retain=retain, where=where)
     pairs = tuple(_pair(each, "a property") for each in properties or ())
@@ -101,7 +101,7 @@ def explain(
     config = load(file)
     question = Question(
         subject=subject,
-        action=Asked(action.value),
+        action=Operation(action.value),
         topic=topic,
         publisher=publisher,
         payload=b"" if payload is None else os.fsencode(payload),
@@ -110,9 +110,9 @@ def explain(
         properties=pairs,
         terms=terms,
         at=None if at is None else _moment(at, config),
-        assumed=dict(_assumption(each) for each in assumed or ()),
+        overrides=dict(_assumption(each) for each in overrides or ()),
     )
-    trial = Trial(config)
+    trial = WhatIf(config)
     try:
         found = trial.explain(question)
     except ConfigError as error:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tidegate.config import Config
     from tidegate.flow import Assertion, ConnectionGraph, Reach, Violation
-    from tidegate.flow.alike import Thinned
+    from tidegate.flow.bundles import ThinnedGraph
     from tidegate.flow.presence import Presence
 
 _ROWS: Final = 500
@@ -191,10 +191,10 @@ def _print_tables(
 
 def _print_flows(wanted: _Wanted) -> None:
     from tidegate.flow import Reach
-    from tidegate.flow.alike import Thinned
+    from tidegate.flow.bundles import ThinnedGraph
     from tidegate.flow.drawing.formats import flows, rows
 
-    thin = Thinned(wanted.graph, apart=wanted.named)
+    thin = ThinnedGraph(wanted.graph, apart=wanted.named)
     if wanted.everything:
         reach = Reach(thin.graph, paths=wanted.paths)
         if reach.entity_pairs > _ROWS:
@@ -205,7 +205,7 @@ def _print_flows(wanted: _Wanted) -> None:
             return
     found = list(rows(flows(thin.graph, source=wanted.source, target=wanted.target, paths=wanted.paths)))
     if found:
-        named = ((thin.called(one), thin.called(other), way) for one, other, way in found)
+        named = ((thin.bundle_label(one), thin.bundle_label(other), way) for one, other, way in found)
         _print_lines(("from", "to", "by"), _grouped(named, apart=wanted.target is None))
     elif not wanted.everything:
         terminal.note(f"Nothing flows from {wanted.source or 'anybody'} to {wanted.target or 'anybody'}.")
@@ -223,7 +223,7 @@ def _grouped(found: Iterable[tuple[str, str, str]], *, apart: bool) -> list[tupl
     return lines
 
 
-def _by_scope(thin: Thinned, reach: Reach) -> list[tuple[str, ...]]:
+def _by_scope(thin: ThinnedGraph, reach: Reach) -> list[tuple[str, ...]]:
     """For each scope, who is at it, how many it reaches, and how many reach it."""
     from tidegate.flow.graph import is_scope
 
@@ -255,7 +255,7 @@ def _print_lines(titles: Sequence[str], lines: Sequence[Sequence[str]], *, right
     terminal.out().print()
 
 
-def _sizes(thin: Thinned, names: Iterable[str]) -> tuple[int, int]:
+def _sizes(thin: ThinnedGraph, names: Iterable[str]) -> tuple[int, int]:
     """How many scopes there are among names, and how many clients."""
     from tidegate.flow.graph import is_scope
 
@@ -323,7 +323,7 @@ def _said(assertion: Assertion, broken: Violation | None, absent: Sequence[str])
 def _drawn(form: Format, title: str, wanted: _Wanted, parents: Mapping[str, tuple[str, ...]]) -> str:
     """The graph; only what one reaches, or what reaches one; or with the route between two."""
     from tidegate.flow import Reach, shortest
-    from tidegate.flow.alike import within
+    from tidegate.flow.bundles import within
     from tidegate.flow.drawing.formats import dot, mermaid
     from tidegate.flow.drawing.graph_svg import svg
 

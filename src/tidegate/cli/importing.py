@@ -85,10 +85,10 @@ def xacml(file: File, output: Output = None, json: Json = False, strict: Strict 
 def _take_over(
     read: Callable[[str, str], Imported], file: Path, output: Path | None, *, json: bool, strict: bool
 ) -> None:
-    from tidegate.importing.outcome import aligned, written
+    from tidegate.importing.imported_policies import aligned, to_yaml
 
     imported = read(_content(file), str(file))
-    text = written(imported, str(file))
+    text = to_yaml(imported, str(file))
     if imported.nothing:
         _list(aligned(imported.left))
         raise ConfigError("holds nothing that can be taken over; is it the right file?", file=str(file))

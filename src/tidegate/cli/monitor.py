@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, assert_never
 import typer
 
 from tidegate.cli import terminal
-from tidegate.cli.operate import ConfigFile, Json, Port, Socket, ask
+from tidegate.cli.node_commands import ConfigFile, Json, Port, Socket, ask
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -13,7 +13,7 @@ import typer
 
 from tidegate.cli import terminal
 from tidegate.cli.administration import document_groups
-from tidegate.cli.operate import Json
+from tidegate.cli.node_commands import Json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -75,9 +75,9 @@ def status(config: File, json: Json = False) -> None:
     """
     from tidegate.audit.rows import iso
     from tidegate.cli.tables import facts
-    from tidegate.pipeline.looking import looked
+    from tidegate.pipeline.overview import overview
 
-    found = looked(_configured(config))
+    found = overview(_configured(config))
     if json:
         terminal.print_json(found)
     else:
@@ -97,11 +97,11 @@ def compact(config: File, json: Json = False) -> None:
 
     from tidegate.pipeline.folders import Folders
     from tidegate.pipeline.lake import compact as put_together
-    from tidegate.pipeline.upkeep import expired
+    from tidegate.pipeline.maintenance import expire_tables
 
     configured = _configured(config)
     folders = Folders.of(configured)
-    gone = expired(configured)
+    gone = expire_tables(configured)
     with _progress("compacting") as progress:
         done = put_together(folders.lake, progress=progress)
     if json:
@@ -135,15 +135,15 @@ def erase(
 
     [dim]tidegate pipeline erase -c tidegate.yaml --user mary[/dim]
     """
-    from tidegate.pipeline.baseline import Baselines
     from tidegate.pipeline.folders import Folders
     from tidegate.pipeline.lake import erase as erased
+    from tidegate.pipeline.series_statistics import StatisticsStore
 
     folders = Folders.of(_configured(config))
     if not yes and sys.stdin.isatty():
         typer.confirm(f"Erase everything that {user} owns in {folders.lake}?", abort=True)
     with _progress("erasing") as progress:
-        forget = Baselines(folders.baselines).forget
+        forget = StatisticsStore(folders.baselines).forget
         done = erased(folders.lake, user, audit=audit, forget=forget, progress=progress)
     if json:
         rows = dict(done.rows)
@@ -167,7 +167,7 @@ def forget(
     """
     from dataclasses import asdict
 
-    from tidegate.pipeline.forgetting import forget as forgotten
+    from tidegate.pipeline.journal_release import forget as forgotten
 
     configured = _configured(config)
     if not yes and sys.stdin.isatty():
@@ -202,7 +202,7 @@ def quality(
     from dataclasses import asdict
     from datetime import UTC, datetime
 
-    from tidegate.cli.moments import moment
+    from tidegate.cli.time_options import parse_time
     from tidegate.errors import PipelineError
     from tidegate.pipeline import lake
     from tidegate.pipeline.columns import DIMENSIONS
@@ -210,7 +210,7 @@ def quality(
 
     configured = _configured(config)
     folders = Folders.of(configured)
-    begin = datetime.fromtimestamp(moment(since, "--since", UTC), UTC).date()
+    begin = datetime.fromtimestamp(parse_time(since, "--since", UTC), UTC).date()
     if dimension not in (None, *DIMENSIONS):
         raise PipelineError(f"there is no dimension {dimension!r}; there are {', '.join(DIMENSIONS)}")
     lake.Place.open(folders.lake)

@@ -14,7 +14,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from tidegate.cli import terminal
-from tidegate.cli.target import Target
+from tidegate.cli.connection_options import ConnectionOptions
 
 _SHOWN: Final = (
     ("content_type", "ContentType"),
@@ -32,7 +32,7 @@ def empty(packet_type: int) -> Properties:
 
 
 def publish_properties(
-    target: Target,
+    options: ConnectionOptions,
     *,
     user: Sequence[str] | None,
     require: str | None,
@@ -53,23 +53,23 @@ def publish_properties(
         properties.CorrelationData = correlation.encode()
     if content_type is not None:
         properties.ContentType = content_type
-    return _allowed(target, properties)
+    return _allowed(options, properties)
 
 
 def subscribe_properties(
-    target: Target, *, user: Sequence[str] | None, require: str | None, where: str | None
+    options: ConnectionOptions, *, user: Sequence[str] | None, require: str | None, where: str | None
 ) -> Properties | None:
     """The properties of a SUBSCRIBE, or none where none is asked for."""
     properties = empty(PacketTypes.SUBSCRIBE)
     _add_user(properties, user, require=require, where=where)
-    return _allowed(target, properties)
+    return _allowed(options, properties)
 
 
 def subscribe_options(
-    target: Target, *, qos: int, no_local: bool, no_retained: bool, retain_as_published: bool
+    options: ConnectionOptions, *, qos: int, no_local: bool, no_retained: bool, retain_as_published: bool
 ) -> SubscribeOptions:
     """QoS and flags of a subscription."""
-    if not target.v5 and (no_local or no_retained or retain_as_published):
+    if not options.v5 and (no_local or no_retained or retain_as_published):
         terminal.usage("--no-local, --no-retained and --retain-as-published need MQTT 5")
     return SubscribeOptions(
         qos=qos,
@@ -112,9 +112,9 @@ def _add_user(properties: Properties, pairs: Sequence[str] | None, **instruction
             properties.UserProperty = (name, instruction)
 
 
-def _allowed(target: Target, properties: Properties) -> Properties | None:
+def _allowed(options: ConnectionOptions, properties: Properties) -> Properties | None:
     if properties.isEmpty():  # type: ignore[no-untyped-call]
         return None
-    if not target.v5:
+    if not options.v5:
         terminal.usage("properties (and --require, --view, --where) need MQTT 5; leave out --protocol 311")
     return properties

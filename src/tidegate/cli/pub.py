@@ -12,15 +12,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidegate.cli import terminal
-from tidegate.cli.target import Json, Qos, Require, Target, UserProperties, connects
+from tidegate.cli.connection_options import (
+    ConnectionOptions,
+    Json,
+    Qos,
+    Require,
+    UserProperties,
+    with_connection_options,
+)
 
 if TYPE_CHECKING:
     from paho.mqtt.properties import Properties
 
 
-@connects
+@with_connection_options
 def pub(
-    target: Target,
+    connection_options: ConnectionOptions,
     topic: Annotated[str, typer.Option("-t", "--topic", help="Topic to publish to.")],
     message: Annotated[str | None, typer.Option("-m", "--message", help="Payload.")] = None,
     file: Annotated[
@@ -78,10 +85,10 @@ def pub(
         terminal.usage(f"`{topic}` is not a topic: it must not be empty nor contain + or #")
     if sum((message is not None, file is not None, lines, null)) != 1:
         terminal.usage("say what to publish: one of --message, --file, --stdin-lines, --null")
-    if encrypt and target.private_key is None:
+    if encrypt and connection_options.private_key is None:
         terminal.usage("--encrypt needs --private-key: the key to seal with is given to whom it belongs")
     about = publish_properties(
-        target,
+        connection_options,
         user=properties,
         require=require,
         view=view,
@@ -91,7 +98,11 @@ def pub(
         content_type=content_type,
     )
     payloads = _stdin_lines() if lines else _single(b"" if null else _payload(message, file))
-    run(_publish(target, topic, payloads, qos=qos, retain=retain, properties=about, encrypt=encrypt, json=json))
+    run(
+        _publish(
+            connection_options, topic, payloads, qos=qos, retain=retain, properties=about, encrypt=encrypt, json=json
+        )
+    )
 
 
 def _payload(message: str | None, file: Path | None) -> bytes:
@@ -132,7 +143,7 @@ async def _stdin_lines() -> AsyncIterator[bytes]:
 
 
 async def _publish(
-    target: Target,
+    connection_options: ConnectionOptions,
     topic: str,
     payloads: AsyncIterator[bytes],
     *,
@@ -144,7 +155,7 @@ async def _publish(
 ) -> None:
     from tidegate.cli.connection import connect
 
-    async with connect(target) as connection:
+    async with connect(connection_options) as connection:
         async for payload in payloads:
             reason = await connection.publish(
                 topic, payload, qos=qos, retain=retain, encrypt=encrypt, properties=properties

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from tidegate.cli.terminal import harmless
 from tidegate.config import Config
 from tidegate.explain.document import moment_of, plain, publisher_of, text_or_base64
-from tidegate.explain.explanation import Considered, Explanation, Line, Verdict
+from tidegate.explain.explanation import ConsideredRule, Explanation, Line, Verdict
 from tidegate.explain.what_if import Question
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _looked_at(line: Line) -> Text:
     return Text("\n").join(rows)
 
 
-def _rule(each: Considered) -> Text:
+def _rule(each: ConsideredRule) -> Text:
     from rich.text import Text
 
     colour = {"true": "green", "error": "red"}.get(each.outcome, "yellow")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tidegate.pipeline.replay.job import Progress
     from tidegate.pipeline.replay.report import Report
-    from tidegate.pipeline.replay.tally import Said
+    from tidegate.pipeline.replay.tally import Decision
 
 _SHOWN: Final = 30
 """Groups in the table; --json tells more."""
@@ -65,7 +65,7 @@ def replay(
     """
     from zoneinfo import ZoneInfo
 
-    from tidegate.cli.moments import moment
+    from tidegate.cli.time_options import parse_time
     from tidegate.config import load
     from tidegate.pipeline.replay.candidate import candidate
     from tidegate.pipeline.replay.job import run
@@ -77,8 +77,8 @@ def replay(
     before = load(config)
     after = candidate(config, policies)
     zone = ZoneInfo(before.node.timezone)
-    begin = moment(since, "--since", zone)
-    end = time.time() if until is None else moment(until, "--until", zone)
+    begin = parse_time(since, "--since", zone)
+    end = time.time() if until is None else parse_time(until, "--until", zone)
     settings = before.pipeline.spark if before.pipeline is not None else None
     master = "local[*]" if settings is None else settings.master
     memory = "1g" if settings is None else settings.memory
@@ -152,7 +152,7 @@ def _table(found: Report) -> Table:
     return table
 
 
-def _said(said: Said) -> Text:
+def _said(said: Decision) -> Text:
     from rich.text import Text
 
     sees = "" if said.sees is None else f", sees {said.sees}"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tidegate.simulate import Expectation, Outcome, Run
-    from tidegate.simulate.engine import Rehearsal
+    from tidegate.simulate.engine import EngineRun
     from tidegate.simulate.trace import Row
 
 _SHOWN: Final = 20
@@ -46,13 +46,13 @@ def simulate(
     [dim]tidegate simulate tidegate.yaml scenario.yaml --all --engine[/dim]
     """
     from tidegate.config import load
-    from tidegate.simulate.engine import Rehearsal, read
+    from tidegate.simulate.engine import EngineRun, read_scenario
 
     if every and walks is not None:
         terminal.usage("--all explores everything, and --walks some of it; leave one of them out")
     if seed and walks is None:
         terminal.usage("--seed has no effect without --walks; leave it out")
-    rehearsal = Rehearsal.of(load(file), read(scenario))
+    rehearsal = EngineRun.of(load(file), read_scenario(scenario))
     found = _found(rehearsal, every=every, walks=walks, seed=seed)
     played = _played(rehearsal) if engine else None
     missed = [*_missed(found.outcomes, rehearsal), *(_missed([played.outcome], rehearsal) if played else ())]
@@ -86,24 +86,24 @@ class _Played:
     allowed: bool
 
 
-def _found(rehearsal: Rehearsal, *, every: bool, walks: int | None, seed: int) -> _Found:
+def _found(rehearsal: EngineRun, *, every: bool, walks: int | None, seed: int) -> _Found:
     from random import Random
 
-    from tidegate.simulate import outcomes, patient, realise, walk
+    from tidegate.simulate import chosen_run, find_run, outcomes, sequential_run
 
     schema, rounds = rehearsal.schema, rehearsal.scenario.rounds
     if walks is not None:
         random = Random(seed)  # noqa: S311  nothing depends on its being hard to guess
-        runs = [walk(schema, rounds, random.randrange) for _ in range(walks)]
+        runs = [chosen_run(schema, rounds, random.randrange) for _ in range(walks)]
         shown = next((run for run in runs if any(_missed([run.outcome], rehearsal))), runs[0])
         several = _ordered({run.outcome for run in runs})
         return _Found(run=shown, outcomes=several, how=f"{_count(walks, 'run')} at random", complete=False)
-    run = patient(schema, rounds)
+    run = sequential_run(schema, rounds)
     if not every:
         return _Found(run=run, outcomes=[run.outcome], how="one run", complete=False)
     several = _ordered(outcomes(schema, rounds))
     bad = next((each for each in several if any(_missed([each], rehearsal))), None)
-    other = None if bad is None else realise(schema, rounds, bad)
+    other = None if bad is None else find_run(schema, rounds, bad)
     return _Found(run=other or run, outcomes=several, how="all runs", complete=True)
 
 
@@ -111,15 +111,15 @@ def _ordered(outcomes: Iterable[Outcome]) -> list[Outcome]:
     return sorted(outcomes, key=str)
 
 
-def _played(rehearsal: Rehearsal) -> _Played:
-    from tidegate.simulate import realise
+def _played(rehearsal: EngineRun) -> _Played:
+    from tidegate.simulate import find_run
 
     outcome = rehearsal.play()
-    allowed = realise(rehearsal.schema, rehearsal.scenario.rounds, outcome) is not None
+    allowed = find_run(rehearsal.schema, rehearsal.scenario.rounds, outcome) is not None
     return _Played(outcome=outcome, allowed=allowed)
 
 
-def _missed(outcomes: Iterable[Outcome], rehearsal: Rehearsal) -> Iterator[Expectation]:
+def _missed(outcomes: Iterable[Outcome], rehearsal: EngineRun) -> Iterator[Expectation]:
     """The expectations that some outcome does not meet."""
     several = list(outcomes)
     for each in rehearsal.scenario.expects:
@@ -130,7 +130,7 @@ def _missed(outcomes: Iterable[Outcome], rehearsal: Rehearsal) -> Iterator[Expec
 # -- for people --------------------------------------------------------------------------------------------------------
 
 
-def _report(rehearsal: Rehearsal, found: _Found, played: _Played | None, missed: list[Expectation]) -> None:
+def _report(rehearsal: EngineRun, found: _Found, played: _Played | None, missed: list[Expectation]) -> None:
     from rich.text import Text
 
     from tidegate.simulate import rows
@@ -201,7 +201,7 @@ def _count(number: int, what: str) -> str:
 # -- for programs ------------------------------------------------------------------------------------------------------
 
 
-def _document(rehearsal: Rehearsal, found: _Found, played: _Played | None, missed: list[Expectation]) -> dict[str, Any]:
+def _document(rehearsal: EngineRun, found: _Found, played: _Played | None, missed: list[Expectation]) -> dict[str, Any]:
     from tidegate.simulate import rows
 
     made: dict[str, Any] = {

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated, assert_never
 import typer
 
 from tidegate.cli import terminal
-from tidegate.cli.target import Json, Qos, Require, Target, UserProperties, connects
+from tidegate.cli.connection_options import (
+    ConnectionOptions,
+    Json,
+    Qos,
+    Require,
+    UserProperties,
+    with_connection_options,
+)
 
 if TYPE_CHECKING:
     from paho.mqtt.properties import Properties
@@ -19,9 +26,9 @@ if TYPE_CHECKING:
     from tidegate.client import Message
 
 
-@connects
+@with_connection_options
 def sub(
-    target: Target,
+    connection_options: ConnectionOptions,
     filters: Annotated[
         list[str], typer.Option("-t", "--topic", help="Filter to subscribe to. Repeatable.", metavar="FILTER")
     ],
@@ -71,19 +78,22 @@ def sub(
     for each in filters:
         if not topics.valid_filter(each):
             terminal.usage(f"`{each}` is not a filter: + and # stand alone between slashes, # at the end")
-    if encrypt and target.private_key is None:
+    if encrypt and connection_options.private_key is None:
         terminal.usage("--encrypt needs --private-key: keys are given to whom it belongs")
-    about = subscribe_properties(target, user=properties, require=require, where=where)
+    about = subscribe_properties(connection_options, user=properties, require=require, where=where)
     wanted = subscribe_options(
-        target,
+        connection_options,
         qos=qos,
         no_local=no_local,
         no_retained=no_retained,
         retain_as_published=retain_as_published,
     )
     style = _Style.JSON if json else _Style.VERBOSE if verbose else _Style.PAYLOAD
-    shown = _Shown(style=style, opening=target.private_key is not None)
-    run(_receive(target, filters, wanted, about, shown, count, wait, verbose=verbose), interrupt_is_fine=True)
+    shown = _Shown(style=style, opening=connection_options.private_key is not None)
+    run(
+        _receive(connection_options, filters, wanted, about, shown, count, wait, verbose=verbose),
+        interrupt_is_fine=True,
+    )
     if count is not None and shown.count < count and wait is not None:
         terminal.fail(f"only {shown.count} of {count} messages came within {wait:g} s")
 
@@ -182,7 +192,7 @@ def _json(message: Message, about: dict[str, str]) -> None:
 
 
 async def _receive(
-    target: Target,
+    connection_options: ConnectionOptions,
     filters: list[str],
     wanted: SubscribeOptions,
     properties: Properties | None,
@@ -196,7 +206,7 @@ async def _receive(
 
     from tidegate.cli.connection import connect
 
-    async with connect(target) as connection:
+    async with connect(connection_options) as connection:
         try:
             async with asyncio.timeout(wait):
                 held = await connection.subscribe(*filters, options=wanted, properties=properties)

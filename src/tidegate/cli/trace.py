@@ -19,7 +19,7 @@ from tidegate import topics
 from tidegate.config.automata import content
 from tidegate.config.units import duration
 from tidegate.errors import ConfigError
-from tidegate.gate.rule_set import Rules
+from tidegate.gate.rule_set import RuleSet
 from tidegate.monitor import Event, Machine, MonitorFailed, State
 
 MOST: Final = 100_000
@@ -52,7 +52,7 @@ class Row:
     failure: str | None = None
 
 
-def read(lines: Iterable[str], rules: Rules, *, file: str, wall: float) -> Iterator[Line]:
+def read(lines: Iterable[str], rules: RuleSet, *, file: str, wall: float) -> Iterator[Line]:
     """The lines of a trace that begins at a time of the wall clock. Raises `ConfigError` with the place."""
     at = 0.0
     for number, text in enumerate(_decoded(lines, file), 1):
@@ -98,7 +98,7 @@ def _row(machine: Machine, state: State, event: Event) -> Row:
     return Row(at=event.time, event=event, state=new, outputs=tuple(outputs))
 
 
-def _line(text: str, number: int, before: float, rules: Rules, wall: float) -> Line:
+def _line(text: str, number: int, before: float, rules: RuleSet, wall: float) -> Line:
     try:
         said = orjson.loads(text)
     except orjson.JSONDecodeError as wrong:
@@ -144,7 +144,7 @@ def _time(written: object, before: float) -> float:
     return at
 
 
-def _scene(event: Event, said: dict[str, Any], rules: Rules, wall: float) -> dict[str, Any]:
+def _scene(event: Event, said: dict[str, Any], rules: RuleSet, wall: float) -> dict[str, Any]:
     """What conditions read."""
     o: dict[str, Any] = {
         "topic": event.topic,

@@ -7,8 +7,8 @@ takes, and a `Keychain` to keep keys in.
 from __future__ import annotations
 
 from tidegate.client.client import V5, V311, Client
-from tidegate.client.opening import Message
-from tidegate.client.trouble import Denied, Refused, Unreachable
+from tidegate.client.decryption import Message
+from tidegate.client.exceptions import Denied, Refused, Unreachable
 from tidegate.errors import KeysError
 from tidegate.keys import Kem, Keychain, PrivateKey, PublicKey, key_id, open_message, read_key
 

@@ -34,14 +34,14 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from tidegate.client.asking import Asker, OverHttp, OverMqtt
-from tidegate.client.holder import Holder, name_of, subject_of
+from tidegate.client.capability_holder import CapabilityHolder, name_of, subject_of
+from tidegate.client.decryption import Decrypter, Message
+from tidegate.client.deduplication import Deduplicator
+from tidegate.client.exceptions import Refused, Unreachable
+from tidegate.client.http_service import HttpService
+from tidegate.client.key_requests import HttpKeyRequester, KeyRequester, MqttKeyRequester
 from tidegate.client.keyring import Keyring
-from tidegate.client.line import Line, empty
-from tidegate.client.opening import Message, Opener
-from tidegate.client.seen import Seen
-from tidegate.client.trouble import Refused, Unreachable
-from tidegate.client.web import Site
+from tidegate.client.mqtt_connection import MqttConnection, empty
 from tidegate.errors import KeysError, TidegateError
 from tidegate.keys import PrivateKey
 from tidegate.policy.capability import METHOD, PROPERTY
@@ -108,14 +108,14 @@ class Client:
         self._token = None if capability is None else capability.strip()
         self._holder = None
         if self._token is not None and proof_key is not None:
-            self._holder = Holder(self._token, _proof_key(proof_key))
+            self._holder = CapabilityHolder(self._token, _proof_key(proof_key))
         if self._token is not None and not self._v5:
             user, password = user or name_of(subject_of(self._token)), self._token
         self._private = None if private_key is None else _private_key(private_key)
         self._reader = reader or self._name(user)
-        self._site = None
+        self._service = None
         if keys is not None:
-            self._site = Site(url=keys, token=token or "", context=self._context, timeout=timeout)
+            self._service = HttpService(url=keys, token=token or "", context=self._context, timeout=timeout)
         self._require = require
         self._session_expiry = session_expiry
         self._will = will
@@ -134,46 +134,46 @@ class Client:
         }
         self._keyring = None if self._private is None else Keyring(self._private, patience=patience)
         self._patience = patience
-        self._seen = Seen(dedupe)
+        self._deduplicator = Deduplicator(dedupe)
         self._inbox: asyncio.Queue[Message | TidegateError] = asyncio.Queue()
-        self._line: Line | None = None
+        self._connection: MqttConnection | None = None
         self._open = False
-        self._asking: OverMqtt | None = None
-        self._opener: Opener | None = None
+        self._key_requester: MqttKeyRequester | None = None
+        self._decrypter: Decrypter | None = None
 
     async def __aenter__(self) -> Self:
-        if self._line is not None:
+        if self._connection is not None:
             raise Unreachable("this client is connected already: make another one, or leave it first")
         left = [item for item in _drained(self._inbox) if isinstance(item, Message)]
         self._inbox = asyncio.Queue()  # of the loop that runs now
         for message in left:
             self._inbox.put_nowait(message)
-        line = self._line = self._new_line()
+        connection = self._connection = self._new_connection()
         try:
-            await line.open()
+            await connection.open()
         except BaseException:
-            self._line = None
+            self._connection = None
             raise
         self._open = True
-        if line.lost.done():  # already
-            self._ended(line.lost.result())
+        if connection.lost.done():  # already
+            self._ended(connection.lost.result())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        line = self._line
-        if line is not None:
+        connection = self._connection
+        if connection is not None:
             try:
-                await line.close()
+                await connection.close()
             finally:
-                self._line, self._open = None, False
+                self._connection, self._open = None, False
 
     @property
     def identifier(self) -> str:
         """The client identifier, also one that the broker made up."""
-        line = self._connected()
-        return str(getattr(line.connack, "AssignedClientIdentifier", "")) or line.identifier
+        connection = self._connected()
+        return str(getattr(connection.connack, "AssignedClientIdentifier", "")) or connection.identifier
 
     @property
     def public_key(self) -> str:
@@ -204,18 +204,18 @@ class Client:
         `encrypt`: sealed here, end to end. `require`: the level demanded for this message. `view`: who may see what of
         it. Refused if the broker says no; KeysError, or Denied with the rule, if no key to seal with is given.
         """
-        line = self._connected()
+        connection = self._connected()
         table = None if view is None else orjson.dumps(view).decode()
         about = self._about(PacketTypes.PUBLISH, properties, require=require, view=table)
         content = payload.encode() if isinstance(payload, str) else payload
         if not encrypt or (retain and not content):  # [MQTT-3.3.1-10] nothing clears what was kept, sealed nothing not
-            return await line.send(topic, content, qos=qos, retain=retain, properties=about)
+            return await connection.send(topic, content, qos=qos, retain=retain, properties=about)
         if self._keyring is None:
             raise KeysError("to encrypt, a client needs the private key whose public key is registered: `private_key`")
         while True:
             sealed, used_before = await self._keyring.seal(content or b"", topic)
             try:
-                return await line.send(topic, sealed, qos=qos, retain=retain, properties=about)
+                return await connection.send(topic, sealed, qos=qos, retain=retain, properties=about)
             except Refused:
                 self._keyring.forget_sealing(topic)
                 if not used_before:
@@ -235,9 +235,9 @@ class Client:
 
         `where`: a condition that messages have to meet. `require`: the floor that they must have.
         """
-        line = self._connected()
+        connection = self._connected()
         about = self._about(PacketTypes.SUBSCRIBE, properties, require=require, where=where)
-        return await line.listen(filters, options=options or SubscribeOptions(qos=qos), properties=about)
+        return await connection.listen(filters, options=options or SubscribeOptions(qos=qos), properties=about)
 
     async def unsubscribe(self, filter: str) -> None:
         """Ends a subscription."""
@@ -245,10 +245,10 @@ class Client:
 
     async def register_key(self, url: str, token: str) -> None:
         """Registers the public key over HTTP for the user whose token it is. No connection is needed for that."""
-        site = Site(url=url, token=token, context=self._context, timeout=self._options["timeout"])
-        await site.request("PUT", "/me/key", {"public_key": self.public_key})
+        service = HttpService(url=url, token=token, context=self._context, timeout=self._options["timeout"])
+        await service.request("PUT", "/me/key", {"public_key": self.public_key})
 
-    def _new_line(self) -> Line:
+    def _new_connection(self) -> MqttConnection:
         about = empty(PacketTypes.CONNECT)
         if self._session_expiry is not None:
             about.SessionExpiryInterval = self._session_expiry
@@ -259,8 +259,8 @@ class Client:
             about.AuthenticationData = self._holder.token.encode()
         elif self._token is not None and self._v5:
             about.UserProperty = (PROPERTY, self._token)
-        opener = Opener(self._keyring, self._deliver, patience=self._patience, clock=time.monotonic)
-        line = Line(
+        decrypter = Decrypter(self._keyring, self._deliver, patience=self._patience, clock=time.monotonic)
+        connection = MqttConnection(
             *self._place,
             take=self._take,
             ended=self._ended,
@@ -269,24 +269,24 @@ class Client:
             will=_proven(self._will, self._holder),
             **self._options,
         )
-        self._opener = opener
+        self._decrypter = decrypter
         if self._keyring is not None:
-            asker: Asker
-            if self._site is not None:
-                asker = OverHttp(self._site)
+            requester: KeyRequester
+            if self._service is not None:
+                requester = HttpKeyRequester(self._service)
             else:
-                asker = self._asking = OverMqtt(line)
-            self._keyring.begin(asker, self._reader or f"client:{line.identifier}")
-        return line
+                requester = self._key_requester = MqttKeyRequester(connection)
+            self._keyring.begin(requester, self._reader or f"client:{connection.identifier}")
+        return connection
 
     def _take(self, raw: aiomqtt.Message) -> None:
-        if self._asking is not None and str(raw.topic) == ANSWER:
-            self._asking.take(bytes(raw.payload))
-        elif self._opener is not None:
-            self._opener.take(raw)
+        if self._key_requester is not None and str(raw.topic) == ANSWER:
+            self._key_requester.take(bytes(raw.payload))
+        elif self._decrypter is not None:
+            self._decrypter.take(raw)
 
     def _deliver(self, message: Message) -> None:
-        if not self._seen.again(message):
+        if not self._deduplicator.again(message):
             self._inbox.put_nowait(message)
 
     def _ended(self, why: TidegateError) -> None:
@@ -294,13 +294,13 @@ class Client:
             return  # whoever connects is told
         if self._keyring is not None:
             self._keyring.end()
-        if self._opener is not None:
-            self._opener.give_up(KeysError(f"the connection ended before its key came: {why}"))
+        if self._decrypter is not None:
+            self._decrypter.give_up(KeysError(f"the connection ended before its key came: {why}"))
         self._inbox.put_nowait(why)
 
     async def _next(self) -> Message:
         inbox = self._inbox
-        if self._line is None and inbox.empty():
+        if self._connection is None and inbox.empty():
             raise Unreachable(_OUTSIDE)
         item = await inbox.get()
         if isinstance(item, Message):
@@ -308,10 +308,10 @@ class Client:
         inbox.put_nowait(item)  # whoever else waits has to know
         raise item
 
-    def _connected(self) -> Line:
-        if self._line is None:
+    def _connected(self) -> MqttConnection:
+        if self._connection is None:
             raise Unreachable(_OUTSIDE)
-        return self._line
+        return self._connection
 
     def _name(self, user: str | None) -> str | None:
         if self._token is not None:
@@ -340,7 +340,7 @@ class _Messages(AsyncIterator[Message]):
         return await self._client._next()
 
 
-def _proven(will: aiomqtt.Will | None, holder: Holder | None) -> aiomqtt.Will | None:
+def _proven(will: aiomqtt.Will | None, holder: CapabilityHolder | None) -> aiomqtt.Will | None:
     if will is None or holder is None:
         return will
     about = empty(PacketTypes.WILLMESSAGE) if will.properties is None else copy.deepcopy(will.properties)

@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
-from tidegate.client.asking import Asker
+from tidegate.client.key_requests import KeyRequester
 from tidegate.errors import KeysError
 from tidegate.keys import NONCE, Group, Keychain, PrivateKey, TopicKey, open_message, read_key, seal
 
@@ -35,30 +35,30 @@ class Keyring:
     """Keeps keys over connections: `begin` says how to ask from now on, `end` that nobody can be asked."""
 
     def __init__(self, private: PrivateKey, *, patience: float, clock: Clock = time.monotonic) -> None:
-        self._asker: Asker | None = None
+        self._requester: KeyRequester | None = None
         self._reader = ""
         self._private = private
         self._patience = patience
         self._clock = clock
         self._chain = Keychain()
         self._refused: OrderedDict[str, tuple[KeysError, float]] = OrderedDict()
-        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._fetches: dict[str, asyncio.Task[None]] = {}
         self._room = asyncio.Semaphore(AT_ONCE)
         self._sealing: OrderedDict[str, tuple[TopicKey, float]] = OrderedDict()
-        self._sealers: dict[str, asyncio.Task[TopicKey]] = {}
+        self._grants: dict[str, asyncio.Task[TopicKey]] = {}
 
-    def begin(self, asker: Asker, reader: str) -> None:
+    def begin(self, requester: KeyRequester, reader: str) -> None:
         """There is a connection, and the service knows us by this name."""
-        self._asker = asker
+        self._requester = requester
         self._reader = reader
         self._room = asyncio.Semaphore(AT_ONCE)
         self._refused.clear()  # perhaps it was the connection
 
     def end(self) -> None:
         """There is none any more: questions that are open fail by themselves, and nobody joins them."""
-        self._asker = None
-        self._asking.clear()
-        self._sealers.clear()
+        self._requester = None
+        self._fetches.clear()
+        self._grants.clear()
 
     def open(self, payload: bytes, topic: str) -> bytes:
         """The payload, if its key is here; KeysError if not, or if it is no good."""
@@ -71,15 +71,15 @@ class Keyring:
 
     def wanted(self, id: str) -> asyncio.Task[None]:
         """Is done when the key has come, and fails when it has not."""
-        task = self._asking.get(id)
+        task = self._fetches.get(id)
         if task is None:
-            task = self._asking[id] = asyncio.get_running_loop().create_task(self._fetch(id))
+            task = self._fetches[id] = asyncio.get_running_loop().create_task(self._fetch(id))
             task.add_done_callback(lambda done: self._fetched(id, done))
         return task
 
     def _fetched(self, id: str, done: asyncio.Task[None]) -> None:
-        if self._asking.get(id) is done:
-            del self._asking[id]
+        if self._fetches.get(id) is done:
+            del self._fetches[id]
         if not done.cancelled():
             done.exception()  # those who wait for it are told; nobody has to
 
@@ -88,14 +88,14 @@ class Keyring:
             return
         if (known := self._refused.get(id)) is not None and self._clock() < known[1]:
             raise known[0]
-        mark, asker = secrets.token_urlsafe(_MARK), self._asker
+        mark, requester = secrets.token_urlsafe(_MARK), self._requester
         try:
             answer = await self._ask(mark=mark, key=id)
             key = read_key(answer, self._private, reader=self._reader, request=mark)
             if key.id != id:
                 raise KeysError(f"the key {id} was asked for and the key {key.id} was given: do not trust that service")
         except KeysError as no:
-            if self._asker is asker:  # what failed with a connection says nothing of the next one
+            if self._requester is requester:  # what failed with a connection says nothing of the next one
                 self._refused[id] = (no, self._clock() + PAUSE)
                 self._refused.move_to_end(id)
             while len(self._refused) > _REFUSALS:
@@ -109,9 +109,9 @@ class Keyring:
         found = self._sealing.get(topic)
         if found is not None and self._clock() < found[1]:
             return self._sealed(found[0], payload, topic), True
-        task = self._sealers.get(topic)
+        task = self._grants.get(topic)
         if task is None:
-            task = self._sealers[topic] = asyncio.get_running_loop().create_task(self._grant(topic))
+            task = self._grants[topic] = asyncio.get_running_loop().create_task(self._grant(topic))
             task.add_done_callback(lambda done: self._granted(topic, done))
         return self._sealed(await asyncio.shield(task), payload, topic), False
 
@@ -120,8 +120,8 @@ class Keyring:
         self._sealing.pop(topic, None)
 
     def _granted(self, topic: str, done: asyncio.Task[TopicKey]) -> None:
-        if self._sealers.get(topic) is done:
-            del self._sealers[topic]
+        if self._grants.get(topic) is done:
+            del self._grants[topic]
         if not done.cancelled():
             done.exception()
 
@@ -145,9 +145,9 @@ class Keyring:
     async def _ask(self, *, mark: str, key: str | None = None, topic: str | None = None) -> bytes:
         try:
             async with asyncio.timeout(self._patience), self._room:
-                if self._asker is None:
+                if self._requester is None:
                     raise KeysError("there is no connection to ask for the key over: connect again")
-                return await self._asker.ask(mark=mark, key=key, topic=topic)
+                return await self._requester.ask(mark=mark, key=key, topic=topic)
         except TimeoutError:
             raise KeysError(
                 f"the key service gave no answer within {self._patience:g} s: try again, or have more patience"

@@ -10,13 +10,14 @@ from __future__ import annotations
 from tidegate.config.address import Address
 from tidegate.config.administration import Http, MasterKey, Tokens
 from tidegate.config.build import Built, build
-from tidegate.config.choices import (
-    Asked,
+from tidegate.config.directory import ARGON2, PLAIN, Client, Directory, Group, Role, User
+from tidegate.config.enums import (
     ClientCert,
     DeniedPublish,
     Durability,
     LogFormat,
     LogLevel,
+    Operation,
     Policies,
     QueueFull,
     Record,
@@ -26,9 +27,8 @@ from tidegate.config.choices import (
     TlsVersion,
     ViewDefault,
 )
-from tidegate.config.directory import ARGON2, PLAIN, Client, Directory, Group, Role, User
 from tidegate.config.links import Scope
-from tidegate.config.load import complete, load, outline, parse, read
+from tidegate.config.load import build_config, load, load_or_minimal, parse, read_source
 from tidegate.config.model import (
     Audit,
     Authentication,
@@ -41,21 +41,19 @@ from tidegate.config.model import (
     Sys,
     Traffic,
 )
-from tidegate.config.overlay import Piece, Source, overlaid
-from tidegate.config.policies import Case, Class, Levels, Policy, Preference, Trust, View
+from tidegate.config.overlay import OverlayDocument, Source, with_documents
+from tidegate.config.policies import Class, Levels, Policy, Preference, RuleTest, Trust, View
 from tidegate.config.problems import ConfigErrors
 from tidegate.config.reference import markdown, schema
-from tidegate.config.who import Who, parse_who
+from tidegate.config.subject_name import SubjectName, parse_subject_name
 
 __all__ = [
     "ARGON2",
     "PLAIN",
     "Address",
-    "Asked",
     "Audit",
     "Authentication",
     "Built",
-    "Case",
     "Class",
     "Client",
     "ClientCert",
@@ -74,7 +72,8 @@ __all__ = [
     "LogLevel",
     "MasterKey",
     "Node",
-    "Piece",
+    "Operation",
+    "OverlayDocument",
     "Policies",
     "Policy",
     "Preference",
@@ -83,9 +82,11 @@ __all__ = [
     "Record",
     "Reload",
     "Role",
+    "RuleTest",
     "Scheme",
     "Scope",
     "Source",
+    "SubjectName",
     "Subscribe",
     "Sys",
     "TlsVersion",
@@ -95,15 +96,14 @@ __all__ = [
     "User",
     "View",
     "ViewDefault",
-    "Who",
     "build",
-    "complete",
+    "build_config",
     "load",
+    "load_or_minimal",
     "markdown",
-    "outline",
-    "overlaid",
     "parse",
-    "parse_who",
-    "read",
+    "parse_subject_name",
+    "read_source",
     "schema",
+    "with_documents",
 ]

@@ -15,7 +15,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
 
-from tidegate.config.choices import Scheme
+from tidegate.config.enums import Scheme
 from tidegate.config.units import refusal
 
 DEFAULT_PORTS: Final = {Scheme.MQTT: 1883, Scheme.MQTTS: 8883, Scheme.WS: 8083, Scheme.WSS: 8084}

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, Wit
 
 from tidegate.config import files
 from tidegate.config.checks import Finding
-from tidegate.config.policies import together
+from tidegate.config.policies import combined_problems
 from tidegate.config.section import FilePath, Section
 from tidegate.config.units import Count, Duration, Rate, Size, refusal
 from tidegate.errors import ConfigError
@@ -147,7 +147,7 @@ class MasterKey(Section):
     @model_validator(mode="after")
     def _one(self) -> Self:
         if (self.file is None) == (self.environment is None):
-            raise together([((), "needs either `file` or `environment`; write one of the two")])
+            raise combined_problems([((), "needs either `file` or `environment`; write one of the two")])
         return self
 
     def text(self) -> str:
@@ -213,8 +213,8 @@ def warnings(config: Config) -> Iterator[Finding]:
         yield ("http", "url"), "carries tokens unencrypted over the network; use https://"
 
 
-def unreadable(config: Config) -> Iterator[Finding]:
+def unreadable_files(config: Config) -> Iterator[Finding]:
     """Files that cannot be read."""
     if config.http is not None:
-        yield from files.unreadable(config.http, ("cert", "key", "client_ca"), "http")
-    yield from files.no_masters(config.master_key)
+        yield from files.unreadable_files(config.http, ("cert", "key", "client_ca"), "http")
+    yield from files.master_key_problems(config.master_key)

@@ -15,11 +15,11 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, 
 from tidegate import topics
 from tidegate.config.checks import Finding
 from tidegate.config.links import LinkName
-from tidegate.config.policies import Filter, Subject, together
+from tidegate.config.parser import Parser, problem_text
+from tidegate.config.policies import Filter, Subject, combined_problems
 from tidegate.config.problems import PLAIN_NAME, suggestion
 from tidegate.config.section import LIST, ONE, Name, Section, shape
 from tidegate.config.units import refusal
-from tidegate.config.vocabulary import Vocabulary, sentence
 from tidegate.errors import ConfigError
 from tidegate.policy import brokering
 
@@ -112,7 +112,7 @@ class Assignment(Ends):
                 if written is not None:
                     found.append(((key,), "has no effect beside `link`, which has one `type`; remove one of the two"))
         if found:
-            raise together(found)
+            raise combined_problems(found)
         return self
 
 
@@ -131,7 +131,7 @@ class Interface(Section):
     @model_validator(mode="after")
     def _something(self) -> Self:
         if self.exports is None and self.imports is None:
-            raise together([((), "keeps nothing back; add `export` or `import`")])
+            raise combined_problems([((), "keeps nothing back; add `export` or `import`")])
         return self
 
 
@@ -145,7 +145,7 @@ class Rights(Section):
 
     @model_validator(mode="after")
     def _apart(self) -> Self:
-        words = Vocabulary()
+        parser = Parser()
         # scopes, 3.4.3: members are joined with the bus by two ways, and would receive what they publish
         found: list[Finding] = [
             (
@@ -155,12 +155,12 @@ class Rights(Section):
             )
             for index, one in enumerate(self.pub)
             for other in self.sub
-            if topics.overlaps(words.filter(one), words.filter(other))
+            if topics.overlaps(parser.filter(one), parser.filter(other))
         ]
         if not self.pub and not self.sub:
             found.append(((), "may do nothing; add `pub` or `sub`"))
         if found:
-            raise together(found)
+            raise combined_problems(found)
         return self
 
 
@@ -202,7 +202,7 @@ class Brokering(Section):
     def _together(self) -> Self:
         found = list(self._useless()) or list(self._wrong())
         if found:
-            raise together(found)
+            raise combined_problems(found)
         return self
 
     @property
@@ -303,7 +303,7 @@ class Brokering(Section):
         try:
             pairs = self.pairs
         except ConfigError as error:
-            yield ("labels" if self.order is None else "order",), f"is wrong: {sentence(error)}"
+            yield ("labels" if self.order is None else "order",), f"is wrong: {problem_text(error)}"
             return
         made = brokering.Brokering(pairs, labelled=self.labelled)
         if len(made.known) > MAX_TYPES:

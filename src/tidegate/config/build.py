@@ -21,16 +21,16 @@ from tidegate import policy
 from tidegate.config import keys
 from tidegate.config.automata import attachment
 from tidegate.config.capabilities import accepts, thumbprints
-from tidegate.config.choices import Policies, Subscribe, ViewDefault
 from tidegate.config.directory import parsed_key
+from tidegate.config.enums import Policies, Subscribe, ViewDefault
+from tidegate.config.parser import Parser, problem_text
 from tidegate.config.policies import BUILT_IN, names_file, written
 from tidegate.config.problems import ConfigErrors
-from tidegate.config.scopes import made_monitors, presences, space
-from tidegate.config.vocabulary import Vocabulary, sentence
+from tidegate.config.scopes import generated_monitors, presences, space
 from tidegate.errors import ConfigError
 from tidegate.flow.assertions import Assertion
 from tidegate.flow.presence import Presence
-from tidegate.gate.rule_set import Rules
+from tidegate.gate.rule_set import RuleSet
 from tidegate.keys import PublicKey
 from tidegate.monitor import Attachment, Monitors
 from tidegate.policy.brokering import Assignment, Brokering
@@ -58,7 +58,7 @@ Made = TypeVar("Made")
 class Built:
     """What a configuration means."""
 
-    rules: Rules
+    rules: RuleSet
     directory: policy.Directory
     trust: policy.Trust | None
     """None: no list, so nobody is closed, degraded or `trusted`."""
@@ -74,9 +74,9 @@ class Built:
     """For whom topic keys can be wrapped, by their name: `user:mary`, `client:tr1`."""
 
 
-def build(config: Config, vocabulary: Vocabulary | None = None) -> Built:
+def build(config: Config, parser: Parser | None = None) -> Built:
     """What a configuration means. Raises `ConfigErrors` with everything that cannot be built."""
-    return _Builder(config, vocabulary).built()
+    return _Builder(config, parser).built()
 
 
 def rule_id(section: str, index: int, written: str | None) -> str:
@@ -85,21 +85,21 @@ def rule_id(section: str, index: int, written: str | None) -> str:
 
 
 class _Builder:
-    def __init__(self, config: Config, vocabulary: Vocabulary | None) -> None:
+    def __init__(self, config: Config, parser: Parser | None) -> None:
         self.config = config
         self.problems: list[ConfigError] = []
         self.domain = config.node.domain
-        self.words = vocabulary or Vocabulary()
-        if vocabulary is None:
+        self.parser = parser or Parser()
+        if parser is None:
             for index, reference in enumerate(config.functions):
-                self.place(("functions", index), partial(self.words.learn, reference))
+                self.place(("functions", index), partial(self.parser.learn, reference))
 
     def place(self, path: tuple[str | int, ...], make: Callable[[], Made]) -> Made | None:
         """What `make` makes, or nothing and a problem with the place of the entry."""
         try:
             return make()
         except ConfigError as error:
-            self.problems.append(self.config.spot(*path).problem(f"is wrong: {sentence(error)}"))
+            self.problems.append(self.config.location(*path).problem(f"is wrong: {problem_text(error)}"))
             return None
 
     def each(self, section: str, entries: Iterable[Any], make: Callable[[int, Any], Made | None]) -> list[Made]:
@@ -123,11 +123,11 @@ class _Builder:
         if self.problems or brokering is None or levels is None or directory is None:
             raise ConfigErrors(self.problems)
         conflicts = keys.conflicts(config, [] if policies is None else written(policies), preferences, views, monitors)
-        if found := [config.spot(*path).problem(text) for path, text in conflicts]:
+        if found := [config.location(*path).problem(text) for path, text in conflicts]:
             raise ConfigErrors(found)
         digest = _digest(config, accepted, capabilities)
-        joined = space(config, self.words)
-        rules = Rules(
+        joined = space(config, self.parser)
+        rules = RuleSet(
             version=f"1-{digest}",
             domain=domain,
             policies=policies,
@@ -135,7 +135,7 @@ class _Builder:
             brokering=brokering,
             space=joined,
             levels=levels,
-            tells=config.levels is not None,
+            announces_floor=config.levels is not None,
             views=policy.Views(
                 views,
                 otherwise=policy.ALL if config.view_default is ViewDefault.ALL else policy.NOTHING,
@@ -151,13 +151,13 @@ class _Builder:
                 }
             ),
             capabilities=None if capabilities is None else capabilities.proof,
-            ceiling=() if config.rules is None else tuple(map(self.words.filter, config.rules.allow)),
+            ceiling=() if config.rules is None else tuple(map(self.parser.filter, config.rules.allow)),
             holds=config.subscribe is Subscribe.HOLD,
-            protect=tuple(map(self.words.filter, config.keys.protect)),
-            end_to_end=tuple(map(self.words.filter, config.keys.end_to_end)),
-            ingest=() if config.pipeline is None else tuple(map(self.words.filter, config.pipeline.ingest)),
-            functions=MappingProxyType(self.words.functions),
-            monitors=Monitors((*monitors, *made_monitors(config, self.words))),
+            protect=tuple(map(self.parser.filter, config.keys.protect)),
+            end_to_end=tuple(map(self.parser.filter, config.keys.end_to_end)),
+            ingest=() if config.pipeline is None else tuple(map(self.parser.filter, config.pipeline.ingest)),
+            functions=MappingProxyType(self.parser.functions),
+            monitors=Monitors((*monitors, *generated_monitors(config, self.parser))),
         )
         return Built(
             rules=rules,
@@ -181,37 +181,37 @@ class _Builder:
         action = entry.action
         return policy.Policy(
             id=rule_id("policies", index, entry.id),
-            subject=self.words.selector(entry.subject),
-            topic=self.words.template(entry.topic),
+            subject=self.parser.selector(entry.subject),
+            topic=self.parser.template(entry.topic),
             action=frozenset(action if isinstance(action, tuple) else (action,)),
             effect=entry.effect,
-            when=None if entry.when is None else self.words.predicate(entry.when),
+            when=None if entry.when is None else self.parser.predicate(entry.when),
         )
 
     def make_preference(self, index: int, entry: policies.Preference) -> policy.Preference:
         return policy.Preference(
             id=rule_id("preferences", index, entry.id),
             user=entry.user,
-            topic=self.words.filter(entry.topic),
+            topic=self.parser.filter(entry.topic),
             to=entry.to,
-            when=None if entry.when is None else self.words.predicate(entry.when),
-            keep=self.words.view(entry.keep),
+            when=None if entry.when is None else self.parser.predicate(entry.when),
+            keep=self.parser.view(entry.keep),
             text=entry.when,
         )
 
     def make_view(self, index: int, entry: policies.View) -> policy.Row:
         return policy.Row(
             id=rule_id("views", index, entry.id),
-            topic=self.words.filter(entry.topic),
-            subject=self.words.selector(entry.subject),
-            view=self.words.view(entry.keep),
+            topic=self.parser.filter(entry.topic),
+            subject=self.parser.selector(entry.subject),
+            view=self.parser.view(entry.keep),
         )
 
     def make_category(self, _: int, entry: policies.Class) -> policy.Class:
-        return policy.Class(topic=self.words.filter(entry.topic), category=entry.category)
+        return policy.Class(topic=self.parser.filter(entry.topic), category=entry.category)
 
     def make_monitor(self, index: int, entry: monitors.Monitor) -> Attachment | None:
-        make = partial(attachment, rule_id("monitors", index, entry.id), entry, self.words)
+        make = partial(attachment, rule_id("monitors", index, entry.id), entry, self.parser)
         # what else can be wrong was found while the file was checked
         return make() if entry.python is None else self.place(("monitors", index, "python"), make)
 
@@ -220,7 +220,7 @@ class _Builder:
         return Brokering(
             said.pairs,
             [
-                Assignment(subject=self.words.selector(one.subject), types=said.types(one))
+                Assignment(subject=self.parser.selector(one.subject), types=said.types(one))
                 for one in said.assign
                 if one.subject is not None
             ],
@@ -233,7 +233,7 @@ class _Builder:
         said = self.config.levels
         if said is None:
             return policy.Levels()
-        return policy.Levels(said.order, said.define, implied=said.implied, functions=self.words.functions)
+        return policy.Levels(said.order, said.define, implied=said.implied, functions=self.parser.functions)
 
     def make_directory(self) -> policy.Directory:
         said = self.config.directory

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo, model_validator
 
 from tidegate.config.checks import Finding
-from tidegate.config.policies import together
+from tidegate.config.policies import combined_problems
 from tidegate.config.section import LIST, ONE, FilePath, Identity, Section, beside, shape
 from tidegate.config.units import Switch, refusal
 from tidegate.errors import ConfigError
@@ -98,7 +98,7 @@ class Capabilities(Section):
             if not issuer.files and issuer.jwks is None:
                 found.append((("issuers", index), "has no keys; add `keys` or `jwks`"))
         if found:
-            raise together(found)
+            raise combined_problems(found)
         return self
 
 

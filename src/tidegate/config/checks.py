@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.config.choices import ClientCert
+from tidegate.config.enums import ClientCert
 from tidegate.config.problems import suggestion
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def warnings(config: Config) -> Iterator[Finding]:
                 ("directory", "users", name, "password"),
                 "is written in plain; replace it with what `tidegate passwd` prints",
             )
-        elif user.password is None and not with_certificates and not others_come(config):
+        elif user.password is None and not with_certificates and not has_other_authentication(config):
             yield (
                 ("directory", "users", name),
                 "has no password, and no listener asks for certificates; this user cannot connect",
@@ -114,7 +114,9 @@ def warnings(config: Config) -> Iterator[Finding]:
     if config.node.data is None and "durability" in config.model_fields_set:
         yield ("durability",), "has no effect on what survives a restart without `node.data`; set that"
     for index, listener in enumerate(config.listeners):
-        for text in _exposure(config, listener, nobody=not (users or others_come(config) or config.http is not None)):
+        for text in _exposure(
+            config, listener, nobody=not (users or has_other_authentication(config) or config.http is not None)
+        ):
             yield ("listeners", index), text
         if listener.max_packet > config.limits.queue.bytes:
             yield (
@@ -123,7 +125,7 @@ def warnings(config: Config) -> Iterator[Finding]:
             )
 
 
-def others_come(config: Config) -> bool:
+def has_other_authentication(config: Config) -> bool:
     """Whether people may be vouched for otherwise than by the directory."""
     return bool(config.authentication.methods) or config.capabilities is not None
 

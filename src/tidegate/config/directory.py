@@ -9,7 +9,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 
-from tidegate.config.policies import together
+from tidegate.config.policies import combined_problems
 from tidegate.config.section import Identity, Person, Section
 from tidegate.config.units import refusal
 from tidegate.errors import KeysError
@@ -96,7 +96,7 @@ class Client(Section):
     def _reader(self) -> Self:
         if self.public_key is not None and self.user is not None:
             text = f"is never used: the client reads as `{self.user}`; write it there, or remove `user`"
-            raise together([(("public_key",), text)])
+            raise combined_problems([(("public_key",), text)])
         return self
 
 

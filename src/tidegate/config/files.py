@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tidegate.config.administration import MasterKey
 
 
-def unreadable(section: Section, keys: Iterable[str], *at: str | int) -> Iterator[Finding]:
+def unreadable_files(section: Section, keys: Iterable[str], *at: str | int) -> Iterator[Finding]:
     """Those under some keys of a section, which stands at a place, that cannot be."""
     for key in keys:
         path: Path | None = getattr(section, key)
@@ -28,7 +28,7 @@ def unreadable(section: Section, keys: Iterable[str], *at: str | int) -> Iterato
             yield (*at, key), f"names `{path}`, which {why}"
 
 
-def no_masters(master_key: MasterKey | None) -> Iterator[Finding]:
+def master_key_problems(master_key: MasterKey | None) -> Iterator[Finding]:
     """Why there are no master keys where they should be."""
     if master_key is not None:
         try:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 from pydantic import AfterValidator
 
 from tidegate.config.checks import Finding
+from tidegate.config.parser import problem_text
 from tidegate.config.section import Section
 from tidegate.config.units import Switch, refusal
-from tidegate.config.vocabulary import sentence
 from tidegate.errors import ConfigError
 from tidegate.flow.assertions import Assertion, Expect
 from tidegate.flow.watch import violated
@@ -33,7 +33,7 @@ def _flow(expect: Expect) -> Callable[[str], str]:
         try:
             Assertion.parse(written, expect)
         except ConfigError as error:
-            raise refusal(f"is wrong: {sentence(error)}") from None
+            raise refusal(f"is wrong: {problem_text(error)}") from None
         return written
 
     return check

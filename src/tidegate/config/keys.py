@@ -113,10 +113,10 @@ class Keys(Section):
         return bool(self.protect or self.end_to_end)
 
 
-def unreadable(config: Config) -> Iterator[Finding]:
+def unreadable_files(config: Config) -> Iterator[Finding]:
     """Files that cannot be read."""
     if config.keys.ktm is not None:
-        yield from files.unreadable(config.keys.ktm, ("cert", "key", "ca"), "keys", "ktm")
+        yield from files.unreadable_files(config.keys.ktm, ("cert", "key", "ca"), "keys", "ktm")
 
 
 def conflicts(

@@ -18,14 +18,14 @@ from tidegate.config import files
 from tidegate.config.administration import MasterKey
 from tidegate.config.checks import Finding
 from tidegate.config.keys import PORT, TlsAddress, TlsUrl
-from tidegate.config.load import read
+from tidegate.config.load import read_source
 from tidegate.config.model import Log
 from tidegate.config.overlay import Source
-from tidegate.config.policies import together
+from tidegate.config.parser import problem_text
+from tidegate.config.policies import combined_problems
 from tidegate.config.problems import ConfigErrors, path_text, suggestion
 from tidegate.config.section import FilePath, Section
 from tidegate.config.units import Count, Duration
-from tidegate.config.vocabulary import sentence
 from tidegate.errors import ConfigError
 
 _YEAR: Final = 366 * 86400.0
@@ -53,9 +53,9 @@ class Ktm(Section):
             try:
                 policy.Trust(policy.By.SUBJECT, (text,))
             except ConfigError as error:
-                found.append(((index,), f"is wrong: {sentence(error)}"))
+                found.append(((index,), f"is wrong: {problem_text(error)}"))
         if found:
-            raise together(found)
+            raise combined_problems(found)
         return accept
 
 
@@ -87,31 +87,31 @@ class KtmConfig(Section):
 
 def load_ktm(path: Path | str) -> KtmConfig:
     """The file of a key service. Raises `ConfigErrors`."""
-    source = read(path)
+    source = read_source(path)
     try:
         config = KtmConfig.model_validate(source.tree.data(), context={"folder": Path(source.file).parent})
     except ValidationError as broken:
         raise ConfigErrors([*source.found, *_problems(broken, source)]) from None
-    found = [*source.found, *(source.tree.spot(at, source.file).problem(text) for at, text in _unreadable(config))]
+    found = [*source.found, *(source.tree.location(at, source.file).problem(text) for at, text in _unreadable(config))]
     if found:
         raise ConfigErrors(found)
     return config
 
 
 def _unreadable(config: KtmConfig) -> Iterator[Finding]:
-    yield from files.unreadable(config.ktm, ("cert", "key", "client_ca"), "ktm")
-    yield from files.no_masters(config.master_key)
+    yield from files.unreadable_files(config.ktm, ("cert", "key", "client_ca"), "ktm")
+    yield from files.master_key_problems(config.master_key)
 
 
 def _problems(broken: ValidationError, source: Source) -> Iterator[ConfigError]:
     for error in broken.errors(include_url=False):
         path = error["loc"]
-        spot = source.tree.spot(path, source.file)
+        location = source.tree.location(path, source.file)
         if error["type"] == "together":
             for below, text in error["ctx"]["problems"]:
-                yield source.tree.spot((*path, *below), source.file).problem(text)
+                yield source.tree.location((*path, *below), source.file).problem(text)
             continue
-        yield ConfigError(_text(error, path), file=spot.file, line=spot.line)
+        yield ConfigError(_text(error, path), file=location.file, line=location.line)
 
 
 def _text(error: ErrorDetails, path: tuple[int | str, ...]) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from tidegate.config.brokering import PUB, Brokering, Preset
 from tidegate.config.checks import RULES, Finding, entries, unknown
-from tidegate.config.links import Joint, joints
+from tidegate.config.links import DirectedLink, directed_links
 from tidegate.config.problems import suggestion
 from tidegate.policy.brokering import PLAIN
 from tidegate.policy.scopes import Way
@@ -25,10 +25,10 @@ def link_types(config: Config) -> dict[str, str | None]:
     """The type of every link between scopes, by its name; None: it has none."""
     said = config.brokering
     assigned = {entry.link: entry.type for entry in said.assign if entry.link is not None}
-    return {joint.name: _type(said, assigned, joint) for joint in joints(config)}
+    return {joint.name: _type(said, assigned, joint) for joint in directed_links(config)}
 
 
-def _type(said: Brokering, assigned: dict[str, str | None], joint: Joint) -> str | None:
+def _type(said: Brokering, assigned: dict[str, str | None], joint: DirectedLink) -> str | None:
     match said.preset:
         case Preset.COMPONENT:
             return assigned.get(joint.name) if joint.way is Way.ACROSS else joint.way.value
@@ -45,7 +45,7 @@ def _type(said: Brokering, assigned: dict[str, str | None], joint: Joint) -> str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
+class GeneratedMonitor:
     """A filter on a link between scopes that is not written as a monitor."""
 
     id: str
@@ -56,20 +56,22 @@ class Made:
     """It says what a scope takes; what it does not take goes elsewhere, and nobody is denied anything."""
 
 
-def filters(config: Config) -> Iterator[Made]:
+def filters(config: Config) -> Iterator[GeneratedMonitor]:
     """Those of interfaces, then those of roles."""
     said = config.brokering
     for index, one in enumerate(said.interfaces):
         name = f"interface[{index}]"
         if one.exports is not None:
-            yield Made(id=f"{name}.export", source=one.scope, target=one.parent, filters=one.exports)
+            yield GeneratedMonitor(id=f"{name}.export", source=one.scope, target=one.parent, filters=one.exports)
         if one.imports is not None:
-            yield Made(id=f"{name}.import", source=one.parent, target=one.scope, filters=one.imports, takes=True)
+            yield GeneratedMonitor(
+                id=f"{name}.import", source=one.parent, target=one.scope, filters=one.imports, takes=True
+            )
     bus = said.bus or ""
     for role, rights in (said.roles or {}).items():
         publishing, receiving = said.expanded[role]
-        yield Made(id=f"rbac.{role}.pub", source=publishing, target=bus, filters=rights.pub)
-        yield Made(id=f"rbac.{role}.sub", source=bus, target=receiving, filters=rights.sub, takes=True)
+        yield GeneratedMonitor(id=f"rbac.{role}.pub", source=publishing, target=bus, filters=rights.pub)
+        yield GeneratedMonitor(id=f"rbac.{role}.sub", source=bus, target=receiving, filters=rights.sub, takes=True)
 
 
 def misplaced(config: Config) -> Iterator[Finding]:
@@ -105,7 +107,7 @@ def problems(config: Config) -> Iterator[Finding]:
 
 
 def _assigned(config: Config) -> Iterator[Finding]:
-    known = {joint.name: joint for joint in joints(config)}
+    known = {joint.name: joint for joint in directed_links(config)}
     first: dict[str, int] = {}
     for index, entry in enumerate(config.brokering.assign):
         if entry.link is None:
@@ -136,7 +138,7 @@ def no_link(name: str, known: Collection[str]) -> str:
 def _untyped(config: Config) -> Iterator[Finding]:
     types = link_types(config)
     without: dict[tuple[str | int, ...], list[str]] = {}
-    for joint in joints(config):
+    for joint in directed_links(config):
         if types[joint.name] is None:
             without.setdefault(joint.at, []).append(joint.name)
     default = "" if config.brokering.preset is Preset.COMPONENT else ", or set `brokering.default.link`"

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Annotated, Final, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from tidegate.config.checks import Finding, unknown
-from tidegate.config.policies import Filter, together
+from tidegate.config.parser import Parser, problem_text
+from tidegate.config.policies import Filter, combined_problems
 from tidegate.config.problems import PLAIN_NAME, path_text
 from tidegate.config.section import Name, Section
 from tidegate.config.units import Count, refusal
-from tidegate.config.vocabulary import Vocabulary, sentence
 from tidegate.errors import ConfigError
 from tidegate.flow.forest import Cycle, TwoPaths, forest_fault
 from tidegate.policy.scopes import ALL, Way
-from tidegate.policy.scopes import Share as Crossing
+from tidegate.policy.scopes import TopicMapping as Crossing
 
 if TYPE_CHECKING:
     from tidegate.config.model import Config
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SCOPE: Final = "scope:"
 
 
-class Towards(StrEnum):
+class ShareDirection(StrEnum):
     """In which directions something crosses."""
 
     OUT = "out"
@@ -101,12 +101,12 @@ class Scope(Section):
     from one scope to another."""
 
 
-class Share(Section):
+class TopicMapping(Section):
     """Topics that cross a link."""
 
     topic: Filter
     """A topic filter, without the prefixes. A topic crosses by the first entry that matches it."""
-    direction: Towards = Towards.OUT
+    direction: ShareDirection = ShareDirection.OUT
     """`out`: from `from` to `to`. `in`: the other way. `both`: either."""
     qos: Count = Field(default=2, ge=0, le=2)
     """The highest QoS with which they cross."""
@@ -118,13 +118,15 @@ class Share(Section):
     @model_validator(mode="after")
     def _crosses(self) -> Self:
         if self.topic.startswith("$") and not (self.local_prefix and self.remote_prefix):
-            raise together([(("topic",), "begins with `$`, and reserved topics never cross; choose another one")])
+            raise combined_problems(
+                [(("topic",), "begins with `$`, and reserved topics never cross; choose another one")]
+            )
         return self
 
-    def crossing(self, words: Vocabulary, *, outward: bool) -> Crossing:
+    def crossing(self, parser: Parser, *, outward: bool) -> Crossing:
         """What it is for the link in one direction."""
         here, there = self.local_prefix, self.remote_prefix
-        made = Crossing(filter=words.filter(self.topic), here=here, there=there, qos=self.qos)
+        made = Crossing(filter=parser.filter(self.topic), here=here, there=there, qos=self.qos)
         return made if outward else made.turned
 
 
@@ -135,9 +137,9 @@ class Link(Section):
     """One of the two scopes."""
     target: Name = Field(alias="to")
     """The other one."""
-    direction: Towards = Towards.BOTH
+    direction: ShareDirection = ShareDirection.BOTH
     """Without `share`: whether everything crosses `out` (from `from` to `to`), `in` (the other way), or `both`."""
-    share: tuple[Share, ...] | None = Field(default=None, min_length=1)
+    share: tuple[TopicMapping, ...] | None = Field(default=None, min_length=1)
     """What crosses. Default: everything. A direction in which nothing is shared has no link."""
 
     @model_validator(mode="after")
@@ -148,23 +150,25 @@ class Link(Section):
         if self.source == self.target:
             found.append((("to",), f"is `{self.target}`, as `from` is; name two different scopes"))
         if found:
-            raise together(found)
+            raise combined_problems(found)
         return self
 
-    def towards(self) -> frozenset[Towards]:
+    def towards(self) -> frozenset[ShareDirection]:
         """The directions in which something crosses: `out`, `in`, or these two."""
         said = {self.direction} if self.share is None else {each.direction for each in self.share}
-        return frozenset((Towards.OUT, Towards.IN)) if Towards.BOTH in said else frozenset(said)
+        return frozenset((ShareDirection.OUT, ShareDirection.IN)) if ShareDirection.BOTH in said else frozenset(said)
 
-    def crossings(self, words: Vocabulary, *, outward: bool) -> tuple[Crossing, ...]:
+    def crossings(self, parser: Parser, *, outward: bool) -> tuple[Crossing, ...]:
         """What crosses in one direction."""
-        wanted = Towards.OUT if outward else Towards.IN
+        wanted = ShareDirection.OUT if outward else ShareDirection.IN
         if wanted not in self.towards():
             return ()
         if self.share is None:
             return ALL
         return tuple(
-            each.crossing(words, outward=outward) for each in self.share if each.direction in (wanted, Towards.BOTH)
+            each.crossing(parser, outward=outward)
+            for each in self.share
+            if each.direction in (wanted, ShareDirection.BOTH)
         )
 
 
@@ -172,7 +176,7 @@ class Link(Section):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Joint:
+class DirectedLink:
     """A directed link between two scopes, and where the file says so."""
 
     source: str
@@ -186,11 +190,11 @@ class Joint:
     def name(self) -> str:
         return f"{self.source}->{self.target}"
 
-    def crossings(self, words: Vocabulary, *, back: bool = False) -> tuple[Crossing, ...]:
+    def crossings(self, parser: Parser, *, back: bool = False) -> tuple[Crossing, ...]:
         """What crosses, or what crosses the link in the other direction."""
         if self.entry is None:
             return ALL
-        return self.entry.crossings(words, outward=(self.source == self.entry.source) is not back)
+        return self.entry.crossings(parser, outward=(self.source == self.entry.source) is not back)
 
 
 def scope_names(config: Config) -> tuple[str, ...]:
@@ -198,26 +202,26 @@ def scope_names(config: Config) -> tuple[str, ...]:
     return (*config.scopes, *(name for rights in config.brokering.expanded.values() for name in rights))
 
 
-def joints(config: Config) -> Iterator[Joint]:
+def directed_links(config: Config) -> Iterator[DirectedLink]:
     """All links between scopes: with parents, then of `links`, then of roles with the bus."""
     for name, scope in config.scopes.items():
         for index, parent in enumerate(scope.parents):
             yield from _family(name, parent, ("scopes", name, "parents", index))
     for index, entry in enumerate(config.links):
         for towards, source, target in (
-            (Towards.OUT, entry.source, entry.target),
-            (Towards.IN, entry.target, entry.source),
+            (ShareDirection.OUT, entry.source, entry.target),
+            (ShareDirection.IN, entry.target, entry.source),
         ):
             if towards in entry.towards():
-                yield Joint(source=source, target=target, way=Way.ACROSS, at=("links", index), entry=entry)
+                yield DirectedLink(source=source, target=target, way=Way.ACROSS, at=("links", index), entry=entry)
     for role, made in config.brokering.expanded.items():
         for name in made:
             yield from _family(name, config.brokering.bus or "", ("brokering", "roles", role))
 
 
-def _family(child: str, parent: str, at: tuple[str | int, ...]) -> Iterator[Joint]:
-    yield Joint(source=child, target=parent, way=Way.UP, at=at)
-    yield Joint(source=parent, target=child, way=Way.DOWN, at=at)
+def _family(child: str, parent: str, at: tuple[str | int, ...]) -> Iterator[DirectedLink]:
+    yield DirectedLink(source=child, target=parent, way=Way.UP, at=at)
+    yield DirectedLink(source=parent, target=child, way=Way.DOWN, at=at)
 
 
 def problems(config: Config) -> Iterator[Finding]:
@@ -243,13 +247,13 @@ def problems(config: Config) -> Iterator[Finding]:
         joined.setdefault(pair, path_text(at))
     match fault := forest_fault({name: scope.parents for name, scope in config.scopes.items()}):
         case Cycle(path) | TwoPaths(path):
-            yield ("scopes", path[0], "parents"), f"is wrong: {sentence(ConfigError(str(fault)))}"
+            yield ("scopes", path[0], "parents"), f"is wrong: {problem_text(ConfigError(str(fault)))}"
 
 
 def warnings(config: Config) -> Iterator[Finding]:
     """Scopes that nothing can come into."""
     entered = {listener.scope for listener in config.listeners}
-    linked = {name for joint in joints(config) for name in (joint.source, joint.target)}
+    linked = {name for joint in directed_links(config) for name in (joint.source, joint.target)}
     for name in config.scopes:
         if name not in entered and name not in linked:
             yield (

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate import policy
-from tidegate.config.checks import RULES, Finding, entries, others_come, unknown
-from tidegate.config.choices import Policies, Record, Subscribe
+from tidegate.config.checks import RULES, Finding, entries, has_other_authentication, unknown
+from tidegate.config.enums import Policies, Record, Subscribe
 from tidegate.config.policies import written
 from tidegate.config.problems import suggestion
 from tidegate.policy.selector import ANYONE
@@ -33,7 +33,7 @@ def warnings(config: Config) -> Iterator[Finding]:
     yield from _never(config)
     yield from _never_assigned(config)
     yield from _closed_links(config)
-    if not others_come(config):  # who may bring users, roles and groups of their own
+    if not has_other_authentication(config):  # who may bring users, roles and groups of their own
         yield from _unknown_owners(config)
         yield from _unknown_subjects(config)
     for section in _SPEAKING:

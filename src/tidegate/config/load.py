@@ -21,15 +21,15 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from tidegate.config import administration, files, keys, pipeline
 from tidegate.config.address import parse_address
 from tidegate.config.checks import RULES, Finding, repeated
+from tidegate.config.deferred_free import free_data
 from tidegate.config.flows import violations
 from tidegate.config.model import Config
 from tidegate.config.overlay import Source
-from tidegate.config.place import place
+from tidegate.config.parser import Parser
 from tidegate.config.problems import ConfigErrors, path_text, suggestion
-from tidegate.config.release import spent
+from tidegate.config.scalar_position import position_in_file
 from tidegate.config.section import TAGS
-from tidegate.config.tree import MAX_BYTES, Node, Spot, compose
-from tidegate.config.vocabulary import Vocabulary
+from tidegate.config.tree import MAX_BYTES, Location, Node, compose
 from tidegate.errors import ConfigError
 
 Place = tuple[int | str, ...]
@@ -61,10 +61,10 @@ _SIMPLE: Final[Mapping[str, str]] = {
 
 def load(path: Path | str) -> Config:
     """The configuration in a file. Raises `ConfigErrors`."""
-    return complete(read(path))
+    return build_config(read_source(path))
 
 
-def read(path: Path | str) -> Source:
+def read_source(path: Path | str) -> Source:
     """A file, before anything in it is checked. Raises `ConfigErrors` if it cannot even be read."""
     file = Path(path)
     try:
@@ -83,28 +83,28 @@ def read(path: Path | str) -> Source:
     return _composed(text, path, os.environ)
 
 
-def complete(source: Source) -> Config:
+def build_config(source: Source) -> Config:
     """The configuration in what was read, with everything that it names. Raises `ConfigErrors`."""
     config = _checked(source)
     unreadable = (
         *_unreadable(config),
-        *administration.unreadable(config),
-        *keys.unreadable(config),
-        *pipeline.unreadable(config),
+        *administration.unreadable_files(config),
+        *keys.unreadable_files(config),
+        *pipeline.unreadable_files(config),
     )
-    found = [config.spot(*at).problem(text) for at, text in unreadable]
+    found = [config.location(*at).problem(text) for at, text in unreadable]
     try:
         assert config.built
     except ConfigErrors as broken:
         found += broken.problems
     if not found:
-        found += (config.spot(*at).problem(text) for at, text in violations(config))
+        found += (config.location(*at).problem(text) for at, text in violations(config))
     if found:
         raise ConfigErrors(found)
     return config
 
 
-def outline(path: Path | str) -> Config:
+def load_or_minimal(path: Path | str) -> Config:
     """The configuration in a file; of one that is broken, what is needed to reach the node that runs with it.
 
     Whoever has broken the file must still be able to ask the node, and to stop it. Raises `ConfigErrors` if the file
@@ -119,7 +119,7 @@ def outline(path: Path | str) -> Config:
             port = parse_address(written["listeners"][0]["url"]).port
             listeners = [{"url": f"mqtt://127.0.0.1:{port}", "anonymous": True}]
             reduced = {"version": 1, "node": written["node"], "listeners": listeners, "policies": "open"}
-            return Config.model_validate(reduced, context={"folder": Path(path).parent, "vocabulary": Vocabulary()})
+            return Config.model_validate(reduced, context={"folder": Path(path).parent, "parser": Parser()})
         except (OSError, ValueError, TypeError, LookupError, ConfigErrors, PydanticCustomError):
             raise broken from None
 
@@ -135,8 +135,8 @@ def _composed(text: str, file: Path | str, variables: Mapping[str, str]) -> Sour
 
 
 def _checked(source: Source) -> Config:
-    vocabulary = Vocabulary()
-    context = {"folder": Path(source.file).parent, "vocabulary": vocabulary}
+    parser = Parser()
+    context = {"folder": Path(source.file).parent, "parser": parser}
     data = source.tree.data()
     try:
         config = Config.model_validate(data, context=context)
@@ -145,8 +145,8 @@ def _checked(source: Source) -> Config:
         raise ConfigErrors([*source.found, *told] or [_hidden(source.file)]) from None
     if source.found:
         raise ConfigErrors(source.found)
-    config.remember(source, vocabulary)
-    spent(data)
+    config.remember(source, parser)
+    free_data(data)
     return config
 
 
@@ -160,25 +160,25 @@ def _hidden(file: str) -> ConfigError:
 
 def _unreadable(config: Config) -> Iterator[Finding]:
     for index, listener in enumerate(config.listeners):
-        yield from files.unreadable(listener, ("cert", "key", "client_ca"), "listeners", index)
+        yield from files.unreadable_files(listener, ("cert", "key", "client_ca"), "listeners", index)
 
 
 def _problems(broken: ValidationError, source: Source) -> Iterator[ConfigError]:
     tree, file = source.tree, source.file
     for error in broken.errors(include_url=False):
         path = tuple(step for step in error["loc"] if step not in TAGS)
-        spot = tree.spot(path, file)
+        location = tree.location(path, file)
         match error["type"]:
             case "together":
                 for below, text in error["ctx"]["problems"]:
-                    yield tree.spot((*path, *below), file).problem(text)
+                    yield tree.location((*path, *below), file).problem(text)
             case "condition":
                 *_, node = tree.along(path)
-                line, column = place(source.text, node, error["ctx"]["line"], error["ctx"]["column"])
+                line, column = position_in_file(source.text, node, error["ctx"]["line"], error["ctx"]["column"])
                 text = f"is no condition, at column {column}: {error['ctx']['text']}"
-                yield replace(spot, line=line).problem(text)
+                yield replace(location, line=line).problem(text)
             case _ if not _follows(error, path, tree):
-                yield ConfigError(_text(error, path, tree, spot), file=spot.file, line=spot.line)
+                yield ConfigError(_text(error, path, tree, location), file=location.file, line=location.line)
 
 
 def _repeated(broken: ValidationError, source: Source) -> Iterator[ConfigError]:
@@ -197,7 +197,7 @@ def _repeated(broken: ValidationError, source: Source) -> Iterator[ConfigError]:
                 elif isinstance(written.value, str):
                     found.append((section, index, written.value))
     for at, text in repeated(found):
-        yield tree.spot(at, source.file).problem(text)
+        yield tree.location(at, source.file).problem(text)
 
 
 def _follows(error: ErrorDetails, path: Place, tree: Node) -> bool:
@@ -210,18 +210,18 @@ def _follows(error: ErrorDetails, path: Place, tree: Node) -> bool:
     return error["type"] == "too_short" and bool(nodes[-1].value)
 
 
-def _text(error: ErrorDetails, path: Place, tree: Node, spot: Spot) -> str:
+def _text(error: ErrorDetails, path: Place, tree: Node, location: Location) -> str:
     kind, context = error["type"], error.get("ctx", {})
-    name = spot.name
+    name = location.name
     match kind:
         case "tidegate":
             return f"{name} {context['text']}"
         case "not_yet":
             return f"`{path[-1]}` {error['msg']} is {_NOT_SUPPORTED}"
         case "extra_forbidden":
-            return _unknown_key(path, spot)
+            return _unknown_key(path, location)
         case "missing":
-            return _missing(path, spot)
+            return _missing(path, location)
         case "enum" | "literal_error":
             return f"{name} must be {_choice(path, tree, str(context['expected']))}"
         case "greater_than_equal":
@@ -252,7 +252,7 @@ def _choice(path: Place, tree: Node, expected: str) -> str:
     return f"{quoted}; write one of these" if len(words) > 1 else f"{quoted}; write that"
 
 
-def _unknown_key(path: Place, spot: Spot) -> str:
+def _unknown_key(path: Place, location: Location) -> str:
     key = str(path[-1])
     for above, names in NOT_YET.items():
         same_place = len(above) == len(path) - 1 and all(map(_fits, above, path))
@@ -267,7 +267,7 @@ def _unknown_key(path: Place, spot: Spot) -> str:
         remedy = f"known here: {', '.join(known)}"
     else:
         remedy = "nothing can be set here; remove it"
-    where = f" in {path_text(spot.path[:-1])}" if len(spot.path) > 1 else ""
+    where = f" in {path_text(location.path[:-1])}" if len(location.path) > 1 else ""
     return f"unknown key `{key}`{where}; {remedy}"
 
 
@@ -275,11 +275,11 @@ def _fits(pattern: str, step: int | str) -> bool:
     return pattern in ("*", step)
 
 
-def _missing(path: Place, spot: Spot) -> str:
+def _missing(path: Place, location: Location) -> str:
     field = _fields(_section(path[:-1])).get(str(path[-1]))
     described = (field.description or "") if field is not None else ""
     about = " ".join(described.split()).partition(". ")[0].rstrip(".")
-    return f"{spot.name} is missing; add it" + (f" ({about})" if about else "")
+    return f"{location.name} is missing; add it" + (f" ({about})" if about else "")
 
 
 def _fields(section: type[BaseModel] | None) -> dict[str, FieldInfo]:

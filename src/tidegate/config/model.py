@@ -35,7 +35,8 @@ from tidegate.config.address import ListenAddress, parse_address
 from tidegate.config.administration import DATABASE, SQLITE, Http, MasterKey, StorePlace, Tokens
 from tidegate.config.brokering import Brokering, Preset
 from tidegate.config.capabilities import Capabilities
-from tidegate.config.choices import (
+from tidegate.config.directory import Directory
+from tidegate.config.enums import (
     ClientCert,
     DeniedPublish,
     Durability,
@@ -49,32 +50,31 @@ from tidegate.config.choices import (
     TlsVersion,
     ViewDefault,
 )
-from tidegate.config.directory import Directory
 from tidegate.config.flows import Flows
 from tidegate.config.keys import Keys
 from tidegate.config.links import Link, Scope
 from tidegate.config.monitors import Monitor
 from tidegate.config.overlay import Source
+from tidegate.config.parser import Parser, parser_of, problem_text
 from tidegate.config.pipeline import Pipeline
 from tidegate.config.policies import (
-    Case,
     Class,
+    EnvironmentAttributes,
     Levels,
     Policy,
     Preference,
     PublisherRules,
-    Surroundings,
+    RuleTest,
     Trust,
     View,
-    together,
+    combined_problems,
 )
 from tidegate.config.problems import PLAIN_NAME, suggestion
 from tidegate.config.section import LIST, ONE, FilePath, Identity, Name, PythonName, Section, shape
 from tidegate.config.sources import Sources
+from tidegate.config.tree import Location
 from tidegate.config.tree import Node as Tree
-from tidegate.config.tree import Spot
 from tidegate.config.units import Count, Duration, Rate, Size, Switch, refusal
-from tidegate.config.vocabulary import Vocabulary, sentence, vocabulary_of
 from tidegate.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -110,12 +110,12 @@ def _open(written: object) -> object:
 
 
 def _function(written: str, info: ValidationInfo) -> str:
-    vocabulary = vocabulary_of(info)
-    if vocabulary is not None:
+    parser = parser_of(info)
+    if parser is not None:
         try:
-            vocabulary.learn(written)
+            parser.learn(written)
         except ConfigError as error:
-            raise refusal(f"cannot be used: {sentence(error)}") from None
+            raise refusal(f"cannot be used: {problem_text(error)}") from None
     return written
 
 
@@ -167,7 +167,7 @@ class Listener(Section):
     """Messages that may come at once before `publish_rate` applies. Default: those of one second."""
     origins: tuple[Annotated[str, AfterValidator(_origin)], ...] | None = Field(default=None, min_length=1)
     """`Origin` headers accepted on a WebSocket listener, such as `https://example.org`. Default: any."""
-    environment: Surroundings = Field(default_factory=dict)
+    environment: EnvironmentAttributes = Field(default_factory=dict)
     """What conditions read as `e.…` for whoever connects here; it wins over the `environment` of the node."""
 
     @property
@@ -329,14 +329,14 @@ class Config(Section):
     """What somebody sees of a topic that has views, but none for them."""
     classify: tuple[Class, ...] = ()
     """Categories of topics, read as `o.category`."""
-    environment: Surroundings = Field(default_factory=dict)
+    environment: EnvironmentAttributes = Field(default_factory=dict)
     """What conditions read as `e.…` besides the clock, such as `{location: milan}`."""
     monitors: tuple[Monitor, ...] = ()
     """What is expected on links, one event after the other. Several on one link act in this order."""
     flows: Flows = Field(default_factory=Flows)
     """What must not flow from whom to whom, and what must be able to. Checked when the file is read, when anything
     changes, and when clients connect."""
-    tests: tuple[Case, ...] = ()
+    tests: tuple[RuleTest, ...] = ()
     """Tests of the rules themselves."""
     record: Record = Record.OFF
     """What is recorded besides denials and changes: `decisions`: subscriptions and what was allowed. `traffic`: also
@@ -379,7 +379,7 @@ class Config(Section):
     """The data pipeline on Spark. Default: none."""
 
     _source: Source | None = PrivateAttr(default=None)
-    _vocabulary: Vocabulary | None = PrivateAttr(default=None)
+    _parser: Parser | None = PrivateAttr(default=None)
     _built: Built | None = PrivateAttr(default=None)
 
     @model_validator(mode="before")
@@ -410,7 +410,7 @@ class Config(Section):
         if not layout:  # what speaks of scopes and links would only be wrong in the same way
             found += [*link_types.problems(self), *references.problems(self), *monitors.problems(self)]
         if found:
-            raise together(found)
+            raise combined_problems(found)
         return self
 
     @classmethod
@@ -444,13 +444,13 @@ class Config(Section):
 
     def line(self, *path: str | int) -> int:
         """The line of the file that says this; 0 where there is no file or it says nothing about it."""
-        return self.spot(*path).line
+        return self.location(*path).line
 
-    def spot(self, *path: str | int) -> Spot:
+    def location(self, *path: str | int) -> Location:
         """Where this is said: in the file, or in a document."""
         if self._source is None:
-            return Spot(file="", line=0, path=path)
-        return self._source.tree.spot(path, self._source.file)
+            return Location(file="", line=0, path=path)
+        return self._source.tree.location(path, self._source.file)
 
     def warnings(self) -> list[tuple[int, str]]:
         """What is allowed but probably not meant: (line, text), in the order of the file."""
@@ -463,7 +463,10 @@ class Config(Section):
             *lint.warnings(self),
             *monitors.warnings(self),
         )
-        found = [(spot.line, spot.warning(text)) for spot, text in ((self.spot(*path), text) for path, text in told)]
+        found = [
+            (location.line, location.warning(text))
+            for location, text in ((self.location(*path), text) for path, text in told)
+        ]
         return sorted(found, key=lambda warning: warning[0])
 
     @property
@@ -472,7 +475,7 @@ class Config(Section):
         from tidegate.config.build import build
 
         if self._built is None:
-            self._built = build(self, self._vocabulary)
+            self._built = build(self, self._parser)
         return self._built
 
     @property
@@ -485,13 +488,13 @@ class Config(Section):
         """The file that it was read from, and the documents laid over it."""
         return self._source
 
-    def remember(self, source: Source, vocabulary: Vocabulary) -> None:
+    def remember(self, source: Source, parser: Parser) -> None:
         """Keep what it was read from, for the lines of warnings and of what is found out later."""
-        self._source, self._vocabulary = source, vocabulary
+        self._source, self._parser = source, parser
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """As pydantic's, but a copy that differs is built anew."""
         copy = super().model_copy(update=update, deep=deep)
         if update:
-            copy._built = copy._vocabulary = None
+            copy._built = copy._parser = None
         return copy

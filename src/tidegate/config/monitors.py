@@ -25,14 +25,14 @@ from pydantic import (
 
 from tidegate import topics
 from tidegate.config.checks import Finding, unknown
-from tidegate.config.choices import Ready
+from tidegate.config.enums import BuiltInMonitor
 from tidegate.config.link_types import no_link
-from tidegate.config.links import SCOPE, bare, ends, joints, scope_names
-from tidegate.config.policies import Condition, Filter, RuleId, together
+from tidegate.config.links import SCOPE, bare, directed_links, ends, scope_names
+from tidegate.config.parser import Parser, parser_of
+from tidegate.config.policies import Condition, Filter, RuleId, combined_problems
 from tidegate.config.problems import suggestion
 from tidegate.config.section import LIST, ONE, TABLE, PythonName, Section, form, shape
 from tidegate.config.units import Count, Duration, Switch, refusal
-from tidegate.config.vocabulary import Vocabulary, vocabulary_of
 from tidegate.errors import ConfigError
 from tidegate.monitor import MAX_OUTPUTS, Direction, Each, Suppressed, analysis
 from tidegate.monitor.automaton import SHORTEST
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 SEQUENCE: Final = ("only", "after", "reset", "payload", "on", "dedupe", "rate", "burst", "silence", "emit")
 OTHERS: Final = ("automaton", "filter", "map", "use", "python")
 _OUTSIDE: Final = frozenset((Direction.EX_PUB, Direction.EX_SUB))
-_NAMED: Final = frozenset((Ready.SIMPLE, Ready.COMPLEX))
+_NAMED: Final = frozenset((BuiltInMonitor.SIMPLE, BuiltInMonitor.COMPLEX))
 _PACE: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?) ?/ ?(s|m|h)")
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600}
 _STATE: Final = re.compile(r"[^\x00-\x1f\x7f-\x9f@]{1,100}")
@@ -107,7 +107,7 @@ def _renames(written: Mapping[str, str]) -> Mapping[str, str]:
         elif why := unlike(old, new):
             found.append(((old,), f"cannot carry the wildcards over: {why}; write as many in the new one"))
     if found:
-        raise together(found)
+        raise combined_problems(found)
     return written
 
 
@@ -142,7 +142,7 @@ class Emission(Section):
     @model_validator(mode="after")
     def _something(self) -> Self:
         if self.topic is None and self.payload is None and self.qos is None and self.retain is None:
-            raise together([((), "changes nothing; write `same`, or what shall be different")])
+            raise combined_problems([((), "changes nothing; write `same`, or what shall be different")])
         return self
 
 
@@ -217,7 +217,7 @@ class Transition(Section):
             ]
             found += _unprompted(self.emit or ())
         if found:
-            raise together(found)
+            raise combined_problems(found)
         return self
 
 
@@ -239,14 +239,14 @@ class Automaton(Section):
         ):
             if count > most:
                 text = f"has {count} {what}, and {most} are the most; use `+` and `#`, or several monitors"
-                raise together([(("states",), text)])
+                raise combined_problems([(("states",), text)])
         try:
-            states = transitions(self, vocabulary_of(info) or Vocabulary())
+            states = transitions(self, parser_of(info) or Parser())
         except ConfigError:
             return self  # a condition calls what could not be loaded, which is said elsewhere
-        found = list(analysis.faults(self.start, states))
+        found = list(analysis.automaton_problems(self.start, states))
         if found:
-            raise together(found)
+            raise combined_problems(found)
         return self
 
 
@@ -301,7 +301,7 @@ class Monitor(Section):
     """Only events that match one of these topic filters pass."""
     map: Renames | None = None
     """Topics are renamed by the first filter that matches; `+` and `#` are carried over by their position."""
-    use: Ready | None = None
+    use: BuiltInMonitor | None = None
     """One of four ready ones: `simple_em` renames by `map`; `complex_em` also replaces the payload by random text;
     `hsup_em` suppresses every other event; `multi_em` doubles every event."""
     python: PythonName | None = None
@@ -313,7 +313,7 @@ class Monitor(Section):
     def _together(self, info: ValidationInfo) -> Self:
         found = [*self._place(), *self._way(), *self._sequence(), *self._steps(info)]
         if found:
-            raise together(found)
+            raise combined_problems(found)
         return self
 
     def ends(self) -> tuple[str, str] | None:
@@ -402,16 +402,16 @@ class Monitor(Section):
         from tidegate.config.automata import steps
 
         try:
-            only, after, reset = steps(self, vocabulary_of(info) or Vocabulary())
+            only, after, reset = steps(self, parser_of(info) or Parser())
         except ConfigError:
             return  # as for automata
-        yield from analysis.sequence_faults(only, after, reset)
+        yield from analysis.sequence_problems(only, after, reset)
 
 
 def problems(config: Config) -> Iterator[Finding]:
     """Scopes and links that monitors name and nobody has."""
     known = scope_names(config)
-    links = {joint.name: joint for joint in joints(config)}
+    links = {joint.name: joint for joint in directed_links(config)}
     for index, entry in enumerate(config.monitors):
         here = ("monitors", index)
         if entry.scope is not None and entry.scope not in known:
@@ -432,10 +432,10 @@ def warnings(config: Config) -> Iterator[Finding]:
     """What about monitors is allowed but probably not meant."""
     from tidegate.config.automata import steps, transitions
 
-    words = Vocabulary()
-    words.functions.update(config.built.rules.functions)
-    outward = {joint.source for joint in joints(config) if joint.way is not Way.DOWN}
-    inward = {joint.target for joint in joints(config) if joint.way is not Way.UP}
+    parser = Parser()
+    parser.functions.update(config.built.rules.functions)
+    outward = {joint.source for joint in directed_links(config) if joint.way is not Way.DOWN}
+    inward = {joint.target for joint in directed_links(config) if joint.way is not Way.UP}
     for index, entry in enumerate(config.monitors):
         here = ("monitors", index)
         if entry.direction in _OUTSIDE and entry.scope not in (
@@ -445,8 +445,11 @@ def warnings(config: Config) -> Iterator[Finding]:
                 (*here, "direction"),
                 f"acts on nothing, because `{entry.scope}` has neither parents nor such links; change it",
             )
-        found = [*analysis.sequence_doubts(*steps(entry, words))]
+        found = [*analysis.sequence_warnings(*steps(entry, parser))]
         if entry.automaton is not None:
-            found += ((("automaton", *at), text) for at, text in analysis.doubts(transitions(entry.automaton, words)))
+            found += (
+                (("automaton", *at), text)
+                for at, text in analysis.automaton_warnings(transitions(entry.automaton, parser))
+            )
         for at, text in found:
             yield (*here, *at), text

@@ -29,7 +29,7 @@ class Form(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Placement:
     """Where documents of a kind belong."""
 
     at: tuple[str, ...]
@@ -38,24 +38,24 @@ class Place:
     """For `Form.TEXT`: the names of the lists."""
 
 
-KINDS: Final[Mapping[str, Place]] = {
-    "policy": Place(at=("policies",), form=Form.RULE),
-    "preference": Place(at=("preferences",), form=Form.RULE),
-    "view": Place(at=("views",), form=Form.RULE),
-    "monitor": Place(at=("monitors",), form=Form.RULE),
-    "user": Place(at=("directory", "users"), form=Form.NAMED),
-    "client": Place(at=("directory", "clients"), form=Form.NAMED),
-    "role": Place(at=("directory", "roles"), form=Form.NAMED),
-    "group": Place(at=("directory", "groups"), form=Form.NAMED),
-    "link": Place(at=("links",), form=Form.ITEM),
-    "flow": Place(at=("flows",), form=Form.TEXT, lists=("forbid", "require")),
-    "rule": Place(at=("rules",), form=Form.TEXT, lists=("allow",)),
+KINDS: Final[Mapping[str, Placement]] = {
+    "policy": Placement(at=("policies",), form=Form.RULE),
+    "preference": Placement(at=("preferences",), form=Form.RULE),
+    "view": Placement(at=("views",), form=Form.RULE),
+    "monitor": Placement(at=("monitors",), form=Form.RULE),
+    "user": Placement(at=("directory", "users"), form=Form.NAMED),
+    "client": Placement(at=("directory", "clients"), form=Form.NAMED),
+    "role": Placement(at=("directory", "roles"), form=Form.NAMED),
+    "group": Placement(at=("directory", "groups"), form=Form.NAMED),
+    "link": Placement(at=("links",), form=Form.ITEM),
+    "flow": Placement(at=("flows",), form=Form.TEXT, lists=("forbid", "require")),
+    "rule": Placement(at=("rules",), form=Form.TEXT, lists=("allow",)),
 }
 """What can be administered while the node runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class OverlayDocument:
     """A document: what would stand in the file."""
 
     kind: str
@@ -67,10 +67,10 @@ class Piece:
         return f"{self.kind}/{self.id}"
 
 
-def closed(piece: Piece) -> Piece:
+def closed_preference(piece: OverlayDocument) -> OverlayDocument:
     """A preference that nobody meets."""
     said = {key: value for key, value in piece.body.items() if key in ("user", "topic", "to")}
-    return Piece(kind=piece.kind, id=piece.id, body={**said, "when": "false"})
+    return OverlayDocument(kind=piece.kind, id=piece.id, body={**said, "when": "false"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class Source:
         return self.base or self
 
 
-def overlaid(source: Source, pieces: Iterable[Piece]) -> Source:
+def with_documents(source: Source, pieces: Iterable[OverlayDocument]) -> Source:
     """The file with documents laid over it, to be checked as a whole."""
     file = source.alone
     laying = _Laying(file.tree)
@@ -109,11 +109,11 @@ class _Laying:
         self.problems: list[ConfigError] = []
         self._own: set[int] = {id(self.root)}
 
-    def lay(self, piece: Piece) -> None:
+    def lay(self, piece: OverlayDocument) -> None:
         place = KINDS[piece.kind]
-        problems = list(objections(piece))
+        problems = list(document_problems(piece))
         self.problems += problems
-        node = grown(piece)
+        node = document_tree(piece)
         if problems or node is None:
             if node is None:
                 self._object(piece, f"is nested deeper than {MAX_DEPTH} levels; flatten it")
@@ -131,7 +131,7 @@ class _Laying:
             case Form.ITEM:
                 self._append(piece, place.at, node)
 
-    def _append(self, piece: Piece, at: tuple[str, ...], node: Node) -> None:
+    def _append(self, piece: OverlayDocument, at: tuple[str, ...], node: Node) -> None:
         found = self._opened(at, [])
         if found is None:
             return  # the file is wrong there, which is told anyway
@@ -142,7 +142,7 @@ class _Laying:
                 remedy = f"make `{'.'.join(at)}` a list in the file, which may be empty: `[]`"
                 self._object(piece, f"cannot count while the file says `{'.'.join(at)}: {word}`; {remedy}")
 
-    def _name(self, piece: Piece, place: Place, node: Node) -> None:
+    def _name(self, piece: OverlayDocument, place: Placement, node: Node) -> None:
         found = self._opened(place.at, {})
         if found is None or not isinstance(found.value, dict):
             return
@@ -170,11 +170,11 @@ class _Laying:
             node = below
         return node
 
-    def _object(self, piece: Piece, text: str) -> None:
+    def _object(self, piece: OverlayDocument, text: str) -> None:
         self.problems.append(ConfigError(f"the document {text}", file=piece.name))
 
 
-def objections(piece: Piece) -> Iterator[ConfigError]:
+def document_problems(piece: OverlayDocument) -> Iterator[ConfigError]:
     """What only a document can be wrong about."""
     place, body = KINDS[piece.kind], piece.body
 
@@ -192,7 +192,7 @@ def objections(piece: Piece) -> Iterator[ConfigError]:
         yield wrong("`password` is written in plain; send what `tidegate passwd` prints")
 
 
-def grown(piece: Piece) -> Node | None:
+def document_tree(piece: OverlayDocument) -> Node | None:
     """The tree of a document; None if it is nested too deep."""
     root = _grow(piece.body, 1)
     if root is not None:
@@ -235,7 +235,7 @@ def _entries(node: Node) -> dict[str, Node]:
     return node.value
 
 
-def standing(source: Source, kind: str) -> dict[str, Node]:
+def entries_in_file(source: Source, kind: str) -> dict[str, Node]:
     """What of a kind stands in the file, by id; what has none is called by its position, as rules are."""
     place = KINDS[kind]
     found: dict[str, Node] = {}
@@ -250,7 +250,7 @@ def standing(source: Source, kind: str) -> dict[str, Node]:
     return found
 
 
-def body(node: Node, kind: str, id: str) -> dict[str, Any]:
+def document_body(node: Node, kind: str, id: str) -> dict[str, Any]:
     """What stands in the file, as the body of a document."""
     data = node.data()
     if KINDS[kind].form is Form.TEXT:

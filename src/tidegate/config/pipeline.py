@@ -90,7 +90,7 @@ def problems(config: Config) -> Iterator[Finding]:
         yield ("pipeline",), "needs a folder for the journal; set `node.data`"
 
 
-def unreadable(config: Config) -> Iterator[Finding]:
+def unreadable_files(config: Config) -> Iterator[Finding]:
     """Files that cannot be read."""
     if config.pipeline is not None:
-        yield from files.unreadable(config.pipeline, ("rules",), "pipeline")
+        yield from files.unreadable_files(config.pipeline, ("rules",), "pipeline")

@@ -28,12 +28,12 @@ from pydantic_core import PydanticCustomError
 
 from tidegate import policy, topics
 from tidegate.config.checks import Finding
-from tidegate.config.choices import Asked
+from tidegate.config.enums import Operation
+from tidegate.config.parser import LEVEL_ROOTS, Parser, parser_of, problem_text
 from tidegate.config.problems import path_text, suggestion
 from tidegate.config.section import LIST, ONE, Identity, Person, Section, beside, not_yet, shape
+from tidegate.config.subject_name import parse_subject_name
 from tidegate.config.units import Count, Moment, Switch, refusal
-from tidegate.config.vocabulary import FACTS, Vocabulary, sentence, vocabulary_of
-from tidegate.config.who import parse_who
 from tidegate.errors import ConfigError
 from tidegate.policy.environment import CLOCK
 from tidegate.policy.levels import ORDER
@@ -53,12 +53,12 @@ MAX_ID: Final = 200
 # -- texts -----------------------------------------------------------------------------------------------------------
 
 
-def _understood(understand: Callable[[Vocabulary, str], object]) -> AfterValidator:
+def _understood(understand: Callable[[Parser, str], object]) -> AfterValidator:
     def check(written: str, info: ValidationInfo) -> str:
         try:
-            understand(vocabulary_of(info) or Vocabulary(), written)
+            understand(parser_of(info) or Parser(), written)
         except ConfigError as error:
-            raise refusal(f"is wrong: {sentence(error)}") from None
+            raise refusal(f"is wrong: {problem_text(error)}") from None
         return written
 
     return AfterValidator(check)
@@ -66,25 +66,25 @@ def _understood(understand: Callable[[Vocabulary, str], object]) -> AfterValidat
 
 def _condition(names: frozenset[str]) -> AfterValidator:
     def check(written: str, info: ValidationInfo) -> str:
-        vocabulary = vocabulary_of(info)
-        if vocabulary is None:
+        parser = parser_of(info)
+        if parser is None:
             return written  # the functions are not known yet: `build` compiles it
         try:
-            vocabulary.predicate(written, names)
+            parser.predicate(written, names)
         except PredicateError as error:
-            if error.message.removeprefix("unknown function ") not in vocabulary.missing:
-                raise _no_condition(error, vocabulary) from None
+            if error.message.removeprefix("unknown function ") not in parser.missing:
+                raise _no_condition(error, parser) from None
         return written
 
     return AfterValidator(check)
 
 
-def _no_condition(error: PredicateError, vocabulary: Vocabulary) -> PydanticCustomError:
+def _no_condition(error: PredicateError, parser: Parser) -> PydanticCustomError:
     text, found = error.message, None
     if "; " not in text:
         found = re.fullmatch(r"unknown function (\S+)", text)
         if found:
-            meant = suggestion(found[1], vocabulary.known_functions())
+            meant = suggestion(found[1], parser.known_functions())
             remedy = f"did you mean `{meant}`?" if meant else "add it under `functions`, or remove it"
         else:
             found = re.fullmatch(r"unexpected '(.*)'", text)
@@ -129,25 +129,25 @@ def _category(written: str) -> str:
 _CONDITION_SCHEMA: Final = WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "boolean"}], "title": "condition"})
 
 RuleId = Annotated[str, AfterValidator(_rule_id)]
-Filter = Annotated[str, _understood(Vocabulary.filter)]
+Filter = Annotated[str, _understood(Parser.filter)]
 Condition = Annotated[str, BeforeValidator(_words_for_switches), _condition(NAMES), _CONDITION_SCHEMA]
-FactsCondition = Annotated[str, BeforeValidator(_words_for_switches), _condition(FACTS), _CONDITION_SCHEMA]
-Selected = Annotated[str, _understood(Vocabulary.selector)]
+FactsCondition = Annotated[str, BeforeValidator(_words_for_switches), _condition(LEVEL_ROOTS), _CONDITION_SCHEMA]
+SelectorText = Annotated[str, _understood(Parser.selector)]
 Subject = Annotated[
-    Annotated[Selected, Tag(ONE)] | Annotated[tuple[Selected, ...], Field(min_length=1), Tag(LIST)],
+    Annotated[SelectorText, Tag(ONE)] | Annotated[tuple[SelectorText, ...], Field(min_length=1), Tag(LIST)],
     Discriminator(shape),
 ]
 Keep = Annotated[
-    Annotated[str, _understood(Vocabulary.view), WithJsonSchema({"const": "all"}), Tag(ONE)]
+    Annotated[str, _understood(Parser.view), WithJsonSchema({"const": "all"}), Tag(ONE)]
     | Annotated[
-        tuple[Annotated[str, _understood(lambda words, text: words.view((text,)))], ...],
+        tuple[Annotated[str, _understood(lambda parser, text: parser.view((text,)))], ...],
         Field(max_length=MAX_POINTERS),
         Tag(LIST),
     ],
     Discriminator(shape),
 ]
-Surroundings = Mapping[Annotated[str, AfterValidator(_surrounding)], JsonValue]
-Acting = Annotated[str, _understood(lambda _, text: parse_who(text))]
+EnvironmentAttributes = Mapping[Annotated[str, AfterValidator(_surrounding)], JsonValue]
+SubjectText = Annotated[str, _understood(lambda _, text: parse_subject_name(text))]
 
 
 # -- rules -----------------------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ class Policy(Section):
     subject: Subject
     """Who: `*`, `user:…`, `role:…`, `group:…`, `client:…`, `service:…`, `monitor:…`, `scope:…` (with all its links),
     `link:A->B`, or a list of these."""
-    topic: Annotated[str, _understood(Vocabulary.template)]
+    topic: Annotated[str, _understood(Parser.template)]
     """A topic filter; `{s.user}` stands for an attribute of the subject."""
     action: Annotated[
         Annotated[policy.Action, Tag(ONE)] | Annotated[tuple[policy.Action, ...], Field(min_length=1), Tag(LIST)],
@@ -212,7 +212,7 @@ class Levels(Section):
         except ConfigError as error:
             named = re.match("`([^`]*)`", str(error.args[0]))
             at: tuple[str, ...] = ("define", named[1]) if named and named[1] in self.define else ("order",)
-            raise together([(at, f"is wrong: {sentence(error)}")]) from None
+            raise combined_problems([(at, f"is wrong: {problem_text(error)}")]) from None
         return self
 
 
@@ -246,9 +246,9 @@ class Trust(Section):
             try:
                 policy.Trust(by, (text,))
             except ConfigError as error:
-                found.append(((index,), f"is wrong: {sentence(error)}"))
+                found.append(((index,), f"is wrong: {problem_text(error)}"))
         if found:
-            raise together(found)
+            raise combined_problems(found)
         return tuple(made)
 
     @field_validator("ask_neighbours")
@@ -302,17 +302,17 @@ class PublisherRules(Section):
 # -- tests -----------------------------------------------------------------------------------------------------------
 
 
-class Case(Section):
+class RuleTest(Section):
     """A test of the rules themselves: what should be decided. `tidegate check` runs it."""
 
-    subject: Acting = Field(alias="as")
+    subject: SubjectText = Field(alias="as")
     """Who acts: `user:mary`, `client:tr1`, `user:mary/client:tr1`, `user:alice@remotegym`, `service:pipeline`; or
     what forwards (`write`) and imports (`read`): `link:A->B`, `scope:A`."""
-    action: Asked
+    action: Operation
     """What is done: `read`, `write` or `subscribe`."""
     topic: Identity
     """The topic; for `subscribe`, the filter."""
-    publisher: Acting | None = Field(default=None, alias="from")
+    publisher: SubjectText | None = Field(default=None, alias="from")
     """For `read`: who published the message."""
     payload: JsonValue = None
     """Content of the message: text as it is, anything else as JSON. Default: empty."""
@@ -334,18 +334,22 @@ class Case(Section):
     @model_validator(mode="after")
     def _sensible(self) -> Self:
         found: list[Finding] = []
-        if self.action is Asked.SUBSCRIBE:
+        if self.action is Operation.SUBSCRIBE:
             if not topics.valid_filter(self.topic):
                 found.append((("topic",), "is no topic filter; `+` is a whole level, `#` the whole last one"))
         elif not topics.valid_topic(self.topic):
             found.append((("topic",), f"is no topic, and `{self.action}` is of one; write it without `+` and `#`"))
-        useless = {Asked.READ: (), Asked.WRITE: ("from",), Asked.SUBSCRIBE: ("from", "payload", "qos", "retain")}
+        useless = {
+            Operation.READ: (),
+            Operation.WRITE: ("from",),
+            Operation.SUBSCRIBE: ("from", "payload", "qos", "retain"),
+        }
         said = {"from" if name == "publisher" else name for name in self.model_fields_set}
         for key in useless[self.action]:
             if key in said:
                 found.append(((key,), f"has no effect on `{self.action}`; remove it"))
         if found:
-            raise together(found)
+            raise combined_problems(found)
         return self
 
     def moment(self, zone: Any) -> datetime | None:
@@ -353,7 +357,7 @@ class Case(Section):
         return self.at if self.at is None or self.at.tzinfo else self.at.replace(tzinfo=zone)
 
 
-def together(found: list[Finding]) -> PydanticCustomError:
+def combined_problems(found: list[Finding]) -> PydanticCustomError:
     """The refusal of a section for several reasons, each (path below it, text)."""
     text = "\n".join(f"{path_text(path)} {text}" for path, text in found)
     return PydanticCustomError("together", "{text}", {"text": text, "problems": found})

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.config.checks import Finding, entries, unknown
 from tidegate.config.link_types import no_link
-from tidegate.config.links import SCOPE, joints, scope_names
+from tidegate.config.links import SCOPE, directed_links, scope_names
 from tidegate.policy.preferences import ANY_SCOPE
 from tidegate.policy.selector import Selector
 
@@ -42,7 +42,7 @@ def problems(config: Config) -> Iterator[Finding]:
 
 def _subjects(config: Config, scopes: tuple[str, ...]) -> Iterator[Finding]:
     """Of policies. There may be tens of thousands, and few speak of scopes: only those are understood again."""
-    links = {joint.name: joint for joint in joints(config)}
+    links = {joint.name: joint for joint in directed_links(config)}
     for index, entry in enumerate(entries(config, "policies")):
         written = entry.subject
         several = isinstance(written, tuple)
@@ -59,7 +59,7 @@ def _subjects(config: Config, scopes: tuple[str, ...]) -> Iterator[Finding]:
 
 def warnings(config: Config) -> Iterator[Finding]:
     """Names that are there, and about which nothing can happen."""
-    linked = {name for joint in joints(config) for name in (joint.source, joint.target)}
+    linked = {name for joint in directed_links(config) for name in (joint.source, joint.target)}
     for index, entry in enumerate(entries(config, "policies")):
         for text in entry.subject if isinstance(entry.subject, tuple) else (entry.subject,):
             if text.startswith(SCOPE) and text.removeprefix(SCOPE) not in linked:

@@ -8,39 +8,39 @@ from typing import TYPE_CHECKING
 
 from tidegate import policy
 from tidegate.config.link_types import filters, link_types
-from tidegate.config.links import SCOPE, joints, scope_names
-from tidegate.config.vocabulary import Vocabulary
+from tidegate.config.links import SCOPE, directed_links, scope_names
+from tidegate.config.parser import Parser
 from tidegate.flow.presence import Presence
 from tidegate.monitor import Attachment
 from tidegate.monitor.library import Filter
 from tidegate.policy.brokering import UNTYPED, Brokering
-from tidegate.policy.scopes import Between, Role, Space, Way
+from tidegate.policy.scopes import Role, ScopeGraph, ScopeLink, Way
 from tidegate.session import Subject
 
 if TYPE_CHECKING:
     from tidegate.config.model import Config
 
 
-def space(config: Config, words: Vocabulary) -> Space:
+def space(config: Config, parser: Parser) -> ScopeGraph:
     """The scopes and their links."""
     types = link_types(config)
     links = tuple(
-        Between(
+        ScopeLink(
             source=joint.source,
             target=joint.target,
             type=types[joint.name] or UNTYPED,
             way=joint.way,
-            shares=joint.crossings(words),
-            back=joint.crossings(words, back=True),
+            shares=joint.crossings(parser),
+            back=joint.crossings(parser, back=True),
         )
-        for joint in joints(config)
+        for joint in directed_links(config)
     )
     parents: dict[str, tuple[str, ...]] = {}
     for link in links:
         if link.way is Way.UP:
             parents[link.source] = (*parents.get(link.source, ()), link.target)
     expanded = config.brokering.expanded
-    return Space(
+    return ScopeGraph(
         scopes=scope_names(config),
         parents=MappingProxyType(parents),
         links=links,
@@ -49,19 +49,21 @@ def space(config: Config, words: Vocabulary) -> Space:
     )
 
 
-def made_monitors(config: Config, words: Vocabulary) -> Iterator[Attachment]:
+def generated_monitors(config: Config, parser: Parser) -> Iterator[Attachment]:
     """The filters of interfaces and roles."""
     for made in filters(config):
         yield Attachment(
             id=made.id,
-            monitor=Filter([words.filter(each) for each in made.filters]),
+            monitor=Filter([parser.filter(each) for each in made.filters]),
             link=(f"{SCOPE}{made.source}", f"{SCOPE}{made.target}"),
             made=True,
             silent=made.takes,
         )
 
 
-def presences(config: Config, directory: policy.Directory, brokering: Brokering, joined: Space) -> Iterator[Presence]:
+def presences(
+    config: Config, directory: policy.Directory, brokering: Brokering, joined: ScopeGraph
+) -> Iterator[Presence]:
     """Each client of the directory, at each scope that it may connect to."""
     entered = tuple(dict.fromkeys(listener.scope for listener in config.listeners))
     for name, entry in directory.clients.items():

@@ -38,7 +38,7 @@ _WORDS: Final[Mapping[str, bool | None]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spot:
+class Location:
     """Where something is said: on a line of a file, or in a document that has no lines."""
 
     file: str
@@ -116,12 +116,12 @@ class Node:
             node = below
         return line
 
-    def spot(self, path: Sequence[str | int], file: str) -> Spot:
+    def location(self, path: Sequence[str | int], file: str) -> Location:
         """Where a path is said: in the file, whose name is `file`, or in a document below."""
         for depth, node in enumerate(self.along(path)):
             if node.document:
-                return Spot(file=node.document, line=0, path=tuple(path[depth:]))
-        return Spot(file=file, line=self.line_of(path), path=tuple(path))
+                return Location(file=node.document, line=0, path=tuple(path[depth:]))
+        return Location(file=file, line=self.line_of(path), path=tuple(path))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tidegate.audit.rows import AuditRow, iso
-from tidegate.config import Asked, Config, Record
+from tidegate.config import Config, Operation, Record
 from tidegate.errors import ConfigError
 from tidegate.explain.explanation import Explanation
-from tidegate.explain.what_if import CONNECT, Question, Trial
+from tidegate.explain.what_if import CONNECT, Question, WhatIf
 from tidegate.store.journal.rows import Kind
 from tidegate.topics import share
 
@@ -44,7 +44,7 @@ def compare(before: Config, after: Config, rows: Sequence[AuditRow], most: int =
     """What is different, over the last decisions among `rows`, the newest last."""
     taken = [row for row in rows if _decision(row)][-most:]
     asked = _questions(taken, before, _users(rows))
-    old, new = Trial(before), Trial(after)
+    old, new = WhatIf(before), WhatIf(after)
     gone = before.directory.users.keys() - after.directory.users.keys()
     different: list[dict[str, Any]] = []
     reasons: dict[str, int] = {}
@@ -82,7 +82,7 @@ def _uncovered(config: Config, most: int) -> Iterable[str]:
 
 
 def _decision(row: AuditRow) -> bool:
-    return row.kind in (Kind.DENY.value, Kind.ALLOWED.value) and row.action in tuple(Asked) and bool(row.topic)
+    return row.kind in (Kind.DENY.value, Kind.ALLOWED.value) and row.action in tuple(Operation) and bool(row.topic)
 
 
 def _users(rows: Iterable[AuditRow]) -> dict[str, str]:
@@ -95,9 +95,9 @@ def _questions(rows: Iterable[AuditRow], config: Config, users: dict[str, str]) 
     for row in rows:
         assert row.topic is not None
         subject, scope = _subject(row)
-        action = Asked(row.action or "")
-        topic = share(row.topic)[1] if action is Asked.SUBSCRIBE else row.topic
-        publisher = _publisher(row, users) if action is Asked.READ else None
+        action = Operation(row.action or "")
+        topic = share(row.topic)[1] if action is Operation.SUBSCRIBE else row.topic
+        publisher = _publisher(row, users) if action is Operation.READ else None
         key = (subject, action.value, topic, publisher)
         one = found.get(key)
         if one is None:
@@ -109,7 +109,7 @@ def _questions(rows: Iterable[AuditRow], config: Config, users: dict[str, str]) 
                     topic=topic,
                     publisher=publisher,
                     at=row.at,
-                    assumed={"s.scope": scope} if elsewhere else {},
+                    overrides={"s.scope": scope} if elsewhere else {},
                 )
             )
         one.count += row.count

@@ -17,13 +17,13 @@ from dataclasses import replace
 from typing import Any, Final
 
 from tidegate.explain.explanation import Explanation, Line, Publication, Verdict
-from tidegate.explain.routes import FILTERED, Arrival, Search, Ways, depends
-from tidegate.explain.steps import Details, Walk, each_of
-from tidegate.gate.access import Access
-from tidegate.gate.attributes import Sight
+from tidegate.explain.routes import FILTERED, Arrival, RouteFinder, Search, depends_note
+from tidegate.explain.steps import StepDetails, StepRecorder, individual_rules
+from tidegate.gate.access import AccessStage
+from tidegate.gate.attributes import Attributes
 from tidegate.gate.gate import Gate, Lane
 from tidegate.gate.plan import Plan, undecided
-from tidegate.gate.rule_set import Rules
+from tidegate.gate.rule_set import RuleSet
 from tidegate.gate.stages import crossing, stages
 from tidegate.gate.verdict import Deny, Known, Stage, Step
 from tidegate.monitor.library import Filter
@@ -37,7 +37,7 @@ from tidegate.wire import NONE, V5
 
 _NOWHERE: Final = Origin("0" * 16, 0)
 _LAST: Final = frozenset((Step.WHERE, Step.MONITOR_OUT))  # asked of what the view leaves
-_EVERYTHING: Final = Rules(
+_EVERYTHING: Final = RuleSet(
     policies=Policies(()),
     preferences=Preferences((Preference(id="some", user="somebody", topic="#"),)),
     brokering=Brokering(()),
@@ -60,7 +60,7 @@ class _Clock:
 class Explainer:
     """Explains by one version of the rules. Made once for many questions."""
 
-    def __init__(self, rules: Rules, node: str = "") -> None:
+    def __init__(self, rules: RuleSet, node: str = "") -> None:
         self.rules = rules
         self._clock = _Clock()
         self._gate = Gate(
@@ -71,12 +71,12 @@ class Explainer:
             fresh=lambda session: True,
             retired=lambda plan: None,
         )
-        self._ways = Ways(self._gate, rules, node)
-        sight = Sight(_EVERYTHING, self._clock)
-        full = stages(_EVERYTHING, sight)
+        self._ways = RouteFinder(self._gate, rules, node)
+        attributes = Attributes(_EVERYTHING, self._clock)
+        full = stages(_EVERYTHING, attributes)
         self._ingress = _complete(full[0], self._gate.ingress)
         self._egress = _complete(full[1], self._gate.egress)
-        sending, receiving = crossing(_EVERYTHING, sight)
+        sending, receiving = crossing(_EVERYTHING, attributes)
         self._sending = _complete(sending, self._gate.sending)
         self._receiving = _complete(receiving, self._gate.receiving)
 
@@ -87,7 +87,7 @@ class Explainer:
         gate, link = self._gate, self._typed(publication.link)
         message, context = self._published(publication, at)
         known = Known(topic=message.topic, context=context, link=link.type, now=at)
-        walk = Walk(self._gate.sight, known, message)
+        walk = StepRecorder(self._gate.attributes, known, message)
         for kind, stage in self._ingress:
             walk.take(kind, stage)
         lines, stopped = self._watched(Step.MONITOR_IN, link, message.topic, walk.denied)
@@ -167,7 +167,7 @@ class Explainer:
             terms=terms,
             where=where,
         )
-        walk = Walk(self._gate.sight, known, message)
+        walk = StepRecorder(self._gate.attributes, known, message)
         walk.denied = not written.allowed
         walk.clocked = written.clocked or arrival.clocked
         for kind, stage in self._egress:
@@ -180,7 +180,7 @@ class Explainer:
         said = written.told
         shown: Message | None = None
         if written.allowed:
-            way = self._gate.asked(self._gate.egress, known)  # as for a plan, and then the message
+            way = self._gate.evaluate(self._gate.egress, known)  # as for a plan, and then the message
             found = way if isinstance(way, Deny) else way.show(message)
             said, shown = (found, None) if isinstance(found, Deny) else (None, found)
             if said is None and stopped is not None:
@@ -193,7 +193,7 @@ class Explainer:
     def _nowhere(self, written: Explanation, search: Search, target: Link, at: float) -> Explanation:
         """No way leads to the reader's scope."""
         denials = [line for line in search.lines if line.verdict is Verdict.DENY]
-        walk = Walk(self._gate.sight, None, None)
+        walk = StepRecorder(self._gate.attributes, None, None)
         walk.denied = True
         for kind, stage in self._egress:
             walk.take(kind, stage)
@@ -202,7 +202,7 @@ class Explainer:
             lines=(*written.lines, *search.lines, *walk.lines),
             allowed=False,
             decided=denials[0],
-            rules=each_of([*(line.rule for line in denials), *(each.rule for each in search.denied)]),
+            rules=individual_rules([*(line.rule for line in denials), *(each.rule for each in search.denied)]),
             told=search.denied[0] if search.denied else None,
             clocked=written.clocked or search.clocked,
         )
@@ -225,15 +225,15 @@ class Explainer:
         """Is a SUBSCRIBE granted? Whether anything is delivered is decided message by message."""
         self._clock.wall = at
         plain = share(filter)[1]
-        sight, actor = self._gate.sight, target.subject
-        walk = Walk(sight, None, None)
+        attributes, actor = self._gate.attributes, target.subject
+        walk = StepRecorder(attributes, None, None)
         for kind, stage in self._egress:
             if stage is None or walk.denied:
                 walk.take(kind, stage)
                 continue
-            details = Details()
-            if isinstance(stage, Access):
-                known = {"s": sight.subject(actor), "e": sight.environment(actor).known}
+            details = StepDetails()
+            if isinstance(stage, AccessStage):
+                known = {"s": attributes.subject(actor), "e": attributes.environment(actor).known}
                 details.policies(stage.policies.considered_for(Action.READ, actor, plain, known), known)
             walk.note(kind, stage.grant(plain, target), details)
         answer = self._gate.grant(plain, target)
@@ -261,10 +261,10 @@ class Explainer:
         asked = self._sending if action is Action.WRITE else self._receiving
         steps = [each for each in asked if each[0].step is not Step.BROKERING]
         known = Known(topic=message.topic, context=context, link=message.link, now=at, target=end)
-        walk = Walk(self._gate.sight, known, message)
+        walk = StepRecorder(self._gate.attributes, known, message)
         for kind, stage in steps:
             walk.take(kind, stage)
-        way = self._gate.asked(tuple(stage for _, stage in steps if stage is not None), known)
+        way = self._gate.evaluate(tuple(stage for _, stage in steps if stage is not None), known)
         found = way if isinstance(way, Deny) else way.show(message)
         return Explanation(
             action=action.value,
@@ -283,10 +283,10 @@ class Explainer:
         """A message as somebody publishes it."""
         gate, link = self._gate, self._typed(publication.link)
         self._clock.wall = at
-        wish, left = gate.heed(publication.properties)
-        told = (*left, *gate.told(link.subject.level).user_properties)
+        options, left = gate.read_options(publication.properties)
+        told = (*left, *gate.floor_properties(link.subject.level).user_properties)
         properties = replace(publication.properties, user_properties=told)
-        context = gate.context(link, wish)
+        context = gate.context(link, options)
         message = Message(
             publication.topic,
             publication.payload,
@@ -316,7 +316,7 @@ class Explainer:
             return [Line(step=step, verdict=Verdict.DENY, rule=first.id, notes=(FILTERED,))], Deny(
                 step=step, rule=first.id
             )
-        return [Line(step=step, verdict=Verdict.SILENT, notes=(depends([one.id for one in listening]),))], None
+        return [Line(step=step, verdict=Verdict.SILENT, notes=(depends_note([one.id for one in listening]),))], None
 
     def _typed(self, link: Link) -> Link:
         """The link with the type that it has by these rules."""

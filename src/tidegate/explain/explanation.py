@@ -26,7 +26,7 @@ class Verdict(Enum):
     """An earlier step has denied."""
 
 
-class Beyond(Enum):
+class ExtraStep(Enum):
     """What stands beside the steps of the door."""
 
     CONNECT = "connect"
@@ -36,7 +36,7 @@ class Beyond(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Considered:
+class ConsideredRule:
     """A rule that a step looked at, and how it turned out."""
 
     rule: str
@@ -53,14 +53,14 @@ class Considered:
 class Line:
     """One step, or a part of one; or a whole link between scopes that was crossed."""
 
-    step: Step | Beyond
+    step: Step | ExtraStep
     part: str = ""
     link: str = ""
     """The link between scopes that it is about: `H1->I`; empty if it is about a client's."""
     verdict: Verdict
     rule: str = ""
     error: str = ""
-    considered: tuple[Considered, ...] = ()
+    considered: tuple[ConsideredRule, ...] = ()
     knew: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
     """The attributes that its rules read, by path."""
     absent: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ class Line:
         """`read, preferences`, or `link H1->I, brokering`."""
         if not self.link:
             return f"{self.step.value}, {self.part}" if self.part else self.step.value
-        step = "" if self.step is Beyond.LINK else self.step.value
+        step = "" if self.step is ExtraStep.LINK else self.step.value
         return ", ".join(word for word in (f"link {self.link}", step, self.part) if word)
 
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from tidegate.config import Asked, Case, Config, ConfigErrors
+from tidegate.config import Config, ConfigErrors, Operation, RuleTest
 from tidegate.config.problems import suggestion
 from tidegate.errors import ConfigError
 from tidegate.explain.explanation import Explanation
 from tidegate.explain.routes import NO_LINK, NOT_SHARED
-from tidegate.explain.what_if import CONNECT, Question, Trial
+from tidegate.explain.what_if import CONNECT, Question, WhatIf
 from tidegate.gate.levels import PUBLISHER as PUBLISHERS_DEMAND
 from tidegate.gate.levels import SUBSCRIBER as SUBSCRIBERS_DEMAND
 from tidegate.gate.plan import UNSEEN
@@ -40,7 +40,7 @@ _NODES_OWN: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tested:
+class TestResults:
     """How the `tests` of a configuration went."""
 
     passed: int
@@ -52,11 +52,11 @@ class Tested:
     """(line, text) of what passes now but need not tomorrow."""
 
 
-def run_tests(config: Config, *, file: str = "") -> Tested:
+def run_tests(config: Config, *, file: str = "") -> TestResults:
     """Runs the tests that stand in a configuration."""
     if not config.tests:
-        return Tested(passed=0, problems=(), lasting=(), warnings=())
-    trial = Trial(config)
+        return TestResults(passed=0, problems=(), lasting=(), warnings=())
+    trial = WhatIf(config)
     problems: list[ConfigError] = []
     lasting: list[ConfigError] = []
     warnings: list[tuple[int, str]] = []
@@ -79,7 +79,7 @@ def run_tests(config: Config, *, file: str = "") -> Tested:
         elif timed:
             warnings.append((line, f"`tests[{index}]` depends on the clock; say when with `at`"))
     passed = len(config.tests) - len(problems)
-    return Tested(passed=passed, problems=tuple(problems), lasting=tuple(lasting), warnings=tuple(warnings))
+    return TestResults(passed=passed, problems=tuple(problems), lasting=tuple(lasting), warnings=tuple(warnings))
 
 
 def verify_tests(config: Config, *, file: str = "") -> None:
@@ -93,7 +93,7 @@ def verify_tests(config: Config, *, file: str = "") -> None:
         raise ConfigErrors(problems)
 
 
-def question_of(case: Case, config: Config) -> Question:
+def question_of(case: RuleTest, config: Config) -> Question:
     """What a test asks."""
     payload = case.payload
     if payload is None:
@@ -102,7 +102,7 @@ def question_of(case: Case, config: Config) -> Question:
         content = (payload if isinstance(payload, str) else json.dumps(payload, ensure_ascii=False)).encode()
     moment = case.moment(config.built.rules.environment.zone)
     pairs = tuple(case.properties.items())
-    subscribes = case.action is Asked.SUBSCRIBE
+    subscribes = case.action is Operation.SUBSCRIBE
     return Question(
         subject=case.subject,
         action=case.action,
@@ -114,11 +114,11 @@ def question_of(case: Case, config: Config) -> Question:
         properties=() if subscribes else pairs,
         terms=pairs if subscribes else (),
         at=None if moment is None else moment.timestamp(),
-        assumed=case.set,
+        overrides=case.set,
     )
 
 
-def _difference(case: Case, found: Explanation, config: Config) -> str:
+def _difference(case: RuleTest, found: Explanation, config: Config) -> str:
     """What was expected and what came; empty if they are the same."""
     by = case.by
     if found.allowed is (case.expect is Effect.ALLOW) and (by is None or by in found.rules):
@@ -159,7 +159,7 @@ def command(question: Question, file: str) -> str:
         words += ["--property", f"{name}={value}"]
     if question.at is not None:
         words += ["--at", datetime.fromtimestamp(question.at, UTC).isoformat().replace("+00:00", "Z")]
-    for path, value in question.assumed.items():
+    for path, value in question.overrides.items():
         words += ["--set", f"{path}={_written(value)}"]
     return shlex.join(words)
 

@@ -1,7 +1,7 @@
-"""What is assumed instead of what is known: `s.level=tls`, `e.location=rome`, by the path of the attribute.
+"""What is overrides instead of what is known: `s.level=tls`, `e.location=rome`, by the path of the attribute.
 
 Built-in attributes keep their types, and what comes from the message or the clock is refused: those are given as what
-they are. What is assumed of a subject replaces what the directory says of it, and nothing else.
+they are. What is overrides of a subject replaces what the directory says of it, and nothing else.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
-from tidegate.config import Asked
+from tidegate.config import Operation
 from tidegate.errors import ConfigError
-from tidegate.gate import Rules
+from tidegate.gate import RuleSet
 from tidegate.policy.actor import KINDS
 from tidegate.policy.environment import CLOCK
 from tidegate.session import Subject
@@ -25,10 +25,10 @@ _LISTS: Final = ("roles", "groups")
 _OF_THE_MESSAGE: Final = ("topic", "levels", "qos", "retain", "size", "payload", "properties", "scores")
 
 
-class Assumed:
+class Overrides:
     """Attributes to assume, sorted by what they are of."""
 
-    def __init__(self, written: Mapping[str, Any], action: Asked) -> None:
+    def __init__(self, written: Mapping[str, Any], action: Operation) -> None:
         self.s: dict[str, Any] = {}
         self.p: dict[str, Any] = {}
         self.e: dict[str, Any] = {}
@@ -38,11 +38,11 @@ class Assumed:
         for path, value in written.items():
             self._take(path, value, action)
 
-    def _take(self, path: str, value: Any, action: Asked) -> None:
+    def _take(self, path: str, value: Any, action: Operation) -> None:
         root, *names = path.split(".")
         if not names or not all(name.isidentifier() for name in names):
             raise ConfigError(f"`{path}` is no attribute; write for example `s.level` or `e.location`")
-        if root == "p" and action is not Asked.READ:
+        if root == "p" and action is not Operation.READ:
             raise ConfigError(f"`{path}`: nobody else has published anything here; set an attribute of `s`")
         match root, names:
             case "s", _:
@@ -57,12 +57,12 @@ class Assumed:
                 raise ConfigError(f"`{path}` comes from the message and from `p.level`; set those")
             case "p", _:
                 _put(self.p, names, value)
-            case "o", ["category"] if isinstance(value, str) and action is not Asked.SUBSCRIBE:
+            case "o", ["category"] if isinstance(value, str) and action is not Operation.SUBSCRIBE:
                 self.category = value
             case "o", [name, *_] if name in _OF_THE_MESSAGE:
                 raise ConfigError(f"`{path}` comes from the message; give the message otherwise")
             case _:
-                raise ConfigError(f"`{path}` cannot be assumed; write for example `s.level` or `e.location`")
+                raise ConfigError(f"`{path}` cannot be overrides; write for example `s.level` or `e.location`")
 
 
 def _not_clock(path: str, name: str, names: list[str]) -> list[str]:
@@ -102,30 +102,30 @@ def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def tls_of(assumed: Mapping[str, Any], root: str) -> dict[str, str]:
-    """What is assumed of the encryption."""
-    said = assumed.get("tls", {})
+def tls_of(overrides: Mapping[str, Any], root: str) -> dict[str, str]:
+    """What is overrides of the encryption."""
+    said = overrides.get("tls", {})
     if not isinstance(said, Mapping) or not said.keys() <= TLS.keys():
         raise ConfigError(f"`{root}.tls` has `version` and `cipher`; set `{root}.tls.version`")
     return {name: _text(f"{root}.tls.{name}", value) for name, value in said.items()}
 
 
-def assume(subject: Subject, assumed: Mapping[str, Any], rules: Rules, root: str) -> Subject:
+def apply_overrides(subject: Subject, overrides: Mapping[str, Any], rules: RuleSet, root: str) -> Subject:
     """The subject with other attributes; built-in ones have their types."""
     fields: dict[str, Any] = {}
     attributes: dict[str, Any] = {}
-    for name, value in assumed.items():
+    for name, value in overrides.items():
         path = f"{root}.{name}"
         if name in _TEXTS:
             fields[name] = _text(path, value)
         elif name in _LISTS:
             fields[name] = _texts(path, value)
         elif name == "tls":
-            fields["tls"] = {**subject.tls, **tls_of(assumed, root)}
+            fields["tls"] = {**subject.tls, **tls_of(overrides, root)}
         elif name != "role":
             attributes[name] = value
-    if "role" in assumed:
-        first = _text(f"{root}.role", assumed["role"])
+    if "role" in overrides:
+        first = _text(f"{root}.role", overrides["role"])
         fields["roles"] = (first, *(role for role in fields.get("roles", subject.roles) if role != first))
     if fields.get("kind", subject.kind) not in KINDS:
         raise ConfigError(f"`{root}.kind` is one of {', '.join(sorted(KINDS))}")

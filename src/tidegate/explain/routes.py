@@ -15,17 +15,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from tidegate.explain.explanation import Beyond, Line, Verdict
-from tidegate.explain.steps import Walk
+from tidegate.explain.explanation import ExtraStep, Line, Verdict
+from tidegate.explain.steps import StepRecorder
 from tidegate.gate.gate import Gate
-from tidegate.gate.link_ends import joints, watching
-from tidegate.gate.links import Exit
-from tidegate.gate.rule_set import Rules
+from tidegate.gate.link_ends import link_ends, link_monitors
+from tidegate.gate.links import ScopeExit
+from tidegate.gate.rule_set import RuleSet
 from tidegate.gate.verdict import Deny, Known, Step
 from tidegate.monitor import Attachment
 from tidegate.monitor.library import Filter
 from tidegate.policy import ALL as WHOLE
-from tidegate.policy.scopes import ALL, Between
+from tidegate.policy.scopes import ALL, ScopeLink
 from tidegate.session import Context, Message
 
 NOT_SHARED: Final = "not shared"
@@ -72,10 +72,10 @@ class Search:
             self.denied.append(attempt.denied)
 
 
-class Ways:
+class RouteFinder:
     """The links of one version of the rules."""
 
-    def __init__(self, gate: Gate, rules: Rules, node: str) -> None:
+    def __init__(self, gate: Gate, rules: RuleSet, node: str) -> None:
         self._gate = gate
         self._exits: dict[str, list[_Way]] = {}
         self._sources: dict[str, set[str]] = {}
@@ -147,10 +147,10 @@ class _Way:
 
     __slots__ = ("_entering", "_exit", "_leaving", "link")
 
-    def __init__(self, link: Between, gate: Gate, rules: Rules, node: str) -> None:
+    def __init__(self, link: ScopeLink, gate: Gate, rules: RuleSet, node: str) -> None:
         self.link = link
-        self._exit = Exit(link, *joints(link, rules, node), gate, None)
-        self._leaving, self._entering = watching(link, rules)
+        self._exit = ScopeExit(link, *link_ends(link, rules, node), gate, None)
+        self._leaving, self._entering = link_monitors(link, rules)
 
     def take(self, gate: Gate, here: Arrival, at: float) -> _Attempt:
         """Over the link, if it may."""
@@ -198,12 +198,12 @@ class _Way:
             return "topics that begin with `$` do not cross"
         return f"it shares {', '.join(share.here + share.filter for share in self.link.shares)}"
 
-    def _asked(self, gate: Gate, source: Known, message: Message) -> list[Walk]:
+    def _asked(self, gate: Gate, source: Known, message: Message) -> list[StepRecorder]:
         """What each step of the link says, where it leaves the one scope and where it enters the other."""
-        walks: list[Walk] = []
+        walks: list[StepRecorder] = []
         for steps, target in ((gate.sending, self._exit.outward), (gate.receiving, self._exit.inward)):
             known = Known(topic=source.topic, context=source.context, link=source.link, now=source.now, target=target)
-            walk = Walk(gate.sight, known, message)
+            walk = StepRecorder(gate.attributes, known, message)
             walk.denied = bool(walks and walks[-1].denied)
             for stage in steps:
                 walk.take(stage, stage)
@@ -232,7 +232,7 @@ class _Way:
                 # of what a condition can read of a link, only `s.scope` is not the same at both ends
                 knew[path] = value if knew.get(path, value) == value else f"{knew[path]}, then {value}"
         return Line(
-            step=Beyond.LINK,
+            step=ExtraStep.LINK,
             link=self.link.name,
             verdict=Verdict.ALLOW,
             rule=", ".join(dict.fromkeys(line.rule for line in lines if line.rule)),
@@ -257,14 +257,14 @@ class _Way:
                 if isinstance(one.monitor, Filter) and not listening:
                     return Deny(step=step, rule=one.id), [FILTERED]
                 listening.append(one.id)
-        return None, [depends(listening)] if listening else []
+        return None, [depends_note(listening)] if listening else []
 
 
 def _closed(link: str, rule: str, why: str) -> Line:
     """A link that lets nothing pass, though no step has denied it."""
-    return Line(step=Beyond.LINK, link=link, verdict=Verdict.DENY, rule=rule, notes=(why,))
+    return Line(step=ExtraStep.LINK, link=link, verdict=Verdict.DENY, rule=rule, notes=(why,))
 
 
-def depends(monitors: list[str]) -> str:
+def depends_note(monitors: list[str]) -> str:
     """What is said of monitors that listen."""
     return f"what {', '.join(monitors)} will do depends on what went before: see `tidegate monitor try`"

@@ -11,17 +11,17 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from tidegate.explain.explanation import Considered, Line, Verdict
-from tidegate.gate.access import Access, Forwarding
-from tidegate.gate.attributes import CLOCK_PATHS, Sight
-from tidegate.gate.brokering import Brokered
-from tidegate.gate.levels import Secured
+from tidegate.explain.explanation import ConsideredRule, Line, Verdict
+from tidegate.gate.access import AccessStage, ForwardingAccessStage
+from tidegate.gate.attributes import CLOCK_PATHS, Attributes
+from tidegate.gate.brokering import BrokeringStage
+from tidegate.gate.levels import LevelStage
 from tidegate.gate.plan import UNSEEN, part_of
-from tidegate.gate.preferences import Forwarded, Owners
-from tidegate.gate.reserved import RESERVED, Reserved
+from tidegate.gate.preferences import ForwardingPreferenceStage, PreferenceStage
+from tidegate.gate.reserved import RESERVED, ReservedTopicStage
 from tidegate.gate.verdict import Allow, Deny, Known, Residual, Stage, Step
-from tidegate.gate.views import PUBLISHER, Visible
-from tidegate.gate.where import WHERE, Wanted
+from tidegate.gate.views import PUBLISHER, ViewStage
+from tidegate.gate.where import WHERE, WhereStage
 from tidegate.policy import ALL, RELAXED, Demand, Policy, Table, View
 from tidegate.policy.access import Outcome, outcome
 from tidegate.policy.brokering import UNTYPED, exempt
@@ -31,26 +31,26 @@ from tidegate.session import Message, Subject
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 _CLOCKS: Final = CLOCK_PATHS | {"e", "p", "p.e", "p.time"}
 _PARTS: Final[Mapping[type, str]] = {
-    Reserved: "reserved",
-    Access: "policies",
-    Forwarding: "policies",
-    Owners: "preferences",
-    Forwarded: "preferences",
+    ReservedTopicStage: "reserved",
+    AccessStage: "policies",
+    ForwardingAccessStage: "policies",
+    PreferenceStage: "preferences",
+    ForwardingPreferenceStage: "preferences",
 }
 _LEFT_OUT: Final[Mapping[type, str]] = {
-    Access: "`policies: open`",
-    Forwarding: "`policies: open`",
-    Brokered: "brokering is open",
-    Owners: "there are no preferences",
-    Forwarded: "there are no preferences",
+    AccessStage: "`policies: open`",
+    ForwardingAccessStage: "`policies: open`",
+    BrokeringStage: "brokering is open",
+    PreferenceStage: "there are no preferences",
+    ForwardingPreferenceStage: "there are no preferences",
 }
 
 
-class Walk:
+class StepRecorder:
     """One way through the door, and what was seen on it."""
 
-    def __init__(self, sight: Sight, known: Known | None, message: Message | None) -> None:
-        self.sight = sight
+    def __init__(self, attributes: Attributes, known: Known | None, message: Message | None) -> None:
+        self.attributes = attributes
         self.known = known
         self.message = message
         self.shown = message
@@ -74,11 +74,11 @@ class Walk:
             answer = stage.evaluate(self.known)
             if isinstance(answer, Residual):
                 answer = answer.decide(self.shown)
-            details = Details()
+            details = StepDetails()
             self._describe(stage, details, self.known, self.shown)
             self.note(kind, answer, details)
 
-    def note(self, kind: Stage, answer: Allow | Deny, details: Details) -> None:
+    def note(self, kind: Stage, answer: Allow | Deny, details: StepDetails) -> None:
         """Writes an answer down."""
         self.clocked = self.clocked or details.clocked
         part = _PARTS.get(type(kind), "")
@@ -127,7 +127,7 @@ class Walk:
         if self.view.shows_nothing:
             return "the tables have nothing in common"
         try:
-            self.sight.facts(message)["payload"]
+            self.attributes.facts(message)["payload"]
         except KeyError:
             return "the content is no JSON that can be taken apart, so it is shown whole or not at all"
         return "nothing of the content is among what may be seen"
@@ -155,7 +155,7 @@ class Walk:
             "lines": lines,
             "allowed": told is None,
             "decided": decided,
-            "rules": each_of(named),
+            "rules": individual_rules(named),
             "told": told,
             "clocked": self.clocked,
             "notes": notes,
@@ -163,25 +163,25 @@ class Walk:
 
     # -- what a stage looked at ----------------------------------------------------------------------------------
 
-    def _describe(self, stage: Stage, details: Details, known: Known, message: Message) -> None:
+    def _describe(self, stage: Stage, details: StepDetails, known: Known, message: Message) -> None:
         match stage:
-            case Reserved():
+            case ReservedTopicStage():
                 first = known.topic.split("/", 1)[0]
                 if first in RESERVED and known.topic not in stage.heard:
                     details.tell(f"only services write below `{first}`", {"s.kind": known.context.subject.kind})
-            case Access():
+            case AccessStage():
                 target = known.target
                 actor = known.context.subject if target is None else target.subject
-                env = {"s": self.sight.subject(actor), **self._around(actor, message)}
+                env = {"s": self.attributes.subject(actor), **self._around(actor, message)}
                 if target is None:
                     env["p"] = {}
                 details.policies(stage.policies.considered(stage.action, actor, known.topic, env), env)
                 details.spoke = True
-            case Brokered():
+            case BrokeringStage():
                 _types(details, known)
-            case Secured():
+            case LevelStage():
                 _levels(stage, details, known)
-            case Owners():
+            case PreferenceStage():
                 assert known.target is not None
                 receiver = known.target.subject
                 applicable = stage.applicable(known)
@@ -189,9 +189,9 @@ class Walk:
                 seen = applicable.seeing(receiver, env)
                 for each, how in applicable.considered(receiver, env):
                     details.rule(each.id, _keeps(each.keep), each.when, how, seen)
-            case Visible():
+            case ViewStage():
                 _tables(stage, details, known)
-            case Wanted() if known.where is not None:
+            case WhereStage() if known.where is not None:
                 assert known.target is not None
                 env = self._around(known.target.subject, message)
                 del env["p"]
@@ -201,19 +201,19 @@ class Walk:
 
     def _around(self, actor: Subject, message: Message) -> dict[str, Any]:
         """The roots of a message that is here, without `s`."""
-        sight = self.sight
+        attributes = self.attributes
         return {
-            "o": sight.facts(message),
-            "e": sight.now(sight.environment(actor)),
-            "p": sight.published(message),
+            "o": attributes.facts(message),
+            "e": attributes.now(attributes.environment(actor)),
+            "p": attributes.published(message),
         }
 
 
-class Details:
+class StepDetails:
     """What one stage looked at."""
 
     def __init__(self) -> None:
-        self.considered: list[Considered] = []
+        self.considered: list[ConsideredRule] = []
         self.knew: dict[str, Any] = {}
         self.absent: set[str] = set()
         self.notes: list[str] = []
@@ -238,7 +238,7 @@ class Details:
         elif isinstance(how, Predicate):
             came = "open"
         condition = "" if when is None else when.text
-        self.considered.append(Considered(rule=rule, says=says, condition=condition, outcome=came, error=error))
+        self.considered.append(ConsideredRule(rule=rule, says=says, condition=condition, outcome=came, error=error))
         if when is not None:
             self.clocked = self.clocked or when.volatile or any(map(_of_clock, when.reads))
             self._read(when.reads, env)
@@ -256,7 +256,7 @@ class Details:
                     self.knew[path] = value
 
 
-def each_of(rules: Iterable[str]) -> frozenset[str]:
+def individual_rules(rules: Iterable[str]) -> frozenset[str]:
     """Rules as they are named together, and one by one."""
     return frozenset(name for rule in rules for name in (rule, *rule.split(", ")))
 
@@ -274,7 +274,7 @@ def _demanded(demand: Demand) -> str:
     return "nothing" if demand.level is None else demand.level
 
 
-def _types(details: Details, known: Known) -> None:
+def _types(details: StepDetails, known: Known) -> None:
     assert known.target is not None
     if exempt(known.context.subject):
         details.tell("the node speaks of itself", {})
@@ -286,7 +286,7 @@ def _types(details: Details, known: Known) -> None:
         details.notes.append("nothing passes over a link without a type")
 
 
-def _levels(stage: Secured, details: Details, known: Known) -> None:
+def _levels(stage: LevelStage, details: StepDetails, known: Known) -> None:
     assert known.target is not None
     levels, source, target = stage.levels, known.context, known.target
     own, level = source.subject.level, target.subject.level
@@ -305,7 +305,7 @@ def _levels(stage: Secured, details: Details, known: Known) -> None:
                 details.notes.append(f"`{demand.level}` is no level here: nothing meets it")
 
 
-def _tables(stage: Visible, details: Details, known: Known) -> None:
+def _tables(stage: ViewStage, details: StepDetails, known: Known) -> None:
     assert known.target is not None
     actor, said = known.target.subject, known.context.view
     for row, applies in stage.views.considered(actor, known.topic):

@@ -14,14 +14,14 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from tidegate import topics
-from tidegate.config import Asked, ClientCert, Config, Listener, Who, parse_who
+from tidegate.config import ClientCert, Config, Listener, Operation, SubjectName, parse_subject_name
 from tidegate.config.checks import unknown
 from tidegate.errors import ConfigError
 from tidegate.explain.explainer import Explainer
-from tidegate.explain.explanation import Beyond, Explanation, Line, Publication, Verdict
-from tidegate.explain.overrides import TLS, Assumed, assume, merged, tls_of
-from tidegate.gate import Rules
-from tidegate.gate.link_ends import joints
+from tidegate.explain.explanation import Explanation, ExtraStep, Line, Publication, Verdict
+from tidegate.explain.overrides import TLS, Overrides, apply_overrides, merged, tls_of
+from tidegate.gate import RuleSet
+from tidegate.gate.link_ends import link_ends
 from tidegate.gate.where import WHERE, condition
 from tidegate.policy import Action, Class, Classification, Environment, Facts
 from tidegate.policy.brokering import PLAIN
@@ -48,7 +48,7 @@ class Question:
 
     subject: str
     """As on the command line: `user:mary/client:tr1`."""
-    action: Asked
+    action: Operation
     topic: str
     """For `subscribe` the filter."""
     publisher: str | None = None
@@ -61,7 +61,7 @@ class Question:
     """User properties of the subscription: `where`, `require`."""
     at: float | None = None
     """Seconds since 1970; None: now."""
-    assumed: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    overrides: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
     """Attributes to assume, by path: `s.level`."""
 
 
@@ -77,7 +77,7 @@ class _Connected:
     """Why a node does not let it in; empty if it does."""
 
 
-class Trial:
+class WhatIf:
     """Answers questions about one configuration."""
 
     def __init__(self, config: Config) -> None:
@@ -90,42 +90,42 @@ class Trial:
         _check_topic(question)
         rules = self.rules
         at = time.time() if question.at is None else question.at
-        assumed = Assumed(question.assumed, question.action)
-        if assumed.category is not None:
-            only = Class(topic=topics.share(question.topic)[1], category=assumed.category)
+        overrides = Overrides(question.overrides, question.action)
+        if overrides.category is not None:
+            only = Class(topic=topics.share(question.topic)[1], category=overrides.category)
             rules = replace(rules, classification=Classification((only,)))
-        if parse_who(question.subject).kind in _BETWEEN:
-            return self._between(question, rules, assumed, at)
-        actor = self._subject(question.subject, assumed.s, "s")
+        if parse_subject_name(question.subject).kind in _BETWEEN:
+            return self._between(question, rules, overrides, at)
+        actor = self._subject(question.subject, overrides.s, "s")
         subject, notes = actor.subject, actor.notes
-        here = self._within(rules, subject, assumed.e)
-        if question.action is not Asked.READ and actor.refusal:
+        here = self._within(rules, subject, overrides.e)
+        if question.action is not Operation.READ and actor.refusal:
             found = self._refused(question, actor, at)
-        elif question.action is Asked.WRITE:
+        elif question.action is Operation.WRITE:
             found = here.write(_publication(question, actor), at)
-        elif question.action is Asked.SUBSCRIBE:
+        elif question.action is Operation.SUBSCRIBE:
             self._terms(question.terms)
             found = here.subscribe(question.topic, Link(subject, False, "out"), at)
         else:
             terms, where = self._terms(question.terms)
-            author = self._publisher(question, assumed)
+            author = self._publisher(question, overrides)
             notes += author.notes if question.publisher is not None else ()
             if author.refusal or actor.refusal:
                 refused = author if author.refusal else actor
                 found = replace(self._refused(question, refused, at), subject=subject, publisher=author.subject)
             else:
-                there = self._within(rules, author.subject, assumed.around)
-                published = at if assumed.time is None else assumed.time
+                there = self._within(rules, author.subject, overrides.around)
+                published = at if overrides.time is None else overrides.time
                 written = there.write(_publication(question, author), published)
                 found = here.read(written, Link(subject, False, "out"), at, terms, where)
                 if question.publisher is None:
-                    self._check_anonymous(written, found, assumed)
+                    self._check_anonymous(written, found, overrides)
         return replace(found, notes=(*found.notes, *notes))
 
     def _refused(self, question: Question, actor: _Connected, at: float) -> Explanation:
         """A node does not let somebody in, so nothing else is asked."""
         why = f"{actor.subject.name} is not let in: {actor.refusal}"
-        line = Line(step=Beyond.CONNECT, verdict=Verdict.DENY, rule=CONNECT, notes=(why,))
+        line = Line(step=ExtraStep.CONNECT, verdict=Verdict.DENY, rule=CONNECT, notes=(why,))
         return Explanation(
             action=question.action.value,
             topic=question.topic,
@@ -140,19 +140,21 @@ class Trial:
 
     # -- between scopes ------------------------------------------------------------------------------------------
 
-    def _between(self, question: Question, rules: Rules, assumed: Assumed, at: float) -> Explanation:
+    def _between(self, question: Question, rules: RuleSet, overrides: Overrides, at: float) -> Explanation:
         """Whether a scope or a link may forward something, or import it."""
-        if question.action is Asked.SUBSCRIBE:
+        if question.action is Operation.SUBSCRIBE:
             raise ConfigError(f"`{question.subject}` does not subscribe; ask whether it may `read` or `write`")
         if question.terms:
             raise ConfigError(f"`{question.subject}` has no subscription; leave `where` and `require` out")
-        if assumed.s:
-            raise ConfigError(f"nothing can be assumed of `{question.subject}`; leave `s.{next(iter(assumed.s))}` out")
+        if overrides.s:
+            raise ConfigError(
+                f"nothing can be overridden for `{question.subject}`; leave `s.{next(iter(overrides.s))}` out"
+            )
         action = Action(question.action.value)
         end = self._end(question.subject, action)
-        author = self._publisher(question, assumed)
-        published = at if assumed.time is None else assumed.time
-        here = self._within(rules, end.subject, assumed.e)
+        author = self._publisher(question, overrides)
+        published = at if overrides.time is None else overrides.time
+        here = self._within(rules, end.subject, overrides.e)
         found = here.cross(action, end, _publication(question, author), published)
         if question.publisher is not None:
             return replace(found, publisher=author.subject, notes=(*found.notes, *author.notes))
@@ -168,12 +170,12 @@ class Trial:
 
     def _end(self, text: str, action: Action) -> Link:
         """The end of a link at which it acts: it forwards from the one scope, and imports into the other."""
-        who, space = parse_who(text), self.rules.space
+        who, space = parse_subject_name(text), self.rules.space
         if who.kind == "link":
             links = {link.name: link for link in space.links}
             if who.name not in links:
                 raise ConfigError(f"`{text}` {unknown('link', who.name, tuple(links), 'links')}")
-            outward, inward = joints(links[who.name], self.rules, self.config.node.name)
+            outward, inward = link_ends(links[who.name], self.rules, self.config.node.name)
             return outward if action is Action.WRITE else inward
         if who.name not in space.scopes:
             raise ConfigError(f"`{text}` {unknown('scope', who.name, space.scopes, 'scopes')}")
@@ -190,18 +192,18 @@ class Trial:
 
     # -- who -----------------------------------------------------------------------------------------------------
 
-    def _publisher(self, question: Question, assumed: Assumed) -> _Connected:
+    def _publisher(self, question: Question, overrides: Overrides) -> _Connected:
         text = question.publisher or f"client:{UNKNOWN}"
-        if parse_who(text).kind in _BETWEEN:
+        if parse_subject_name(text).kind in _BETWEEN:
             raise ConfigError(f"`{text}` forwards messages and publishes none; say in `from` who published it")
-        return self._subject(text, assumed.p, "p")
+        return self._subject(text, overrides.p, "p")
 
-    def _subject(self, text: str, assumed: Mapping[str, Any], root: str) -> _Connected:
-        """Somebody as the directory knows them, with what is assumed instead; and what should be said about it."""
+    def _subject(self, text: str, overrides: Mapping[str, Any], root: str) -> _Connected:
+        """Somebody as the directory knows them, with what is overrides instead; and what should be said about it."""
         config, directory, levels = self.config, self.config.built.directory, self.rules.levels
-        who = parse_who(text)
+        who = parse_subject_name(text)
         within = directory.clients[who.name].scopes if who.kind == "client" and who.name in directory.clients else ()
-        listener, front = self._entrance(assumed, within, root)
+        listener, front = self._entrance(overrides, within, root)
         subject = Subject(
             kind=who.kind,
             client=who.name or UNKNOWN,
@@ -213,7 +215,7 @@ class Trial:
         notes: tuple[str, ...] = ()
         if who.kind == "service":
             # links inside a node have the highest level (semantics, *Levels and demands*)
-            service = assume(replace(subject, level=levels.highest), assumed, self.rules, root)
+            service = apply_overrides(replace(subject, level=levels.highest), overrides, self.rules, root)
             return _Connected(subject=service, enters=front)
         if subject.domain == self.rules.domain:
             notes = self._known(text, who)
@@ -228,8 +230,8 @@ class Trial:
                 # a client of the directory without a user proves who it is by its certificate
                 principal=f"certificate:{who.name}" if known.user is None and who.name in directory.clients else "",
             )
-        tls = {**(TLS if listener.url.tls else {}), **tls_of(assumed, root)}
-        address = str(assumed.get("address", LOOPBACK))
+        tls = {**(TLS if listener.url.tls else {}), **tls_of(overrides, root)}
+        address = str(overrides.get("address", LOOPBACK))
         facts = Facts(
             listener=str(listener.url),
             address=address,
@@ -239,7 +241,7 @@ class Trial:
         )
         level = levels.level_of(facts)
         subject = replace(subject, level=level, address=address, listener=str(listener.url), tls=tls)
-        subject = assume(subject, assumed, self.rules, root)
+        subject = apply_overrides(subject, overrides, self.rules, root)
         refusal = "" if not within or front in within else f"you may not connect to the scope {front}"
         refusal = refusal or self.rules.brokering.objection(subject)
         match self.rules.space.role(front, subject.roles):
@@ -252,19 +254,19 @@ class Trial:
                 pass
         return _Connected(subject=subject, enters=front, notes=notes, refusal=refusal)
 
-    def _entrance(self, assumed: Mapping[str, Any], within: tuple[str, ...], root: str) -> tuple[Listener, str]:
+    def _entrance(self, overrides: Mapping[str, Any], within: tuple[str, ...], root: str) -> tuple[Listener, str]:
         """The listener and the scope to which somebody connects, who may connect only to some scopes or to all."""
         listeners, scopes = self.config.listeners, tuple(self.config.scopes)
-        scope = str(assumed["scope"]) if "scope" in assumed else ""
+        scope = str(overrides["scope"]) if "scope" in overrides else ""
         if scope and scope not in scopes:
             raise ConfigError(f"`{root}.scope` {unknown('scope', scope, scopes, 'scopes')}")
-        if "listener" in assumed:
-            listener = self._listener(assumed["listener"], root)
+        if "listener" in overrides:
+            listener = self._listener(overrides["listener"], root)
             return listener, scope or listener.scope
         scope = scope or (within[0] if within else listeners[0].scope)
         return next((each for each in listeners if each.scope == scope), listeners[0]), scope
 
-    def _known(self, text: str, who: Who) -> tuple[str, ...]:
+    def _known(self, text: str, who: SubjectName) -> tuple[str, ...]:
         directory = self.config.built.directory
         if who.user is not None and who.user not in directory.users:
             if not self.config.authentication.methods:
@@ -287,11 +289,11 @@ class Trial:
 
     # -- what ----------------------------------------------------------------------------------------------------
 
-    def _made(self, rules: Rules) -> Explainer:
+    def _made(self, rules: RuleSet) -> Explainer:
         return Explainer(rules, self.config.node.name)
 
-    def _within(self, rules: Rules, subject: Subject, added: Mapping[str, Any]) -> Explainer:
-        """Explains in the surroundings of one subject, with what is assumed of them and of the node."""
+    def _within(self, rules: RuleSet, subject: Subject, added: Mapping[str, Any]) -> Explainer:
+        """Explains in the surroundings of one subject, with what is overrides of them and of the node."""
         if added:
             around = {subject.listener: _extended(rules.surroundings(subject.listener), added)}
             node = _extended(rules.environment, added)
@@ -311,7 +313,7 @@ class Trial:
         except ConfigError as error:
             raise ConfigError(f"`where` is no condition: {error}") from error
 
-    def _check_anonymous(self, written: Explanation, found: Explanation, assumed: Assumed) -> None:
+    def _check_anonymous(self, written: Explanation, found: Explanation, overrides: Overrides) -> None:
         """Whoever published it was not named: an answer stands only if that does not matter."""
         why = ""
         if not written.allowed:
@@ -322,7 +324,7 @@ class Trial:
             why = "brokering asks over which link it came"
         elif self.rules.levels.implied:
             why = "levels are implied"
-        elif len(self.rules.space.scopes) > 1 and "scope" not in assumed.p:
+        elif len(self.rules.space.scopes) > 1 and "scope" not in overrides.p:
             why = "there are several scopes, and it was published in one of them"
         else:
             why = _reads_publisher(found.lines[len(written.lines) :])
@@ -346,7 +348,7 @@ def _extended(around: Environment, added: Mapping[str, Any]) -> Environment:
 
 def _check_topic(question: Question) -> None:
     topic = question.topic
-    if question.action is Asked.SUBSCRIBE:
+    if question.action is Operation.SUBSCRIBE:
         if not topics.valid_filter(topic):
             raise ConfigError(f"`{topic}` is no topic filter; `+` is a whole level, `#` the whole last one")
     elif not topics.valid_topic(topic):

@@ -26,7 +26,7 @@ from tidegate.flow.graph import SCOPE, Allow, ConnectionGraph, Link, is_scope
 from tidegate.flow.presence import Presence
 from tidegate.flow.route import Search
 from tidegate.policy.brokering import Brokering
-from tidegate.policy.scopes import Space
+from tidegate.policy.scopes import ScopeGraph
 
 Ends = tuple[str, str, str, str]
 """Of a presence: enters, leaves, inward, outward."""
@@ -38,7 +38,7 @@ _OR: Final = " or "
 _REMEMBERED: Final = 1_000
 
 
-def connection_graph(space: Space, brokering: Brokering, presences: Iterable[Presence] = ()) -> ConnectionGraph:
+def connection_graph(space: ScopeGraph, brokering: Brokering, presences: Iterable[Presence] = ()) -> ConnectionGraph:
     """The scopes of a node, the links between them, and these clients. Inside a node every link is trusted."""
     graph = ConnectionGraph(
         (
@@ -57,7 +57,7 @@ def connection_graph(space: Space, brokering: Brokering, presences: Iterable[Pre
 
 
 def violated(
-    space: Space, brokering: Brokering, presences: Iterable[Presence], assertions: Sequence[Assertion]
+    space: ScopeGraph, brokering: Brokering, presences: Iterable[Presence], assertions: Sequence[Assertion]
 ) -> list[Violation]:
     """The assertions that do not hold where these clients are, in order."""
     return violations(assertions, connection_graph(space, brokering, presences)) if assertions else []
@@ -67,7 +67,11 @@ class Watch:
     """Who is there, as far as a forbidden flow may concern them. `presences` are those that always count."""
 
     def __init__(
-        self, space: Space, brokering: Brokering, assertions: Iterable[Assertion], presences: Iterable[Presence] = ()
+        self,
+        space: ScopeGraph,
+        brokering: Brokering,
+        assertions: Iterable[Assertion],
+        presences: Iterable[Presence] = (),
     ) -> None:
         self._forbidden = tuple(one for one in assertions if one.expect is Expect.FORBID)
         ends = (end for one in self._forbidden for end in (one.source, one.target))

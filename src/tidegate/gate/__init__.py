@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tidegate.gate.attributes import Sight
+from tidegate.gate.attributes import Attributes
 from tidegate.gate.gate import WITHDRAWN, Gate, Lane
-from tidegate.gate.links import Branch, Exit
-from tidegate.gate.plan import Passage, Plan, combine, passed, undecided
-from tidegate.gate.reserved import Reserved
-from tidegate.gate.rule_set import Rules
+from tidegate.gate.links import Branch, ScopeExit
+from tidegate.gate.plan import PartialDecision, Plan, combine, passed, undecided
+from tidegate.gate.reserved import ReservedTopicStage
+from tidegate.gate.rule_set import RuleSet
 from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, Stage, Step
 
 __all__ = [
@@ -15,18 +15,18 @@ __all__ = [
     "WITHDRAWN",
     "Allow",
     "Answer",
+    "Attributes",
     "Branch",
     "Deny",
-    "Exit",
     "Gate",
     "Known",
     "Lane",
-    "Passage",
+    "PartialDecision",
     "Plan",
-    "Reserved",
+    "ReservedTopicStage",
     "Residual",
-    "Rules",
-    "Sight",
+    "RuleSet",
+    "ScopeExit",
     "Stage",
     "Step",
     "combine",

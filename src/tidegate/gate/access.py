@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
-from tidegate.gate.attributes import Sight, later
+from tidegate.gate.attributes import Attributes, later
 from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, Step
-from tidegate.policy import DEFAULT, Action, Open, Permit, Policies, Refuse, facets, paths_below
+from tidegate.policy import DEFAULT, Action, Permit, Policies, Refuse, Undecided, facets, paths_below
 from tidegate.policy.control import ANSWER, SAID
 from tidegate.session import Link, Message, Subject
 
@@ -21,14 +21,14 @@ def unspoken(answer: Answer) -> bool:
     return isinstance(answer, Deny) and answer.rule == DEFAULT and not answer.error
 
 
-class Access:
+class AccessStage:
     """The administrator's policies for one action."""
 
-    def __init__(self, action: Action, policies: Policies, sight: Sight) -> None:
+    def __init__(self, action: Action, policies: Policies, attributes: Attributes) -> None:
         self.step = Step.WRITE if action is Action.WRITE else Step.READ
         self.action = action
         self.policies = policies
-        self.sight = sight
+        self.attributes = attributes
         reads = policies.reads(action)
         self._paths = paths_below("e" if action is Action.WRITE else "p", reads)
         self._allows: dict[str, Allow] = {}
@@ -43,33 +43,33 @@ class Access:
 
     def answer(self, known: Known, *, others: bool = False) -> Answer:
         """What the policies say. With `others`, DEFAULT denies only where it is certain that none of them speaks."""
-        sight = self.sight
+        attributes = self.attributes
         if known.target is None:
             actor = known.context.subject
             p: dict[str, Any] = {}  # there is no publish context yet: reading one is an error
         else:
             actor = known.target.subject
-            p = sight.publication(known)
-        s = sight.subject(actor, known.away)
-        env = {"s": s, "o": sight.coming(known), "e": sight.around(actor, known.away), "p": p}
-        terms = sight.person(actor).terms
+            p = attributes.publication(known)
+        s = attributes.subject(actor, known.away)
+        env = {"s": s, "o": attributes.coming(known), "e": attributes.around(actor, known.away), "p": p}
+        terms = attributes.person(actor).terms
         answer = self.policies.decide(self.action, actor, known.topic, env, terms, others=others)
-        if isinstance(answer, Open):
+        if isinstance(answer, Undecided):
             if known.away:
                 return ALLOW if later(answer.reads, answer.volatile) else self._left(answer, s, actor)
-            now = sight.at_once(known, answer, env, actor)
+            now = attributes.at_once(known, answer, env, actor)
             return self._left(answer, s, actor) if now is None else self._said(answer.residual(now))
         return self._said(answer)
 
-    def _left(self, answer: Open, s: dict[str, Any], actor: Subject) -> Residual:
-        sight, residual, said = self.sight, answer.residual, self._said
-        environment = sight.environment(actor)
+    def _left(self, answer: Undecided[Permit | Refuse], s: dict[str, Any], actor: Subject) -> Residual:
+        attributes, residual, said = self.attributes, answer.residual, self._said
+        environment = attributes.environment(actor)
         reads_p = any(path.partition(".")[0] == "p" for path in answer.reads)
 
         def decide(message: Message) -> Allow | Deny:
-            env: dict[str, Any] = {"s": s, "o": sight.facts(message), "e": sight.now(environment)}
+            env: dict[str, Any] = {"s": s, "o": attributes.facts(message), "e": attributes.now(environment)}
             if reads_p:
-                env["p"] = sight.published(message)
+                env["p"] = attributes.published(message)
             return said(residual(env))
 
         return Residual(decide)
@@ -87,35 +87,35 @@ class Access:
             deny = self._denies[answer.rule] = Deny(step=self.step, rule=answer.rule)
         return deny
 
-    def kin(self, source: Link) -> Hashable:
-        sight = self.sight
+    def cache_key(self, source: Link) -> Hashable:
+        attributes = self.attributes
         if self.action is Action.WRITE:
             subject = source.subject
-            person = sight.person(subject)
-            own = self.policies.kin(subject, Action.WRITE, terms=person.terms, s=person.s)
-            return own, facets(sight.environment(subject).known, self._paths)
-        return sight.kin(source, self._paths)
+            person = attributes.person(subject)
+            own = self.policies.cache_key(subject, Action.WRITE, terms=person.terms, s=person.s)
+            return own, facets(attributes.environment(subject).known, self._paths)
+        return attributes.cache_key(source, self._paths)
 
     def grant(self, filter: str, target: Link) -> Allow | Deny:
         if self.action is Action.WRITE:
             return self._said(Permit(""))
         actor = target.subject
-        env = {"s": self.sight.subject(actor), "e": self.sight.environment(actor).known}
+        env = {"s": self.attributes.subject(actor), "e": self.attributes.environment(actor).known}
         return self._said(self.policies.overlaps(Action.READ, actor, filter, env))
 
 
-class Forwarding(Access):
+class ForwardingAccessStage(AccessStage):
     """The same for a link between scopes that forwards: it writes, and what is written has a publish context."""
 
-    def __init__(self, policies: Policies, sight: Sight) -> None:
-        super().__init__(Action.WRITE, policies, sight)
+    def __init__(self, policies: Policies, attributes: Attributes) -> None:
+        super().__init__(Action.WRITE, policies, attributes)
         self._published = paths_below("p", policies.reads(Action.WRITE))
 
     def evaluate(self, known: Known) -> Answer:
         return self.answer(known)
 
-    def kin(self, source: Link) -> Hashable:
-        return self.sight.kin(source, self._published)
+    def cache_key(self, source: Link) -> Hashable:
+        return self.attributes.cache_key(source, self._published)
 
 
 def _unless_denied(answer: Answer) -> Answer:

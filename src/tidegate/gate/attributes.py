@@ -14,11 +14,10 @@ from typing import Any, Final, Protocol
 
 import orjson
 
-from tidegate.gate.rule_set import Rules
+from tidegate.gate.rule_set import RuleSet
 from tidegate.gate.verdict import Known
-from tidegate.policy import Actor, Environment, Moment, Open, Paths, Pending, attributes_of, facets, terms_of
+from tidegate.policy import Actor, Environment, Moment, Paths, Undecided, attributes_of, facets, terms_of
 from tidegate.policy.environment import CLOCK
-from tidegate.policy.publisher_decision import Undecided
 from tidegate.policy.views import MAX_CONTENT
 from tidegate.predicate import UNKNOWN
 from tidegate.session import Context, Link, Message, Subject
@@ -55,14 +54,14 @@ class Clock(Protocol):
         ...
 
 
-class Facts(dict[str, Any]):
+class MessageAttributes(dict[str, Any]):
     """The root `o` of one message."""
 
-    __slots__ = ("message", "sight")
+    __slots__ = ("attributes", "message")
 
-    def __init__(self, sight: Sight, message: Message) -> None:
+    def __init__(self, attributes: Attributes, message: Message) -> None:
         super().__init__()
-        self.sight = sight
+        self.attributes = attributes
         self.message = message
 
     def __missing__(self, name: str) -> object:
@@ -81,23 +80,23 @@ class Facts(dict[str, Any]):
             case "retain":
                 return message.retain
             case "category":
-                category = self.sight.rules.classification.category(message.topic)
+                category = self.attributes.rules.classification.category(message.topic)
                 if category is None:
                     raise KeyError(name)
                 return category
             case "size":
                 return len(message.payload)
-            case "payload" if len(message.payload) <= MAX_CONTENT and not self.sight.context(message).sealed:
+            case "payload" if len(message.payload) <= MAX_CONTENT and not self.attributes.context(message).sealed:
                 try:
                     return orjson.loads(message.payload)
                 except orjson.JSONDecodeError:
                     raise KeyError(name) from None
             case "properties":
                 pairs = message.properties.user_properties
-                if self.sight.rules.tells and pairs and pairs[-1][0] == FLOOR:
+                if self.attributes.rules.announces_floor and pairs and pairs[-1][0] == FLOOR:
                     pairs = pairs[:-1]  # that is the node's own
                 return _by_name(pairs)
-            case "scores" if self.sight.context(message).scored:
+            case "scores" if self.attributes.context(message).scored:
                 # only the pipeline scores: a device cannot vouch for itself
                 try:
                     found = orjson.loads(dict(message.properties.user_properties)[SCORES])
@@ -123,7 +122,7 @@ def _by_name(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
     return found
 
 
-class Person:
+class SubjectAttributes:
     """What conditions and selectors see of one subject."""
 
     __slots__ = ("p", "s", "terms")
@@ -134,26 +133,26 @@ class Person:
         self.p: dict[str, Any] | None = None  # as a publisher; most only receive
 
 
-class Sight:
+class Attributes:
     """The eyes of one version of the rules."""
 
-    def __init__(self, rules: Rules, clock: Clock) -> None:
+    def __init__(self, rules: RuleSet, clock: Clock) -> None:
         self.rules = rules
         self.clock = clock
         self._contexts: dict[bytes, tuple[Context, dict[str, Any]]] = {}
         self._moments: dict[Environment, Moment] = {}
-        self._people: dict[Subject, Person] = {}
+        self._people: dict[Subject, SubjectAttributes] = {}
         self._added = {name for one in (rules.environment, *rules.environments.values()) for name in one.added}
 
     # -- before the message comes --------------------------------------------------------------------------------
 
-    def person(self, subject: Subject) -> Person:
+    def person(self, subject: Subject) -> SubjectAttributes:
         """What conditions and selectors see of somebody."""
         found = self._people.get(subject)
         if found is None:
             if len(self._people) >= PEOPLE:
                 self._people.clear()
-            found = self._people[subject] = Person(subject, self.rules.domain)
+            found = self._people[subject] = SubjectAttributes(subject, self.rules.domain)
         return found
 
     def subject(self, subject: Subject, away: bool = False) -> dict[str, Any]:
@@ -202,7 +201,7 @@ class Sight:
         return self.environment(actor).known
 
     def at_once(
-        self, known: Known, left: Open | Pending | Undecided, env: dict[str, Any], actor: Actor
+        self, known: Known, left: Undecided[object], env: dict[str, Any], actor: Actor
     ) -> dict[str, Any] | None:
         """The roots at this moment, if what is left depends on the clock alone and its answer stands for a while."""
         if left.volatile or not left.reads <= CLOCK_PATHS:
@@ -210,7 +209,7 @@ class Sight:
         env = {**env, "e": self.environment(actor).at(known.now)}
         return env if known.stands_until(left.until(env)) else None
 
-    def kin(self, source: Link, paths: Paths) -> Hashable:
+    def cache_key(self, source: Link, paths: Paths) -> Hashable:
         """Publishers with equal values cannot be told apart by conditions that read these of `p`."""
         if not paths:
             return None
@@ -218,11 +217,11 @@ class Sight:
 
     # -- when it is here -----------------------------------------------------------------------------------------
 
-    def facts(self, message: Message) -> Facts:
+    def facts(self, message: Message) -> MessageAttributes:
         """The root `o`."""
         facts = message.facts
-        if facts is None or facts.sight is not self:
-            facts = message.facts = Facts(self, message)
+        if facts is None or facts.attributes is not self:
+            facts = message.facts = MessageAttributes(self, message)
         return facts  # type: ignore[no-any-return]
 
     def context(self, message: Message) -> Context:
@@ -246,7 +245,7 @@ class Sight:
     def published(self, message: Message) -> Mapping[str, Any]:
         """The root `p`."""
         context, base = self._decoded(message.context)
-        return Published(self, base, message, context)
+        return PublishAttributes(self, base, message, context)
 
     def dismantled(self) -> tuple[dict[Any, Any], ...]:
         """What it remembers, for whoever lets go of it piece by piece; it is not used any more."""
@@ -261,14 +260,14 @@ class Sight:
         return moment
 
 
-class Published(dict[str, Any]):
+class PublishAttributes(dict[str, Any]):
     """The root `p` of one message."""
 
-    __slots__ = ("context", "message", "sight")
+    __slots__ = ("attributes", "context", "message")
 
-    def __init__(self, sight: Sight, base: dict[str, Any], message: Message, context: Context) -> None:
+    def __init__(self, attributes: Attributes, base: dict[str, Any], message: Message, context: Context) -> None:
         super().__init__(base)
-        self.sight = sight
+        self.attributes = attributes
         self.message = message
         self.context = context
 
@@ -278,12 +277,12 @@ class Published(dict[str, Any]):
             case "topic":
                 return self.context.topic or message.topic
             case "time":
-                return datetime.fromtimestamp(message.published, self.sight.rules.environment.zone)
+                return datetime.fromtimestamp(message.published, self.attributes.rules.environment.zone)
             case "qos":
                 return message.qos if self.context.qos is None else self.context.qos
             case "size":
                 return len(message.payload)
             case "e":
-                return Moment(self.context.surroundings, message.published, self.sight.rules.environment.zone)
+                return Moment(self.context.surroundings, message.published, self.attributes.rules.environment.zone)
             case _:
                 raise KeyError(name)

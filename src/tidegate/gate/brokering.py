@@ -13,7 +13,7 @@ from tidegate.policy.brokering import Brokering, exempt
 from tidegate.session import Link
 
 
-class Brokered:
+class BrokeringStage:
     """The allowed pairs of types."""
 
     step = Step.BROKERING
@@ -32,7 +32,7 @@ class Brokered:
             deny = self._denies[source, target] = Deny(step=Step.BROKERING, rule=f"brokering:{source}->{target}")
         return deny
 
-    def kin(self, source: Link) -> Hashable:
+    def cache_key(self, source: Link) -> Hashable:
         return source.type, exempt(source.subject)
 
     def grant(self, filter: str, target: Link) -> Allow | Deny:

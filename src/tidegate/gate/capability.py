@@ -10,7 +10,7 @@ from collections.abc import Hashable
 from datetime import UTC, datetime
 from typing import Final
 
-from tidegate.gate.attributes import Sight
+from tidegate.gate.attributes import Attributes
 from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, Step
 from tidegate.policy import Action
 from tidegate.policy.capability import Capability, Proof
@@ -23,14 +23,14 @@ SPOKEN: Final = KEYS | {ANSWER}
 UNKNOWN: Final = "it is not known since the node was started; its client has to come again"
 
 
-class Capable:
+class CapabilityStage:
     """The rights of the capability for one action, and on the way in the proof of each message."""
 
-    def __init__(self, action: Action, demanded: Proof, sight: Sight) -> None:
+    def __init__(self, action: Action, demanded: Proof, attributes: Attributes) -> None:
         self.step = Step.WRITE if action is Action.WRITE else Step.READ
         self.action = action
         self.demanded = demanded
-        self.sight = sight
+        self.attributes = attributes
 
     def evaluate(self, known: Known) -> Answer:
         target = known.target
@@ -39,7 +39,7 @@ class Capable:
             return ALLOW
         if known.topic not in SPOKEN and not capability.permits(self.action, known.topic):
             return self._deny(capability, "" if capability.signer else UNKNOWN)
-        clock = self.sight.clock
+        clock = self.attributes.clock
         if (wait := capability.ahead(clock.wall, clock.steady)) > 0:
             known.stands_until(_moment(known.now + wait))
             return self._deny(capability, "it is not valid yet")
@@ -65,14 +65,14 @@ class Capable:
     def _deny(self, capability: Capability, why: str = "") -> Deny:
         return Deny(step=self.step, rule=capability.rule, error=why)
 
-    def kin(self, source: Link) -> Hashable:
+    def cache_key(self, source: Link) -> Hashable:
         return source.subject.capability if self.action is Action.WRITE else None
 
     def grant(self, filter: str, target: Link) -> Allow | Deny:
         capability = target.subject.capability
         if capability is None or self.action is Action.WRITE:
             return ALLOW
-        clock = self.sight.clock
+        clock = self.attributes.clock
         if capability.left(clock.wall, clock.steady) <= 0:
             return self._deny(capability, "it has expired" if capability.signer else UNKNOWN)
         return ALLOW if filter == ANSWER or capability.overlaps(Action.READ, filter) else self._deny(capability)

@@ -9,7 +9,7 @@ from collections import deque
 from typing import Any
 
 
-class Rubbish:
+class DeferredFree:
     """Containers that nobody uses any more."""
 
     __slots__ = ("_heap",)

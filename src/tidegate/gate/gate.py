@@ -23,20 +23,20 @@ from typing import Any, Protocol
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from tidegate.errors import ProtocolError
-from tidegate.gate.attributes import FLOOR, SCORES, Sight
-from tidegate.gate.deferred_free import Rubbish
-from tidegate.gate.links import Branch, Exit
-from tidegate.gate.plan import UNSEEN, Members, Passage, Plan, combine, graver, undecided
-from tidegate.gate.protection import Protecting
-from tidegate.gate.publisher_rules import RULES, Publishing
-from tidegate.gate.rule_set import Rules
+from tidegate.gate.attributes import FLOOR, SCORES, Attributes
+from tidegate.gate.deferred_free import DeferredFree
+from tidegate.gate.links import Branch, ScopeExit
+from tidegate.gate.plan import UNSEEN, Members, PartialDecision, Plan, combine, graver, undecided
+from tidegate.gate.protection import KeyGroupFinder
+from tidegate.gate.publisher_rules import RULES, PublisherRules
+from tidegate.gate.rule_set import RuleSet
 from tidegate.gate.stages import crossing, stages
 from tidegate.gate.verdict import Allow, Deny, Known, Residual, Stage, Step
-from tidegate.monitor import Attachment, Direction, Post, Shift
+from tidegate.monitor import Attachment, Direction, ModeCounts, ModeRevision
 from tidegate.policy import ALL
 from tidegate.policy.control import ANSWER, SAID
 from tidegate.routing import Group, Shares, Subscriptions, TopicTree
-from tidegate.session import NO_WISH, Context, Grant, Link, Message, Origin, Session, Subject, Wish
+from tidegate.session import NO_OPTIONS, Context, Grant, Link, Message, MessageOptions, Origin, Session, Subject
 from tidegate.topics import matches, overlaps, valid_topic
 from tidegate.wire import NONE, V5, Properties, Reason
 
@@ -72,6 +72,7 @@ class Lane:
         "__weakref__",
         "admitted",
         "context",
+        "floor_properties",
         "holder",
         "key",
         "link",
@@ -80,18 +81,17 @@ class Lane:
         "plans",
         "protocol",
         "ruled",
-        "told",
         "variants",
         "version",
         "writer",
     )
 
-    def __init__(self, context: Context, link: str, protocol: int, told: Properties, version: int) -> None:
+    def __init__(self, context: Context, link: str, protocol: int, floor_properties: Properties, version: int) -> None:
         self.version = version  # of the rules
-        self.context = context  # of a representative: stages look only at what `kin` compares
+        self.context = context  # of a representative: stages look only at what `cache_key` compares
         self.link = link
         self.protocol = protocol
-        self.told = told
+        self.floor_properties = floor_properties
         self.monitors: tuple[Attachment, ...] = ()  # of the source link
         self.ruled = True  # the publisher has rules of its own; if not, none count, whoever represents the others
         self.writer: Subject | None = None  # the monitor or service that made what takes this lane
@@ -116,13 +116,13 @@ class Gate:
         subscriptions: Subscriptions[Session, Grant],
         shares: Shares[Session, Grant],
         *,
-        rules: Rules,
+        rules: RuleSet,
         clock: Clock,
         fresh: Callable[[Session], bool],
         retired: Callable[[Plan], None],
-        publishers: Publishing | None = None,
+        publishers: PublisherRules | None = None,
         compiled: Callable[[Lane, Plan], None] = lambda lane, plan: None,
-        shift: Shift | None = None,
+        shift: ModeRevision | None = None,
         bound: int = PLAN_COST,
     ) -> None:
         self.subscriptions = subscriptions
@@ -132,28 +132,28 @@ class Gate:
         self.retired = retired  # told of plans that are not used any more
         self.publishers = publishers  # what they say of their own messages, if they may
         self.compiled = compiled  # told of plans that are kept from now on
-        self.shift = shift or Shift()  # of all posts of the node
+        self.shift = shift or ModeRevision()  # of all posts of the node
         self.bound = bound
         self.version = 0
         self.epoch = 0  # another number: lanes of what monitors made may have gone
-        self.sight = Sight(rules, clock)
+        self.attributes = Attributes(rules, clock)
         self.failed: tuple[tuple[str, str], ...] = ()  # of the last `decide`, see `Passage.failed`
         self.watched = False  # every message is written down, so none takes the fast lane
         self.cost = 0
-        self.rubbish = Rubbish()
+        self.deferred = DeferredFree()
         self._lanes: WeakValueDictionary[Hashable, Lane] = WeakValueDictionary()
         self._index: TopicTree[list[Lane]] = TopicTree()
         self._order: deque[tuple[Lane, bytes, Plan]] = deque()
         self._timed: list[tuple[float, int, Lane, bytes, Plan]] = []  # a heap: those that end soonest first
         self._timed_at = 0.0  # wall clock when the last of them was made
         self._timed_count = 0
-        self._decisions: dict[tuple[Link, bool, Grant | None, str, bytes, str], Passage | Deny] = {}
-        self._told: dict[str, Properties] = {}
+        self._decisions: dict[tuple[Link, bool, Grant | None, str, bytes, str], PartialDecision | Deny] = {}
+        self._floor_properties: dict[str, Properties] = {}
         self._derived: dict[Any, Lane] = {}
         self._abandoned: deque[tuple[Lane, Plan]] = deque()
         self.nowhere = Lane(Context.decode(b""), "", V5, NONE, NOWHERE)  # for whoever has to look for another
-        self.posts: tuple[Post, ...] = ()  # the monitors of links that leave the scope
-        self.exits: tuple[Exit, ...] = ()  # links to other scopes
+        self.posts: tuple[ModeCounts, ...] = ()  # the monitors of links that leave the scope
+        self.exits: tuple[ScopeExit, ...] = ()  # links to other scopes
         self.upstream: tuple[Gate, ...] = ()  # of scopes with links to this one
         self.change(rules)
 
@@ -163,36 +163,40 @@ class Gate:
         """Where a source of this kind finds its plans."""
         monitors = self.monitors(source)
         names = tuple(one.id for one in monitors)
-        key = (protocol, source.type, names, *(stage.kin(source) for stage in self.telling))
+        key = (protocol, source.type, names, *(stage.cache_key(source) for stage in self.telling))
         lane = self._lanes.get(key)
         if lane is None:
-            lane = Lane(self.context(source), source.type, protocol, self.told(source.subject.level), self.version)
+            lane = Lane(
+                self.context(source), source.type, protocol, self.floor_properties(source.subject.level), self.version
+            )
             lane.monitors = monitors
             lane.ruled = self.publishers is not None and self.publishers.of(source.subject) is not None
             self._lanes[key] = lane
         return lane
 
-    def asking(self, lane: Lane, source: Link, wish: Wish) -> Lane:
+    def options_lane(self, lane: Lane, source: Link, options: MessageOptions) -> Lane:
         """The lane of messages from there that ask for something of their own."""
         variants = lane.variants
         if variants is None:
             variants = lane.variants = {}
-        found = variants.get(wish)
+        found = variants.get(options)
         if found is None:
-            found = variants[wish] = Lane(self.context(source, wish), lane.link, lane.protocol, lane.told, self.version)
+            found = variants[options] = Lane(
+                self.context(source, options), lane.link, lane.protocol, lane.floor_properties, self.version
+            )
             found.monitors = lane.monitors
             found.ruled = lane.ruled
-            found.holder, found.key = variants, wish
+            found.holder, found.key = variants, options
         return found
 
-    def deriving(self, data: bytes, context: Context, link: str, writer: Subject | None) -> Lane:
+    def derived_lane(self, data: bytes, context: Context, link: str, writer: Subject | None) -> Lane:
         """The lane of what a monitor or a service made: it has the context of what caused it (`data`), and they wrote
         it.
 
         Without a writer it has come over a link from another scope.
         """
-        voices = None if self.publishers is None else self.publishers.of(context.subject)
-        key = (data, link, writer and writer.name, None if voices is None else voices.revision)
+        active_rules = None if self.publishers is None else self.publishers.of(context.subject)
+        key = (data, link, writer and writer.name, None if active_rules is None else active_rules.revision)
         found = self._derived.get(key)
         if found is None:
             found = self._derived[key] = Lane(context, link, V5, NONE, self.version)
@@ -201,7 +205,7 @@ class Gate:
             found.holder, found.key = self._derived, key
         return found
 
-    def beyond(self, lane: Lane, exit: Exit, before: str, after: str, sealed: bool) -> Lane:
+    def linked_lane(self, lane: Lane, exit: ScopeExit, before: str, after: str, sealed: bool) -> Lane:
         """The lane here of what takes one in another scope and comes over a link from there.
 
         What is called otherwise here has a context that says what it was published under. `sealed`: it was, there.
@@ -216,7 +220,7 @@ class Gate:
                 context = replace(context, sealed=True, under=None)
             if before != after:
                 context = context.called(before)
-            found = lane.onward[key] = Lane(context, exit.link.type, lane.protocol, lane.told, self.version)
+            found = lane.onward[key] = Lane(context, exit.link.type, lane.protocol, lane.floor_properties, self.version)
             found.ruled = lane.ruled
             found.admitted = True
             if before != after:  # one for each topic: gone when that has no plan any more
@@ -232,25 +236,25 @@ class Gate:
         kind = Direction.IM_PUB if link.inward else Direction.IM_SUB
         return self.rules.monitors.over(link.source, link.target, kind=kind, scope=link.scope)
 
-    def context(self, source: Link, wish: Wish = NO_WISH) -> Context:
+    def context(self, source: Link, options: MessageOptions = NO_OPTIONS) -> Context:
         """The context of what is published over a link. The innermost demand counts."""
         subject = source.subject
-        demand = self.rules.levels.effective(subject.level, wish.demand, source.demand)
+        demand = self.rules.levels.effective(subject.level, options.demand, source.demand)
         return Context(
             subject=subject,
             demand=None if demand.level is None else demand,
-            view=wish.view,
+            view=options.view,
             surroundings=self.rules.surroundings(subject.listener).added,
         )
 
-    def told(self, level: str) -> Properties:
+    def floor_properties(self, level: str) -> Properties:
         """What MQTT 5 subscribers are told of messages that came over a link of this level."""
-        if not self.rules.tells:
+        if not self.rules.announces_floor:
             return NONE
         floor = self.rules.levels.floor(level)
-        found = self._told.get(floor)
+        found = self._floor_properties.get(floor)
         if found is None:
-            found = self._told[floor] = Properties(user_properties=((FLOOR, floor),))
+            found = self._floor_properties[floor] = Properties(user_properties=((FLOOR, floor),))
         return found
 
     def plan(self, lane: Lane, name: bytes) -> Plan:
@@ -304,7 +308,7 @@ class Gate:
         entering = known
         if writer is not None:
             entering = Known(topic=topic, context=Context(subject=writer), link=link, now=known.now)
-        admission = self.asked(() if lane.admitted else self.ingress, entering)
+        admission = self.evaluate(() if lane.admitted else self.ingress, entering)
         plan.until, plan.clocked = entering.until, entering.clocked
         if isinstance(admission, Deny):
             plan.refusal = admission
@@ -332,7 +336,7 @@ class Gate:
         leads = True
         if plan.branches and lane.entrance:
             leads = plan.lead(list(self._behind(plan)), self.shift)
-        plan.settle(lane.protocol, lane.told, self.watched, leads)
+        plan.settle(lane.protocol, lane.floor_properties, self.watched, leads)
         return plan
 
     def _branches(self, plan: Plan, lane: Lane, source: Known) -> Iterator[Branch]:
@@ -355,12 +359,12 @@ class Gate:
                     plan.denied += ((exit.outward, way),)
             else:
                 sealed = plan.sealing is not None
-                there = exit.gate.beyond(lane, exit, plan.topic, topic, sealed)
+                there = exit.gate.linked_lane(lane, exit, plan.topic, topic, sealed)
                 yield Branch(exit, topic, qos, way, there, plan.topic)
 
-    def over(self, exit: Exit, source: Known) -> Passage | Deny:
+    def over(self, exit: ScopeExit, source: Known) -> PartialDecision | Deny:
         """What is left to ask before a message crosses a link to another scope, or who denies every one."""
-        ways: list[Passage] = []
+        ways: list[PartialDecision] = []
         for steps, target in ((self.sending, exit.outward), (self.receiving, exit.inward)):
             known = Known(
                 topic=source.topic,
@@ -370,17 +374,17 @@ class Gate:
                 target=target,
                 scene=source.scene,
             )
-            way = self.asked(steps, known)
+            way = self.evaluate(steps, known)
             source.until, source.clocked = min(source.until, known.until), source.clocked or known.clocked
             if isinstance(way, Deny):
                 return way
             ways.append(way)
         there, here = ways
-        return Passage(None, there.residuals + here.residuals, there.view & here.view, ())
+        return PartialDecision(None, there.residuals + here.residuals, there.view & here.view, ())
 
     def _behind(self, plan: Plan) -> Iterator[tuple[Branch, Plan]]:
         """The plans of other scopes that messages get to, in the order in which they do: see `scope.journey`."""
-        crossed: set[Exit] = set()
+        crossed: set[ScopeExit] = set()
         waiting: deque[tuple[Plan, frozenset[Gate]]] = deque([(plan, frozenset((self,)))])
         while waiting:
             here, path = waiting.popleft()
@@ -396,17 +400,17 @@ class Gate:
 
     def _targets(self, plan: Plan, found: list[tuple[Session, Grant]], source: Known) -> None:
         targets: list[Grant] = []
-        conditional: list[tuple[Passage, ...]] = []
+        conditional: list[tuple[PartialDecision, ...]] = []
         denied: list[tuple[Link, Deny]] = []
         by_session: dict[Session, list[Grant]] = {}
         for session, grant in found:
             by_session.setdefault(session, []).append(grant)
         for grants in by_session.values():
-            ways: list[Passage] = []
+            ways: list[PartialDecision] = []
             why: Deny | None = None
             for grant in grants:
                 way = self._way(plan, grant, source)
-                if isinstance(way, Passage):
+                if isinstance(way, PartialDecision):
                     ways.append(way)
                     if way.failed:
                         plan.failed += ((grant.session, way.failed),)
@@ -425,7 +429,7 @@ class Gate:
     def _members(self, plan: Plan, group: Group[Session, Grant], source: Known) -> Members:
         return {session: self._way(plan, grant, source) for session, grant in group.members.items()}
 
-    def _way(self, plan: Plan, grant: Grant, source: Known) -> Passage | Deny:
+    def _way(self, plan: Plan, grant: Grant, source: Known) -> PartialDecision | Deny:
         session = grant.session
         if not self.fresh(session):
             return WITHDRAWN
@@ -440,12 +444,12 @@ class Gate:
             where=grant.where,
             scene=source.scene,
         )
-        way = self.asked(self.egress, known, grant)
+        way = self.evaluate(self.egress, known, grant)
         plan.until = min(plan.until, known.until)
         plan.clocked = plan.clocked or known.clocked
         return way
 
-    def asked(self, stages: tuple[Stage, ...], known: Known, grant: Grant | None = None) -> Passage | Deny:
+    def evaluate(self, stages: tuple[Stage, ...], known: Known, grant: Grant | None = None) -> PartialDecision | Deny:
         """What is left to ask of a message when these stages have said what they can, or who denies every one."""
         residuals: list[Residual] = []
         wants: list[Residual] = []
@@ -464,7 +468,7 @@ class Gate:
                     failed += answer.errors
         if view.shows_nothing:
             return UNSEEN
-        made = Passage(grant, tuple(residuals), view, tuple(wants))
+        made = PartialDecision(grant, tuple(residuals), view, tuple(wants))
         made.failed = failed
         return made
 
@@ -486,7 +490,7 @@ class Gate:
         if way is None:
             known = Known(
                 topic=message.topic,
-                context=self.sight.context(message),
+                context=self.attributes.context(message),
                 link=message.link,
                 now=self.clock.wall,
                 target=target,
@@ -494,7 +498,7 @@ class Gate:
             )
             if grant is not None:
                 known.terms, known.where = grant.terms, grant.where
-            way = self.asked(self.egress, known, grant)
+            way = self.evaluate(self.egress, known, grant)
             if not known.clocked:
                 if len(self._decisions) >= DECISIONS:
                     self._drop_decisions()
@@ -534,8 +538,10 @@ class Gate:
         key = (target, False, None, topic, context, KEY)
         way = self._decisions.get(key)
         if way is None:
-            known = Known(topic=topic, context=self.sight.decoded(context), link="", now=self.clock.wall, target=target)
-            way = self.asked(tuple(stage for stage in self.egress if stage.step in _OF_READERS), known)
+            known = Known(
+                topic=topic, context=self.attributes.decoded(context), link="", now=self.clock.wall, target=target
+            )
+            way = self.evaluate(tuple(stage for stage in self.egress if stage.step in _OF_READERS), known)
             if not known.clocked:
                 if len(self._decisions) >= DECISIONS:
                     self._drop_decisions()
@@ -555,7 +561,7 @@ class Gate:
         if topic in SAID:
             return RESERVED  # they are sent by those who are there to hear whether they were taken
         known = Known(topic=topic, context=self.context(source), link=source.type, now=self.clock.wall)
-        answer = self.asked(self.ingress, known)
+        answer = self.evaluate(self.ingress, known)
         # what the clock denies now it may allow when the will fires
         return answer if isinstance(answer, Deny) and not known.clocked else None
 
@@ -571,17 +577,17 @@ class Gate:
                 return answer
         return Allow()
 
-    def heed(self, properties: Properties) -> tuple[Wish, tuple[tuple[str, str], ...]]:
+    def read_options(self, properties: Properties) -> tuple[MessageOptions, tuple[tuple[str, str], ...]]:
         """What user properties of a publish ask for, and those that are left for its receivers."""
         pairs = properties.user_properties
         if not any(name in _OURS for name, _ in pairs):
-            return NO_WISH, pairs
+            return NO_OPTIONS, pairs
         left = tuple((name, value) for name, value in pairs if name not in _OURS)
         views = [value for name, value in pairs if name == "view"]
         # several tables are none that can be read: nobody sees anything
         view = None if not views else views[0] if len(views) == 1 else ""
-        wish = Wish(self.rules.levels.demand(pairs), view)
-        return (NO_WISH if wish == NO_WISH else wish), left
+        options = MessageOptions(self.rules.levels.demand(pairs), view)
+        return (NO_OPTIONS if options == NO_OPTIONS else options), left
 
     # -- invalidation ------------------------------------------------------------------------------------------
 
@@ -600,15 +606,15 @@ class Gate:
         if len(self._order) > 1024 and len(self._order) > 2 * len(index) + 1024:
             self._order = deque(entry for entry in self._order if entry[0].plans.get(entry[1]) is entry[2])
 
-    def change(self, rules: Rules) -> None:
+    def change(self, rules: RuleSet) -> None:
         """New rules: from the next message on nothing is decided by the old ones."""
-        self.rubbish.add(*self.sight.dismantled())
+        self.deferred.add(*self.attributes.dismantled())
         self.rules = rules
-        self.sight = Sight(rules, self.clock)
-        self._told = {}
-        self.sending, self.receiving = crossing(rules, self.sight)
-        self.protecting = Protecting(rules, self.sight, self.publishers)
-        self.enforce(*stages(rules, self.sight, self.publishers))
+        self.attributes = Attributes(rules, self.clock)
+        self._floor_properties = {}
+        self.sending, self.receiving = crossing(rules, self.attributes)
+        self.protecting = KeyGroupFinder(rules, self.attributes, self.publishers)
+        self.enforce(*stages(rules, self.attributes, self.publishers))
 
     def enforce(self, ingress: tuple[Stage, ...], egress: tuple[Stage, ...]) -> None:
         """Other steps than those of the rules, for tests of the door itself."""
@@ -647,7 +653,7 @@ class Gate:
             self._empty(lane)
         self._derived = {}
         self.epoch += 1
-        self.rubbish.add(self._order, *self._index.dismantled())
+        self.deferred.add(self._order, *self._index.dismantled())
         self._index = TopicTree()
         self._order = deque()
         self._timed = []
@@ -678,11 +684,11 @@ class Gate:
     def _empty(self, lane: Lane) -> None:
         if lane.plans:
             # in place: a peer in the middle of a chunk holds it. Letting go of what was in it is for later
-            self.rubbish.add(lane.plans.copy())
+            self.deferred.add(lane.plans.copy())
             lane.plans.clear()
 
     def _drop_decisions(self) -> None:
-        self.rubbish.add(self._decisions)
+        self.deferred.add(self._decisions)
         self._decisions = {}
 
     def tick(self) -> None:
@@ -704,10 +710,10 @@ class Gate:
 
     def sweep(self) -> bool:
         """Lets go of some of what is not needed any more; True if there is more."""
-        for one in self.rubbish.take(SWEEP):
+        for one in self.deferred.take(SWEEP):
             if isinstance(one, tuple) and isinstance(one[-1], Plan):
                 self.retired(one[-1])
-        return bool(self.rubbish)
+        return bool(self.deferred)
 
     def plans(self) -> list[tuple[Lane, Plan]]:
         """Those in use."""

@@ -17,7 +17,7 @@ PUBLISHER = Deny(step=Step.LEVELS, rule="publisher's demand")
 SUBSCRIBER = Deny(step=Step.LEVELS, rule="subscriber's demand")
 
 
-class Secured:
+class LevelStage:
     """Both demands."""
 
     step = Step.LEVELS
@@ -40,7 +40,7 @@ class Secured:
         demanded = levels.effective(level, known.terms.demand, target.demand)
         return ALLOW if levels.satisfies(demanded, levels.floor(own)) else SUBSCRIBER
 
-    def kin(self, source: Link) -> Hashable:
+    def cache_key(self, source: Link) -> Hashable:
         return source.subject.level, source.demand
 
     def grant(self, filter: str, target: Link) -> Allow | Deny:

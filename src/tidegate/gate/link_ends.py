@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidegate.gate.rule_set import Rules
+from tidegate.gate.rule_set import RuleSet
 from tidegate.monitor import Attachment, Direction
-from tidegate.policy.scopes import Between, Way
-from tidegate.session import Joint, Subject
+from tidegate.policy.scopes import ScopeLink, Way
+from tidegate.session import ScopeLinkEnd, Subject
 
 _LEAVING: Final = {Way.UP: Direction.EX_PUB, Way.DOWN: Direction.IM_SUB, Way.ACROSS: Direction.EX_PUB}
 _ENTERING: Final = {Way.UP: Direction.IM_PUB, Way.DOWN: Direction.EX_SUB, Way.ACROSS: Direction.EX_SUB}
 
 
-def joints(link: Between, rules: Rules, node: str) -> tuple[Joint, Joint]:
+def link_ends(link: ScopeLink, rules: RuleSet, node: str) -> tuple[ScopeLinkEnd, ScopeLinkEnd]:
     """Where it leaves the one scope, and where it enters the other."""
     outward, inward = (
         Subject(
@@ -30,10 +30,10 @@ def joints(link: Between, rules: Rules, node: str) -> tuple[Joint, Joint]:
         )
         for scope in (link.source, link.target)
     )
-    return Joint(outward, False, link.type), Joint(inward, True, link.type)
+    return ScopeLinkEnd(outward, False, link.type), ScopeLinkEnd(inward, True, link.type)
 
 
-def watching(link: Between, rules: Rules) -> tuple[tuple[Attachment, ...], tuple[Attachment, ...]]:
+def link_monitors(link: ScopeLink, rules: RuleSet) -> tuple[tuple[Attachment, ...], tuple[Attachment, ...]]:
     """The monitors that act where it leaves the one scope, and where it enters the other, in their order."""
     ends = f"scope:{link.source}", f"scope:{link.target}"
     over = rules.monitors.over

@@ -1,8 +1,8 @@
 """Links to other scopes, as a gate sees them.
 
-An `Exit` is one such link. A `Branch` is what a plan knows of it for one topic: whether and as what it crosses, who
-listens on the way, and where the plans of the scope behind it are found. Branches are decided with the plan; what they
-leave open is asked of each message.
+A `ScopeExit` is such a link. A `Branch` is the part of a plan that crosses it: whether the topic crosses, under which
+name, which monitors listen on the way, and the lane of the scope behind it. Branches are decided with the plan; what
+they leave undecided is asked of each message.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tidegate.gate.verdict import Step
-from tidegate.monitor import Attachment, Instance, Post
-from tidegate.policy.scopes import Between
-from tidegate.session import Joint
+from tidegate.monitor import Attachment, Instance, ModeCounts
+from tidegate.policy.scopes import ScopeLink
+from tidegate.session import ScopeLinkEnd
 
 if TYPE_CHECKING:
     from tidegate.gate.gate import Gate, Lane
-    from tidegate.gate.plan import Passage
+    from tidegate.gate.plan import PartialDecision
 
 Guard = tuple[dict[Hashable, int], frozenset[Hashable]]  # modes that there are, and those in which nothing happens
 
 
-class Exit:
+class ScopeExit:
     """A link from one scope to another."""
 
     __slots__ = ("entering", "gate", "inward", "leaving", "link", "outward", "posts", "scope", "target")
 
-    def __init__(self, link: Between, outward: Joint, inward: Joint, gate: Gate, scope: Any) -> None:
+    def __init__(self, link: ScopeLink, outward: ScopeLinkEnd, inward: ScopeLinkEnd, gate: Gate, scope: Any) -> None:
         self.link = link
         self.target = link.target
         self.outward = outward  # where it leaves the one
@@ -36,7 +36,7 @@ class Exit:
         self.scope = scope  # the other
         self.leaving: tuple[Instance, ...] = ()  # monitors, in their order
         self.entering: tuple[Instance, ...] = ()
-        self.posts: dict[Instance, Post] = {}  # of those whose state nobody else shares
+        self.posts: dict[Instance, ModeCounts] = {}  # of those whose state nobody else shares
 
     def listening(self, before: str, after: str) -> Iterator[tuple[Instance, frozenset[Hashable], Step]]:
         """Monitors that listen to a topic, as it is called on either side, in their order; and when each is calm."""
@@ -81,7 +81,9 @@ class Branch:
         "watched",
     )
 
-    def __init__(self, exit: Exit, topic: str, qos: int, passage: Passage, lane: Lane, before: str) -> None:
+    def __init__(
+        self, exit: ScopeExit, topic: str, qos: int, passage: PartialDecision, lane: Lane, before: str
+    ) -> None:
         self.exit = exit
         self.topic = topic  # what it is called there
         self.name = topic.encode()

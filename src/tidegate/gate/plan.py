@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from tidegate.gate.attributes import FLOOR
-from tidegate.gate.links import Branch, Exit, Guard
+from tidegate.gate.links import Branch, Guard, ScopeExit
 from tidegate.gate.protection import Protection
 from tidegate.gate.verdict import FOREVER, Deny, Residual, Step
-from tidegate.monitor import Attachment, Post, Shift
+from tidegate.monitor import Attachment, ModeCounts, ModeRevision
 from tidegate.policy import ALL, View
 from tidegate.routing import Group
 from tidegate.session import Grant, Link, Message, Session
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 LONG = 128  # characters of a topic that count like one target: topics may have 65,535 bytes
 UNSEEN = Deny(step=Step.VIEW, rule="nothing is left")
 
-_NO_POSTS = Shift()
+_NO_POSTS = ModeRevision()
 
-Members = dict[Session, "Passage | Deny"]
+Members = dict[Session, "PartialDecision | Deny"]
 
 
-class Passage:
+class PartialDecision:
     """The way of one topic to one subscription, as far as it is not decided: first the residuals, then the view.
 
     What the subscription itself wants is asked of what the view leaves.
@@ -143,6 +143,7 @@ class Plan:
         "conditional",
         "control",
         "cost",
+        "counted",
         "cross",
         "denied",
         "durable",
@@ -163,7 +164,6 @@ class Plan:
         "shift",
         "still",
         "targets",
-        "told",
         "topic",
         "twice",
         "until",
@@ -176,7 +176,7 @@ class Plan:
         self.version = version  # of the policies
         self.passed = 0
         self.apart = 0  # of those, which did not take `flat` with it, because each scope was asked by itself
-        self.told = (0, 0)  # of both, how many have been accounted for
+        self.counted = (0, 0)  # of both, how many have been accounted for
         self.until = FOREVER  # wall clock: it is made anew then
         self.clocked = False  # or when that is put back
         self.refusal: Deny | None = None
@@ -185,7 +185,7 @@ class Plan:
         self.sealing: Protection | None = None  # how its messages are protected, which are not yet
         self.ingested = False  # each message is written down before it is acknowledged
         self.targets: tuple[Grant, ...] = ()
-        self.conditional: tuple[tuple[Passage, ...], ...] = ()  # those of one session together
+        self.conditional: tuple[tuple[PartialDecision, ...], ...] = ()  # those of one session together
         self.groups: tuple[tuple[Group[Session, Grant], Members], ...] = ()
         self.denied: tuple[tuple[Link, Deny], ...] = ()
         self.failed: tuple[tuple[Session, tuple[tuple[str, str], ...]], ...] = ()  # conditions, and what went wrong
@@ -194,7 +194,7 @@ class Plan:
         self.fast: tuple[Session, ...] | None = None
         self.cross: tuple[tuple[bytes | None, tuple[Session, ...]], ...] = ()
         self.monitored = False  # those of the link it comes over have to see each message
-        self.hearing: tuple[Post, ...] = ()  # those of links it may leave over
+        self.hearing: tuple[ModeCounts, ...] = ()  # those of links it may leave over
         self.guarded = False  # one of these listens
         self.quiet: tuple[tuple[dict[Hashable, int], frozenset[Hashable]], ...] = ()
         self.still: tuple[tuple[int, frozenset[Hashable]], ...] = ()  # by position on the link: when nothing happens
@@ -202,7 +202,7 @@ class Plan:
         self.calmed = 0  # the shift in which all of `quiet` and `afar` were
         self.branches: tuple[Branch, ...] = ()  # to other scopes
         self.flat: tuple[tuple[Branch, Plan], ...] = ()  # the plans there, and by which branch each is reached
-        self.busy: tuple[tuple[Exit, Plan], ...] = ()  # of `flat`, those that a message can reach anybody by
+        self.busy: tuple[tuple[ScopeExit, Plan], ...] = ()  # of `flat`, those that a message can reach anybody by
         self.plain = False  # and all of them are reached by every message as it is
         self.twice = False  # several of them are of one scope, by different ways
         self.afar: tuple[Guard, ...] = ()  # monitors of links between scopes, and of links that leave those
@@ -210,14 +210,14 @@ class Plan:
         self.cost = 1 + len(topic) // LONG
 
     @property
-    def untold(self) -> bool:
+    def uncounted(self) -> bool:
         """Messages took it that have not been accounted for."""
-        return self.told != (self.passed, self.apart)
+        return self.counted != (self.passed, self.apart)
 
-    def tell(self) -> Iterator[tuple[int, Plan]]:
+    def take_counts(self) -> Iterator[tuple[int, Plan]]:
         """How many took it since the last time, and whatever of it they took with it."""
-        together, apart = self.passed - self.told[0], self.apart - self.told[1]
-        self.told = self.passed, self.apart
+        together, apart = self.passed - self.counted[0], self.apart - self.counted[1]
+        self.counted = self.passed, self.apart
         if together + apart:
             yield together + apart, self
         if together:
@@ -227,7 +227,7 @@ class Plan:
     def asks(self) -> bool:
         return self.control or bool(self.admission) or self.sealing is not None
 
-    def watch(self, topic: str, monitors: tuple[Attachment, ...], posts: tuple[Post, ...]) -> None:
+    def watch(self, topic: str, monitors: tuple[Attachment, ...], posts: tuple[ModeCounts, ...]) -> None:
         """Which monitors listen to this topic, and in which modes they do nothing."""
         self.still = tuple(
             (position, one.monitor.calm(topic)) for position, one in enumerate(monitors) if one.monitor.hears(topic)
@@ -254,7 +254,7 @@ class Plan:
         self.calmed = self.shift.number
         return True
 
-    def lead(self, found: Sequence[tuple[Branch, Plan]], posts: Shift) -> bool:
+    def lead(self, found: Sequence[tuple[Branch, Plan]], posts: ModeRevision) -> bool:
         """What lies behind its branches; whether the fast lane may lead there while monitors on the way are calm."""
         self.flat = tuple(found)
         self.busy = tuple((branch.exit, plan) for branch, plan in found if not plan.idle)
@@ -283,7 +283,7 @@ class Plan:
         """Whatever it says is said before the message comes, and for everybody alike."""
         return not (self.conditional or self.groups)
 
-    def settle(self, protocol: int, told: Properties, watched: bool, leads: bool = True) -> None:
+    def settle(self, protocol: int, floor_properties: Properties, watched: bool, leads: bool = True) -> None:
         """Decides which lane a QoS 0 publish of this protocol version takes. `watched`: each is written down.
 
         `leads`: the fast lane may lead to what lies behind the branches.
@@ -317,12 +317,12 @@ class Plan:
             session = grant.session
             if grant.ids or not session.plain:
                 return
-            if session.version == protocol and (session.version != V5 or told is NONE):
+            if session.version == protocol and (session.version != V5 or floor_properties is NONE):
                 same[session] = None
             else:
                 (newer if session.version == V5 else older)[session] = None
         self.fast = tuple(same)
-        block = b"\0" if told is NONE else encode_properties(told)
+        block = b"\0" if floor_properties is NONE else encode_properties(floor_properties)
         others: list[tuple[bytes | None, tuple[Session, ...]]] = [(None, tuple(older)), (block, tuple(newer))]
         self.cross = tuple(one for one in others if one[1])
 
@@ -345,7 +345,7 @@ def combine(grants: list[Grant]) -> Grant:
     return made
 
 
-def passed(ways: tuple[Passage, ...], message: Message) -> tuple[Grant, Message] | Deny:
+def passed(ways: tuple[PartialDecision, ...], message: Message) -> tuple[Grant, Message] | Deny:
     """What a session gets of a message: by those of its subscriptions that let it pass, and what of it is shown."""
     if len(ways) == 1:
         way = ways[0]

@@ -8,20 +8,20 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
-from tidegate.gate.attributes import CONNECTION, Sight, later
+from tidegate.gate.attributes import CONNECTION, Attributes, later
 from tidegate.gate.verdict import ALLOW, REMADE, Allow, Answer, Deny, Known, Residual, Step
-from tidegate.policy import Applicable, Granted, Pending, Preferences, Refuse, paths_below
+from tidegate.policy import Applicable, Granted, Preferences, Refuse, Undecided, paths_below
 from tidegate.session import Link, Message
 
 
-class Owners:
+class PreferenceStage:
     """The preferences of the owners of what is published: who may receive it, and which parts of it."""
 
     step = Step.READ
 
-    def __init__(self, preferences: Preferences, sight: Sight) -> None:
+    def __init__(self, preferences: Preferences, attributes: Attributes) -> None:
         self.preferences = preferences
-        self.sight = sight
+        self.attributes = attributes
         self._paths = paths_below("p", preferences.reads)
 
     def evaluate(self, known: Known) -> Answer:
@@ -29,30 +29,30 @@ class Owners:
         if not applicable.preferences:
             return ALLOW
         assert known.target is not None
-        sight = self.sight
+        attributes = self.attributes
         receiver, remade = known.target.subject, known.context.scored
-        environment = sight.environment(receiver)
+        environment = attributes.environment(receiver)
         env: dict[str, Any] = {
-            "o": sight.coming(known),
-            "e": sight.around(receiver, known.away),
-            "p": sight.publication(known),
+            "o": attributes.coming(known),
+            "e": attributes.around(receiver, known.away),
+            "p": attributes.publication(known),
         }
         answer = applicable.decide(receiver, env, CONNECTION if known.away else ())
-        if isinstance(answer, Pending):
+        if isinstance(answer, Undecided):
             if known.away and later(answer.reads, answer.volatile):
                 known.unclear = True
                 return ALLOW
             residual = answer.residual
-            if (now := sight.at_once(known, answer, env, receiver)) is not None:
+            if (now := attributes.at_once(known, answer, env, receiver)) is not None:
                 return self._said(residual(now), remade)
 
             def decide(message: Message) -> Allow | Deny:
                 return self._said(
                     residual(
                         {
-                            "o": sight.facts(message),
-                            "e": sight.now(environment),
-                            "p": sight.published(message),
+                            "o": attributes.facts(message),
+                            "e": attributes.now(environment),
+                            "p": attributes.published(message),
                         }
                     ),
                     remade,
@@ -73,16 +73,16 @@ class Owners:
             return Deny(step=Step.READ, rule=", ".join(answer.rules), error=REMADE)
         return Allow(rule=", ".join(answer.rules), view=answer.view, errors=answer.errors)
 
-    def kin(self, source: Link) -> Hashable:
+    def cache_key(self, source: Link) -> Hashable:
         subject = source.subject
-        owner = self.preferences.kin(subject.user, subject.domain)
-        return None if owner is None else (owner, self.sight.kin(source, self._paths))
+        owner = self.preferences.cache_key(subject.user, subject.domain)
+        return None if owner is None else (owner, self.attributes.cache_key(source, self._paths))
 
     def grant(self, filter: str, target: Link) -> Allow | Deny:
         return ALLOW
 
 
-class Forwarded(Owners):
+class ForwardingPreferenceStage(PreferenceStage):
     """The same for a link between scopes: whether it may be forwarded to the scope that it leads to."""
 
     def applicable(self, known: Known) -> Applicable:

@@ -21,13 +21,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tidegate.gate.attributes import Sight
-from tidegate.gate.publisher_rules import RULES, Publishing
-from tidegate.gate.rule_set import Rules
+from tidegate.gate.attributes import Attributes
+from tidegate.gate.publisher_rules import RULES, PublisherRules
+from tidegate.gate.rule_set import RuleSet
 from tidegate.gate.verdict import Deny, Known, Step
 from tidegate.keys.group import Group, protecting
 from tidegate.policy import Action, facets, paths_below
-from tidegate.policy.publisher_decision import Voice
+from tidegate.policy.publisher_decision import ActiveRule
 from tidegate.predicate import Predicate
 
 EACH: Final = frozenset(
@@ -69,12 +69,12 @@ def of_each(reads: Iterable[str]) -> str | None:
 _CLOCK: Final = frozenset(("now", "hour", "minute", "weekday", "date"))
 
 
-class Protecting:
+class KeyGroupFinder:
     """Finds groups, under one version of the rules."""
 
-    def __init__(self, rules: Rules, sight: Sight, publishers: Publishing | None) -> None:
+    def __init__(self, rules: RuleSet, attributes: Attributes, publishers: PublisherRules | None) -> None:
         self.rules = rules
-        self.sight = sight
+        self.attributes = attributes
         self.publishers = publishers if rules.ceiling else None
 
     def protection(self, known: Known) -> Protection | Deny | None:
@@ -92,10 +92,10 @@ class Protecting:
             return None
         if known.context.view is not None:
             return VIEWED
-        for voice in self._voices(known):
-            if voice.when is not None and (path := of_each(voice.when.reads)):
+        for rule in self._publisher_rules(known):
+            if rule.when is not None and (path := of_each(rule.when.reads)):
                 why = f"a rule for a protected topic cannot read `{path}`, which differs from message to message"
-                return Deny(step=Step.PROTECT, rule=voice.id, error=why, said=f"{voice.id}: {why}")
+                return Deny(step=Step.PROTECT, rule=rule.id, error=why, said=f"{rule.id}: {why}")
         return Protection(group=self._group(known, filter), end_to_end=end_to_end)
 
     def _renamed(self, known: Known) -> Protection | None:
@@ -112,7 +112,10 @@ class Protecting:
         demand = known.context.demand
         return Group.of(
             filter=filter,
-            conditions=[*self._policies(known), *(self._voice(voice, known) for voice in self._voices(known))],
+            conditions=[
+                *self._policies(known),
+                *(self._bound_rule(rule, known) for rule in self._publisher_rules(known)),
+            ],
             preferences=[self._bound(f"{each.id}\0{each.broken or ''}", each.when, known) for each in preferred],
             owner=owner.user,
             domain=owner.domain,
@@ -135,17 +138,17 @@ class Protecting:
             made.append(self._bound(text, each.when, known))
         return made
 
-    def _voices(self, known: Known) -> list[Voice]:
+    def _publisher_rules(self, known: Known) -> list[ActiveRule]:
         if RULES in known.scene:  # whoever represents publishers without rules may have some by now
-            found: list[Voice] = known.scene[RULES]
+            found: list[ActiveRule] = known.scene[RULES]
             return found
-        voices = None if self.publishers is None else self.publishers.of(known.context.subject)
-        return [] if voices is None else voices.about(known.topic, known.published)
+        active_rules = None if self.publishers is None else self.publishers.of(known.context.subject)
+        return [] if active_rules is None else active_rules.about(known.topic, known.published)
 
-    def _voice(self, voice: Voice, known: Known) -> str:
-        terms = ",".join(sorted(map(str, voice.terms)))
-        text = "\0".join((voice.id, str(voice.allows), terms, voice.topic, str(voice.expires), voice.broken or ""))
-        return self._bound(text, voice.when, known)
+    def _bound_rule(self, rule: ActiveRule, known: Known) -> str:
+        terms = ",".join(sorted(map(str, rule.terms)))
+        text = "\0".join((rule.id, str(rule.allows), terms, rule.topic, str(rule.expires), rule.broken or ""))
+        return self._bound(text, rule.when, known)
 
     def _bound(self, text: str, when: Predicate | None, known: Known) -> str:
         """A condition, with what it reads of the message and its publisher."""
@@ -153,7 +156,7 @@ class Protecting:
             return text
         values = [
             facets(root, paths_below(name, when.reads))
-            for name, root in (("o", self.sight.coming(known)), ("p", self.sight.publication(known)))
+            for name, root in (("o", self.attributes.coming(known)), ("p", self.attributes.publication(known)))
         ]
         return "\0".join((text, when.text, *map(_stable, values)))
 

@@ -13,11 +13,11 @@ from collections.abc import Hashable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Protocol, assert_never
 
-from tidegate.gate.access import Access, unspoken
-from tidegate.gate.attributes import Sight, later
+from tidegate.gate.access import AccessStage, unspoken
+from tidegate.gate.attributes import Attributes, later
 from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, Step
-from tidegate.policy import DEFAULT, Effect, Terms
-from tidegate.policy.publisher_decision import Undecided, Voice, Voices, Word, said
+from tidegate.policy import DEFAULT, Effect, Terms, Undecided
+from tidegate.policy.publisher_decision import ActiveRule, ActiveRules, PublisherDecision, decide_rules
 from tidegate.predicate import Predicate
 from tidegate.session import Link, Message, Subject
 
@@ -27,105 +27,117 @@ RULES = "rules"
 """Where a scene has those that speak of the message, whoever reads it."""
 
 
-class Publishing(Protocol):
+class PublisherRules(Protocol):
     """The rules of all publishers at this moment."""
 
-    def of(self, publisher: Subject) -> Voices | None:
+    def of(self, publisher: Subject) -> ActiveRules | None:
         """Those of one of them; None if it has none that count."""
         ...
 
-    def left(self, voice: Voice) -> float:
+    def left(self, rule: ActiveRule) -> float:
         """Seconds until a rule that expires does; 0 if it has."""
         ...
 
-    def allowing(self, filter: str, terms: Terms) -> Iterator[Voice]:
+    def allowing(self, filter: str, terms: Terms) -> Iterator[ActiveRule]:
         """Those that may allow somebody of whom these terms can be said some topic of a filter."""
         ...
 
 
-class Granting:
+class PublisherRuleStage:
     """Policies for reading, if there are any, and publishers' rules."""
 
     step = Step.READ
 
-    def __init__(self, access: Access | None, publishers: Publishing, sight: Sight) -> None:
+    def __init__(self, access: AccessStage | None, publishers: PublisherRules, attributes: Attributes) -> None:
         self.access = access
         self.publishers = publishers
-        self.sight = sight
+        self.attributes = attributes
 
     def evaluate(self, known: Known) -> Answer:
         assert known.target is not None
         actor = known.target.subject
-        voices = self._speaking(known, actor)
-        if not voices:
+        active_rules = self._speaking(known, actor)
+        if not active_rules:
             return ALLOW if self.access is None else self.access.evaluate(known)
         first = ALLOW if self.access is None else self.access.answer(known, others=True)
         if isinstance(first, Deny) and not unspoken(first):
             return first
-        sight = self.sight
-        s = sight.subject(actor, known.away)
+        attributes = self.attributes
+        s = attributes.subject(actor, known.away)
         env: dict[str, Any] = {
             "s": s,
-            "o": sight.coming(known),
-            "e": sight.around(actor, known.away),
-            "p": sight.publication(known),
+            "o": attributes.coming(known),
+            "e": attributes.around(actor, known.away),
+            "p": attributes.publication(known),
         }
-        word = said(voices, env)
-        if isinstance(word, Undecided):
-            if known.away and later(word.reads, word.volatile):
+        decision = decide_rules(active_rules, env)
+        if isinstance(decision, Undecided):
+            if known.away and later(decision.reads, decision.volatile):
                 return ALLOW  # it is decided when it is sent
-            now = sight.at_once(known, word, env, actor)
+            now = attributes.at_once(known, decision, env, actor)
             if now is None:
-                return self._left(first, word, s, actor)
-            word = word.residual(now)
+                return self._left(first, decision, s, actor)
+            decision = decision.residual(now)
         if not isinstance(first, Residual):
-            return _joined(first, word)
-        if word.effect is Effect.DENY:
-            return _joined(ALLOW, word)  # whatever the policies will say
-        return self._left(first, word, s, actor)
+            return _joined(first, decision)
+        if decision.effect is Effect.DENY:
+            return _joined(ALLOW, decision)  # whatever the policies will say
+        return self._left(first, decision, s, actor)
 
-    def _speaking(self, known: Known, actor: Subject) -> list[Voice]:
+    def _speaking(self, known: Known, actor: Subject) -> list[ActiveRule]:
         """The rules that are about a message and its reader."""
-        found: list[Voice] | None = known.scene.get(RULES)
+        found: list[ActiveRule] | None = known.scene.get(RULES)
         if found is None:
-            voices = self.publishers.of(known.context.subject)
-            found = known.scene[RULES] = [] if voices is None else voices.about(known.topic, known.published)
+            active_rules = self.publishers.of(known.context.subject)
+            found = known.scene[RULES] = (
+                [] if active_rules is None else active_rules.about(known.topic, known.published)
+            )
         if not found:
             return found
-        terms = self.sight.person(actor).terms
-        speaking: list[Voice] = []
-        for voice in found:
-            if voice.terms.isdisjoint(terms):
+        terms = self.attributes.person(actor).terms
+        speaking: list[ActiveRule] = []
+        for rule in found:
+            if rule.terms.isdisjoint(terms):
                 continue
-            if voice.expires is not None:
-                left = self.publishers.left(voice)
+            if rule.expires is not None:
+                left = self.publishers.left(rule)
                 if not known.stands_until(datetime.fromtimestamp(known.now + left, UTC)):
                     continue
-            speaking.append(voice)
+            speaking.append(rule)
         return speaking
 
-    def _left(self, first: Answer, word: Word | Undecided, s: dict[str, Any], actor: Subject) -> Residual:
-        sight = self.sight
-        environment = sight.environment(actor)
-        reads_p = isinstance(word, Undecided) and any(path.partition(".")[0] == "p" for path in word.reads)
+    def _left(
+        self,
+        first: Answer,
+        decision: PublisherDecision | Undecided[PublisherDecision],
+        s: dict[str, Any],
+        actor: Subject,
+    ) -> Residual:
+        attributes = self.attributes
+        environment = attributes.environment(actor)
+        reads_p = isinstance(decision, Undecided) and any(path.partition(".")[0] == "p" for path in decision.reads)
 
         def decide(message: Message) -> Allow | Deny:
             answer = first.decide(message) if isinstance(first, Residual) else first
             if isinstance(answer, Deny) and not unspoken(answer):
                 return answer
-            if isinstance(word, Word):
-                return _joined(answer, word)
-            env: dict[str, Any] = {"s": s, "o": sight.facts(message), "e": sight.now(environment)}
+            if isinstance(decision, PublisherDecision):
+                return _joined(answer, decision)
+            env: dict[str, Any] = {"s": s, "o": attributes.facts(message), "e": attributes.now(environment)}
             if reads_p:
-                env["p"] = sight.published(message)
-            return _joined(answer, word.residual(env))
+                env["p"] = attributes.published(message)
+            return _joined(answer, decision.residual(env))
 
         return Residual(decide)
 
-    def kin(self, source: Link) -> Hashable:
-        policies = None if self.access is None else self.access.kin(source)
-        voices = self.publishers.of(source.subject)
-        own = None if voices is None else (voices.revision, self.sight.kin(source, voices.paths))
+    def cache_key(self, source: Link) -> Hashable:
+        policies = None if self.access is None else self.access.cache_key(source)
+        active_rules = self.publishers.of(source.subject)
+        own = (
+            None
+            if active_rules is None
+            else (active_rules.revision, self.attributes.cache_key(source, active_rules.paths))
+        )
         return policies, own
 
     def grant(self, filter: str, target: Link) -> Allow | Deny:
@@ -133,29 +145,29 @@ class Granting:
         if isinstance(answer, Allow):
             return answer
         actor = target.subject
-        known = {"s": self.sight.subject(actor), "e": self.sight.environment(actor).known}
+        known = {"s": self.attributes.subject(actor), "e": self.attributes.environment(actor).known}
         asked = 0
-        for voice in self.publishers.allowing(filter, self.sight.person(actor).terms):
-            asked += voice.when is not None
-            outcome = True if asked > LOOKED else voice.asked(known)
+        for rule in self.publishers.allowing(filter, self.attributes.person(actor).terms):
+            asked += rule.when is not None
+            outcome = True if asked > LOOKED else rule.asked(known)
             if outcome is True or isinstance(outcome, Predicate):
-                return Allow(rule=voice.id)
+                return Allow(rule=rule.id)
         return answer
 
 
-def _joined(first: Allow | Deny, word: Word) -> Allow | Deny:
+def _joined(first: Allow | Deny, decision: PublisherDecision) -> Allow | Deny:
     """What counts if the policies have said `first`: that they allow it, or that none of them speaks of it."""
-    match word.effect:
+    match decision.effect:
         case Effect.DENY:
-            return Deny(step=Step.READ, rule=word.rule)
+            return Deny(step=Step.READ, rule=decision.rule)
         case Effect.ALLOW:
-            return Allow(rule=word.rule, errors=word.errors)
+            return Allow(rule=decision.rule, errors=decision.errors)
         case None:
             pass
         case _:
-            assert_never(word.effect)
-    if not word.errors:
+            assert_never(decision.effect)
+    if not decision.errors:
         return first
     if isinstance(first, Allow):
-        return Allow(rule=first.rule, view=first.view, errors=word.errors)
-    return Deny(step=Step.READ, rule=DEFAULT, error="; ".join(f"{id}: {reason}" for id, reason in word.errors))
+        return Allow(rule=first.rule, view=first.view, errors=decision.errors)
+    return Deny(step=Step.READ, rule=DEFAULT, error="; ".join(f"{id}: {reason}" for id, reason in decision.errors))

@@ -10,7 +10,7 @@ from tidegate.session import Link
 RESERVED = ("$SYS", "$tidegate", "$share")
 
 
-class Reserved:
+class ReservedTopicStage:
     """Topics below `$SYS` and the like are the node's own: only its services write there.
 
     But clients speak to the node on `heard`: they send rules, and ask for keys, where there are any.
@@ -28,7 +28,7 @@ class Reserved:
                 return Deny(step=Step.WRITE, rule="reserved")
         return ALLOW
 
-    def kin(self, source: Link) -> Hashable:
+    def cache_key(self, source: Link) -> Hashable:
         return source.subject.kind
 
     def grant(self, filter: str, target: Link) -> Allow | Deny:

@@ -13,7 +13,7 @@ from tidegate.monitor import Monitors
 from tidegate.policy import Classification, Environment, Levels, Policies, Preferences, Views
 from tidegate.policy.brokering import OPEN, Brokering
 from tidegate.policy.capability import Proof
-from tidegate.policy.scopes import ALONE, Space
+from tidegate.policy.scopes import ALONE, ScopeGraph
 from tidegate.predicate import Function
 
 _NONE: Mapping[str, Environment] = MappingProxyType({})
@@ -21,7 +21,7 @@ _NO_FUNCTIONS: Mapping[str, Function] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class RuleSet:
     """What the administrator and the owners say, and what words mean here."""
 
     version: str = "1-000000000000"
@@ -39,10 +39,10 @@ class Rules:
     preferences: Preferences = field(default_factory=lambda: Preferences(()))
     brokering: Brokering = OPEN
     """Over which links what came over which may leave, by their types."""
-    space: Space = ALONE
+    space: ScopeGraph = ALONE
     """The scopes of the node, and the links between them."""
     levels: Levels = field(default_factory=Levels)
-    tells: bool = False
+    announces_floor: bool = False
     """Whether MQTT 5 subscribers are told the floor of what they receive."""
     views: Views = field(default_factory=lambda: Views(()))
     classification: Classification = field(default_factory=Classification)

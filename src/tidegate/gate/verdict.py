@@ -149,7 +149,7 @@ class Stage(Protocol):
         """Decides as far as it can."""
         ...
 
-    def kin(self, source: Link) -> Hashable:
+    def cache_key(self, source: Link) -> Hashable:
         """Sources with equal values here are decided alike, so they share plans."""
         ...
 

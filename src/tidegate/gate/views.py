@@ -27,7 +27,7 @@ def _table(said: str, domain: str) -> tuple[dict[Term, View], str]:
     return table.by_term(domain), table.error or ""
 
 
-class Visible:
+class ViewStage:
     """The administrator's table and the publisher's."""
 
     step = Step.VIEW
@@ -52,7 +52,7 @@ class Visible:
             return Deny(step=Step.VIEW, rule=PUBLISHER, error=REMADE)
         return Allow(rule=", ".join((*seen.rules, PUBLISHER)), view=seen.view & view)
 
-    def kin(self, source: Link) -> Hashable:
+    def cache_key(self, source: Link) -> Hashable:
         return source.subject.domain
 
     def grant(self, filter: str, target: Link) -> Allow | Deny:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Final
 
-from tidegate.gate.attributes import Sight, later
+from tidegate.gate.attributes import Attributes, later
 from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, Step
 from tidegate.predicate import Function, Predicate, PredicateFailed, compile
 from tidegate.session import Link, Message
@@ -26,13 +26,13 @@ def condition(text: str, functions: Mapping[str, Function]) -> Predicate:
     return compile(text, functions=functions, names=NAMES, budget=BUDGET, limit=LIMIT)
 
 
-class Wanted:
+class WhereStage:
     """What a subscriber does not want to hear of is no denial, and nobody is told."""
 
     step = Step.WHERE
 
-    def __init__(self, sight: Sight) -> None:
-        self.sight = sight
+    def __init__(self, attributes: Attributes) -> None:
+        self.attributes = attributes
 
     def evaluate(self, known: Known) -> Answer:
         if known.terms.where is None:
@@ -40,10 +40,10 @@ class Wanted:
         if known.where is None:
             return Deny(step=Step.WHERE, rule=WHERE, error="it is not understood any more")
         assert known.target is not None
-        sight = self.sight
+        attributes = self.attributes
         receiver = known.target.subject
-        environment = sight.environment(receiver)
-        left = known.where.partial({"o": sight.coming(known), "e": sight.around(receiver, known.away)})
+        environment = attributes.environment(receiver)
+        left = known.where.partial({"o": attributes.coming(known), "e": attributes.around(receiver, known.away)})
         if isinstance(left, PredicateFailed):
             return _failed(left)
         if not isinstance(left, Predicate):
@@ -54,14 +54,14 @@ class Wanted:
 
         def decide(message: Message) -> Allow | Deny:
             try:
-                met = asked({"o": sight.facts(message), "e": sight.now(environment)})
+                met = asked({"o": attributes.facts(message), "e": attributes.now(environment)})
             except PredicateFailed as failed:
                 return _failed(failed)
             return ALLOW if met else UNMET
 
         return Residual(decide)
 
-    def kin(self, source: Link) -> Hashable:
+    def cache_key(self, source: Link) -> Hashable:
         return None
 
     def grant(self, filter: str, target: Link) -> Allow | Deny:

@@ -11,6 +11,6 @@ Invariants
 
 from __future__ import annotations
 
-from tidegate.importing.outcome import Imported, Left, Taken, written
+from tidegate.importing.imported_policies import Imported, ImportedPolicy, NotImported, to_yaml
 
-__all__ = ["Imported", "Left", "Taken", "written"]
+__all__ = ["Imported", "ImportedPolicy", "NotImported", "to_yaml"]

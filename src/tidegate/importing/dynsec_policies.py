@@ -29,9 +29,9 @@ from typing import Any, Final
 
 from tidegate import topics
 from tidegate.errors import ConfigError
-from tidegate.importing import dollar, spelling
+from tidegate.importing import dollar_topics, policy_text
+from tidegate.importing.imported_policies import ImportedPolicy, NotImported
 from tidegate.importing.mosquitto_acl import ANONYMOUS
-from tidegate.importing.outcome import Left, Taken
 
 MAX_POLICIES: Final = 200_000
 
@@ -114,7 +114,7 @@ class _Holder:
 
     def has(self, role: Role) -> list[str]:
         """The condition that somebody has the role, besides the one that a policy is for."""
-        return [] if self.subject else [f"{spelling.quoted(role.shown)} in s.roles"]
+        return [] if self.subject else [f"{policy_text.quoted(role.shown)} in s.roles"]
 
     def whenever(self, conditions: Iterable[str]) -> str | None:
         return " && ".join([*([self.when] if self.when else []), *conditions]) or None
@@ -133,17 +133,19 @@ class Writer:
     """Makes the policies, and notes what has no equivalent."""
 
     def __init__(self, roles: dict[str, Role], defaults: Defaults, source: str) -> None:
-        self.left: list[Left] = []
+        self.left: list[NotImported] = []
         self._roles = roles
         self._defaults = defaults
         self._source = source
-        self._ids = spelling.Ids("dynsec")
+        self._ids = policy_text.Ids("dynsec")
         self._count = 0
         self._apart: set[str] = set()
         acls = [acl for role in roles.values() for acl in role.acls]
-        found = {level for acl in acls if (level := dollar.root(acl.topic)) is not None}
+        found = {level for acl in acls if (level := dollar_topics.root(acl.topic)) is not None}
         self._roots = frozenset(
-            level for level in {dollar.SYS, *found} if topics.valid_topic(level) and _possible(level, dollar.READ)
+            level
+            for level in {dollar_topics.SYS, *found}
+            if topics.valid_topic(level) and _possible(level, dollar_topics.READ)
         )
         self._usable = {
             role.name: tuple((acl, topic) for acl in role.acls if (topic := self._topic(role, acl)) is not None)
@@ -158,7 +160,7 @@ class Writer:
         roles = [] if person.name in self._apart else [self._roles[name].shown for name in person.roles]
         return {name: value for name, value in (("roles", roles), ("groups", list(person.groups))) if value}
 
-    def policies(self, people: Iterable[Person], anonymous: Sequence[str]) -> Iterator[Taken]:
+    def policies(self, people: Iterable[Person], anonymous: Sequence[str]) -> Iterator[ImportedPolicy]:
         """All of them, in order. `anonymous` are the roles of clients without a user name."""
         people = list(people)
         order = self._order(people)
@@ -193,18 +195,18 @@ class Writer:
                 before = more
         return list(dict.fromkeys((*order, *self._roles)))  # behind them those that nobody has
 
-    def _bound_to_client(self, person: Person) -> Iterator[Taken]:
+    def _bound_to_client(self, person: Person) -> Iterator[ImportedPolicy]:
         if person.client is None:
             return
         text = f"client {person.name} only as clientid {person.client}"
-        for topic in dollar.everything(self._roots):
+        for topic in dollar_topics.everything(self._roots):
             yield self._made(
                 line=person.line,
                 subject=f"user:{person.name}",
                 topic=topic,
-                action=dollar.BOTH,
+                action=dollar_topics.BOTH,
                 allow=False,
-                when=f"!has(s.client) || s.client != {spelling.quoted(person.client)}",
+                when=f"!has(s.client) || s.client != {policy_text.quoted(person.client)}",
                 origin=f"line {person.line}: {text}",
             )
         self._leave(person.line, text, "with another one it may connect here, and is denied everything")
@@ -215,15 +217,15 @@ class Writer:
         """The filter of a rule as policies have it; None if it is left out."""
         name = f"role {role.name}: {acl}"
         topic = acl.topic
-        if dollar.first(topic).startswith("$share"):
+        if dollar_topics.first(topic).startswith("$share"):
             self._leave(acl.line, name, "a shared subscription is judged by its filter here")
             return None
         if not topics.valid_filter(topic):
             self._leave(acl.line, name, "no topic filter; it never matches")
             return None
-        if not _possible(topic, dollar.WRITE if acl.kind == SEND else dollar.READ):
+        if not _possible(topic, dollar_topics.WRITE if acl.kind == SEND else dollar_topics.READ):
             if acl.allow:
-                self._leave(acl.line, name, dollar.possible(topic, dollar.BOTH)[1])
+                self._leave(acl.line, name, dollar_topics.possible(topic, dollar_topics.BOTH)[1])
             return None
         if _PLACEHOLDER.search(topic):
             if acl.allow:
@@ -266,28 +268,30 @@ class Writer:
 
     def _with_dollar(self, filter: str) -> tuple[str, ...]:
         """A subscribing pattern, as filters that do not match a leading `$` by a wildcard."""
-        if filter == dollar.ANYTHING:
-            return dollar.everything(self._roots)
+        if filter == dollar_topics.ANYTHING:
+            return dollar_topics.everything(self._roots)
         if filter[:1] == "+":
             return (filter, *(level + filter[1:] for level in sorted(self._roots)))
         return (filter,)
 
-    def _list(self, names: Iterable[str], holder: _Holder) -> Iterator[Taken]:
+    def _list(self, names: Iterable[str], holder: _Holder) -> Iterator[ImportedPolicy]:
         lists = self._lists(names, holder)
         for rule in lists.send:
-            yield self._policy(rule, holder, rule.filters[0], dollar.WRITE)
+            yield self._policy(rule, holder, rule.filters[0], dollar_topics.WRITE)
         for rule in lists.receive:
             [filter] = rule.filters
             if not rule.acl.allow:
-                yield self._policy(rule, holder, filter, dollar.READ)
+                yield self._policy(rule, holder, filter, dollar_topics.READ)
             else:
                 yield from self._within(rule, filter, lists.subscribe, holder)
         if self._defaults.receive:
             for rule in lists.subscribe:
                 for filter in rule.filters:
-                    yield self._policy(rule, holder, filter, dollar.READ)
+                    yield self._policy(rule, holder, filter, dollar_topics.READ)
 
-    def _within(self, received: _Rule, filter: str, subscribe: list[_Rule], holder: _Holder) -> Iterator[Taken]:
+    def _within(
+        self, received: _Rule, filter: str, subscribe: list[_Rule], holder: _Holder
+    ) -> Iterator[ImportedPolicy]:
         """The subscribing rules for topics that may be received; then what is left of these topics."""
         for rule in subscribe:
             others = [] if rule.role is received.role else holder.has(received.role)
@@ -295,32 +299,34 @@ class Writer:
                 if not topics.overlaps(filter, each):
                     continue
                 if topics.covers(each, filter):
-                    yield self._policy(rule, holder, filter, dollar.READ, others, received)
+                    yield self._policy(rule, holder, filter, dollar_topics.READ, others, received)
                     if not (others or rule.unless):
                         return
                     continue
-                inside = [] if topics.covers(filter, each) else [f"matchesFilter(o.topic, {spelling.quoted(filter)})"]
-                yield self._policy(rule, holder, each, dollar.READ, [*others, *inside], received)
+                inside = (
+                    [] if topics.covers(filter, each) else [f"matchesFilter(o.topic, {policy_text.quoted(filter)})"]
+                )
+                yield self._policy(rule, holder, each, dollar_topics.READ, [*others, *inside], received)
         yield self._made(
             line=received.acl.line,
             subject=holder.of(received.role),
             topic=filter,
-            action=(dollar.READ,),
+            action=(dollar_topics.READ,),
             allow=self._defaults.subscribe,
             when=holder.whenever(()),
             origin=f"{received.origin}; subscribe by default {'allow' if self._defaults.subscribe else 'deny'}",
         )
 
-    def _by_default(self) -> Iterator[Taken]:
+    def _by_default(self) -> Iterator[ImportedPolicy]:
         if self._defaults.send:
-            named = [f"`{level}`" for level in sorted(self._roots) if _possible(level, dollar.WRITE)]
+            named = [f"`{level}`" for level in sorted(self._roots) if _possible(level, dollar_topics.WRITE)]
             why = f"no wildcard matches them here; denied{', but for ' if named else ''}{', '.join(named)}"
             self._leave(self._defaults.line, f"{SEND} by default, on topics that begin with `$`", why)
         reads = self._defaults.receive and self._defaults.subscribe
-        action = (*([dollar.READ] if reads else []), *([dollar.WRITE] if self._defaults.send else []))
+        action = (*([dollar_topics.READ] if reads else []), *([dollar_topics.WRITE] if self._defaults.send else []))
         if action:
-            for topic in dollar.everything(self._roots):
-                possible = dollar.possible(topic, action)[0]
+            for topic in dollar_topics.everything(self._roots):
+                possible = dollar_topics.possible(topic, action)[0]
                 if possible:
                     yield self._made(
                         line=self._defaults.line,
@@ -342,8 +348,8 @@ class Writer:
         action: str,
         conditions: Iterable[str] = (),
         received: _Rule | None = None,
-    ) -> Taken:
-        unless = [f"!({spelling.quoted(role.shown)} in s.roles)" for role in rule.unless]
+    ) -> ImportedPolicy:
+        unless = [f"!({policy_text.quoted(role.shown)} in s.roles)" for role in rule.unless]
         return self._made(
             line=rule.acl.line,
             subject=holder.of(rule.role),
@@ -364,14 +370,14 @@ class Writer:
         allow: bool,
         when: str | None,
         origin: str,
-    ) -> Taken:
+    ) -> ImportedPolicy:
         self._count += 1
         if self._count > MAX_POLICIES:
             raise ConfigError(f"makes more than {MAX_POLICIES:,} policies; use fewer rules", file=self._source)
-        return Taken(
+        return ImportedPolicy(
             id=self._ids.next(line),
             subject=subject,
-            topic=spelling.topic(topic),
+            topic=policy_text.topic(topic),
             action=action,
             effect="allow" if allow else "deny",
             when=when,
@@ -382,7 +388,7 @@ class Writer:
         """Lists the rules against subscribing that bind more here than there."""
         allowed = [acl.topic for acl in acls if acl.allow and acl.kind in (SUBSCRIBE_LITERAL, SUBSCRIBE_PATTERN)]
         if self._defaults.subscribe:
-            allowed.append(dollar.ANYTHING)
+            allowed.append(dollar_topics.ANYTHING)
         for role in self._roles.values():
             for acl, topic in self._usable[role.name]:
                 if acl.allow or acl.kind not in (SUBSCRIBE_LITERAL, SUBSCRIBE_PATTERN):
@@ -398,11 +404,11 @@ class Writer:
                     )
 
     def _leave(self, line: int, what: str, why: str) -> None:
-        self.left.append(Left(place=f"{self._source}:{line}", what=what, why=why))
+        self.left.append(NotImported(place=f"{self._source}:{line}", what=what, why=why))
 
 
 def _possible(filter: str, action: str) -> bool:
-    return bool(dollar.possible(filter, (action,))[0])
+    return bool(dollar_topics.possible(filter, (action,))[0])
 
 
 def _wild(acl: Acl) -> bool:

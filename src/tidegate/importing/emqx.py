@@ -23,9 +23,9 @@ from typing import Final, NoReturn
 from tidegate import topics
 from tidegate.errors import ConfigError
 from tidegate.importing import formula as f
-from tidegate.importing import spelling
+from tidegate.importing import policy_text
 from tidegate.importing.erlang import Atom, List, Number, Term, Text, Tuple, terms
-from tidegate.importing.outcome import Imported, Left, Taken
+from tidegate.importing.imported_policies import Imported, ImportedPolicy, NotImported
 from tidegate.policy import Template
 
 MAX_RULES: Final = 20_000
@@ -102,8 +102,8 @@ class _Reading:
 
     def __init__(self, source: str) -> None:
         self.source = source
-        self.left: list[Left] = []
-        self.ids = spelling.Ids("acl")
+        self.left: list[NotImported] = []
+        self.ids = policy_text.Ids("acl")
 
     def rule(self, term: Term, written: str) -> _Rule:
         who: f.Formula = f.ALWAYS
@@ -157,7 +157,7 @@ class _Reading:
                 self._wrong(term, "does not say who")
 
     def _doubt(self, sort: str, name: str, line: int) -> None:
-        why = spelling.unspeakable(sort, name)
+        why = policy_text.unspeakable(sort, name)
         if why is not None:
             self._leave(line, f"{sort} `{_shortened(name)}`", why)
 
@@ -180,7 +180,7 @@ class _Reading:
                 self._wrong(item, f"has `{item.value[:MAX_SHOWN]}`, which is no network")
         if not found:
             return f.NEVER
-        listed = ", ".join(map(spelling.quoted, found))
+        listed = ", ".join(map(policy_text.quoted, found))
         networks = listed if len(found) == 1 else f"[{listed}]"
         return f.Test(text=f"s.address != '' && cidr(s.address, {networks})", weight=100)
 
@@ -244,7 +244,7 @@ class _Reading:
 
     def _exactly(self, written: str, line: int, asked: f.Formula) -> list[_Topic]:
         if topics.valid_topic(written):
-            return [_Topic(template=spelling.topic(written))]
+            return [_Topic(template=policy_text.topic(written))]
         reads = f.settled(asked, "read", upward=True) != f.NEVER
         if reads:  # no message has such a topic, so for publishing nothing is lost
             why = "means the filter of a subscription and no topic; each message is decided by its own topic here"
@@ -280,8 +280,8 @@ class _Reading:
 
     # -- policies ------------------------------------------------------------------------------------------------
 
-    def taken(self, rule: _Rule, roots: list[str]) -> list[Taken]:
-        found: list[Taken] = []
+    def taken(self, rule: _Rule, roots: list[str]) -> list[ImportedPolicy]:
+        found: list[ImportedPolicy] = []
         for topic in rule.topics:
             ways = {action: self._ways(rule, topic, action) for action in ("read", "write")}
             grouped: list[tuple[tuple[str, ...], list[f.Flat]]] = [((action,), way) for action, way in ways.items()]
@@ -291,7 +291,7 @@ class _Reading:
                 for actions, way in grouped:
                     for one in way:
                         found.append(
-                            Taken(
+                            ImportedPolicy(
                                 id=self.ids.next(rule.line),
                                 subject=one.subject,
                                 topic=template,
@@ -328,7 +328,7 @@ class _Reading:
         return "nothing is allowed by it" if allows else "it denies as if everybody were meant"
 
     def _leave(self, line: int, what: str, why: str) -> None:
-        self.left.append(Left(place=f"{self.source}:{line}", what=what, why=why))
+        self.left.append(NotImported(place=f"{self.source}:{line}", what=what, why=why))
 
     def _wrong(self, term: Term, what: str) -> NoReturn:
         remedy = 'write rules such as `{allow, {user, "mary"}, publish, ["a/#"]}.`'
@@ -345,14 +345,14 @@ def _level(written: str) -> tuple[str, list[str]]:
     """One level as a part of a template, and the names of its placeholders."""
     text, names, end = "", [], 0
     for found in _PLACEHOLDER.finditer(written):
-        text += spelling.topic(written[end : found.start()])
+        text += policy_text.topic(written[end : found.start()])
         end = found.end()
         if found[1] == "$":  # how EMQX writes the character itself
             text += "$"
         else:
             names.append(found[1])
             text += f"{{{_ATTRIBUTES.get(found[1], '')}}}"
-    return text + spelling.topic(written[end:]), names
+    return text + policy_text.topic(written[end:]), names
 
 
 def _shortened(text: str) -> str:

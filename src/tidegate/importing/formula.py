@@ -19,8 +19,8 @@ from functools import lru_cache
 from typing import Final
 
 from tidegate.errors import ConfigError
-from tidegate.importing import spelling
-from tidegate.importing.spelling import quoted, unspeakable
+from tidegate.importing import policy_text
+from tidegate.importing.policy_text import quoted, unspeakable
 from tidegate.policy import Template
 from tidegate.predicate import BUDGET, PredicateError, compile
 
@@ -181,7 +181,7 @@ def _selector(sort: str, name: str) -> str | None:
 
 def topic_fits(filter: str) -> Test | None:
     """The topic matches a filter, which is plain text; None if it is no filter of a policy."""
-    template = spelling.topic(filter)
+    template = policy_text.topic(filter)
     try:
         Template.parse(template)
     except ConfigError:

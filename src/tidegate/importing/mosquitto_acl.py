@@ -24,17 +24,17 @@ from typing import Final
 
 from tidegate import topics
 from tidegate.errors import ConfigError
-from tidegate.importing import dollar, spelling
-from tidegate.importing.outcome import Imported, Left, Taken
+from tidegate.importing import dollar_topics, policy_text
+from tidegate.importing.imported_policies import Imported, ImportedPolicy, NotImported
 
 MAX_RULES: Final = 100_000
 ANONYMOUS: Final = "s.kind == 'client' && !has(s.user)"
 
 _BLANK: Final = " \t\n\v\f\r"
 _ACCESS: Final = {
-    "read": (dollar.READ,),
-    "write": (dollar.WRITE,),
-    "readwrite": dollar.BOTH,
+    "read": (dollar_topics.READ,),
+    "write": (dollar_topics.WRITE,),
+    "readwrite": dollar_topics.BOTH,
     "deny": (),
 }
 _PLACEHOLDER: Final = re.compile("%[cu]")
@@ -91,7 +91,7 @@ class _File:
                 kept = self.patterns if word == "pattern" else self.sections.setdefault(self._user, [])
                 kept.append(rule)
             case _:
-                told = spelling.quoted(word[:40])
+                told = policy_text.quoted(word[:40])
                 raise self._wrong(
                     line, f"{told} is no word of an ACL file; write `user`, `topic`, `pattern` or `#`, then a space"
                 )
@@ -103,10 +103,10 @@ class _File:
         if not filter:
             raise self._wrong(line, f"`{word}` without a topic; write `{word} read TOPIC`")
         if access not in _ACCESS:
-            told = spelling.quoted(access[:40])
+            told = policy_text.quoted(access[:40])
             raise self._wrong(line, f"{told} is no access; write `read`, `write`, `readwrite` or `deny`")
         filter = filter.strip(_BLANK)
-        if dollar.first(filter) != "$share" and not topics.valid_filter(filter):
+        if dollar_topics.first(filter) != "$share" and not topics.valid_filter(filter):
             raise self._wrong(line, "no topic filter; `+` is a whole level, `#` the whole last one")
         return _Rule(line=line, text=text, filter=filter, action=_ACCESS[access])
 
@@ -121,7 +121,7 @@ def read(text: str, source: str) -> Imported:
         file.take(line, each)
     writer = _Writer(file)
     policies = tuple(writer.policies())
-    unspeakable = {user for user in file.named if spelling.unspeakable("user", user)}
+    unspeakable = {user for user in file.named if policy_text.unspeakable("user", user)}
     return Imported(
         policies=policies,
         combining="first-applicable",
@@ -148,17 +148,17 @@ class _Writer:
 
     def __init__(self, file: _File) -> None:
         self.file = file
-        self.left: list[Left] = []
-        self._ids = spelling.Ids("acl")
+        self.left: list[NotImported] = []
+        self._ids = policy_text.Ids("acl")
 
-    def policies(self) -> Iterator[Taken]:
+    def policies(self) -> Iterator[ImportedPolicy]:
         for user, rules in self.file.sections.items():
             yield from self._section(user, rules)
         if self.file.patterns:
             yield from self._patterns(_in_order(self.file.patterns))
 
-    def _section(self, user: str | None, rules: list[_Rule]) -> Iterator[Taken]:
-        problem = None if user is None else spelling.unspeakable("user", user)
+    def _section(self, user: str | None, rules: list[_Rule]) -> Iterator[ImportedPolicy]:
+        problem = None if user is None else policy_text.unspeakable("user", user)
         for rule in _in_order(rules):
             if problem is not None:
                 self._leave(rule, f"no policy can speak of its user: {problem}")
@@ -167,18 +167,18 @@ class _Writer:
             if rule.denies:
                 yield from self._denying(rule, subject, (rule.filter,), when)
             elif action := self._possible(rule):
-                yield self._taken(rule, subject, spelling.topic(rule.filter), action, when=when)
+                yield self._taken(rule, subject, policy_text.topic(rule.filter), action, when=when)
 
-    def _patterns(self, rules: list[_Rule]) -> Iterator[Taken]:
+    def _patterns(self, rules: list[_Rule]) -> Iterator[ImportedPolicy]:
         roots = frozenset(
-            level for rule in rules if (level := dollar.root(rule.filter)) and not _PLACEHOLDER.search(level)
+            level for rule in rules if (level := dollar_topics.root(rule.filter)) and not _PLACEHOLDER.search(level)
         )
-        for topic in dollar.everything(_denied(roots)):
-            yield Taken(
+        for topic in dollar_topics.everything(_denied(roots)):
+            yield ImportedPolicy(
                 id=self._ids.next("wildcards"),
                 subject="*",
-                topic=spelling.topic(topic),
-                action=dollar.BOTH,
+                topic=policy_text.topic(topic),
+                action=dollar_topics.BOTH,
                 effect="deny",
                 when=f"!has(s.client) || s.client.matches('{_WILD}') || (has(s.user) && s.user.matches('{_WILD}'))",
                 origin="patterns are not for names with wildcards",
@@ -192,24 +192,28 @@ class _Writer:
                 yield from self._denying(rule, "*", (rule.filter,), None)
             else:
                 yield from self._denying(rule, "*", _around(rule.filter, roots), _matched(rule.filter, names))
-                if _PLACEHOLDER.search(dollar.root(rule.filter) or ""):  # no plain filter is around it
-                    yield self._taken(rule, "*", _template(rule.filter), dollar.BOTH)
+                if _PLACEHOLDER.search(dollar_topics.root(rule.filter) or ""):  # no plain filter is around it
+                    yield self._taken(rule, "*", _template(rule.filter), dollar_topics.BOTH)
 
-    def _denying(self, rule: _Rule, subject: str, filters: tuple[str, ...], when: str | None) -> Iterator[Taken]:
+    def _denying(
+        self, rule: _Rule, subject: str, filters: tuple[str, ...], when: str | None
+    ) -> Iterator[ImportedPolicy]:
         for filter in filters:
-            if dollar.possible(filter, dollar.BOTH)[0]:  # where nothing is possible, nothing need be denied
-                yield self._taken(rule, subject, spelling.topic(filter), dollar.BOTH, when=when)
+            if dollar_topics.possible(filter, dollar_topics.BOTH)[
+                0
+            ]:  # where nothing is possible, nothing need be denied
+                yield self._taken(rule, subject, policy_text.topic(filter), dollar_topics.BOTH, when=when)
 
     def _possible(self, rule: _Rule) -> tuple[str, ...]:
-        action, why = dollar.possible(rule.filter, rule.action)
+        action, why = dollar_topics.possible(rule.filter, rule.action)
         if not action:
             self._leave(rule, why)
         return action
 
     def _taken(
         self, rule: _Rule, subject: str, topic: str, action: tuple[str, ...], *, when: str | None = None
-    ) -> Taken:
-        return Taken(
+    ) -> ImportedPolicy:
+        return ImportedPolicy(
             id=self._ids.next(rule.line),
             subject=subject,
             topic=topic,
@@ -220,7 +224,7 @@ class _Writer:
         )
 
     def _leave(self, rule: _Rule, why: str) -> None:
-        self.left.append(Left(place=f"{self.file.source}:{rule.line}", what=rule.text, why=why))
+        self.left.append(NotImported(place=f"{self.file.source}:{rule.line}", what=rule.text, why=why))
 
 
 def _in_order(rules: list[_Rule]) -> list[_Rule]:
@@ -230,12 +234,12 @@ def _in_order(rules: list[_Rule]) -> list[_Rule]:
 
 def _denied(roots: frozenset[str]) -> frozenset[str]:
     """The first levels below which something can be allowed."""
-    return frozenset(level for level in roots if dollar.possible(level, dollar.BOTH)[0])
+    return frozenset(level for level in roots if dollar_topics.possible(level, dollar_topics.BOTH)[0])
 
 
 def _template(filter: str) -> str:
     """A pattern as the `topic` of a policy writes it."""
-    return _PLACEHOLDER.sub(lambda found: f"{{{_NAMES[found[0]]}}}", spelling.topic(filter))
+    return _PLACEHOLDER.sub(lambda found: f"{{{_NAMES[found[0]]}}}", policy_text.topic(filter))
 
 
 def _around(filter: str, roots: frozenset[str]) -> tuple[str, ...]:
@@ -245,12 +249,12 @@ def _around(filter: str, roots: frozenset[str]) -> tuple[str, ...]:
         if _PLACEHOLDER.search(level):
             break
         levels.append(level)
-    return ("/".join((*levels, "#")),) if levels else dollar.everything(_denied(roots))
+    return ("/".join((*levels, "#")),) if levels else dollar_topics.everything(_denied(roots))
 
 
 def _matched(filter: str, names: list[str]) -> str:
     """The condition that the topic matches a pattern once the names stand in it. Nobody knows who: it does."""
-    pieces = [_NAMES.get(piece) or spelling.quoted(piece) for piece in re.split("(%[cu])", filter) if piece]
+    pieces = [_NAMES.get(piece) or policy_text.quoted(piece) for piece in re.split("(%[cu])", filter) if piece]
     condition = f"matchesFilter(o.topic, {' + '.join(pieces)})"
     # Where a name makes it no filter, the guard above has denied already; here that must not count as an error.
     if "%c" in names:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidegate.errors import ConfigError
-from tidegate.importing import located, spelling
+from tidegate.importing import located, policy_text
 from tidegate.importing.dynsec_policies import (
     RECEIVE,
     SEND,
@@ -32,8 +32,8 @@ from tidegate.importing.dynsec_policies import (
     Role,
     Writer,
 )
+from tidegate.importing.imported_policies import Imported, NotImported
 from tidegate.importing.located import Entry
-from tidegate.importing.outcome import Imported, Left
 
 _KINDS: Final = {kind.lower(): kind for kind in (SEND, RECEIVE, SUBSCRIBE_LITERAL, SUBSCRIBE_PATTERN)}
 _UNSUBSCRIBE: Final = ("unsubscribeliteral", "unsubscribepattern")
@@ -77,7 +77,7 @@ class _Reader:
 
     def __init__(self, tree: Entry, source: str) -> None:
         self.source = source
-        self.left: list[Left] = []
+        self.left: list[NotImported] = []
         self.roles: dict[str, Role] = {}
         self.people: dict[str, Person] = {}
         self.anonymous: tuple[str, ...] = ()
@@ -116,7 +116,7 @@ class _Reader:
 
     def _shown(self, name: str, entry: Entry, taken: set[str | None]) -> str:
         """A name for a role that no policy can speak of by its own: one that no other role has."""
-        if spelling.unspeakable("role", name) is None:
+        if policy_text.unspeakable("role", name) is None:
             return name
         shown = f"role-{entry.line}"
         count = 1
@@ -169,7 +169,7 @@ class _Reader:
             if entry.switch("disabled"):
                 self._leave(entry, f"client {name}", "disabled; it is not written, so it cannot connect")
                 continue
-            if problem := spelling.unspeakable("user", name):
+            if problem := policy_text.unspeakable("user", name):
                 self._leave(entry, f"client {name}", f"not written: {problem}")
                 continue
             belongs = sorted(members.get(name, {}).items(), key=lambda one: (-one[1], one[0].encode()))
@@ -177,7 +177,7 @@ class _Reader:
             self.people[name] = Person(
                 name=name,
                 roles=tuple(dict.fromkeys(roles)),
-                groups=tuple(group for group, _ in belongs if spelling.unspeakable("group", group) is None),
+                groups=tuple(group for group, _ in belongs if policy_text.unspeakable("group", group) is None),
                 client=entry.text("clientid"),
                 line=entry.line,
             )
@@ -213,4 +213,4 @@ class _Reader:
         return name
 
     def _leave(self, entry: Entry, what: str, why: str) -> None:
-        self.left.append(Left(place=f"{self.source}:{entry.line}", what=what, why=why))
+        self.left.append(NotImported(place=f"{self.source}:{entry.line}", what=what, why=why))

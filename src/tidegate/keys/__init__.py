@@ -10,7 +10,7 @@ from tidegate.keys.group import Group, bound, protecting
 from tidegate.keys.keeping import decode, decode_key, encode, encode_key
 from tidegate.keys.key import TopicKey
 from tidegate.keys.pair import Kem, PrivateKey, PublicKey
-from tidegate.keys.rest import Vault, master_id, new_master, parse_masters
+from tidegate.keys.rest import MasterKeySet, master_id, new_master, parse_masters
 from tidegate.keys.ring import OVERLAP, ROTATE, USES, Ring, Snapshot
 from tidegate.keys.sealing import NONCE, key_id, seal, unseal
 from tidegate.keys.steady import Steady
@@ -24,6 +24,7 @@ __all__ = [
     "Group",
     "Kem",
     "Keychain",
+    "MasterKeySet",
     "PrivateKey",
     "PublicKey",
     "ReadKey",
@@ -31,7 +32,6 @@ __all__ = [
     "Snapshot",
     "Steady",
     "TopicKey",
-    "Vault",
     "bound",
     "decode",
     "decode_key",

@@ -1,7 +1,7 @@
 """Topic keys as a store keeps them: what is known of a key, and apart from it the secret.
 
 `encode_key` and `decode_key` are for a store that has a row for each key, `encode` and `decode` for one that keeps a
-whole ring. Both are CBOR with a version in front; the secrets stay outside, for a `Vault` to seal.
+whole ring. Both are CBOR with a version in front; the secrets stay outside, for a `MasterKeySet` to seal.
 
 KeysError if bytes cannot be read: a store that is damaged must not look like one that holds less.
 """

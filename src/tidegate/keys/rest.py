@@ -46,7 +46,7 @@ _BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]{43}=?")
 _WRITE: Final = "write 32 random bytes as base64 or as 64 hexadecimal digits"
 
 
-class Vault:
+class MasterKeySet:
     """Seals under the master key `current`, and opens under all of them."""
 
     __slots__ = ("_entropy", "_masters", "current")
@@ -62,7 +62,7 @@ class Vault:
         self._entropy = entropy
 
     @classmethod
-    def parse(cls, text: str, *, entropy: Callable[[int], bytes]) -> Vault:
+    def parse(cls, text: str, *, entropy: Callable[[int], bytes]) -> MasterKeySet:
         """From the text of a file or variable with master keys, newest first."""
         masters = parse_masters(text)
         return cls(masters, next(iter(masters)), entropy=entropy)

@@ -32,7 +32,7 @@ import structlog
 from tidegate.errors import KeysError, StoreError
 from tidegate.keys import TopicKey, decode_key, encode_key
 from tidegate.keys.key import valid_id
-from tidegate.keyservice.master_keys import Safe, renew_all
+from tidegate.keyservice.master_keys import MasterKeys, renew_all
 from tidegate.store.registry import Refused, Secret, Secrets
 
 ROOM: Final = "keys"
@@ -51,12 +51,12 @@ REST: Final = 0.2  # seconds between two looks, at least; a look that takes long
 LEAVING: Final = 2.0  # seconds to store what waits when the node stops
 
 T = TypeVar("T")
-Took: TypeAlias = Callable[[Sequence[TopicKey], Collection[str]], None]
+OnKeys: TypeAlias = Callable[[Sequence[TopicKey], Collection[str]], None]
 
 log = structlog.get_logger("tidegate.keys")
 
 
-class Depot(Protocol):
+class KeyExchange(Protocol):
     """Where a node shares its keys with others. All calls on the loop; none blocks."""
 
     @property
@@ -64,7 +64,7 @@ class Depot(Protocol):
         """Why keys cannot be shared at the moment."""
         ...
 
-    def start(self, took: Took) -> None:
+    def start(self, took: OnKeys) -> None:
         """From now on `took` is called on the loop with keys that others made, at the start with all there are, and
         with ids that were revoked."""
         ...
@@ -86,7 +86,7 @@ class Depot(Protocol):
         ...
 
 
-class Waiting:
+class PendingKeys:
     """What is to be stored or revoked, the oldest first."""
 
     def __init__(self, limit: int = WAITING) -> None:
@@ -131,12 +131,12 @@ class Waiting:
             self.given_up += 1
 
 
-class Shelf:
+class KeyRows:
     """Keys in a room of a registry; blocks. Several threads may use it."""
 
-    def __init__(self, secrets: Secrets, safe: Safe, room: str = ROOM) -> None:
+    def __init__(self, secrets: Secrets, master_keys: MasterKeys, room: str = ROOM) -> None:
         self.secrets = secrets
-        self.safe = safe
+        self.master_keys = master_keys
         self.room = room
 
     def all(self, now: float) -> list[Secret]:
@@ -144,7 +144,7 @@ class Shelf:
 
     def opened(self, row: Secret) -> TopicKey:
         """The key; KeysError if it cannot be read."""
-        plain = self.safe.unseal(row.value, of=f"{OF}:{row.key}")
+        plain = self.master_keys.unseal(row.value, of=f"{OF}:{row.key}")
         match cbor2.loads(plain):  # only whoever has the master key can have written it
             case [bytes() as known, bytes() as secret]:
                 return decode_key(known, secret)
@@ -161,7 +161,7 @@ class Shelf:
 
         A write that is repeated is not done again, so that nothing comes back that was removed in between.
         """
-        value = self.safe.seal(cbor2.dumps((encode_key(key), key.secret)), of=f"{OF}:{key.id}")
+        value = self.master_keys.seal(cbor2.dumps((encode_key(key), key.secret)), of=f"{OF}:{key.id}")
         change = blake2b(f"put\0{self.room}\0{key.id}".encode(), digest_size=16, person=b"tidegate1change").hexdigest()
         answer = self.secrets.put(
             self.room, key.id, value, expected=None, at=now, expires=key.readable_until, id=change
@@ -187,15 +187,15 @@ class Shelf:
         return frozenset(row.key for row in self.secrets.all(REVOKED, at=now))
 
 
-class RegistryDepot:
-    """Depot on a registry. Somebody has to call `notice` when the room has changed."""
+class RegistryExchange:
+    """KeyExchange on a registry. Somebody has to call `notice` when the room has changed."""
 
-    def __init__(self, secrets: Secrets, safe: Safe, *, limit: int = WAITING) -> None:
+    def __init__(self, secrets: Secrets, master_keys: MasterKeys, *, limit: int = WAITING) -> None:
         self.trouble: str | None = None
-        self._shelf = Shelf(secrets, safe)
-        self._waiting = Waiting(limit)
-        self._pool = ThreadPoolExecutor(2, thread_name_prefix="depot")
-        self._took: Took = lambda keys, revoked: None
+        self._rows = KeyRows(secrets, master_keys)
+        self._waiting = PendingKeys(limit)
+        self._pool = ThreadPoolExecutor(2, thread_name_prefix="exchange")
+        self._took: OnKeys = lambda keys, revoked: None
         self._tasks: list[asyncio.Task[None]] = []
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
@@ -206,14 +206,14 @@ class RegistryDepot:
         self._dead: frozenset[str] = frozenset()  # ids that were told to be revoked
         self._closed: dict[str, int] = {}  # rows that could not be opened, and their version
         self._asking = 0
-        self._generation = safe.generation
+        self._generation = master_keys.generation
 
     @property
     def unopened(self) -> int:
         """Rows that are there and cannot be opened."""
         return len(self._closed)
 
-    def start(self, took: Took) -> None:
+    def start(self, took: OnKeys) -> None:
         self._took = took
         self._wake.set()
         loop = asyncio.get_running_loop()
@@ -229,9 +229,9 @@ class RegistryDepot:
 
         No harm if there are none.
         """
-        if self._generation == self._shelf.safe.generation:
+        if self._generation == self._rows.master_keys.generation:
             return
-        self._generation = self._shelf.safe.generation
+        self._generation = self._rows.master_keys.generation
         self._closed.clear()
         self.notice()
         self._tasks = [task for task in self._tasks if not task.done()]
@@ -256,7 +256,7 @@ class RegistryDepot:
             raise StoreError(f"{ASKING} keys are being asked for already; ask again")
         self._asking += 1
         try:
-            key = await self._call(partial(self._shelf.get, id, time.time()))
+            key = await self._call(partial(self._rows.get, id, time.time()))
         except KeysError as error:
             raise StoreError(f"the key {id} cannot be opened here: {error}") from error
         except StoreError as error:
@@ -323,7 +323,7 @@ class RegistryDepot:
         reached = False
         while waiting:
             for id in waiting.next_revoked():
-                await self._call(partial(self._shelf.revoke, id, time.time()))
+                await self._call(partial(self._rows.revoke, id, time.time()))
                 reached = True
                 self._dead |= {id}
                 waiting.revoked.pop(id, None)
@@ -332,7 +332,7 @@ class RegistryDepot:
             now = time.time()
             for key in waiting.next_puts(now):
                 try:
-                    await self._call(partial(self._shelf.put, key, now))
+                    await self._call(partial(self._rows.put, key, now))
                     reached = True
                     self._seen[key.id] = key.readable_until
                 except KeysError as error:
@@ -347,7 +347,7 @@ class RegistryDepot:
         began, now, generation = time.monotonic(), time.time(), self._generation
         self._seen |= self._found
         self._found.clear()
-        dead = await self._call(partial(self._shelf.revoked, now))
+        dead = await self._call(partial(self._rows.revoked, now))
         rows, keys, closed = await self._call(partial(self._read, now, frozenset(self._seen), dict(self._closed)))
         rows, keys = rows - dead, [key for key in keys if key.id not in dead]
         gone = [id for id, until in self._seen.items() if id not in rows and until > now]
@@ -370,7 +370,7 @@ class RegistryDepot:
         ids: set[str] = set()
         keys: list[TopicKey] = []
         shut: dict[str, int] = {}
-        for row in self._shelf.all(now):
+        for row in self._rows.all(now):
             ids.add(row.key)
             if row.key in known:
                 continue
@@ -378,7 +378,7 @@ class RegistryDepot:
                 shut[row.key] = row.version
                 continue
             try:
-                keys.append(self._shelf.opened(row))
+                keys.append(self._rows.opened(row))
             except KeysError as error:
                 log.debug("a key cannot be opened", id=row.key, reason=str(error))
                 shut[row.key] = row.version
@@ -388,7 +388,7 @@ class RegistryDepot:
         failures = 0
         while True:
             try:
-                await renew_all(self._shelf.secrets, ROOM, self._shelf.safe, of=OF, aside=self._call)
+                await renew_all(self._rows.secrets, ROOM, self._rows.master_keys, of=OF, aside=self._call)
                 return
             except StoreError as error:
                 log.debug("keys could not be renewed yet", reason=str(error))

@@ -9,7 +9,7 @@ To change the master key of several nodes without a pause, write the new one
 3. and when each node has logged that all secrets are under its first master key, remove the old line everywhere.
 Whoever skips the first step loses nothing: what a node cannot open it leaves alone, says so, and opens it later.
 
-`Safe` may be used by several threads. Nothing here logs or tells a key.
+`MasterKeys` may be used by several threads. Nothing here logs or tells a key.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import structlog
 from tidegate.config import Config, MasterKey
 from tidegate.config.administration import SQLITE
 from tidegate.errors import ConfigError, KeysError
-from tidegate.keys import Vault, new_master
+from tidegate.keys import MasterKeySet, new_master
 from tidegate.store.registry import Applied, Secrets
 
 FILE: Final = "master.key"
@@ -36,7 +36,7 @@ PIECE: Final = 32
 
 _MAKE: Final = "make one with `tidegate key master`, keep it in a file of mode 600, and name that with `master_key`"
 
-log = structlog.get_logger("tidegate.vault")
+log = structlog.get_logger("tidegate.key_set")
 
 
 class Aside(Protocol):
@@ -45,32 +45,32 @@ class Aside(Protocol):
     def __call__(self, do: Callable[[], Any], /) -> Awaitable[Any]: ...
 
 
-class Safe:
-    """A Vault that can be exchanged while it is used."""
+class MasterKeys:
+    """The master keys of a process; `reread` replaces them while they are in use."""
 
     def __init__(self, master_key: MasterKey | None, data: Path | None) -> None:
         self.generation = 0
         """How often the master keys have changed."""
         self._data = data
         self._text = self._read(master_key)
-        self._vault = Vault.parse(self._text, entropy=os.urandom)
+        self._set = MasterKeySet.parse(self._text, entropy=os.urandom)
 
     @property
     def current(self) -> str:
         """The id of the master key that seals."""
-        return self._vault.current
+        return self._set.current
 
     def seal(self, secret: bytes, *, of: str) -> bytes:
-        """As `Vault.seal`."""
-        return self._vault.seal(secret, of=of)
+        """As `MasterKeySet.seal`."""
+        return self._set.seal(secret, of=of)
 
     def unseal(self, blob: bytes, *, of: str) -> bytes:
-        """As `Vault.unseal`."""
-        return self._vault.unseal(blob, of=of)
+        """As `MasterKeySet.unseal`."""
+        return self._set.unseal(blob, of=of)
 
     def renewed(self, blob: bytes, *, of: str) -> bytes | None:
-        """As `Vault.renewed`."""
-        return self._vault.renewed(blob, of=of)
+        """As `MasterKeySet.renewed`."""
+        return self._set.renewed(blob, of=of)
 
     def reread(self, master_key: MasterKey | None) -> bool:
         """Takes the master keys as they are now; whether another one seals. ConfigError, and nothing has changed.
@@ -81,10 +81,10 @@ class Safe:
         text = self._read(master_key)
         if text == self._text:
             return False
-        before, vault = self._vault, Vault.parse(text, entropy=os.urandom)
-        self._text, self._vault = text, vault
+        before, key_set = self._set, MasterKeySet.parse(text, entropy=os.urandom)
+        self._text, self._set = text, key_set
         self.generation += 1
-        return before.current != vault.current
+        return before.current != key_set.current
 
     def _read(self, master_key: MasterKey | None) -> str:
         if master_key is None:
@@ -94,19 +94,21 @@ class Safe:
         return master_key.text()
 
 
-def open_safe(config: Config) -> Safe:
-    """The safe of a node; blocks. ConfigError with the remedy if there is no master key that it could use."""
+def open_master_keys(config: Config) -> MasterKeys:
+    """The master keys of a node; blocks. ConfigError with the remedy if there is no master key that it could use."""
     if config.master_key is None and config.store != SQLITE:
         raise ConfigError(f"nodes that share secrets over PostgreSQL need the same master key: {_MAKE} on each node")
-    return Safe(config.master_key, config.node.data)
+    return MasterKeys(config.master_key, config.node.data)
 
 
-def old(secrets: Secrets, room: str, safe: Safe, *, at: float) -> list[str]:
+def old(secrets: Secrets, room: str, master_keys: MasterKeys, *, at: float) -> list[str]:
     """Which secrets of a room are not sealed under the current master key."""
-    return [each.key for each in secrets.all(room, at=at) if _master(each.value) not in (None, safe.current)]
+    return [each.key for each in secrets.all(room, at=at) if _master(each.value) not in (None, master_keys.current)]
 
 
-def renew(secrets: Secrets, room: str, keys: list[str], safe: Safe, *, of: str, at: float) -> tuple[int, int]:
+def renew(
+    secrets: Secrets, room: str, keys: list[str], master_keys: MasterKeys, *, of: str, at: float
+) -> tuple[int, int]:
     """Seals some secrets again: how many were, and how many could not be opened.
 
     What somebody changes or removes meanwhile is left to them.
@@ -117,7 +119,7 @@ def renew(secrets: Secrets, room: str, keys: list[str], safe: Safe, *, of: str, 
         if kept is None:
             continue
         try:
-            blob = safe.renewed(kept.value, of=f"{of}:{key}")
+            blob = master_keys.renewed(kept.value, of=f"{of}:{key}")
         except KeysError:
             closed += 1
             continue
@@ -127,24 +129,24 @@ def renew(secrets: Secrets, room: str, keys: list[str], safe: Safe, *, of: str, 
     return done, closed
 
 
-async def renew_all(secrets: Secrets, room: str, safe: Safe, *, of: str, aside: Aside) -> None:
+async def renew_all(secrets: Secrets, room: str, master_keys: MasterKeys, *, of: str, aside: Aside) -> None:
     """All of a room, in pieces; what they are secrets of is `{of}:{key}`. StoreError if the registry is away."""
-    keys: list[str] = await aside(partial(old, secrets, room, safe, at=time.time()))
+    keys: list[str] = await aside(partial(old, secrets, room, master_keys, at=time.time()))
     done = closed = 0
     for begin in range(0, len(keys), PIECE):
         piece = keys[begin : begin + PIECE]
-        some, few = await aside(partial(renew, secrets, room, piece, safe, of=of, at=time.time()))
+        some, few = await aside(partial(renew, secrets, room, piece, master_keys, of=of, at=time.time()))
         done, closed = done + some, closed + few
     if closed:
         remedy = "add their master keys behind the first one, and reload"
         log.warning("secrets under other master keys stay as they are", room=room, count=closed, remedy=remedy)
     else:
-        log.info("all secrets are under the first master key", room=room, master=safe.current, renewed=done)
+        log.info("all secrets are under the first master key", room=room, master=master_keys.current, renewed=done)
 
 
 def _master(blob: bytes) -> str | None:
     try:
-        return Vault.master_of(blob)
+        return MasterKeySet.master_of(blob)
     except KeysError:
         return None
 

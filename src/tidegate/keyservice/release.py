@@ -7,7 +7,7 @@ handed out.
 A publisher that encrypts by itself is given the key that seals what it publishes now, if it may write the topic. One
 that may not read what others publish there has a key of its own.
 
-A key that is not here is asked for elsewhere (`depot`), and only then the answer comes later than the question.
+A key that is not here is asked for elsewhere (`exchange`), and only then the answer comes later than the question.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ import structlog
 from tidegate.audit.auditor import Auditor
 from tidegate.config import Config
 from tidegate.errors import KeysError, Problem, StoreError
-from tidegate.gate import Deny, Known, Rules
+from tidegate.gate import Deny, Known, RuleSet
 from tidegate.gate.protection import Protection
 from tidegate.keys import Group, PublicKey, TopicKey, valid_request, wrap
 from tidegate.keys.key import valid_id
-from tidegate.keyservice.topic_keys import Keeper
+from tidegate.keyservice.topic_keys import TopicKeys
 from tidegate.policy import Directory
 from tidegate.policy.brokering import PLAIN
 from tidegate.policy.control import ANSWER, GET_KEY
@@ -50,7 +50,7 @@ _ENDED: Final = "there is no such key any more, or never was; ask for the one of
 log = structlog.get_logger("tidegate.keys")
 
 
-class Granting(Protocol):
+class KeyService(Protocol):
     """A key service that makes keys whose secrets it does not tell the node."""
 
     async def grant(self, group: Group, public: PublicKey, *, reader: str, request: str) -> tuple[bytes, str]: ...
@@ -60,7 +60,7 @@ class Granting(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
+class KeyRequest:
     """Somebody who asks for a key."""
 
     reader: str
@@ -70,20 +70,20 @@ class Asking:
     request: str
 
 
-class Handing:
+class KeyRelease:
     """Answers requests for keys."""
 
     def __init__(
         self,
-        keeper: Keeper,
+        topic_keys: TopicKeys,
         realm: Realm,
         audit: Auditor,
         *,
         config: Callable[[], Config],
-        service: Callable[[], Granting | None],
+        service: Callable[[], KeyService | None],
         turn: Callable[..., Any],
     ) -> None:
-        self.keeper = keeper
+        self.topic_keys = topic_keys
         self.realm = realm
         self.audit = audit
         self.handed = self.refused = 0
@@ -92,10 +92,10 @@ class Handing:
         self._service = service
         self._links: dict[tuple[str, str, str], Link] = {}
         self._links_at = -1
-        self._voices: dict[str, tuple[Rules, bytes]] = {}
+        self._voices: dict[str, tuple[RuleSet, bytes]] = {}
         self._buckets: dict[str, Bucket] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        keeper.ask = self.ask
+        topic_keys.ask = self.ask
 
     async def close(self) -> None:
         for task in list(self._tasks):
@@ -113,13 +113,15 @@ class Handing:
         try:
             said = _object(message.payload)
             mark = _text(said, "request")
-            asking = Asking(reader=reader(session.subject), scope=scope, link=session.outward, request=_marked(mark))
+            asking = KeyRequest(
+                reader=reader(session.subject), scope=scope, link=session.outward, request=_marked(mark)
+            )
             if message.topic == GET_KEY:
                 id = _text(said, "keyId")
                 answer = self._get(asking, id)
                 later = None if answer is not None else self._get_later(asking, id)
             else:
-                context = scope.gate.sight.context(message)
+                context = scope.gate.attributes.context(message)
                 answer, later = self._publish(asking, _topic(said), context, message.link)
         except Problem as problem:
             self._tell(scope, session, message, _refusal(problem, mark))
@@ -191,7 +193,7 @@ class Handing:
         assert later is not None
         return await later
 
-    def _user(self, user: str, request: str, level: str, address: str) -> Asking:
+    def _user(self, user: str, request: str, level: str, address: str) -> KeyRequest:
         site = self.realm.site
         site.open()
         scope = next(iter(self.realm.scopes.values()))
@@ -204,7 +206,7 @@ class Handing:
             if len(self._links) >= READERS:
                 self._links.clear()
             link = self._links[key] = self._link(scope, user, level, address)
-        return Asking(reader=f"user:{user}", scope=scope, link=link, request=_marked(request))
+        return KeyRequest(reader=f"user:{user}", scope=scope, link=link, request=_marked(request))
 
     def _link(self, scope: Scope, user: str, level: str, address: str) -> Link:
         directory = self._config().built.directory
@@ -214,19 +216,19 @@ class Handing:
 
     # -- deciding --------------------------------------------------------------------------------------------------
 
-    def _get(self, asking: Asking, id: str) -> bytes | None:
+    def _get(self, asking: KeyRequest, id: str) -> bytes | None:
         """The answer, if the key is here; None: others have to be asked."""
         self._slow_down(asking)
-        key = self.keeper.ring.find(id, self.realm.site.wall)
+        key = self.topic_keys.ring.find(id, self.realm.site.wall)
         if key is None:
-            if self.keeper.depot is None or not valid_id(id):
+            if self.topic_keys.exchange is None or not valid_id(id):
                 raise Problem(_ENDED, problem="unknown")
             return None
         return self._handed(asking, key)
 
-    async def _get_later(self, asking: Asking, id: str) -> bytes:
-        depot, service = self.keeper.depot, self._service()
-        assert depot is not None
+    async def _get_later(self, asking: KeyRequest, id: str) -> bytes:
+        exchange, service = self.topic_keys.exchange, self._service()
+        assert exchange is not None
         try:
             async with asyncio.timeout(PATIENCE):
                 if service is not None and (group := await service.group(id)) is not None:
@@ -235,29 +237,29 @@ class Handing:
                     if answer is not None:
                         self._count(asking, group, id)
                         return answer
-                key = await depot.find(id)
+                key = await exchange.find(id)
         except (StoreError, TimeoutError) as error:
             why = str(error) or "it does not answer"
             raise Problem(f"the key is not here, and others cannot be asked: {why}", problem="unavailable") from error
         if key is None:
             raise Problem(_ENDED, problem="unknown")
-        self.keeper.took((key,), ())
-        if self.keeper.ring.find(id, self.realm.site.wall) is None:
+        self.topic_keys.took((key,), ())
+        if self.topic_keys.ring.find(id, self.realm.site.wall) is None:
             raise Problem(_ENDED, problem="unknown")  # it ended meanwhile
         return self._handed(asking, key)
 
-    def _handed(self, asking: Asking, key: TopicKey) -> bytes:
+    def _handed(self, asking: KeyRequest, key: TopicKey) -> bytes:
         self._decide(asking, key.group)
-        left = self.keeper.ring.left(key.id, self.realm.site.wall)
+        left = self.topic_keys.ring.left(key.id, self.realm.site.wall)
         return self._wrapped(asking, key, left)
 
     def _publish(
-        self, asking: Asking, topic: str, context: Context, link: str
+        self, asking: KeyRequest, topic: str, context: Context, link: str
     ) -> tuple[bytes | None, Coroutine[Any, Any, bytes] | None]:
         self._slow_down(asking)
         gate = asking.scope.entrance.gate
         known = Known(topic=topic, context=context, link=link, now=self.realm.site.wall)
-        may = gate.asked(gate.ingress, known)
+        may = gate.evaluate(gate.ingress, known)
         if isinstance(may, Deny):
             raise self._denied(asking, topic, may)
         found = gate.protecting.protection(known)
@@ -272,10 +274,10 @@ class Handing:
         service = self._service()
         if found.end_to_end and service is not None:
             return None, self._granted(asking, group, service)
-        key = self.keeper.current(group)
-        return self._wrapped(asking, key, self.keeper.ring.lasts(key.id, self.realm.site.wall)), None
+        key = self.topic_keys.current(group)
+        return self._wrapped(asking, key, self.topic_keys.ring.lasts(key.id, self.realm.site.wall)), None
 
-    async def _granted(self, asking: Asking, group: Group, service: Granting) -> bytes:
+    async def _granted(self, asking: KeyRequest, group: Group, service: KeyService) -> bytes:
         """From the key service, which alone knows the secret."""
         public = self._public(asking)
         try:
@@ -284,11 +286,11 @@ class Handing:
         except (StoreError, TimeoutError) as error:
             why = str(error) or "it does not answer"
             raise Problem(f"the key service cannot be asked: {why}", problem="unavailable") from error
-        self.keeper.elsewhere(id, group, orjson.loads(answer)["validMs"] / 1000)
+        self.topic_keys.elsewhere(id, group, orjson.loads(answer)["validMs"] / 1000)
         self._count(asking, group, id)
         return answer
 
-    def _wrapped(self, asking: Asking, key: TopicKey, seconds: float) -> bytes:
+    def _wrapped(self, asking: KeyRequest, key: TopicKey, seconds: float) -> bytes:
         try:
             answer = wrap(key, self._public(asking), reader=asking.reader, request=asking.request, seconds=seconds)
         except KeysError as error:
@@ -296,31 +298,31 @@ class Handing:
         self._count(asking, key.group, key.id)
         return answer
 
-    def _decide(self, asking: Asking, group: Group) -> None:
+    def _decide(self, asking: KeyRequest, group: Group) -> None:
         may = asking.scope.gate.readable(group.topic, group.context, asking.link)
         if isinstance(may, Deny):
             raise self._denied(asking, group.topic, may)
 
-    def _public(self, asking: Asking) -> PublicKey:
+    def _public(self, asking: KeyRequest) -> PublicKey:
         found = self._config().built.readers.get(asking.reader)
         if found is None:
             text = f"`{asking.reader}` has no public key for which a topic key could be wrapped; register one"
             raise Problem(text, problem="conflict")
         return found
 
-    def _count(self, asking: Asking, group: Group, id: str) -> None:
+    def _count(self, asking: KeyRequest, group: Group, id: str) -> None:
         self.handed += 1
         client = asking.link.subject.client
-        self.keeper.given(id, asking.reader, *((f"client:{client}",) if client else ()))
+        self.topic_keys.given(id, asking.reader, *((f"client:{client}",) if client else ()))
         self.audit.handed(asking.link, group.topic, id)
 
-    def _denied(self, asking: Asking, topic: str, why: Deny) -> Problem:
+    def _denied(self, asking: KeyRequest, topic: str, why: Deny) -> Problem:
         self.refused += 1
         asking.scope.report("key", asking.link, topic, why)
         details = {"rule": why.rule, "stage": why.step.value}
         return Problem(f"denied by {why.rule}", problem="denied", details=[details])
 
-    def _slow_down(self, asking: Asking) -> None:
+    def _slow_down(self, asking: KeyRequest) -> None:
         now = self.realm.site.now
         bucket = self._buckets.get(asking.reader)
         if bucket is None:

@@ -21,8 +21,8 @@ from typing import Final, Protocol
 from tidegate.errors import KeysError
 from tidegate.keys import key_id
 from tidegate.keys.key import SECRET
-from tidegate.keyservice.master_keys import Safe
-from tidegate.keyservice.topic_keys import Keeper
+from tidegate.keyservice.master_keys import MasterKeys
+from tidegate.keyservice.topic_keys import TopicKeys
 from tidegate.session import Context
 
 CONTEXTS: Final = 10_000
@@ -32,8 +32,8 @@ _BEGIN: Final = b'{"keyId":"'  # as the node writes it
 class Keys(Protocol):
     """What is needed of the keys of a node."""
 
-    safe: Safe | None
-    keeper: Keeper | None
+    master_keys: MasterKeys | None
+    topic_keys: TopicKeys | None
 
 
 class RowKeys:
@@ -49,28 +49,28 @@ class RowKeys:
         """The context of a row, by that of the sealed message which is written to it."""
         # hot: for what the node has sealed itself, three look-ups
         keys = self._keys
-        if keys.safe is None or keys.keeper is None:
+        if keys.master_keys is None or keys.topic_keys is None:
             return data
         id = _named(payload)
         if id is None:
             return data
-        if self._current != keys.safe.current or len(self._contexts) >= CONTEXTS:
-            self._current = keys.safe.current
+        if self._current != keys.master_keys.current or len(self._contexts) >= CONTEXTS:
+            self._current = keys.master_keys.current
             self._wrapped.clear()
             self._contexts.clear()
         found = self._contexts.get((data, id))
         if found is None:
-            key = self._wrap(keys.keeper, keys.safe, id)
+            key = self._wrap(keys.topic_keys, keys.master_keys, id)
             found = data if key is None else replace(Context.decode(data), key=key).encode()
             self._contexts[data, id] = found
         return found
 
-    def _wrap(self, keeper: Keeper, safe: Safe, id: str) -> bytes | None:
+    def _wrap(self, topic_keys: TopicKeys, master_keys: MasterKeys, id: str) -> bytes | None:
         if id not in self._wrapped:
-            kept = keeper.ring.find(id, keeper.site.wall)
+            kept = topic_keys.ring.find(id, topic_keys.site.wall)
             name = id.encode()
             self._wrapped[id] = (
-                None if kept is None else bytes((len(name),)) + name + safe.seal(kept.secret, of=_of(id))
+                None if kept is None else bytes((len(name),)) + name + master_keys.seal(kept.secret, of=_of(id))
             )
         return self._wrapped[id]
 
@@ -80,17 +80,17 @@ class RowKeys:
         The payload is opened with `keys.unseal(secret, payload, topic=…)`, where the topic is `context.under`, or that
         of the row. KeysError if the row has no key, or its master key is not here any more.
         """
-        blob, safe = context.key, self._keys.safe
+        blob, master_keys = context.key, self._keys.master_keys
         if not blob:
             raise KeysError("the row has no topic key with it: its publisher has sealed it end to end, or nobody has")
-        if safe is None:
+        if master_keys is None:
             raise KeysError("the topic key of the row is wrapped, and there is no master key here; set `master_key`")
         end = 1 + blob[0]
         try:
             id = blob[1:end].decode()
         except UnicodeDecodeError:
             raise KeysError("what is wrapped with the row is no topic key") from None
-        secret = safe.unseal(blob[end:], of=_of(id))
+        secret = master_keys.unseal(blob[end:], of=_of(id))
         if len(secret) != SECRET:
             raise KeysError("what is wrapped with the row is no topic key")
         return id, secret

@@ -1,12 +1,12 @@
 """The topic keys of a node (KTM): made when they are needed, kept with what they protect, shared with other nodes.
 
-- A publish waits for nobody. A key that is needed is made here, at once, and told to others after that (`depot`); if
+- A publish waits for nobody. A key that is needed is made here, at once, and told to others after that (`exchange`); if
   whoever keeps keys for several nodes is away, the node goes on with its own.
 - A key is noted in the store before the first message under it, and committed with that: no message that outlives a
   crash is under a key that does not. It is stored under the master key.
 - Who loses a right gets no key any more, and what they could read is under another one from the next message on.
 
-Who may have a key is decided in `handing`.
+Who may have a key is decided in `release`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from tidegate.config.keys import Keys
 from tidegate.errors import KeysError
 from tidegate.keys import Group, Ring, TopicKey, decode_key, encode_key, key_id, seal, unseal
 from tidegate.keys.sealing import NONCE, TAG, decoded, parts
-from tidegate.keyservice.exchange import Depot
-from tidegate.keyservice.master_keys import Safe
+from tidegate.keyservice.exchange import KeyExchange
+from tidegate.keyservice.master_keys import MasterKeys
 from tidegate.session import Message, Session, Site
 
 if TYPE_CHECKING:
@@ -41,13 +41,15 @@ Ask = Callable[["Scope", Session, Message], int]
 log = structlog.get_logger("tidegate.keys")
 
 
-class Keeper:
+class TopicKeys:
     """All keys of one node (scope.Keyring)."""
 
-    def __init__(self, site: Site, settings: Keys, safe: Safe | None, depot: Depot | None) -> None:
+    def __init__(
+        self, site: Site, settings: Keys, master_keys: MasterKeys | None, exchange: KeyExchange | None
+    ) -> None:
         self.site = site
-        self.safe = safe
-        self.depot = depot
+        self.master_keys = master_keys
+        self.exchange = exchange
         self.ask: Ask = lambda scope, session, message: 0  # whoever answers requests takes its place
         self.made = 0
         self.ring = Ring(
@@ -98,8 +100,8 @@ class Keeper:
             key = self.ring.current(group, wall)
             self.made += 1
             self._keep(key)
-            if self.depot is not None:
-                self.depot.put(key)
+            if self.exchange is not None:
+                self.exchange.put(key)
         return key
 
     def elsewhere(self, id: str, group: Group, seconds: float) -> None:
@@ -120,7 +122,7 @@ class Keeper:
 
     def had_by(self, who: Collection[str]) -> set[str] | None:
         """The groups whose present key one of these was given; None if other nodes may have given them any."""
-        if self.depot is not None:
+        if self.exchange is not None:
             return None
         wall = self.site.wall
         found = {id for id, names in self._given.items() if names is None or not names.isdisjoint(who)}
@@ -149,15 +151,15 @@ class Keeper:
             return False
         self._drop(self.ring.revoke_key(id, self.site.wall))
         self.ring.rotate_now((key.group.id,))
-        if self.depot is not None:
-            self.depot.revoke((id,))
+        if self.exchange is not None:
+            self.exchange.revoke((id,))
         return True
 
     def revoke_elsewhere(self, id: str) -> None:
         """The same for one that only the key service has."""
-        assert self.depot is not None
+        assert self.exchange is not None
         self._elsewhere.pop(id, None)
-        self.depot.revoke((id,))
+        self.exchange.revoke((id,))
 
     def groups(self) -> list[Group]:
         """Those that have keys, here or with the key service."""
@@ -181,10 +183,10 @@ class Keeper:
     # -- the store -------------------------------------------------------------------------------------------------
 
     def _keep(self, key: TopicKey) -> None:
-        if self.safe is None:
+        if self.master_keys is None:
             return
         row = cbor2.dumps([encode_key(key), key.secret])
-        self.site.store.keep(ROOM, key.id, self.safe.seal(row, of=_of(key.id)))
+        self.site.store.keep(ROOM, key.id, self.master_keys.seal(row, of=_of(key.id)))
         self._stored.add(key.id)
 
     def _drop(self, ids: Collection[str]) -> None:
@@ -218,9 +220,9 @@ class Keeper:
             self.restore(closed)
 
     def _read(self, id: str, blob: bytes) -> TopicKey | None:
-        assert self.safe is not None
+        assert self.master_keys is not None
         try:
-            known, secret = cbor2.loads(self.safe.unseal(blob, of=_of(id)))
+            known, secret = cbor2.loads(self.master_keys.unseal(blob, of=_of(id)))
             return decode_key(known, secret)
         except (KeysError, cbor2.CBORDecodeError, ValueError, TypeError):
             return None
@@ -280,7 +282,7 @@ class Keeper:
             "groups": len(self.ring.groups()),
             "made": self.made,
             "forgotten": self.ring.forgotten,
-            "trouble": None if self.depot is None else self.depot.trouble,
+            "trouble": None if self.exchange is None else self.exchange.trouble,
         }
 
 

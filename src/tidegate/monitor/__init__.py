@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tidegate.monitor.attachment import Attachment, Direction, Each, Monitors, Suppressed
 from tidegate.monitor.event import NO_SCENE, Event, State
-from tidegate.monitor.instance import Instance, Post, Shift
+from tidegate.monitor.instance import Instance, ModeCounts, ModeRevision
 from tidegate.monitor.machine import MAX_OUTPUTS, Edge, Graph, Machine, Monitor, MonitorFailed, checked
 
 __all__ = [
@@ -24,11 +24,11 @@ __all__ = [
     "Graph",
     "Instance",
     "Machine",
+    "ModeCounts",
+    "ModeRevision",
     "Monitor",
     "MonitorFailed",
     "Monitors",
-    "Post",
-    "Shift",
     "State",
     "Suppressed",
     "checked",

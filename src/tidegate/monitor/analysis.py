@@ -40,7 +40,7 @@ class _Effort:
         return self.left >= 0
 
 
-def faults(start: str, states: Mapping[str, Sequence[Transition | Timer]]) -> Iterator[Finding]:
+def automaton_problems(start: str, states: Mapping[str, Sequence[Transition | Timer]]) -> Iterator[Finding]:
     """What makes states and transitions unusable, in the order of the file."""
     if start not in states:
         yield ("start",), f"names the unknown state `{start}`; {_known(states)}"
@@ -59,7 +59,7 @@ def faults(start: str, states: Mapping[str, Sequence[Transition | Timer]]) -> It
             yield ("states", name), f"cannot be reached from `{start}`; let a transition go there, or remove it"
 
 
-def doubts(states: Mapping[str, Sequence[Transition | Timer]]) -> Iterator[Finding]:
+def automaton_warnings(states: Mapping[str, Sequence[Transition | Timer]]) -> Iterator[Finding]:
     """Pairs of transitions of which the order decides."""
     told = 0
     for name, first, earlier, index, later in _pairs(states, _Effort()):
@@ -79,7 +79,7 @@ def doubts(states: Mapping[str, Sequence[Transition | Timer]]) -> Iterator[Findi
         )
 
 
-def sequence_faults(only: Step | None, after: Sequence[Step], reset: Step | None) -> Iterator[Finding]:
+def sequence_problems(only: Step | None, after: Sequence[Step], reset: Step | None) -> Iterator[Finding]:
     """Steps that can never be seen, because `reset` or `only` takes their events."""
     effort = _Effort()
     for index, step in enumerate(after):
@@ -92,7 +92,7 @@ def sequence_faults(only: Step | None, after: Sequence[Step], reset: Step | None
                 break
 
 
-def sequence_doubts(only: Step | None, after: Sequence[Step], reset: Step | None) -> Iterator[Finding]:
+def sequence_warnings(only: Step | None, after: Sequence[Step], reset: Step | None) -> Iterator[Finding]:
     """Events that are two things at once."""
     effort = _Effort()
     parts = [("reset", reset), ("only", only), *(("after", step) for step in after)]

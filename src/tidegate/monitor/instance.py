@@ -1,7 +1,7 @@
 """A monitor at work: its state on one link, for one client, or for a scope; and who is watched by it.
 
 `mode` is the state itself if it is one of finitely many, so that the fast lane can ask whether anything would happen
-at all. A `Post` counts the modes of all instances whose links are up.
+at all. A `ModeCounts` counts the modes of all instances whose links are up.
 
 What it will not do: decide where outputs go, or keep anything safe. The scope does.
 """
@@ -23,7 +23,7 @@ class Instance:
     def __init__(self, attachment: Attachment, key: str, state: State) -> None:
         self.attachment = attachment
         self.key = key  # whose state it is
-        self.post: Post | None = None  # counts its mode while its link is up
+        self.post: ModeCounts | None = None  # counts its mode while its link is up
         self.cause: Any = None  # the last message that reached it, if its timer needs to know
         self.sources: tuple[bytes, ...] = ()  # contexts of what its state may come from, if that can be anything
         self.timer: Any = None
@@ -46,7 +46,7 @@ class Instance:
         return True
 
 
-class Shift:
+class ModeRevision:
     """How often a mode appeared at one of a scope's posts in which no instance had been."""
 
     __slots__ = ("number",)
@@ -55,12 +55,12 @@ class Shift:
         self.number = 0
 
 
-class Post:
+class ModeCounts:
     """The links of one attachment that leave the scope and are up, and the modes of its instances there."""
 
     __slots__ = ("attachment", "holders", "modes", "sessions", "shift")
 
-    def __init__(self, attachment: Attachment, shift: Shift) -> None:
+    def __init__(self, attachment: Attachment, shift: ModeRevision) -> None:
         self.attachment = attachment
         self.shift = shift
         self.modes: dict[Hashable, int] = {}

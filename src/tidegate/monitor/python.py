@@ -26,7 +26,7 @@ MAX_NESTING: Final = 100
 _NOTHING: Final[frozenset[str]] = frozenset()
 
 
-class Wrapped:
+class PythonMonitor:
     """A monitor of an administrator as a machine."""
 
     __slots__ = ("_monitor", "_start", "name", "reads")
@@ -80,7 +80,7 @@ class Wrapped:
         return said.encode(errors="backslashreplace").decode()
 
 
-def load_monitor(reference: str, arguments: Mapping[str, Any]) -> Wrapped:
+def load_monitor(reference: str, arguments: Mapping[str, Any]) -> PythonMonitor:
     """The monitor that `package.module:Class` makes. Raises `ConfigError`."""
     module, _, name = reference.partition(":")
     try:
@@ -99,7 +99,7 @@ def load_monitor(reference: str, arguments: Mapping[str, Any]) -> Wrapped:
     if not all(callable(getattr(made, each, None)) for each in ("start", "step")):
         raise ConfigError(f"`{name}` has no `start` and `step`: write both")
     try:
-        return Wrapped(made, reference)
+        return PythonMonitor(made, reference)
     except MonitorFailed as failed:
         raise ConfigError(f"its first state cannot be kept ({failed}): return something that JSON can hold") from failed
     except Exception as error:

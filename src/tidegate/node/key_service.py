@@ -1,4 +1,4 @@
-"""Everything of a node that has to do with topic keys, put together: keeper, depot, master keys, and who is answered.
+"""The keys of a node put together: topic keys, key exchange, master keys, and the release of keys to readers.
 
 Keys are there from the first time on that the configuration protects something. Where they are shared is settled then:
 with a key service (`keys.ktm`), over PostgreSQL if that is the registry, or with nobody.
@@ -24,12 +24,12 @@ from tidegate.config.administration import SQLITE
 from tidegate.errors import Problem, StoreError
 from tidegate.gate import Allow
 from tidegate.keys.key import valid_id
-from tidegate.keyservice.exchange import REVOKED, Depot, RegistryDepot
+from tidegate.keyservice.exchange import REVOKED, KeyExchange, RegistryExchange
 from tidegate.keyservice.exchange import ROOM as SHARED
-from tidegate.keyservice.master_keys import Safe, open_safe, renew_all
-from tidegate.keyservice.release import Granting, Handing, reading
+from tidegate.keyservice.master_keys import MasterKeys, open_master_keys, renew_all
+from tidegate.keyservice.release import KeyRelease, KeyService, reading
 from tidegate.keyservice.row_keys import RowKeys
-from tidegate.keyservice.topic_keys import ROOM, TIDY, Keeper
+from tidegate.keyservice.topic_keys import ROOM, TIDY, TopicKeys
 from tidegate.net.control_socket import Command
 from tidegate.policy import Directory
 from tidegate.scope import Realm
@@ -58,38 +58,38 @@ class Host(Protocol):
         ...
 
 
-class Keyroom:
+class NodeKeys:
     """The keys of one node."""
 
     def __init__(self, host: Host, turn: Callable[..., Any]) -> None:
         self._host = host
         self._turn = turn
-        self.safe: Safe | None = None
-        self.keeper: Keeper | None = None
+        self.master_keys: MasterKeys | None = None
+        self.topic_keys: TopicKeys | None = None
         self.rows = RowKeys(self)
         """Of rows in the journal."""
-        self._depot: Depot | None = None
-        self._service: Granting | None = None
-        self._handing: Handing | None = None
+        self._exchange: KeyExchange | None = None
+        self._service: KeyService | None = None
+        self._release: KeyRelease | None = None
         self._tidying: asyncio.Task[None] | None = None
         self._renewing: asyncio.Task[None] | None = None
 
     # -- starting and stopping -------------------------------------------------------------------------------------
 
-    async def open(self, config: Config, site: Site, rows: Mapping[str, bytes]) -> Keeper:
+    async def open(self, config: Config, site: Site, rows: Mapping[str, bytes]) -> TopicKeys:
         """The keys that the store kept; ConfigError with the remedy if there is no master key."""
         if config.keys.any or rows:
             await self._equip(config)
-        keeper = self.keeper = Keeper(site, config.keys, self.safe, self._depot)
+        topic_keys = self.topic_keys = TopicKeys(site, config.keys, self.master_keys, self._exchange)
         if rows:
-            keeper.restore(rows)
-        return keeper
+            topic_keys.restore(rows)
+        return topic_keys
 
     def start(self, realm: Realm) -> None:
         """From now on requests are answered, and keys shared."""
-        assert self.keeper is not None
-        self._handing = Handing(
-            self.keeper,
+        assert self.topic_keys is not None
+        self._release = KeyRelease(
+            self.topic_keys,
             realm,
             self._host.audit,
             config=lambda: self._host.config,
@@ -97,101 +97,103 @@ class Keyroom:
             turn=self._turn,
         )
         self._tidying = asyncio.get_running_loop().create_task(self._tidy())
-        if self._depot is not None:
-            self._share(self._depot)
+        if self._exchange is not None:
+            self._share(self._exchange)
 
     async def close(self) -> None:
         if self._tidying is not None:
             self._tidying.cancel()
             await asyncio.wait((self._tidying,))
-        if self._handing is not None:
-            await self._handing.close()
-        if self._depot is not None:
-            await self._depot.close()
+        if self._release is not None:
+            await self._release.close()
+        if self._exchange is not None:
+            await self._exchange.close()
 
     async def _equip(self, config: Config) -> None:
-        """Master keys and depot, as the configuration says."""
+        """Master keys and exchange, as the configuration says."""
         shares = config.keys.ktm is not None or config.store != SQLITE
-        if self.safe is None and (config.node.data is not None or shares):
-            self.safe = await asyncio.get_running_loop().run_in_executor(None, open_safe, config)
-        if self._depot is not None or not config.keys.any:
+        if self.master_keys is None and (config.node.data is not None or shares):
+            self.master_keys = await asyncio.get_running_loop().run_in_executor(None, open_master_keys, config)
+        if self._exchange is not None or not config.keys.any:
             return
         administration = self._host.administration
         if config.keys.ktm is not None:
-            from tidegate.keyservice.ktm import KtmDepot
+            from tidegate.keyservice.ktm import KtmExchange
 
-            self._depot = self._service = KtmDepot(config.keys.ktm)
+            self._exchange = self._service = KtmExchange(config.keys.ktm)
         elif config.store != SQLITE and administration is not None:
-            assert self.safe is not None
-            depot = self._depot = RegistryDepot(administration.registry.secrets, self.safe)
-            administration.on_secrets_changed[SHARED] = administration.on_secrets_changed[REVOKED] = depot.notice
+            assert self.master_keys is not None
+            exchange = self._exchange = RegistryExchange(administration.registry.secrets, self.master_keys)
+            administration.on_secrets_changed[SHARED] = administration.on_secrets_changed[REVOKED] = exchange.notice
             administration.on_secrets_changed[ROTATED] = partial(self._turn, self.rotate)
 
-    def _share(self, depot: Depot) -> None:
-        assert self.keeper is not None
-        keeper = self.keeper
-        depot.start(lambda keys, revoked: self._turn(keeper.took, keys, revoked))
+    def _share(self, exchange: KeyExchange) -> None:
+        assert self.topic_keys is not None
+        topic_keys = self.topic_keys
+        exchange.start(lambda keys, revoked: self._turn(topic_keys.took, keys, revoked))
 
     async def _tidy(self) -> None:
         while True:
             await asyncio.sleep(TIDY)
-            if self.keeper is not None:
-                self._turn(self.keeper.tidy)
+            if self.topic_keys is not None:
+                self._turn(self.topic_keys.tidy)
 
     # -- changing --------------------------------------------------------------------------------------------------
 
     async def prepare(self, config: Config) -> None:
         """Before another configuration is put in force; ConfigError, and nothing has changed."""
-        keeper, before = self.keeper, self._depot
-        assert keeper is not None
+        topic_keys, before = self.topic_keys, self._exchange
+        assert topic_keys is not None
         if config.keys.any:
             await self._equip(config)
-        if self.safe is not None and keeper.safe is self.safe:
+        if self.master_keys is not None and topic_keys.master_keys is self.master_keys:
             loop = asyncio.get_running_loop()
-            generation = self.safe.generation
-            if await loop.run_in_executor(None, self.safe.reread, config.master_key):
-                stored = keeper.stored()
+            generation = self.master_keys.generation
+            if await loop.run_in_executor(None, self.master_keys.reread, config.master_key):
+                stored = topic_keys.stored()
                 for start in range(0, len(stored), PIECE):
-                    self._turn(keeper.renew, stored[start : start + PIECE])
+                    self._turn(topic_keys.renew, stored[start : start + PIECE])
                     await asyncio.sleep(0)  # everybody else has their turn
-                self._renewing = loop.create_task(self._renew_sources(self.safe))
-            if self.safe.generation != generation:
-                self._turn(keeper.reopen)
-            if isinstance(self._depot, RegistryDepot):
-                self._depot.renew()
-        keeper.safe, keeper.depot = self.safe, self._depot
-        if before is None and self._depot is not None and self._handing is not None:
-            self._share(self._depot)
+                self._renewing = loop.create_task(self._renew_sources(self.master_keys))
+            if self.master_keys.generation != generation:
+                self._turn(topic_keys.reopen)
+            if isinstance(self._exchange, RegistryExchange):
+                self._exchange.renew()
+        topic_keys.master_keys, topic_keys.exchange = self.master_keys, self._exchange
+        if before is None and self._exchange is not None and self._release is not None:
+            self._share(self._exchange)
 
-    async def _renew_sources(self, safe: Safe) -> None:
+    async def _renew_sources(self, master_keys: MasterKeys) -> None:
         """The keys of sources are sealed under the first master key again."""
         administration = self._host.administration
         if administration is not None:
             secrets, loop = administration.registry.secrets, asyncio.get_running_loop()
             try:
-                await renew_all(secrets, SOURCES, safe, of=SOURCE, aside=lambda do: loop.run_in_executor(None, do))
+                await renew_all(
+                    secrets, SOURCES, master_keys, of=SOURCE, aside=lambda do: loop.run_in_executor(None, do)
+                )
             except StoreError as error:
                 log.warning("keys of sources stay under the old master key; reload again", reason=str(error))
 
     def change(self, before: Config, after: Config) -> None:
         """Just before other rules are in force: whoever loses a right reads nothing new under the keys they have."""
-        assert self.keeper is not None
-        self.keeper.change(after.keys)
-        if not len(self.keeper.ring) and self._service is None:
+        assert self.topic_keys is not None
+        self.topic_keys.change(after.keys)
+        if not len(self.topic_keys.ring) and self._service is None:
             return
         lost = losing(before.built.directory, after.built.directory)
         if lost is None or lost:
-            self._rotate(None if lost is None else self.keeper.had_by(_names(lost)))
+            self._rotate(None if lost is None else self.topic_keys.had_by(_names(lost)))
 
     def rotate(self) -> None:
         """Somebody lost a right, and nobody knows what they could read."""
         self._rotate(None)
 
     def _rotate(self, groups: Collection[str] | None) -> int:
-        assert self.keeper is not None
+        assert self.topic_keys is not None
         if self._service is not None:
             self._service.rotate()
-        return self.keeper.rotate(groups)
+        return self.topic_keys.rotate(groups)
 
     # -- control commands ------------------------------------------------------------------------------------------
 
@@ -215,7 +217,7 @@ class Keyroom:
     def list_all(self, after: str | None = None, limit: int | None = None) -> dict[str, Any]:
         """Without a limit all, in no order; with one as many by their ids, those behind `after`."""
         self._there.realm.site.open()
-        return {"keys": self._there.keeper.listed(after, limit)}
+        return {"keys": self._there.topic_keys.listed(after, limit)}
 
     def rotated(
         self, by: str, filter: str | None = None, user: str | None = None, why: str = "", dry_run: bool = False
@@ -224,7 +226,7 @@ class Keyroom:
 
         A dry run only counts the groups.
         """
-        there, keeper = self._there, self._there.keeper
+        there, topic_keys = self._there, self._there.topic_keys
         there.realm.site.open()
         config = self._host.config
         groups: Collection[str] | None = None
@@ -233,20 +235,20 @@ class Keyroom:
             known = (*config.keys.protect, *config.keys.end_to_end)
             if filter not in known:
                 raise Problem(f"`{filter[:200]}` protects nothing; there is: {', '.join(known)}", problem="unknown")
-            groups = {each.id for each in keeper.groups() if each.filter == filter}
+            groups = {each.id for each in topic_keys.groups() if each.filter == filter}
             what = filter
         if user is not None:
             if user not in config.built.directory.users:
                 raise Problem(f"there is no user {user[:100]!r}", problem="unknown")
             who = {("user", user)}
-            has = keeper.had_by(_names(who))  # also by where they came from, or with which client
-            few = len(keeper.ring.groups()) <= ASKED
-            found = has | readable_by(there.realm, config, who, keeper) if few and has is not None else None
+            has = topic_keys.had_by(_names(who))  # also by where they came from, or with which client
+            few = len(topic_keys.ring.groups()) <= ASKED
+            found = has | readable_by(there.realm, config, who, topic_keys) if few and has is not None else None
             if found is not None:
                 groups = found if groups is None else found & set(groups)
             what = f"{what}, what {user} could read"
         if dry_run is True:
-            sealing = {each["group"] for each in keeper.listed() if each["seals"]}
+            sealing = {each["group"] for each in topic_keys.listed() if each["seals"]}
             return {"groups": len(sealing if groups is None else sealing.intersection(groups))}
         count = self._rotate(groups)
         text = f"{count} keys by {by[:200]}: {what}" + (f": {why[:200]}" if why else "")
@@ -257,7 +259,7 @@ class Keyroom:
         """The same, and the other nodes of the registry rotate all that they have."""
         made = self.rotated(by, dry_run=dry_run, **what)
         administration = self._host.administration
-        if dry_run is not True and isinstance(self._depot, RegistryDepot) and administration is not None:
+        if dry_run is not True and isinstance(self._exchange, RegistryExchange) and administration is not None:
             now, row = time.time(), os.urandom(8).hex()
             put = partial(
                 administration.registry.secrets.put, ROTATED, row, b"1", expected=None, at=now, expires=now + 60
@@ -275,18 +277,18 @@ class Keyroom:
 
         A dry run tells which key it would be, unless only the key service has it.
         """
-        keeper = self._there.keeper
+        topic_keys = self._there.topic_keys
         self._there.realm.site.open()
-        found = keeper.told(id)
+        found = topic_keys.told(id)
         if found is None and not await self._elsewhere(id):
             raise _unknown(id)
         if dry_run is True:
             return {"revoked": id, "key": found}
         self._there.realm.site.open()
-        if not keeper.revoke(id):
+        if not topic_keys.revoke(id):
             if self._service is None:
                 raise _unknown(id)  # it ended just now
-            keeper.revoke_elsewhere(id)
+            topic_keys.revoke_elsewhere(id)
         text = f"key {id} by {by[:200]}" + (f": {why[:200]}" if why else "")
         self._host.audit.changed(self._host.audit.version, text, action="key revoke")
         await self._host.stored()
@@ -304,15 +306,19 @@ class Keyroom:
 
     def state(self) -> dict[str, Any] | None:
         """For `tidegate status`; None if nothing is protected."""
-        if self.keeper is None or self._handing is None or not (self._host.config.keys.any or len(self.keeper.ring)):
+        if (
+            self.topic_keys is None
+            or self._release is None
+            or not (self._host.config.keys.any or len(self.topic_keys.ring))
+        ):
             return None
-        return {**self.keeper.state(), "handed": self._handing.handed, "refused": self._handing.refused}
+        return {**self.topic_keys.state(), "handed": self._release.handed, "refused": self._release.refused}
 
     @property
-    def _there(self) -> Handing:
-        if self._handing is None:
+    def _there(self) -> KeyRelease:
+        if self._release is None:
             raise Problem("the node is starting; try again", problem="unavailable")
-        return self._handing
+        return self._release
 
 
 def _untold(why: str) -> Problem:
@@ -347,16 +353,16 @@ def _names(who: Collection[Who]) -> set[str]:
     return {f"{sort}:{name}" for sort, name in who}
 
 
-def readable_by(realm: Realm, config: Config, who: Collection[Who], keeper: Keeper) -> set[str]:
+def readable_by(realm: Realm, config: Config, who: Collection[Who], topic_keys: TopicKeys) -> set[str]:
     """The groups whose key one of these could have had, under the rules in force."""
     scope = next(iter(realm.scopes.values()))
     level, directory = scope.gate.rules.levels.highest, config.built.directory
     links = [reading(scope, directory, **{sort: name}, level=level) for sort, name in who]  # over the best connection
     return {
         group.id
-        for group in keeper.ring.groups()
+        for group in topic_keys.ring.groups()
         if any(isinstance(scope.gate.readable(group.topic, group.context, link), Allow) for link in links)
     }
 
 
-__all__ = ["ROOM", "Keyroom"]
+__all__ = ["ROOM", "NodeKeys"]

@@ -13,7 +13,7 @@ from tidegate.scope import Scope
 ROWS: Final = 10_000  # states told in one answer
 
 
-class Watchmen:
+class MonitorCommands:
     """The monitors of a node, for its control socket. `changed` writes down what was done to them, `safe` waits
     until everything noted so far is on the disk.
     """

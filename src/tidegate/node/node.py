@@ -40,11 +40,11 @@ from tidegate.authentication import jwks
 from tidegate.authentication.authentication import Authentication, load_method
 from tidegate.authentication.capabilities import Register
 from tidegate.authentication.passwords import Passwords
-from tidegate.config import Config, ConfigErrors, Piece, Source, complete, overlaid, read
+from tidegate.config import Config, ConfigErrors, OverlayDocument, Source, build_config, read_source, with_documents
 from tidegate.config import Listener as ListenerConfig
 from tidegate.config.administration import DATABASE, SQLITE
-from tidegate.config.overlay import closed
-from tidegate.config.release import release
+from tidegate.config.deferred_free import free_configs
+from tidegate.config.overlay import closed_preference
 from tidegate.errors import ConfigError, StoreError, TidegateError
 from tidegate.explain.file_tests import verify_tests
 from tidegate.flow.presence import Presence
@@ -53,9 +53,9 @@ from tidegate.net.control_socket import Command, Control
 from tidegate.node.flows import flow_document
 from tidegate.node.http import HttpProcess, tls_context
 from tidegate.node.key_service import ROOM as KEYS
-from tidegate.node.key_service import Keyroom
-from tidegate.node.monitors import Watchmen
-from tidegate.node.orphaned_state import Unplaced
+from tidegate.node.key_service import NodeKeys
+from tidegate.node.monitors import MonitorCommands
+from tidegate.node.orphaned_state import OrphanedState
 from tidegate.node.pipeline import Pipeline
 from tidegate.node.statistics import Publisher, numbers
 from tidegate.node.turns import Turns
@@ -140,7 +140,7 @@ class Node:
         self.store: SqliteStore | None = None
         self.site: Site
         self.realm: Realm
-        self._unplaced: Unplaced
+        self._orphaned: OrphanedState
         self.scopes: dict[str, Scope] = {}
         self.listeners: dict[str, Listener] = {}
         self.http: HttpProcess | None = None
@@ -152,12 +152,12 @@ class Node:
         self.recorder: Recorder | None = None
         self.administration: Administration | None = None
         self.versions: Versions
-        self.keys = Keyroom(self, self.turns.guarded)
+        self.keys = NodeKeys(self, self.turns.guarded)
         self.started = loop.time()
         self._publishers: dict[str, Publisher] = {}
         self.changing = asyncio.Lock()
-        self._aside = ThreadPoolExecutor(1, thread_name_prefix="aside", initializer=_give_way)
-        self._beside = ThreadPoolExecutor(1, thread_name_prefix="beside", initializer=_give_way)
+        self._change_thread = ThreadPoolExecutor(1, thread_name_prefix="change", initializer=_give_way)
+        self._query_thread = ThreadPoolExecutor(1, thread_name_prefix="query", initializer=_give_way)
         self._seen = None if path is None else _stamp(path)  # of the file that `config` was read from
         self._control: Control | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -214,7 +214,7 @@ class Node:
         taking = None if self.administration is None else await self.journals.open(config, INGEST)
         self.ingest = Ingest(self, taking, records.get(SOURCES, {}))
         await self._prepare_recording(config)
-        keeper = await self.keys.open(config, site, records.get(KEYS, {}))
+        topic_keys = await self.keys.open(config, site, records.get(KEYS, {}))
         self.realm = Realm(
             node=config.node.name,
             site=site,
@@ -222,18 +222,18 @@ class Node:
             rules=rules,
             audit=self.audit,
             stopwatch=time.perf_counter,
-            keyring=keeper,
+            keyring=topic_keys,
         )
         self.scopes = self.audit.scopes = self.realm.scopes
         self.realm.observe(config.built.flows, config.built.presences)
         self.audit.configure(config)
         self.audit.changed(rules.version, str(self.path or ""), action="start")
         self.realm.publishers.restore(records.get(ROOM, {}))
-        self._unplaced = Unplaced(sessions, retained, records)
+        self._orphaned = OrphanedState(sessions, retained, records)
         for scope in self.scopes.values():
-            self._unplaced.recall(scope)
+            self._orphaned.recall(scope)
         self._restore(self.scopes)
-        for name, (away, kept) in self._unplaced.left().items():
+        for name, (away, kept) in self._orphaned.left().items():
             log.warning(
                 "the store has a scope that the configuration does not have; what is in it stays there, unused. "
                 "Remedy: name it under `scopes` again to have it back",
@@ -244,7 +244,7 @@ class Node:
         self.keys.start(self.realm)
         if self.administration is not None:
             self.ingest.sources = Sources(
-                self, self.administration, safe=lambda: self.keys.safe, forget=self.ingest.forget
+                self, self.administration, master_keys=lambda: self.keys.master_keys, forget=self.ingest.forget
             )
         await self._start_control()
         for listener in config.listeners:
@@ -274,7 +274,7 @@ class Node:
         )
         if pieces := await self.administration.open():
             try:
-                self.config = await self.aside(partial(self.made, pieces))
+                self.config = await self.run_change(partial(self.build_config, pieces))
             except ConfigError:
                 remedy = "start with the file as it was, mend over HTTP what is named, then change the file"
                 log.error("what was administered does not go with this file", remedy=remedy)
@@ -291,13 +291,13 @@ class Node:
     def _restore(self, names: Iterable[str]) -> None:
         """To each scope what the store kept of it. What belongs to a scope that is not there waits for it."""
         for scope in map(self.realm.scope, names):
-            self._unplaced.restore(scope)
+            self._orphaned.restore(scope)
             for restored in scope.sessions.values():
                 if restored.peer is None and not self.authentication.known(restored.principal):
                     scope.drop_will(restored)
 
     async def _start_control(self) -> None:
-        watchmen = Watchmen(
+        monitors = MonitorCommands(
             self.scopes, lambda what: self.audit.changed(self.audit.version, what, action="reset"), self.stored
         )
         commands: dict[str, Command] = {
@@ -309,9 +309,9 @@ class Node:
             "audit": self.audit.told,
             "audit_written": self.audit.written,
             "capability_revoke": self.revoke,
-            "monitor_list": watchmen.list,
-            "monitor_state": watchmen.state,
-            "monitor_reset": watchmen.reset,
+            "monitor_list": monitors.list,
+            "monitor_state": monitors.state,
+            "monitor_reset": monitors.reset,
             **AdminCommands(self, self.administration, self.metrics, self.ingest).commands(),
             **self.keys.commands(),
             **Pipeline(self).commands(),
@@ -388,7 +388,7 @@ class Node:
         if live:
             there = tuple([Presence(**one) async for piece in self.presences() for one in piece])
         wanted = partial(flow_document, source=source, target=target, paths=paths, live=live)
-        return await self.beside(partial(wanted, self.config, there))
+        return await self.run_query(partial(wanted, self.config, there))
 
     def status(self) -> dict[str, Any]:
         """For `tidegate status`."""
@@ -475,8 +475,8 @@ class Node:
             return await self._reload(self.path)
 
     async def _reload(self, path: Path) -> dict[str, Any]:
-        pieces = [] if self.administration is None else await self.aside(self.administration.pieces)
-        config = await self.aside(lambda: _tried(read(path), pieces))
+        pieces = [] if self.administration is None else await self.run_change(self.administration.pieces)
+        config = await self.run_change(lambda: _tried(read_source(path), pieces))
         authentication = await self.examine(config)
         version = await self.enforce(config, authentication, what=str(path), action="reload")
         if self.administration is not None:
@@ -486,15 +486,15 @@ class Node:
 
     # -- putting a configuration in force: of the file, and of what is administered -----------------------------------
 
-    async def aside(self, do: Callable[[], T]) -> T:
+    async def run_change(self, do: Callable[[], T]) -> T:
         """On the thread for what takes long."""
-        return await self.loop.run_in_executor(self._aside, do)
+        return await self.loop.run_in_executor(self._change_thread, do)
 
-    async def beside(self, do: Callable[[], T]) -> T:
+    async def run_query(self, do: Callable[[], T]) -> T:
         """On another one, for those who only look: no change waits for them."""
-        return await self.loop.run_in_executor(self._beside, do)
+        return await self.loop.run_in_executor(self._query_thread, do)
 
-    def made(self, pieces: Sequence[Piece], strict: Collection[str] = ()) -> Config:
+    def build_config(self, pieces: Sequence[OverlayDocument], strict: Collection[str] = ()) -> Config:
         """The file as it was read last with documents over it, checked and tried; blocks. `strict`: must be right."""
         assert self.source is not None
         return _tried(self.source, pieces, strict)
@@ -506,7 +506,7 @@ class Node:
                 raise ConfigError(f"`{name}` cannot change while the node runs; restart it")
         accepts = self.authentication.accepts
         if not self._same_file(config):
-            accepts = await self.aside(partial(jwks.accepted, config))
+            accepts = await self.run_change(partial(jwks.accepted, config))
         authentication = Authentication(config, self.passwords, self.register, accepts)
         built = config.built
         if opened := self.realm.opened(built.rules, built.flows, built.presences, authentication):
@@ -542,7 +542,7 @@ class Node:
         self.keys.change(before[0], config)
         self.realm.change(rules)
         for scope in self.scopes.values():
-            self._unplaced.recall(scope)
+            self._orphaned.recall(scope)
         self.realm.observe(config.built.flows, config.built.presences)
         self.audit.configure(config)
         for key, value in self.versions.notes().items():
@@ -551,7 +551,7 @@ class Node:
         await self.audit.settle()
         if self.http is not None:
             self.http.change(config)
-        self.loop.run_in_executor(self._aside, release, before)
+        self.loop.run_in_executor(self._change_thread, free_configs, before)
         return rules.version
 
     async def _relisten(self, config: Config) -> None:
@@ -635,7 +635,7 @@ class Node:
         if self.store is not None:
             self.store.close()  # on the loop: nothing else is left to do, and nothing may come in between
         self.passwords.close()
-        for executor in (self._aside, self._beside):
+        for executor in (self._change_thread, self._query_thread):
             executor.shutdown(wait=False, cancel_futures=True)
         log.info("stopped", node=self.config.node.name)
 
@@ -661,7 +661,7 @@ def _give_way() -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 15)
 
 
-def _tried(source: Source, pieces: Sequence[Piece], strict: Collection[str] = ()) -> Config:
+def _tried(source: Source, pieces: Sequence[OverlayDocument], strict: Collection[str] = ()) -> Config:
     """The file with documents over it, checked and tried.
 
     Users write preferences themselves, and must not be able to keep the node from starting, or from being changed: one
@@ -675,17 +675,17 @@ def _tried(source: Source, pieces: Sequence[Piece], strict: Collection[str] = ()
         if not wrong <= {piece.name for piece in pieces if piece.kind == "preference" and piece.name not in strict}:
             raise
         log.error("preferences that cannot be kept are closed: nobody receives what they are about", reason=str(broken))
-        return _whole(source, [closed(piece) if piece.name in wrong else piece for piece in pieces])
+        return _whole(source, [closed_preference(piece) if piece.name in wrong else piece for piece in pieces])
 
 
-def _whole(source: Source, pieces: Sequence[Piece]) -> Config:
+def _whole(source: Source, pieces: Sequence[OverlayDocument]) -> Config:
     """In a thread: nothing here may stop the loop for long.
 
     What is made stays, and nothing of it needs the collector, which would hold everybody up to look at it.
     """
     gc.disable()
     try:
-        config = complete(overlaid(source, pieces) if pieces else source)
+        config = build_config(with_documents(source, pieces) if pieces else source)
         verify_tests(config, file=source.file)
         config.built.rules.prepare()
     finally:

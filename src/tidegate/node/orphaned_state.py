@@ -11,7 +11,7 @@ from tidegate.scope import Scope
 from tidegate.session import Message, StoredSession
 
 
-class Unplaced:
+class OrphanedState:
     """Sessions, retained messages and states of monitors, by scope."""
 
     def __init__(

@@ -45,9 +45,9 @@ from tidegate.errors import KeysError, Problem
 from tidegate.gate import Deny, Step
 from tidegate.gate.attributes import SCORES
 from tidegate.keys import Group, TopicKey
-from tidegate.keyservice.topic_keys import Keeper
+from tidegate.keyservice.topic_keys import TopicKeys
 from tidegate.net.control_socket import Command
-from tidegate.node.key_service import Keyroom
+from tidegate.node.key_service import NodeKeys
 from tidegate.scope import Realm
 from tidegate.scope.derived import ID, Deriving, Number
 from tidegate.session import Origin
@@ -96,7 +96,7 @@ class Host(Protocol):
     config: Config
     realm: Realm
     audit: Auditor
-    keys: Keyroom
+    keys: NodeKeys
     administration: Administration | None
 
 
@@ -168,18 +168,18 @@ class Pipeline:
             return None
         if plan.sealing.end_to_end and self._host.config.keys.ktm is not None:
             return service.refused(topic, END_TO_END)
-        keeper, wall = self._keeper, self._host.realm.site.wall
+        topic_keys, wall = self._topic_keys, self._host.realm.site.wall
         key = self._before(ids, plan.sealing.group)
         if key is None:
-            key = keeper.current(plan.sealing.group)
+            key = topic_keys.current(plan.sealing.group)
             count -= 1
-        keeper.ring.use(key.id, count)
+        topic_keys.ring.use(key.id, count)
         self._tell(service, topic, key.id)
-        return Given(secret=key.secret, id=key.id, seconds=keeper.ring.lasts(key.id, wall))
+        return Given(secret=key.secret, id=key.id, seconds=topic_keys.ring.lasts(key.id, wall))
 
     def _before(self, ids: Collection[str], group: Group) -> TopicKey | None:
         """Of keys that were given before the one that is of this group, if it is still there."""
-        ring, wall = self._keeper.ring, self._host.realm.site.wall
+        ring, wall = self._topic_keys.ring, self._host.realm.site.wall
         found = (ring.find(id, wall) for id in ids if isinstance(id, str))
         return next((key for key in found if key is not None and key.group.id == group.id), None)
 
@@ -206,12 +206,12 @@ class Pipeline:
         return found
 
     def _readable(self, service: Deriving, data: bytes, topic: str, id: str) -> Given | Deny:
-        context = service.scope.gate.sight.decoded(data)
+        context = service.scope.gate.attributes.decoded(data)
         if not context.sealed:
             return CLEAR
         if isinstance(may := service.readable(topic, data), Deny):
             return may
-        ring = self._keeper.ring
+        ring = self._topic_keys.ring
         key = ring.find(id, self._host.realm.site.wall)
         if key is not None:
             may = service.readable(key.group.topic, key.group.context)
@@ -316,7 +316,7 @@ class Pipeline:
         def read(index: int) -> None:
             try:
                 data = b64decode(written[index], validate=True)
-                self._first.scope.gate.sight.decoded(data)
+                self._first.scope.gate.attributes.decoded(data)
             except (NoBase64, CBORDecodeError, TypeError, ValueError, AttributeError) as error:
                 raise Problem(f"context {index} is none of a message: {error}", problem="invalid") from None
             found.append(data)
@@ -326,7 +326,7 @@ class Pipeline:
 
     def _service(self, data: bytes) -> Deriving | Deny:
         """Itself in the scope that a message was published in."""
-        name = self._first.scope.gate.sight.decoded(data).subject.scope
+        name = self._first.scope.gate.attributes.decoded(data).subject.scope
         if name not in self._host.realm.scopes:
             why = f"there is no scope {name[:100]!r} any more" if name else "nobody knows who published it"
             return Deny(step=Step.WRITE, rule="scope", error=why)
@@ -345,9 +345,9 @@ class Pipeline:
         return found
 
     @property
-    def _keeper(self) -> Keeper:
-        assert self._host.keys.keeper is not None
-        return self._host.keys.keeper
+    def _topic_keys(self) -> TopicKeys:
+        assert self._host.keys.topic_keys is not None
+        return self._host.keys.topic_keys
 
     async def _safe(self) -> None:
         """When this returns everything noted so far is."""

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tidegate.gate import Rules
+from tidegate.gate import RuleSet
 
 VERSION = "policy version"
 """The name under which the store keeps the last one."""
@@ -25,7 +25,7 @@ class Versions:
         self._number = int(number) if number.isdigit() else 0
         self._domains = set(json.loads(notes.get(DOMAINS, "[]")))
 
-    def next(self, rules: Rules) -> Rules:
+    def next(self, rules: RuleSet) -> RuleSet:
         """The same rules with the number they have from now on (formats.md, *policy version*)."""
         digest = rules.version.partition("-")[2]
         if digest != self._digest:

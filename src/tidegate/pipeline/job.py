@@ -20,16 +20,17 @@ import structlog
 
 from tidegate.config import Config
 from tidegate.errors import PipelineError
-from tidegate.pipeline import reading
+from tidegate.pipeline import batch_input
+from tidegate.pipeline.active_rules import ActiveRules
 from tidegate.pipeline.assign import assign
 from tidegate.pipeline.columns import INGEST, struct
+from tidegate.pipeline.decrypt import KeyRequests
 from tidegate.pipeline.folders import READER, Folders, alone
 from tidegate.pipeline.lake import Lake
 from tidegate.pipeline.ledger import Batch, Ledger, name_of
-from tidegate.pipeline.node_client import Station
+from tidegate.pipeline.maintenance import maintain
+from tidegate.pipeline.node_client import NodeClient
 from tidegate.pipeline.normalise import normalise
-from tidegate.pipeline.opening import Questions
-from tidegate.pipeline.rulebook import Rulebook
 from tidegate.pipeline.rules import Rules
 from tidegate.pipeline.score import score
 from tidegate.pipeline.source import register
@@ -38,7 +39,6 @@ from tidegate.pipeline.source.shards import Range, Shards
 from tidegate.pipeline.spark import ENDED, ended
 from tidegate.pipeline.stages import Stages
 from tidegate.pipeline.status import Status
-from tidegate.pipeline.upkeep import keep_up
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -101,9 +101,9 @@ class Job:
         self._told = told
         self._ledger = Ledger(folders.ledger)
         self._lake = Lake(spark, folders.lake)
-        self._station = Station(config.control_socket, waiting=self._waits, stopped=self.stopping.is_set)
-        self._stages = Stages(spark, config, self._station, self._ledger, self._lake, publishing=publishing)
-        self._rulebook = Rulebook(self._ledger, self.said.rules, self._station.documents, self._try)
+        self._node = NodeClient(config.control_socket, waiting=self._waits, stopped=self.stopping.is_set)
+        self._stages = Stages(spark, config, self._node, self._ledger, self._lake, publishing=publishing)
+        self._active_rules = ActiveRules(self._ledger, self.said.rules, self._node.documents, self._try)
         self._categories = self._stages.categories
         self._journal = Shards(path=folders.data.absolute(), stream="ingest")
         self._recent: Sequence[Range] = ()
@@ -136,7 +136,7 @@ class Job:
     def _follow(self, triggers: Triggers) -> None:
         self._recover()
         if self._ledger.last_rules() is None:
-            self._rulebook.look()  # now, not when the first messages come
+            self._active_rules.look()  # now, not when the first messages come
         self._write("running")
         queries: dict[str, StreamingQuery] = {}
         with ExitStack() as last:  # all of it, whatever fails
@@ -233,7 +233,7 @@ class Job:
             if time.monotonic() > kept + UPKEEP:
                 kept = time.monotonic()
                 with self._turn:
-                    keep_up(self.spark, self.config)
+                    maintain(self.spark, self.config)
 
     def _recover(self) -> None:
         """A ledger that is lost is made again from the lake: its last batch may not be whole, and is made again."""
@@ -250,19 +250,19 @@ class Job:
         if not found:
             return
         self._recent = [one._replace(start=max(one.start, one.stop - RECENT)) for one in found]
-        rules = self._rulebook.look()
+        rules = self._active_rules.look()
         batch = self._ledger.begin(
             {one.shard: one.start for one in found},
             {one.shard: one.stop for one in found},
             rules=rules.version_text,
             messages=sum(one.stop - one.start for one in found),
         )
-        rules = self._rulebook.version(batch.rules)
-        questions = Questions()
+        rules = self._active_rules.version(batch.rules)
+        key_requests = KeyRequests()
         messages = self._lake.write_raw(
-            lambda: questions.passing(self._journal.rows(found)), batch.name, categories=self._categories
+            lambda: key_requests.passing(self._journal.rows(found)), batch.name, categories=self._categories
         )
-        counts, outcome = self._stages.through(found, questions, rules, batch, messages=messages)
+        counts, outcome = self._stages.through(found, key_requests, rules, batch, messages=messages)
         self._ledger.done(
             batch,
             records=counts.records,
@@ -318,7 +318,7 @@ class Job:
         """New rules, on recent messages: they must work, and leave something of what passes now."""
         if not self._recent:
             return
-        reading.tell(self.spark, self._recent)
+        batch_input.tell(self.spark, self._recent)
         sample = self._stages.messages(1)
         try:
             passes = self._passing(sample, rules)
@@ -341,7 +341,7 @@ class Job:
         self.status.write(waiting=why)
 
     def _write(self, state: str, last: Done | None = None) -> None:
-        refused = self._rulebook.refused
+        refused = self._active_rules.refused
         said: dict[str, Any] = {
             "state": state,
             "totals": self._ledger.totals,

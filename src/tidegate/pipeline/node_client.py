@@ -17,7 +17,7 @@ import structlog
 
 from tidegate.errors import PipelineError, Problem, TidegateError
 from tidegate.net.control_socket import ask
-from tidegate.pipeline import opening, protect
+from tidegate.pipeline import decrypt, protect
 from tidegate.pipeline.ledger import Place
 from tidegate.session.context import Context
 
@@ -78,7 +78,7 @@ class StaleKeys(PipelineError):
     """The keys that records were sealed with are not there any more: they have to be sealed again."""
 
 
-class Station:
+class NodeClient:
     """One node. `waiting` is told when it is away (with the reason), and when it is back (None)."""
 
     def __init__(
@@ -124,10 +124,10 @@ class Station:
         """Keys that were given before count no more."""
         self._known.clear()
 
-    def open(self, questions: Sequence[opening.Question]) -> list[opening.Answer]:
+    def open(self, key_requests: Sequence[decrypt.KeyRequest]) -> list[decrypt.Answer]:
         """The keys that messages of the journal are under."""
         found = []
-        for piece in _pieces(questions, lambda one: 6 * len(one.topic) + 2 * len(one.context) + 300):
+        for piece in _pieces(key_requests, lambda one: 6 * len(one.topic) + 2 * len(one.context) + 300):
             contexts = _Contexts()
             asks = [{"topic": one.topic, "keyId": one.key_id, "context": contexts.index(one.context)} for one in piece]
             said = self._ask("pipeline_open", contexts=contexts.texts, asks=asks)
@@ -136,7 +136,7 @@ class Station:
                 secret = answer.get("secret")
                 denied = None if secret else f"{answer.get('why') or 'its key is not here'} ({answer.get('denied')})"
                 found.append(
-                    opening.Answer(asked=one, under=under, secret=b64decode(secret) if secret else None, denied=denied)
+                    decrypt.Answer(asked=one, under=under, secret=b64decode(secret) if secret else None, denied=denied)
                 )
         return found
 

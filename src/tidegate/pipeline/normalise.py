@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from tidegate.pipeline import singles, variants
+from tidegate.pipeline import json_values, map_single
 from tidegate.pipeline.columns import RECORD, apart, topic_matches
-from tidegate.pipeline.elements import MESSAGE, ROW, chosen, faulty, mapping_of, of_message, rows_of
+from tidegate.pipeline.map_elements import MESSAGE, ROW, chosen, faulty, mapping_of, of_message, rows_of
 from tidegate.pipeline.rules.model import Mapping, Rules
 
 if TYPE_CHECKING:
@@ -82,12 +82,12 @@ def _steps(mappings: tuple[Mapping, ...], categories: tuple[tuple[str, str], ...
     text, mapping = of_message("payload").cast("string"), mapping_of(mappings)
     return _Steps(
         fit=_fit(mappings).alias("_fit"),
-        document=F.when(F.is_valid_utf8(text), variants.document(text)).alias("_document"),
-        payload=variants.single(F.col("_document")).alias("_payload"),
+        document=F.when(F.is_valid_utf8(text), json_values.document(text)).alias("_document"),
+        payload=json_values.single(F.col("_document")).alias("_payload"),
         here=chosen(mappings, _records, F.col("_payload")).alias("_here"),
-        elements=variants.elements(F.col("_here")).alias("_elements"),
+        elements=json_values.elements(F.col("_here")).alias("_elements"),
         fault=_fault(mapping).alias("_fault"),
-        alone=singles.steps(mappings),
+        alone=map_single.steps(mappings),
         made=F.when(
             F.col("_fault").isNull(), F.when(F.col("_single"), F.col("_alone")).otherwise(rows_of(mappings))
         ).alias("_made"),
@@ -116,7 +116,7 @@ def _fit(mappings: Sequence[Mapping]) -> Column:
 def _records(mapping: Mapping) -> Column | None:
     from pyspark.sql import functions as F
 
-    return variants.at(F.col("_payload"), mapping.records) if mapping.records else None
+    return json_values.at(F.col("_payload"), mapping.records) if mapping.records else None
 
 
 def _fault(mapping: Column) -> Column:

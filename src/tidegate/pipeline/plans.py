@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tidegate.pipeline import baseline, checks, reading
+from tidegate.pipeline import batch_input, checks, series_statistics
 from tidegate.pipeline.assign import assign
 from tidegate.pipeline.normalise import normalise
 from tidegate.pipeline.rules import Rules
@@ -56,7 +56,7 @@ class Plans:
             records = normalise(messages, rules, categories=self._categories)
             if checks.needed(rules.scores):
                 records = persisted(records, kept)  # they are read for what is usual among them, and once more
-            history = None if known is None else baseline.frame(self._spark, known)
+            history = None if known is None else series_statistics.frame(self._spark, known)
             yield _planned(records, rules, history, single=False)
 
     @contextmanager
@@ -92,7 +92,7 @@ class Plans:
     def _repeatable(self, messages: DataFrame, rules: Rules) -> _Kept | None:
         """None if it cannot be run twice."""
         records, rows = normalise(messages, rules, categories=self._categories).coalesce(1), None
-        history = reading.history(self._spark) if needs_history(rules) else None
+        history = batch_input.history(self._spark) if needs_history(rules) else None
         with ExitStack() as undo:
             if checks.needed(rules.scores):
                 rows = records.persist()
@@ -107,7 +107,7 @@ class Plans:
 
 def _planned(records: DataFrame, rules: Rules, history: DataFrame | None, *, single: bool) -> Plan:
     made = assign(score(records, rules, baselines=history, single=single), rules)
-    return Plan(made=made, observed=None if history is None else baseline.observed(records), single=single)
+    return Plan(made=made, observed=None if history is None else series_statistics.observed(records), single=single)
 
 
 class _Kept:

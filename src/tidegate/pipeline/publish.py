@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.pipeline.columns import DIMENSIONS, KEY
 from tidegate.pipeline.ledger import Batch, Ledger, Place
-from tidegate.pipeline.node_client import Outgoing, Station
+from tidegate.pipeline.node_client import NodeClient, Outgoing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,14 +30,14 @@ class Outcome:
 
 def publish(
     records: DataFrame | pa.Table,
-    station: Station,
+    node: NodeClient,
     ledger: Ledger,
     batch: Batch,
     progress: Callable[[int], None] = lambda sent: None,
 ) -> Outcome:
     """Publishes what has a message and was not published before; the outcome has what was, too."""
     outcome = Outcome(published=batch.passed, denied=dict(batch.denied))
-    for piece, told in station.publish(map(_outgoing, _missing(records, batch.published))):
+    for piece, told in node.publish(map(_outgoing, _missing(records, batch.published))):
         outcome.published += told.passed
         for rule, count in told.denied.items():
             outcome.denied[rule] = outcome.denied.get(rule, 0) + count

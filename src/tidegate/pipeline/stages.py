@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import structlog
 
 from tidegate.config import Config
-from tidegate.pipeline import baseline, opening, protect, reading
-from tidegate.pipeline.baseline import Baselines
+from tidegate.pipeline import batch_input, decrypt, protect, series_statistics
 from tidegate.pipeline.columns import RECORD
+from tidegate.pipeline.decrypt import KeyRequests
 from tidegate.pipeline.folders import Folders
 from tidegate.pipeline.lake import Counts, Lake
 from tidegate.pipeline.ledger import Batch, Ledger
-from tidegate.pipeline.node_client import StaleKeys, Station, Wanted
-from tidegate.pipeline.opening import Questions
+from tidegate.pipeline.node_client import NodeClient, StaleKeys, Wanted
 from tidegate.pipeline.plans import Plan, Plans, persisted
 from tidegate.pipeline.publish import Outcome, publish
 from tidegate.pipeline.rules import Rules
 from tidegate.pipeline.score import needs_history
+from tidegate.pipeline.series_statistics import StatisticsStore
 from tidegate.pipeline.source.shards import Range, Shards, pieces
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Stages:
         self,
         spark: SparkSession,
         config: Config,
-        station: Station,
+        node: NodeClient,
         ledger: Ledger,
         lake: Lake,
         *,
@@ -59,18 +59,18 @@ class Stages:
         self.categories = [(one.topic, one.category) for one in config.classify]
         self._spark = spark
         self._config = config
-        self._station = station
+        self._node = node
         self._ledger = ledger
         self._lake = lake
         self._publishing = publishing
         self._folders = Folders.of(config)
         self._journal = Shards(path=self._folders.data.absolute(), stream="ingest")
-        self._baselines = Baselines(self._folders.baselines)
+        self._baselines = StatisticsStore(self._folders.baselines)
         self._plans = Plans(spark, self.categories)
         self._here = spark.sparkContext.master.partition("[")[0] == "local"  # and not on a cluster
 
     def through(
-        self, found: Sequence[Range], questions: Questions, rules: Rules, batch: Batch, *, messages: int
+        self, found: Sequence[Range], key_requests: KeyRequests, rules: Rules, batch: Batch, *, messages: int
     ) -> tuple[Counts, Outcome]:
         """The messages of a batch, with the questions that those among them pose which are sealed.
 
@@ -78,13 +78,13 @@ class Stages:
         others.
         """
         known = self._baselines.before(batch.number) if needs_history(rules) else None
-        reading.tell(self._spark, found, self._baselines.began)
+        batch_input.tell(self._spark, found, self._baselines.began)
         with ExitStack() as kept:
-            with self._plan(found, questions, rules, known) as plan:
+            with self._plan(found, key_requests, rules, known) as plan:
                 after = None
                 with ExitStack() as beside:
                     if known is not None and plan.observed is not None:
-                        update = partial(baseline.updated, known, plan.observed)
+                        update = partial(series_statistics.updated, known, plan.observed)
                         after = beside.enter_context(_meanwhile(self._spark, update))
                     made = persisted(plan.made, kept, single=plan.single)
                     goes = _addressed(made, found)
@@ -97,15 +97,15 @@ class Stages:
             return self._out(made, goes, batch, publishing=publishing)
 
     def _plan(
-        self, found: Sequence[Range], questions: Questions, rules: Rules, known: pa.Table | None
+        self, found: Sequence[Range], key_requests: KeyRequests, rules: Rules, known: pa.Table | None
     ) -> AbstractContextManager[Plan]:
-        sealed = bool(questions.found) and self._config.keys.any  # then there is another table in it each time
+        sealed = bool(key_requests.found) and self._config.keys.any  # then there is another table in it each time
         few = sum(one.stop - one.start for one in found) <= SMALL
         if few and not sealed and self._here:
             return self._plans.again(partial(self.messages, 1), rules, known)
         rows = self.messages(sum(len(pieces(one)) for one in found))
         if sealed:
-            rows = opening.opened(self._spark, rows, self._station.open(sorted(questions.found)))
+            rows = decrypt.decrypt(self._spark, rows, self._node.open(sorted(key_requests.found)))
         return self._plans.once(rows, rules, known)
 
     def close(self) -> None:
@@ -114,13 +114,13 @@ class Stages:
 
     def messages(self, tasks: int) -> DataFrame:
         """Those that `reading` is told of."""
-        return reading.messages(self._spark, self._journal, self._folders.lake.absolute(), tasks=tasks)
+        return batch_input.messages(self._spark, self._journal, self._folders.lake.absolute(), tasks=tasks)
 
     def _out(self, made: DataFrame, goes: _Addressed, batch: Batch, *, publishing: bool) -> tuple[Counts, Outcome]:
         """Protected, into the lake, and to the node. Keys may be gone before that is done; then with others."""
         for attempt in range(1, ATTEMPTS + 1):
             protected, refused = self._protected(made, goes.wanted, batch)
-            records = opening.concealed(protected, (*self._config.keys.protect, *self._config.keys.end_to_end))
+            records = decrypt.redact(protected, (*self._config.keys.protect, *self._config.keys.end_to_end))
             if goes.few:  # one plan for both
                 rows = records.toArrow()
                 write = partial(self._lake.write_few, rows, batch.name)
@@ -129,7 +129,7 @@ class Stages:
                 write = partial(self._lake.write_records, records, batch.name, faulty=goes.faulty > 0)
             try:
                 with _meanwhile(self._spark, write) as written:
-                    outcome = publish(rows, self._station, self._ledger, batch) if publishing else Outcome()
+                    outcome = publish(rows, self._node, self._ledger, batch) if publishing else Outcome()
                 counts = written.result()
                 for rule, count in refused.items():
                     outcome.denied[rule] = outcome.denied.get(rule, 0) + count
@@ -137,7 +137,7 @@ class Stages:
                 if attempt == ATTEMPTS:
                     raise
                 log.warning("the keys of a batch are gone; it is sealed again", batch=batch.name)
-                self._station.forget()
+                self._node.forget()
                 batch = self._ledger.renewed(batch)
             else:
                 return counts, outcome
@@ -149,7 +149,7 @@ class Stages:
         """Also how many are refused already, by which rule: they have no message, and go to the lake only."""
         if not wanted:
             return protect.unprotected(made), {}
-        answers = self._station.keys(wanted, again=batch.keys)
+        answers = self._node.keys(wanted, again=batch.keys)
         self._ledger.keyed(batch, [one.key_id for one in answers if one.key_id is not None])
         refused: dict[str, int] = {}
         for one in answers:

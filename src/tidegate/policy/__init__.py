@@ -11,11 +11,11 @@ from tidegate.policy.classify import Class, Classification
 from tidegate.policy.directory import Directory, Entry, Known
 from tidegate.policy.environment import Environment, Moment
 from tidegate.policy.levels import RELAXED, Demand, Facts, Levels
-from tidegate.policy.preferences import Applicable, Granted, Pending, Preference, Preferences
+from tidegate.policy.preferences import Applicable, Granted, Preference, Preferences
 from tidegate.policy.selector import Selector, Term, Terms, terms_of
 from tidegate.policy.template import Template, plain_filter
 from tidegate.policy.trust import By, Close, Degraded, Otherwise, Trust, Trusted, judged
-from tidegate.policy.verdict import DEFAULT, Open, Permit, Refuse
+from tidegate.policy.verdict import DEFAULT, Permit, Refuse, Undecided
 from tidegate.policy.views import ALL, NOTHING, Row, Seen, Table, View, Views, intersected, united
 
 __all__ = [
@@ -43,10 +43,8 @@ __all__ = [
     "Known",
     "Levels",
     "Moment",
-    "Open",
     "Otherwise",
     "Paths",
-    "Pending",
     "Permit",
     "Policies",
     "Policy",
@@ -62,6 +60,7 @@ __all__ = [
     "Terms",
     "Trust",
     "Trusted",
+    "Undecided",
     "View",
     "Views",
     "attributes_of",

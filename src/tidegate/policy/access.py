@@ -28,7 +28,7 @@ from tidegate.policy.actor import Actor, Paths, attributes_of, facets, paths_bel
 from tidegate.policy.index import FilterIndex
 from tidegate.policy.selector import Selector, Term, Terms, terms_of
 from tidegate.policy.template import Template
-from tidegate.policy.verdict import DEFAULT, Answer, Open, Permit, Refuse
+from tidegate.policy.verdict import DEFAULT, Answer, Permit, Refuse, Undecided
 from tidegate.predicate import Env, Function, Predicate, PredicateFailed, compile
 
 
@@ -270,7 +270,7 @@ class Policies:
         """Every attribute of `s`, `o`, `e` and `p` that some policy for this action reads."""
         return frozenset().union(*self._reads[action].values())
 
-    def kin(
+    def cache_key(
         self,
         actor: Actor,
         action: Action | None = None,
@@ -387,7 +387,7 @@ def _settled(hits: tuple[Hit, ...], combining: Combining, others: bool) -> Answe
     certain = _certain_refusal(hits, combining)
     if certain is not None and not (others and certain.rule == DEFAULT):
         return certain
-    return Open(
+    return Undecided(
         _Residual(hits, combining),
         frozenset().union(*(when.reads for when in left)),
         any(when.volatile for when in left),

@@ -13,9 +13,8 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final
 
 from tidegate import topics
@@ -23,7 +22,7 @@ from tidegate.errors import ConfigError, MalformedPacket
 from tidegate.policy.access import earliest, outcome
 from tidegate.policy.actor import Actor, attributes_of
 from tidegate.policy.template import plain_filter
-from tidegate.policy.verdict import Refuse
+from tidegate.policy.verdict import Refuse, Undecided
 from tidegate.policy.views import ALL, View, united
 from tidegate.predicate import UNKNOWN, Env, Function, Predicate, PredicateError, PredicateFailed, compile
 
@@ -84,17 +83,6 @@ class Granted:
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
-    """Not decided by what is known: ask again with everything, for each message."""
-
-    residual: _Residual
-    reads: frozenset[str]
-    volatile: bool
-    until: Callable[[Env], datetime | None]
-    """As of `Open`."""
-
-
-@dataclass(frozen=True, slots=True)
 class Applicable:
     """The preferences that speak of one message to one sort of receiver, written in `domain`."""
 
@@ -106,7 +94,9 @@ class Applicable:
         """The attributes that the answer depends on."""
         return frozenset().union(*(each.when.reads for each in self.preferences if each.when is not None))
 
-    def decide(self, receiver: Actor, known: Env, unknown: Iterable[str] = ()) -> Granted | Refuse | Pending:
+    def decide(
+        self, receiver: Actor, known: Env, unknown: Iterable[str] = ()
+    ) -> Granted | Refuse | Undecided[Granted | Refuse]:
         """Whether the owner agrees, as far as `known` decides it. Its `s` is not looked at: the receiver is.
 
         `unknown` are attributes of the receiver that are not known yet; what is left must then not be asked.
@@ -126,7 +116,7 @@ class Applicable:
             settled = [(each, False if isinstance(left, Predicate) else left) for each, left in hits]
             return _Residual(self.preferences, tuple(settled))({})
         reads: frozenset[str] = frozenset().union(*(left.reads for left in asked))
-        return Pending(
+        return Undecided(
             _Residual(self.preferences, tuple(hits)),
             reads,
             any(left.volatile for left in asked),
@@ -227,7 +217,7 @@ class Preferences:
         """What travels with a message: everything its owner says of it."""
         return Preferences(self._matching(user, domain, topic), domain=self.domain)
 
-    def kin(self, user: str | None, domain: str) -> Hashable:
+    def cache_key(self, user: str | None, domain: str) -> Hashable:
         """Owners with equal values are treated alike: those without preferences are."""
         return user if domain == self.domain and user in self._by_user else None
 

@@ -3,27 +3,27 @@
 Of the rules that are about both, those whose condition is true speak: one that denies denies, else one that allows
 allows, else they say nothing. A condition that fails counts as false.
 
-Invariant: `said` with a part of the environment, and its residual with all of it, have the effect that `said` with all
-of it has.
+Invariant: `decide_rules` with part of the environment, then its residual with all of it, has the same effect as
+`decide_rules` with all of it.
 
 It knows nothing of policies: they come first, and what they deny is not asked about here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from tidegate import topics
 from tidegate.policy.access import Effect, earliest
 from tidegate.policy.actor import Paths, paths_below
 from tidegate.policy.publisher_rules import Rule
 from tidegate.policy.selector import Terms
+from tidegate.policy.verdict import Undecided
 from tidegate.predicate import Env, Predicate, PredicateFailed
 
 
-class Voice:
+class ActiveRule:
     """One rule that counts, with its condition understood; `broken` says why that is not."""
 
     __slots__ = ("allows", "broken", "expires", "id", "over", "publisher", "rule", "terms", "topic", "when")
@@ -47,18 +47,18 @@ class Voice:
         return True if self.when is None else self.when.partial(known)
 
 
-class Voices:
+class ActiveRules:
     """The rules of one publisher that count. `revision` is another number whenever they are others."""
 
-    __slots__ = ("paths", "revision", "voices")
+    __slots__ = ("paths", "revision", "rules")
 
-    def __init__(self, voices: Sequence[Voice], revision: int) -> None:
-        self.voices = tuple(voices)
+    def __init__(self, active_rules: Sequence[ActiveRule], revision: int) -> None:
+        self.rules = tuple(active_rules)
         self.revision = revision
-        reads: frozenset[str] = frozenset().union(*(each.when.reads for each in voices if each.when is not None))
+        reads: frozenset[str] = frozenset().union(*(each.when.reads for each in active_rules if each.when is not None))
         self.paths: Paths = paths_below("p", reads)
 
-    def about(self, topic: str, published: str) -> list[Voice]:
+    def about(self, topic: str, published: str) -> list[ActiveRule]:
         """Those that speak of a message that is delivered under `topic` and was published under `published`.
 
         A monitor may have changed the topic. What is denied under either is denied; what is opened is what is
@@ -66,13 +66,13 @@ class Voices:
         """
         return [
             each
-            for each in self.voices
+            for each in self.rules
             if topics.matches(each.topic, topic) or (not each.allows and topics.matches(each.topic, published))
         ]
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class PublisherDecision:
     """What rules say of one delivery: `effect` is None if nothing."""
 
     effect: Effect | None = None
@@ -81,33 +81,22 @@ class Word:
     """Conditions that counted as false because they failed, with what went wrong."""
 
 
-@dataclass(frozen=True, slots=True)
-class Undecided:
-    """Not said by what is known: ask again with everything, for each message."""
-
-    residual: Callable[[Env], Word]
-    reads: frozenset[str]
-    volatile: bool
-    until: Callable[[Env], datetime | None]
-    """As of `Open`."""
+_Hit = tuple[ActiveRule, bool | Predicate | PredicateFailed]
 
 
-_Hit = tuple[Voice, bool | Predicate | PredicateFailed]
-
-
-def said(voices: Sequence[Voice], known: Env) -> Word | Undecided:
+def decide_rules(active_rules: Sequence[ActiveRule], known: Env) -> PublisherDecision | Undecided[PublisherDecision]:
     """What rules that are about a message and its reader say, as far as `known` decides it."""
     hits: list[_Hit] = []
-    for voice in voices:
-        left = voice.asked(known)
-        if left is True and not voice.allows:
-            return Word(Effect.DENY, voice.id)
+    for rule in active_rules:
+        left = rule.asked(known)
+        if left is True and not rule.allows:
+            return PublisherDecision(Effect.DENY, rule.id)
         if left is not False:
-            hits.append((voice, left))
-    asked = [(voice, left) for voice, left in hits if isinstance(left, Predicate)]
+            hits.append((rule, left))
+    asked = [(rule, left) for rule, left in hits if isinstance(left, Predicate)]
     allowed = any(left is True for _, left in hits)
-    if not asked or (allowed and all(voice.allows for voice, _ in asked)):
-        return _Residual(tuple((voice, False if isinstance(left, Predicate) else left) for voice, left in hits))({})
+    if not asked or (allowed and all(rule.allows for rule, _ in asked)):
+        return _Residual(tuple((rule, False if isinstance(left, Predicate) else left) for rule, left in hits))({})
     predicates = [left for _, left in asked]
     return Undecided(
         _Residual(tuple(hits)),
@@ -125,15 +114,15 @@ class _Residual:
     def __init__(self, hits: tuple[_Hit, ...]) -> None:
         self._hits = tuple(sorted(hits, key=lambda hit: hit[0].allows))  # those that deny first
 
-    def __call__(self, env: Env) -> Word:
+    def __call__(self, env: Env) -> PublisherDecision:
         errors: tuple[tuple[str, str], ...] = ()
-        for voice, left in self._hits:
+        for rule, left in self._hits:
             try:
                 true = left(env) if isinstance(left, Predicate) else left
             except PredicateFailed as failed:
                 true = failed
             if isinstance(true, PredicateFailed):
-                errors += ((voice.id, true.reason),)
+                errors += ((rule.id, true.reason),)
             elif true:
-                return Word(Effect.ALLOW if voice.allows else Effect.DENY, voice.id, errors)
-        return Word(errors=errors)
+                return PublisherDecision(Effect.ALLOW if rule.allows else Effect.DENY, rule.id, errors)
+        return PublisherDecision(errors=errors)

@@ -7,7 +7,7 @@ others stay. A publication is taken whole or refused whole, with a text that say
 Invariant: what a publisher can ask of the node is bounded, that is its rules, their subjects, conditions and work. All
 conditions of one publisher together may cost as much as one of an administrator's policies.
 
-What the rules say of a message stands in `voices`.
+`publisher_decision` decides what the rules say of a message.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Way(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class TopicMapping:
     """Topics that cross a link, what they are called on either side, and the highest QoS they keep."""
 
     filter: str
@@ -52,25 +52,25 @@ class Share:
         return self.there + rest if matches(self.filter, rest) else None
 
     @property
-    def turned(self) -> Share:
+    def turned(self) -> TopicMapping:
         """The same for the other direction."""
-        return Share(filter=self.filter, here=self.there, there=self.here, qos=self.qos)
+        return TopicMapping(filter=self.filter, here=self.there, there=self.here, qos=self.qos)
 
 
-ALL: Final = (Share(filter="#"),)
+ALL: Final = (TopicMapping(filter="#"),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Between:
+class ScopeLink:
     """A directed link between two scopes."""
 
     source: str
     target: str
     type: str = PLAIN.inward
     way: Way = Way.ACROSS
-    shares: tuple[Share, ...] = ALL
+    shares: tuple[TopicMapping, ...] = ALL
     """What crosses; the first that matches counts."""
-    back: tuple[Share, ...] = ()
+    back: tuple[TopicMapping, ...] = ()
     """What crosses the link in the other direction, so that answers can be addressed."""
 
     @property
@@ -108,12 +108,12 @@ class Role:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Space:
+class ScopeGraph:
     """All scopes of a node and their links."""
 
     scopes: tuple[str, ...] = ()
     parents: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
-    links: tuple[Between, ...] = ()
+    links: tuple[ScopeLink, ...] = ()
     roles: Mapping[str, Role] = field(default_factory=lambda: MappingProxyType({}))
     """With `rbac`: who connects to the bus belongs to exactly one of these."""
     bus: str = ""
@@ -130,4 +130,4 @@ class Space:
         return f"brokering: you have several roles ({', '.join(found)}), and may have one here"
 
 
-ALONE: Final = Space()
+ALONE: Final = ScopeGraph()

@@ -1,12 +1,15 @@
-"""What a mechanism of this room answers: yes, no, or not yet. A denial is a value, never an exception."""
+"""The answers of a policy mechanism: yes, no, or not decided yet. A denial is a value, never an exception."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Generic, TypeVar
 
 from tidegate.predicate import Env
+
+T_co = TypeVar("T_co", covariant=True)
 
 DEFAULT = "default"
 """The rule that denies where no other has decided."""
@@ -28,10 +31,10 @@ class Refuse:
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
-    """Not decided by what is known: ask again with everything, for each message."""
+class Undecided(Generic[T_co]):
+    """Not decided by what is known: call `residual` with all attributes of each message."""
 
-    residual: Callable[[Env], Permit | Refuse]
+    residual: Callable[[Env], T_co]
     reads: frozenset[str]
     """The attributes that the answer still depends on."""
     volatile: bool
@@ -40,4 +43,4 @@ class Open:
     """Until when the answer in an environment stays the same if only the clock moves on; None for ever."""
 
 
-Answer = Permit | Refuse | Open
+Answer = Permit | Refuse | Undecided[Permit | Refuse]

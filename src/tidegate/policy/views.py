@@ -184,7 +184,7 @@ class Views:
         terms = terms_of(actor) if found else frozenset()
         return [(self.rows[at], not self._terms[at].isdisjoint(terms)) for at in found]
 
-    def kin(self, actor: Actor) -> Hashable:
+    def cache_key(self, actor: Actor) -> Hashable:
         """Actors with equal values see the same of everything."""
         return terms_of(actor) & self._spoken
 

@@ -51,13 +51,13 @@ def renumbered(message: Message) -> Properties:
 class Way:
     """What everything has in common that is made of messages with one context and topic."""
 
-    __slots__ = ("data", "lane", "link", "told")
+    __slots__ = ("data", "floor", "lane", "link")
 
-    def __init__(self, data: bytes, lane: Lane, link: str, told: Pairs) -> None:
+    def __init__(self, data: bytes, lane: Lane, link: str, floor: Pairs) -> None:
         self.data = data
         self.lane = lane
         self.link = link
-        self.told = told
+        self.floor = floor
 
 
 class Deriving:
@@ -108,12 +108,12 @@ class Deriving:
         key = (data, "" if before is None or before == topic else before)
         found = self._ways.get(key)
         if found is None:
-            context = self._context(gate.sight.decoded(data), key[1])
+            context = self._context(gate.attributes.decoded(data), key[1])
             made = context.encode()
             link = self.rules.brokering.types(context.subject).inward
-            lane = gate.deriving(made, context, link, self.subject)
-            told = gate.told(context.subject.level).user_properties
-            found = self._ways[key] = Way(made, lane, link, told)
+            lane = gate.derived_lane(made, context, link, self.subject)
+            floor = gate.floor_properties(context.subject.level).user_properties
+            found = self._ways[key] = Way(made, lane, link, floor)
         return found
 
     def _context(self, context: Context, before: str) -> Context:
@@ -162,7 +162,7 @@ class Deriving:
             count,
             way.data,
             way.link,
-            Properties(user_properties=(*said, *way.told)),
+            Properties(user_properties=(*said, *way.floor)),
             None,
             output,
         )
@@ -172,7 +172,7 @@ class Deriving:
         if plan.sealing is not None:
             named = key_id(message.payload)
             assert named is not None
-            message.properties = Properties(user_properties=(*said, (KEY_ID, named), *way.told))
+            message.properties = Properties(user_properties=(*said, (KEY_ID, named), *way.floor))
         return scope.route(plan, message, None)
 
     def _sealed(self, plan: Plan, message: Message) -> Deny | None:

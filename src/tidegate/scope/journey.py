@@ -16,7 +16,7 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tidegate.gate import Branch, Deny, Exit, Known, Plan, Step
+from tidegate.gate import Branch, Deny, Known, Plan, ScopeExit, Step
 from tidegate.session import Link, Message, Session, Site
 from tidegate.wire import Properties
 
@@ -34,7 +34,7 @@ class Journey:
     def __init__(self, root: Message, source: Session | None) -> None:
         self.root = root
         self.source = source
-        self._crossed: set[tuple[Exit, int]] = set()
+        self._crossed: set[tuple[ScopeExit, int]] = set()
         self._seen: set[tuple[object, int]] = set()
         self._waiting: deque[tuple[Scope, Plan, Message, Path]] = deque()
 
@@ -43,7 +43,7 @@ class Journey:
         self._waiting.append((scope, plan, message, (*path, scope.name)))
         return self._go(scope.site)
 
-    def resume(self, exit: Exit, messages: list[Message], path: Path) -> int:
+    def resume(self, exit: ScopeExit, messages: list[Message], path: Path) -> int:
         """From a link on, that monitors have made something for."""
         for message in messages:
             self._enter(exit, message, None, path)
@@ -67,7 +67,7 @@ class Journey:
 
     def _unkept(self, scope: Scope, message: Message, why: Deny) -> Message:
         """The same for those who are there: no more can be kept in this scope."""
-        publisher = scope.gate.sight.context(message).subject
+        publisher = scope.gate.attributes.context(message).subject
         scope.report("write", Link(publisher, True, message.link), message.topic, why)
         made = message.across(message.topic, message.qos, message.context, message.link, message.properties)
         made.retain = False
@@ -96,7 +96,7 @@ class Journey:
         for one in scope.monitoring.export(exit, message, self.root):
             self._enter(exit, one, branch if one is message else None, path)
 
-    def _enter(self, exit: Exit, message: Message, branch: Branch | None, path: Path) -> None:
+    def _enter(self, exit: ScopeExit, message: Message, branch: Branch | None, path: Path) -> None:
         """Into the scope behind a link. Without a branch a monitor made it, and it is decided by itself."""
         scope: Scope = exit.scope
         arrived = message
@@ -108,8 +108,8 @@ class Journey:
                 return
             shown, topic, qos = way
             arrived = _called(shown, exit, topic, qos)
-            context = scope.gate.sight.context(arrived)
-            lane, name = scope.gate.deriving(arrived.context, context, exit.link.type, None), topic.encode()
+            context = scope.gate.attributes.context(arrived)
+            lane, name = scope.gate.derived_lane(arrived.context, context, exit.link.type, None), topic.encode()
         else:
             lane, name = branch.lane, branch.name
             if branch.renamed or branch.qos < message.qos or message.properties.response_topic is not None:
@@ -137,14 +137,14 @@ def _doing(why: Deny) -> str:
     return "write" if why.step is Step.WRITE else "read"
 
 
-def _called(message: Message, exit: Exit, topic: str, qos: int) -> Message:
+def _called(message: Message, exit: ScopeExit, topic: str, qos: int) -> Message:
     """A message as it is called behind a link."""
     before = message.qos if qos < message.qos else None
     data, _ = exit.scope.monitoring.context(message.context, message.topic, topic, before)
     return message.across(topic, min(message.qos, qos), data, exit.link.type, addressed(message.properties, exit))
 
 
-def crossed(message: Message, exit: Exit) -> Message:
+def crossed(message: Message, exit: ScopeExit) -> Message:
     """The same message behind a link that changes nothing but the type of the link it came over."""
     link = exit.link.type
     if message.link == link:
@@ -152,14 +152,18 @@ def crossed(message: Message, exit: Exit) -> Message:
     return message.across(message.topic, message.qos, message.context, link, message.properties)
 
 
-def exported(exit: Exit, message: Message) -> tuple[Message, str, int] | Deny | None:
+def exported(exit: ScopeExit, message: Message) -> tuple[Message, str, int] | Deny | None:
     """What a monitor made, on its way over a link: it has to be shared and allowed there like anything else."""
     found = exit.link.crossing(message.topic)
     if found is None:
         return None
     gate = exit.gate
     known = Known(
-        topic=message.topic, context=gate.sight.context(message), link=message.link, now=gate.clock.wall, target=None
+        topic=message.topic,
+        context=gate.attributes.context(message),
+        link=message.link,
+        now=gate.clock.wall,
+        target=None,
     )
     way = gate.over(exit, known)
     if isinstance(way, Deny):
@@ -168,7 +172,7 @@ def exported(exit: Exit, message: Message) -> tuple[Message, str, int] | Deny | 
     return shown if isinstance(shown, Deny) else (shown, *found)
 
 
-def addressed(properties: Properties, exit: Exit) -> Properties:
+def addressed(properties: Properties, exit: ScopeExit) -> Properties:
     """Who answers in the scope behind a link has to use the names that topics have there."""
     topic = properties.response_topic
     if topic is None or (there := exit.link.answered(topic)) == topic:

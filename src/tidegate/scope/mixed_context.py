@@ -52,7 +52,7 @@ class Mixture:
         return min(sources, key=lambda one: self._rank(self._decoded(one).subject.level))
 
     def _decoded(self, data: bytes) -> Context:
-        return self.scope.gate.sight.decoded(data)
+        return self.scope.gate.attributes.decoded(data)
 
     def _rank(self, level: str) -> int:
         rank = self.scope.gate.rules.levels.rank(level)
@@ -62,7 +62,7 @@ class Mixture:
         """Who restricts it, and how."""
         subject = context.subject
         rules = self.scope.gate.rules
-        owner = rules.preferences.kin(subject.user, subject.domain)
+        owner = rules.preferences.cache_key(subject.user, subject.domain)
         speaks = self.scope.publishers.of(subject) is not None
         return owner, subject.name if speaks else None, context.demand, context.view
 

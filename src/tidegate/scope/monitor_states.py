@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import cbor2
 
-from tidegate.gate import Exit
-from tidegate.monitor import Attachment, Each, Instance, Post, Shift, State
+from tidegate.gate import ScopeExit
+from tidegate.monitor import Attachment, Each, Instance, ModeCounts, ModeRevision, State
 from tidegate.scope.timer_context import Cause
 from tidegate.session import Link, Session
 
@@ -48,7 +48,7 @@ class Tally:
 class States:
     """All instances of a scope's monitors."""
 
-    def __init__(self, scope: Scope, tick: Callable[[Instance], None], shift: Shift) -> None:
+    def __init__(self, scope: Scope, tick: Callable[[Instance], None], shift: ModeRevision) -> None:
         self.scope = scope
         self.site = scope.site
         self.room = f"{ROOM}/{scope.name}"
@@ -58,7 +58,7 @@ class States:
         self._idle: dict[Where, None] = {}  # of clients that are gone
         self._dirty: list[Instance] = []
         self._soon = 0.0  # when those are written down
-        self._posts: dict[str, Post] = {}
+        self._posts: dict[str, ModeCounts] = {}
         self._shift = shift
         self._settled = True
 
@@ -71,7 +71,7 @@ class States:
         self.tallies = {one.id: self.tallies.get(one.id) or Tally() for one in monitors}
         here = f"scope:{self.scope.name}"
         self._posts = {
-            one.id: Post(one, self._shift)
+            one.id: ModeCounts(one, self._shift)
             for one in monitors
             if (one.link is not None and one.link[0] == here and not one.link[1].startswith("scope:"))
             or (one.direction is not None and not one.direction.enters and one.scope == self.scope.name)
@@ -136,12 +136,12 @@ class States:
         if up:
             self.up(session)
 
-    def join(self, exit: Exit, attachments: Iterable[Attachment], *, entering: bool) -> tuple[Instance, ...]:
+    def join(self, exit: ScopeExit, attachments: Iterable[Attachment], *, entering: bool) -> tuple[Instance, ...]:
         """Finds the monitors of a link with another scope, at this end of it."""
         chain = self.chain(attachments, exit.inward if entering else exit.outward, "")
         for instance in chain:
             if instance.attachment.each is Each.LINK:
-                post = exit.posts[instance] = Post(instance.attachment, self._shift)
+                post = exit.posts[instance] = ModeCounts(instance.attachment, self._shift)
                 post.add(exit, instance)
             self._arm(instance)
         return chain
@@ -194,7 +194,7 @@ class States:
         while len(self._idle) > IDLE:
             self._drop(next(iter(self._idle)))
 
-    def listening(self, post: Post) -> list[Session]:
+    def listening(self, post: ModeCounts) -> list[Session]:
         """Those whose links are watched by it. After a change nobody knows before each has been looked at."""
         if self._settled:
             return list(post.sessions)

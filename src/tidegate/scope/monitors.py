@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.gate import Deny, Exit, Lane, Plan, Step, combine
+from tidegate.gate import Deny, Lane, Plan, ScopeExit, Step, combine
 from tidegate.monitor import NO_SCENE, Attachment, Each, Event, Instance, MonitorFailed
-from tidegate.monitor.python import Wrapped
+from tidegate.monitor.python import PythonMonitor
 from tidegate.scope.derived import renumbered
 from tidegate.scope.journey import Journey
 from tidegate.scope.mixed_context import Mixture
@@ -95,7 +95,9 @@ class Monitoring:
         self._roots: dict[str, frozenset[str]] = {}
         self._writers: dict[str, Subject] = {}
         self._foreign: frozenset[str] = frozenset()  # written in Python by administrators
-        self.joined: dict[tuple[str, bool], Exit] = {}  # links with other scopes, by name, and whether it enters here
+        self.joined: dict[
+            tuple[str, bool], ScopeExit
+        ] = {}  # links with other scopes, by name, and whether it enters here
 
     def change(self) -> None:
         """Other rules are in force."""
@@ -103,7 +105,7 @@ class Monitoring:
         self._contexts.clear()
         self._heard.clear()
         self._roots = {one.id: frozenset(path.partition(".")[0] for path in one.monitor.reads) for one in monitors}
-        self._foreign = frozenset(one.id for one in monitors if isinstance(one.monitor, Wrapped))
+        self._foreign = frozenset(one.id for one in monitors if isinstance(one.monitor, PythonMonitor))
         self._writers = {
             one.id: Subject(
                 kind="monitor",
@@ -248,7 +250,7 @@ class Monitoring:
 
     # -- between scopes ------------------------------------------------------------------------------------------
 
-    def export(self, exit: Exit, message: Message, root: Message) -> list[Message]:
+    def export(self, exit: ScopeExit, message: Message, root: Message) -> list[Message]:
         """What leaves over a link to another scope in place of a message. `root`: what outputs are numbered after."""
         crossing = Crossing(exit.outward, LINK, message, root.outputs, root)
         made = self._run(exit.leaving, [(message, None)], crossing)
@@ -256,7 +258,7 @@ class Monitoring:
         root.noted = root.noted or message.noted
         return [one for one, _ in made]
 
-    def arrive(self, exit: Exit, message: Message, root: Message) -> list[Made]:
+    def arrive(self, exit: ScopeExit, message: Message, root: Message) -> list[Made]:
         """What goes on here of a message that has come over a link from another scope; itself without a route."""
         crossing = Crossing(exit.inward, LINK, message, root.outputs, root)
         made = self._run(exit.entering, [(message, None)], crossing)
@@ -354,16 +356,16 @@ class Monitoring:
         roots = self._roots[attachment.id]
         if not roots:
             return NO_SCENE
-        sight = self.scope.gate.sight
+        attributes = self.scope.gate.attributes
         found: dict[str, Any] = {}
         if "s" in roots:
-            found["s"] = sight.subject(link.subject)
+            found["s"] = attributes.subject(link.subject)
         if "o" in roots:
-            found["o"] = sight.facts(message)
+            found["o"] = attributes.facts(message)
         if "e" in roots:
-            found["e"] = sight.now(sight.environment(link.subject))
+            found["e"] = attributes.now(attributes.environment(link.subject))
         if "p" in roots:
-            found["p"] = sight.published(message)
+            found["p"] = attributes.published(message)
         return found
 
     def _made(self, instance: Instance, output: Event, shown: Message, crossing: Crossing) -> Made | None:
@@ -401,7 +403,7 @@ class Monitoring:
         data, lane, name = self._way(attachment.id, whose, cause.topic, output.topic, crossing)
         qos, retain = min(output.qos, limits.max_qos), output.retain and limits.retain
         message = cause.derived(number, output.topic, output.payload, qos, retain, data, crossing.came)
-        if message.properties.user_properties and scope.gate.sight.decoded(data).scored:
+        if message.properties.user_properties and scope.gate.attributes.decoded(data).scored:
             message.properties = renumbered(message)
         tally.added += 1
         if lane is None:
@@ -430,14 +432,14 @@ class Monitoring:
         found = self._ways.get(key)
         if found is None:
             data, context = self.context(whose, before, after)
-            lane = gate.deriving(data, context, crossing.came, self._writers[id]) if inward else None
+            lane = gate.derived_lane(data, context, crossing.came, self._writers[id]) if inward else None
             if len(self._ways) >= CONTEXTS:
                 self._ways.clear()
             found = self._ways[key] = (data, lane, after.encode())
         return found
 
     def _unsealed(self, data: bytes) -> bytes:
-        context = self.scope.gate.sight.decoded(data)
+        context = self.scope.gate.attributes.decoded(data)
         return replace(context, sealed=False, under=None).encode() if context.sealed else data
 
     def context(self, data: bytes, before: str, topic: str, qos: int | None = None) -> tuple[bytes, Context]:
@@ -445,7 +447,7 @@ class Monitoring:
         key = (data, before if topic != before else "", qos)
         found = self._contexts.get(key)
         if found is None:
-            context = self.scope.gate.sight.decoded(data)
+            context = self.scope.gate.attributes.decoded(data)
             if key[1]:
                 context = context.called(before)
             if qos is not None and context.qos is None:
@@ -465,8 +467,8 @@ class Monitoring:
         if cause is None:
             return  # nothing has reached it since the rules changed
         message = cause.message()
-        publisher = scope.gate.sight.context(message).subject
-        message.properties = scope.gate.told(publisher.level)
+        publisher = scope.gate.attributes.context(message).subject
+        message.properties = scope.gate.floor_properties(publisher.level)
         if cause.principal == LINK:
             self._tick_between(instance, cause, message)
             return

@@ -88,7 +88,7 @@ class Protector:
     def _holds(self, keyring: Keyring, id: str, group: Group, message: Message) -> bool:
         """Whether its publisher has sealed it with that key: one of the group, or its own."""
         if not keyring.holds(id, group):
-            who = reader(self.scope.gate.sight.decoded(message.context).subject)
+            who = reader(self.scope.gate.attributes.decoded(message.context).subject)
             if not keyring.holds(id, group.sealed_by(who)):
                 return False
         # the id of a key is no secret: what only names one may be in clear
@@ -97,7 +97,7 @@ class Protector:
     def rename(self, message: Message) -> None:
         """A monitor has given a message another topic, on its way out."""
         gate = self.scope.gate
-        context = gate.sight.context(message)
+        context = gate.attributes.context(message)
         if context.under is None or self.keyring is None:
             return
         known = Known(topic=message.topic, context=context, link=message.link, now=gate.clock.wall)
@@ -124,7 +124,7 @@ class Protector:
         if found is None:
             if len(self._contexts) >= CONTEXTS:
                 self._contexts.clear()
-            context = self.scope.gate.sight.decoded(data)
+            context = self.scope.gate.attributes.decoded(data)
             found = self._contexts[data] = replace(context, sealed=True, under=None).encode()
         return found
 

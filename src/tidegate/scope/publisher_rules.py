@@ -16,10 +16,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
-from tidegate.gate import Deny, Lane, Rules, Step
+from tidegate.gate import Deny, Lane, RuleSet, Step
 from tidegate.policy import Term, Terms
 from tidegate.policy.index import FilterIndex
-from tidegate.policy.publisher_decision import Voice, Voices
+from tidegate.policy.publisher_decision import ActiveRule, ActiveRules
 from tidegate.policy.publisher_rules import Book, Fault, Rule, Unfit, condition, covered, publisher_of, read
 from tidegate.predicate import Predicate, PredicateError
 from tidegate.session import Bucket, Message, Session, Site, Subject
@@ -53,13 +53,13 @@ _REASONS: Mapping[Fault, Reason] = {
 class _Entry:
     """What one publisher has said."""
 
-    __slots__ = ("book", "conditions", "sight", "voices")
+    __slots__ = ("active_rules", "book", "conditions", "rule_set")
 
     def __init__(self, book: Book) -> None:
         self.book = book
         self.conditions: dict[str, Predicate | str] = {}  # by their text; if not understood, why not
-        self.sight: Rules | None = None  # the administrator's rules that `voices` were made under
-        self.voices: Voices | None = None
+        self.rule_set: RuleSet | None = None  # the administrator's rules that `active_rules` were made under
+        self.active_rules: ActiveRules | None = None
 
 
 class Publishers:
@@ -85,7 +85,7 @@ class Publishers:
         return self._total
 
     @property
-    def _rules(self) -> Rules:
+    def _rules(self) -> RuleSet:
         """Those of the administrator, which are the same in all scopes."""
         return next(iter(self._scopes.values())).gate.rules
 
@@ -101,26 +101,26 @@ class Publishers:
 
     # -- for the gate (gate.granting.Publishing) -------------------------------------------------------------------
 
-    def of(self, publisher: Subject) -> Voices | None:
+    def of(self, publisher: Subject) -> ActiveRules | None:
         key = publisher_of(publisher, self._rules.domain) if self._entries else None
         entry = None if key is None else self._entries.get(key)
         if entry is None:
             return None
         assert key is not None
-        if entry.sight is not self._rules:
+        if entry.rule_set is not self._rules:
             self._speak(key, entry)
-        return entry.voices
+        return entry.active_rules
 
-    def left(self, voice: Voice) -> float:
-        assert voice.expires is not None
-        left = voice.expires - self.now
-        if left <= 0 and not voice.over:
-            voice.over = True
-            self._over.add(voice.publisher)
+    def left(self, active: ActiveRule) -> float:
+        assert active.expires is not None
+        left = active.expires - self.now
+        if left <= 0 and not active.over:
+            active.over = True
+            self._over.add(active.publisher)
             self._arm()
-        return 0.0 if voice.over else left
+        return 0.0 if active.over else left
 
-    def allowing(self, filter: str, terms: Terms) -> Iterator[Voice]:
+    def allowing(self, filter: str, terms: Terms) -> Iterator[ActiveRule]:
         rules = self._rules
         for term in terms:
             index = self._allowing.get(term)
@@ -128,21 +128,25 @@ class Publishers:
                 if not overlaps(rule.topic, filter) or not covered(rule.topic, rules.ceiling):
                     continue
                 if rule.expires is None or rule.expires > self.now:
-                    yield self._voice(key, self._entries[key], rule)
+                    yield self._activated(key, self._entries[key], rule)
 
     def _speak(self, key: str, entry: _Entry) -> None:
         """Makes what counts of a publisher's rules."""
-        rules = entry.sight = self._rules
-        over = [voice.rule for voice in entry.voices.voices if voice.over] if entry.voices is not None else []
-        voices = [
-            self._voice(key, entry, rule)
+        rules = entry.rule_set = self._rules
+        over = (
+            [active.rule for active in entry.active_rules.rules if active.over]
+            if entry.active_rules is not None
+            else []
+        )
+        active_rules = [
+            self._activated(key, entry, rule)
             for rule in entry.book.rules.values()
             if covered(rule.topic, rules.ceiling) and not any(rule is each for each in over)
         ]
         self._revision += 1
-        entry.voices = Voices(voices, self._revision) if voices else None
+        entry.active_rules = ActiveRules(active_rules, self._revision) if active_rules else None
 
-    def _voice(self, key: str, entry: _Entry, rule: Rule) -> Voice:
+    def _activated(self, key: str, entry: _Entry, rule: Rule) -> ActiveRule:
         rules = self._rules
         when: Predicate | str | None = None
         if rule.when is not None:
@@ -153,7 +157,7 @@ class Publishers:
                 except PredicateError as error:
                     when = f"it is not understood any more: {error}"
                 entry.conditions[rule.when] = when
-        return Voice(rule, key, rules.domain, when)
+        return ActiveRule(rule, key, rules.domain, when)
 
     # -- who they are ----------------------------------------------------------------------------------------------
 
@@ -177,7 +181,7 @@ class Publishers:
             if not self._sessions[key]:
                 del self._sessions[key]
 
-    def changed(self, old: Rules) -> None:
+    def changed(self, old: RuleSet) -> None:
         """Other rules of the administrator are in force."""
         rules = self._rules
         if not rules.ceiling:
@@ -193,7 +197,7 @@ class Publishers:
         if message.use is not None and message.use.handled:
             return None  # a repetition: others may have come since, which it must not undo
         rules, site = self._rules, self.site
-        subject = next(iter(self._scopes.values())).gate.sight.context(message).subject
+        subject = next(iter(self._scopes.values())).gate.attributes.context(message).subject
         key = publisher_of(subject, rules.domain)
         if key is None:
             return _refusal(Fault.FORBIDDEN, "nobody in particular has no messages of its own: say who you are")
@@ -242,7 +246,7 @@ class Publishers:
         before = entry.book.rules
         gone = [rule for id, rule in before.items() if book.rules.get(id) is not rule]
         come = [rule for id, rule in book.rules.items() if before.get(id) is not rule]
-        had_lanes = entry.sight is self._rules and entry.voices is not None
+        had_lanes = entry.rule_set is self._rules and entry.active_rules is not None
         for rule in gone:
             self._unindex(key, rule)
         for rule in come:
@@ -318,7 +322,11 @@ class Publishers:
                 keys.add(heappop(self._expiring)[1])
         for key in keys:
             entry = self._entries[key]
-            over = [] if entry.voices is None else [voice.rule for voice in entry.voices.voices if voice.over]
+            over = (
+                []
+                if entry.active_rules is None
+                else [active.rule for active in entry.active_rules.rules if active.over]
+            )
             expired = frozenset(
                 id
                 for id, rule in entry.book.rules.items()

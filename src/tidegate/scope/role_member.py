@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tidegate.session import Line, Message, Peer, Refusal, Route, Session, Wish
+from tidegate.session import Line, Message, MessageOptions, Peer, Refusal, Route, Session
 from tidegate.wire import Auth, Connect, Disconnect, Properties, Reason, Subscribe, Unsubscribe
 
 if TYPE_CHECKING:
@@ -45,11 +45,11 @@ class Member:
     def plan(self, peer: Line, topic: bytes) -> Route:
         return self._receiving.entrance.plan(peer, topic)
 
-    def heed(self, properties: Properties) -> tuple[Wish, Properties]:
-        return self._receiving.entrance.heed(properties)
+    def read_options(self, properties: Properties) -> tuple[MessageOptions, Properties]:
+        return self._receiving.entrance.read_options(properties)
 
-    def plan_as(self, peer: Line, topic: bytes, wish: Wish) -> tuple[Route, bytes]:
-        return self._receiving.entrance.plan_as(peer, topic, wish)
+    def plan_as(self, peer: Line, topic: bytes, options: MessageOptions) -> tuple[Route, bytes]:
+        return self._receiving.entrance.plan_as(peer, topic, options)
 
     def plan_of(self, peer: Line, message: Message) -> Route:
         return self._receiving.entrance.plan_of(peer, message)

@@ -12,8 +12,8 @@ from dataclasses import replace
 from tidegate.errors import ProtocolError
 from tidegate.flow.presence import Presence
 from tidegate.flow.watch import Watch
-from tidegate.gate import Deny, Gate, Lane, Plan, Rules, Step, passed, undecided
-from tidegate.monitor import Shift
+from tidegate.gate import Deny, Gate, Lane, Plan, RuleSet, Step, passed, undecided
+from tidegate.monitor import ModeRevision
 from tidegate.policy import Demand
 from tidegate.policy.brokering import PLAIN
 from tidegate.policy.capability import BEFORE, NOTHING
@@ -33,13 +33,14 @@ from tidegate.scope.shared_subscriptions import Sharing
 from tidegate.scope.subscribing import Subscribing
 from tidegate.session import (
     NEVER,
-    NO_WISH,
+    NO_OPTIONS,
     Context,
     Delivery,
     Grant,
     Line,
     Link,
     Message,
+    MessageOptions,
     Peer,
     Refusal,
     Route,
@@ -48,9 +49,8 @@ from tidegate.session import (
     StoredSession,
     Subject,
     Terms,
-    Wish,
     forwarded,
-    with_told,
+    with_floor_properties,
 )
 from tidegate.wire import (
     NONE,
@@ -81,11 +81,11 @@ class Scope:
         node: str,
         site: Site,
         authenticator: Authenticator,
-        rules: Rules,
+        rules: RuleSet,
         audit: Audit = NOBODY,
         stopwatch: Callable[[], float] = lambda: 0.0,
         publishers: Publishers | None = None,
-        shift: Shift | None = None,
+        shift: ModeRevision | None = None,
         keyring: Keyring | None = None,
     ) -> None:
         self.name = name
@@ -173,24 +173,24 @@ class Scope:
         for session, errors in plan.failed:
             self.audit.failed(session.outward, plan.topic, errors)
 
-    def heed(self, properties: Properties) -> tuple[Wish, Properties]:
-        wish, left = self.gate.heed(properties)
+    def read_options(self, properties: Properties) -> tuple[MessageOptions, Properties]:
+        options, left = self.gate.read_options(properties)
         if left is properties.user_properties:
-            return NO_WISH, properties
+            return NO_OPTIONS, properties
         properties = replace(properties, user_properties=left)
-        return wish, NONE if properties == NONE else properties
+        return options, NONE if properties == NONE else properties
 
-    def plan_as(self, peer: Line, topic: bytes, wish: Wish) -> tuple[Route, bytes]:
+    def plan_as(self, peer: Line, topic: bytes, options: MessageOptions) -> tuple[Route, bytes]:
         base, link = self._lane(peer), peer.session.inward
-        lane = self.gate.asking(base, link, wish)
+        lane = self.gate.options_lane(base, link, options)
         contexts = peer.contexts
         if contexts is None or contexts[0] is not link:
             contexts = peer.contexts = (link, {})
-        context = contexts[1].get(wish)
+        context = contexts[1].get(options)
         if context is None:
             if len(contexts[1]) >= CONTEXTS:
                 contexts[1].clear()
-            context = contexts[1][wish] = self.gate.context(link, wish).encode()
+            context = contexts[1][options] = self.gate.context(link, options).encode()
         return self._asked(lane, topic), context
 
     def plan_of(self, peer: Line, message: Message) -> Route:
@@ -204,7 +204,7 @@ class Scope:
         # It asked for something of its own, came over an earlier connection or under earlier rules. It was admitted
         # then, and is not asked again on the way in.
         # Kept, for the next of the same kind: what lies behind links is found by it.
-        lane = self.gate.deriving(message.context, self.gate.sight.context(message), message.link, None)
+        lane = self.gate.derived_lane(message.context, self.gate.attributes.context(message), message.link, None)
         return self._sealing(self.found(lane, message.topic.encode()), message, peer.session)
 
     def _sealing(self, route: Route, message: Message, source: Session) -> Route:
@@ -265,7 +265,7 @@ class Scope:
         """The scope that its clients connect to: with roles, the bus."""
         return self.gate.rules.space.bus if self.entrance is not self else self.name
 
-    def presence(self, subject: Subject, rules: Rules | None = None) -> Presence:
+    def presence(self, subject: Subject, rules: RuleSet | None = None) -> Presence:
         """Where a client is in the connection graph, under these rules or those in force."""
         types = (rules or self.gate.rules).brokering.types(subject)
         return Presence(
@@ -315,7 +315,7 @@ class Scope:
         self.identify(session, subject, session.inward.demand)
         return True
 
-    def change(self, rules: Rules) -> None:
+    def change(self, rules: RuleSet) -> None:
         """Other rules. The next message is decided by them; who has to go is told so soon after."""
         before = self.gate.rules
         self.adopt(rules)
@@ -323,7 +323,7 @@ class Scope:
         self.site.generation += 1
         self.review()
 
-    def adopt(self, rules: Rules) -> None:
+    def adopt(self, rules: RuleSet) -> None:
         """Other rules are in force here, and will be in all scopes of the node before anything else happens."""
         self.gate.change(rules)
         self.monitoring.change()
@@ -353,7 +353,7 @@ class Scope:
         yield False
 
     def sweep(self) -> None:
-        if self.gate.rubbish and not self._sweeping:
+        if self.gate.deferred and not self._sweeping:
             self._sweeping = True
             self.site.unfinished.append(self._swept)
 
@@ -479,13 +479,13 @@ class Scope:
         """
         site = self.site
         lane = self.gate.lane(link, V5)
-        wish = NO_WISH
+        options = NO_OPTIONS
         if properties.user_properties:
-            wish, properties = self.heed(properties)
-            if wish is not NO_WISH:
-                lane = self.gate.asking(lane, link, wish)
-        if lane.told is not NONE:
-            properties = with_told(properties, lane.told)
+            options, properties = self.read_options(properties)
+            if options is not NO_OPTIONS:
+                lane = self.gate.options_lane(lane, link, options)
+        if lane.floor_properties is not NONE:
+            properties = with_floor_properties(properties, lane.floor_properties)
         name = topic.encode()
         plan = lane.plans.get(name) or self.gate.plan(lane, name)
         site.number += 1
@@ -497,7 +497,7 @@ class Scope:
             site.wall,
             site.origin,
             site.number,
-            self.gate.context(link, wish).encode(),
+            self.gate.context(link, options).encode(),
             link.type,
             properties,
             None if expiry is None else site.now + expiry,
@@ -567,7 +567,7 @@ class Scope:
         if plan.control:
             return self._spoken(message, source)
         if self.gate.watched:
-            self.audit.published(message, self.gate.sight.context(message).subject)
+            self.audit.published(message, self.gate.attributes.context(message).subject)
         if not plan.branches:
             return self.arrived(plan, message, source)
         if not plan.plain or message.retain or message.properties.response_topic is not None:
@@ -693,7 +693,7 @@ class Scope:
         session.deliver(message, min(message.qos, grant.qos), True, grant.ids, None, found)
 
     def own(self, session: Session, message: Message) -> bool:
-        publisher, subject = self.gate.sight.context(message).subject, session.subject
+        publisher, subject = self.gate.attributes.context(message).subject, session.subject
         return (publisher.client, publisher.user, publisher.scope) == (subject.client, subject.user, subject.scope)
 
     def permits(self, session: Session, delivery: Delivery) -> Message | None:

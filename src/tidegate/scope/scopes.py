@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 from tidegate.flow.assertions import Assertion, Expect
 from tidegate.flow.presence import Presence
 from tidegate.flow.watch import Watch, violated
-from tidegate.gate import Exit, Rules
+from tidegate.gate import RuleSet, ScopeExit
 from tidegate.gate.gate import PLAN_COST
-from tidegate.gate.link_ends import joints, watching
-from tidegate.monitor import Shift
-from tidegate.policy.scopes import Between
+from tidegate.gate.link_ends import link_ends, link_monitors
+from tidegate.monitor import ModeRevision
+from tidegate.policy.scopes import ScopeLink
 from tidegate.scope.audit import Audit
 from tidegate.scope.authenticator import Authenticator, Identity
 from tidegate.scope.protection import Keyring
@@ -37,7 +37,7 @@ class Realm:
         node: str,
         site: Site,
         authenticator: Authenticator,
-        rules: Rules,
+        rules: RuleSet,
         audit: Audit = NOBODY,
         stopwatch: Callable[[], float] = lambda: 0.0,
         keyring: Keyring | None = None,
@@ -49,13 +49,13 @@ class Realm:
         self._authenticator = authenticator
         self._stopwatch = stopwatch
         self._keyring = keyring
-        self._shift = Shift()
+        self._shift = ModeRevision()
         self.publishers = Publishers(site, self.scopes, audit)
         self._closed: dict[str, Scope] = {}
         self._arrange(rules)
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> RuleSet:
         return next(iter(self.scopes.values())).gate.rules
 
     def scope(self, name: str) -> Scope:
@@ -68,7 +68,7 @@ class Realm:
             if name not in self.scopes and name not in self._closed:
                 self._closed[name] = self._made(name, self.rules)
 
-    def change(self, rules: Rules) -> None:
+    def change(self, rules: RuleSet) -> None:
         """Other rules. The next message is decided by them; who has to go is told so soon after."""
         before = self.rules
         for scope in (*self.scopes.values(), *self._closed.values()):
@@ -92,7 +92,7 @@ class Realm:
             scope.observe(watch)
 
     def opened(
-        self, rules: Rules, flows: Iterable[Assertion], presences: Iterable[Presence], authenticator: Authenticator
+        self, rules: RuleSet, flows: Iterable[Assertion], presences: Iterable[Presence], authenticator: Authenticator
     ) -> str:
         """Which forbidden flow would be open to those who are connected, under other rules and by another directory;
         empty if none."""
@@ -102,7 +102,7 @@ class Realm:
         found = violated(rules.space, rules.brokering, [*presences, *self._connected(rules, authenticator)], forbidden)
         return "" if not found else str(found[0])
 
-    def _connected(self, rules: Rules, authenticator: Authenticator) -> Iterator[Presence]:
+    def _connected(self, rules: RuleSet, authenticator: Authenticator) -> Iterator[Presence]:
         for scope in self.scopes.values():
             for session in scope.sessions.values():
                 if session.peer is None or scope.name not in rules.space.scopes:
@@ -115,7 +115,7 @@ class Realm:
 
     # -- arranging ---------------------------------------------------------------------------------------------
 
-    def _arrange(self, rules: Rules) -> list[Scope]:
+    def _arrange(self, rules: RuleSet) -> list[Scope]:
         """The scopes and links that the rules name; those that are gone."""
         space = rules.space
         names = space.scopes or ("main",)
@@ -145,7 +145,7 @@ class Realm:
                 del self._closed[name]
                 self.site.on_alarm.remove(scope.gate.tick)
 
-    def _made(self, name: str, rules: Rules) -> Scope:
+    def _made(self, name: str, rules: RuleSet) -> Scope:
         return Scope(
             name=name,
             node=self.node,
@@ -159,10 +159,10 @@ class Realm:
             keyring=self._keyring,
         )
 
-    def _join(self, link: Between, rules: Rules) -> None:
+    def _join(self, link: ScopeLink, rules: RuleSet) -> None:
         source, target = self.scopes[link.source], self.scopes[link.target]
-        exit = Exit(link, *joints(link, rules, self.node), target.gate, target)
-        leaving, entering = watching(link, rules)
+        exit = ScopeExit(link, *link_ends(link, rules, self.node), target.gate, target)
+        leaving, entering = link_monitors(link, rules)
         exit.leaving = source.monitoring.states.join(exit, leaving, entering=False)
         exit.entering = target.monitoring.states.join(exit, entering, entering=True)
         source.gate.exits += (exit,)

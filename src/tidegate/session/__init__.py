@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from tidegate.session.connection import Hold, Line, Listening, Phase, Shell
-from tidegate.session.context import NO_TERMS, NO_WISH, Context, Terms, Wish
+from tidegate.session.context import NO_OPTIONS, NO_TERMS, Context, MessageOptions, Terms
 from tidegate.session.grant import Grant, Shut
 from tidegate.session.host import Host, Refusal, Route
 from tidegate.session.journal import Journal, Unwritten
-from tidegate.session.link import Joint, Link, Subject
+from tidegate.session.link import Link, ScopeLinkEnd, Subject
 from tidegate.session.message import Delivery, Message, Origin, State
 from tidegate.session.peer import Peer
-from tidegate.session.publishing import forwarded, with_told
+from tidegate.session.publishing import forwarded, with_floor_properties
 from tidegate.session.runtime import Counters, Full, Limits, Site
 from tidegate.session.session import NEVER, Session
 from tidegate.session.store import Store, StoredSession, Volatile
@@ -19,8 +19,8 @@ from tidegate.session.token_bucket import Bucket
 
 __all__ = [
     "NEVER",
+    "NO_OPTIONS",
     "NO_TERMS",
-    "NO_WISH",
     "Bucket",
     "Context",
     "Counters",
@@ -29,18 +29,19 @@ __all__ = [
     "Grant",
     "Hold",
     "Host",
-    "Joint",
     "Journal",
     "Limits",
     "Line",
     "Link",
     "Listening",
     "Message",
+    "MessageOptions",
     "Origin",
     "Peer",
     "Phase",
     "Refusal",
     "Route",
+    "ScopeLinkEnd",
     "Session",
     "Shell",
     "Shut",
@@ -54,7 +55,6 @@ __all__ = [
     "Timers",
     "Unwritten",
     "Volatile",
-    "Wish",
     "forwarded",
-    "with_told",
+    "with_floor_properties",
 ]

@@ -8,7 +8,7 @@ from enum import Enum, IntFlag
 from typing import Any, Protocol
 
 from tidegate.errors import PacketError, ProtocolError
-from tidegate.session.context import Wish
+from tidegate.session.context import MessageOptions
 from tidegate.session.host import Host, Lane
 from tidegate.session.link import Link
 from tidegate.session.runtime import Site
@@ -103,7 +103,7 @@ class Line:
         self.certificate: dict[str, Any] | None = None
         self.bucket: Bucket | None = None
         self.timer: Timer | None = None
-        self.contexts: tuple[Link, dict[Wish, bytes]] | None = None  # of what asks for something of its own
+        self.contexts: tuple[Link, dict[MessageOptions, bytes]] | None = None  # of what asks for something of its own
         self.authentication: Any = None  # an enhanced authentication under way, and its method afterwards
         self.session: Session
         self.lane: Lane

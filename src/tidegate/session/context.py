@@ -23,7 +23,7 @@ _UNKNOWN = Subject(kind="client", client="", user=None, scope="", node="")
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class MessageOptions:
     """What one message asks for itself: a level of every link it crosses, and who may see what of it."""
 
     demand: Demand | None = None
@@ -31,7 +31,7 @@ class Wish:
     """The publisher's table of visibility, as it came."""
 
 
-NO_WISH = Wish()
+NO_OPTIONS = MessageOptions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

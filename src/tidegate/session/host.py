@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from tidegate.session.context import Wish
+from tidegate.session.context import MessageOptions
 from tidegate.session.message import Message
 from tidegate.session.session import Session
 from tidegate.wire import Auth, Connect, Disconnect, Properties, Reason, Subscribe, Unsubscribe
@@ -86,8 +86,8 @@ class Lane(Protocol):
     @property
     def plans(self) -> Mapping[bytes, Route]: ...
     @property
-    def told(self) -> Properties:
-        """What subscribers are told of messages from there."""
+    def floor_properties(self) -> Properties:
+        """The floor as a user property for MQTT 5 subscribers; `NONE` if it is not announced."""
         ...
 
 
@@ -98,11 +98,11 @@ class Host(Protocol):
     def auth(self, peer: Peer, packet: Auth) -> None: ...
     def disconnected(self, peer: Line, packet: Disconnect | None, reason: Reason) -> None: ...
     def plan(self, peer: Line, topic: bytes) -> Route: ...
-    def heed(self, properties: Properties) -> tuple[Wish, Properties]:
-        """What a message asks for itself, and what is left to forward. `NO_WISH` if it asks for nothing."""
+    def read_options(self, properties: Properties) -> tuple[MessageOptions, Properties]:
+        """What a message asks for itself, and what is left to forward. `NO_OPTIONS` if it asks for nothing."""
         ...
 
-    def plan_as(self, peer: Line, topic: bytes, wish: Wish) -> tuple[Route, bytes]:
+    def plan_as(self, peer: Line, topic: bytes, options: MessageOptions) -> tuple[Route, bytes]:
         """The route of a message that asks for something, and its context."""
         ...
 

@@ -73,7 +73,7 @@ class Link:
         return f"{self.source}->{self.target}"
 
 
-class Joint(Link):
+class ScopeLinkEnd(Link):
     """One end of a link between two scopes: where it leaves the one, or where it enters the other (`inward`).
 
     Its subject is the link itself, acting in the scope at this end.

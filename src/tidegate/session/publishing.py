@@ -17,7 +17,7 @@ from tidegate.errors import ProtocolError
 from tidegate.policy.capability import NOTHING
 from tidegate.policy.capability.proof import shown_by
 from tidegate.session.connection import Hold, Line, Listening, Phase
-from tidegate.session.context import NO_WISH
+from tidegate.session.context import NO_OPTIONS
 from tidegate.session.frames import form
 from tidegate.session.host import Host, Refusal, Route
 from tidegate.session.message import Message
@@ -84,18 +84,18 @@ class Intake(Line):
             if (alias := properties.topic_alias) is not None:
                 topic = self._resolve(alias, topic)
         expires = None
-        wish = NO_WISH
+        options = NO_OPTIONS
         if properties is not NONE:
             if (interval := properties.message_expiry_interval) is not None:
                 expires = self.site.now + interval
             properties = forwarded(properties)
             if properties.user_properties:
-                wish, properties = self.host.heed(properties)
+                options, properties = self.host.read_options(properties)
         context = b""
-        if wish is NO_WISH:
+        if options is NO_OPTIONS:
             route = self.lane.plans.get(topic) or self.host.plan(self, topic)
         else:
-            route, context = self.host.plan_as(self, topic, wish)
+            route, context = self.host.plan_as(self, topic, options)
         capability = self.session.subject.capability
         if capability is None:
             self._take(route, packet.payload, packet.qos, packet.retain, packet.packet_id, properties, expires, context)
@@ -164,9 +164,9 @@ class Intake(Line):
             # 4.9: the quota begins anew with each connection, whatever an earlier one left unfinished
             if len(session.incoming or ()) - len(self.inherited or ()) + self.owed >= self.quota:
                 raise ProtocolError("receive maximum exceeded", Reason.RECEIVE_MAXIMUM_EXCEEDED)
-        told = self.lane.told
-        if told is not NONE:
-            properties = with_told(properties, told)
+        floor = self.lane.floor_properties
+        if floor is not NONE:
+            properties = with_floor_properties(properties, floor)
             if self.version == V5:
                 head = b""  # subscribers are told more than it says
         site.number += 1
@@ -421,11 +421,11 @@ class Intake(Line):
             self.close(Reason.QUOTA_EXCEEDED)
 
 
-def with_told(properties: Properties, told: Properties) -> Properties:
-    """The properties of a message with what its receivers are told by the node, which stands last."""
+def with_floor_properties(properties: Properties, floor: Properties) -> Properties:
+    """The properties of a message, then the floor that the node announces, which stands last."""
     if properties is NONE:
-        return told
-    return replace(properties, user_properties=(*properties.user_properties, *told.user_properties))
+        return floor
+    return replace(properties, user_properties=(*properties.user_properties, *floor.user_properties))
 
 
 def forwarded(properties: Properties) -> Properties:

@@ -1,17 +1,17 @@
 """The executable model: what the seed's section 3.3 says ("scopes"), as functions to run.
 
 In the order of reading: `schema` is what a system is, `state` what it is in, `order` what may come first, `steps` what
-happens. `automata` and `visibility` are what administrators put in, `configured` takes it from a configuration.
-`scenario` says what devices do and what is expected of it, `run` how things go on, `explore` (with `fewer`) what can
-come of it, `trace` how it came.
+happens. `automata` and `presets` are what administrators put in, `configured` takes it from a configuration.
+`scenario` says what devices do and what is expected of it, `run` how a run goes on, `explore` (with
+`partial_order`) what can come of it, `trace` how it came.
 """
 
 from __future__ import annotations
 
-from tidegate.simulate.automata import Drawn, Filtering, Plugged, Posted, Renaming
+from tidegate.simulate.automata import Filtering, LinkMonitors, MachineAutomaton, Renaming, TableAutomaton
 from tidegate.simulate.configured import configured
 from tidegate.simulate.expectation import Expectation
-from tidegate.simulate.explore import Unfinished, outcomes, patient, reachable, realise, walk
+from tidegate.simulate.explore import Unfinished, chosen_run, find_run, outcomes, reachable, sequential_run
 from tidegate.simulate.order import NORMAL, select
 from tidegate.simulate.run import Outcome, Run
 from tidegate.simulate.scenario import Change, Filters, Publication, Rounds, Scenario, parse
@@ -42,17 +42,16 @@ __all__ = [
     "BrokeringPolicy",
     "Change",
     "ConnectionGraph",
-    "Drawn",
     "EditAutomaton",
     "Entity",
     "Expectation",
     "Filtering",
     "Filters",
     "Link",
+    "LinkMonitors",
+    "MachineAutomaton",
     "Order",
     "Outcome",
-    "Plugged",
-    "Posted",
     "Publication",
     "Renaming",
     "Rounds",
@@ -64,22 +63,23 @@ __all__ = [
     "State",
     "Step",
     "Symbol",
+    "TableAutomaton",
     "Transmit",
     "Unfinished",
+    "chosen_run",
     "configured",
+    "find_run",
     "initial",
     "joined",
     "outcomes",
     "parse",
-    "patient",
     "reachable",
-    "realise",
     "rows",
     "select",
+    "sequential_run",
     "steps",
     "t_broker",
     "t_deliver",
     "t_notify",
     "t_publish",
-    "walk",
 ]

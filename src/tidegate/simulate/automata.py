@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from tidegate.monitor import Event, Machine, MonitorFailed
-from tidegate.policy.scopes import Between
+from tidegate.policy.scopes import ScopeLink
 from tidegate.simulate.schema import Symbol
 
 EVENT: Final = ("topic", "levels", "qos", "retain", "size", "payload")
@@ -47,7 +47,7 @@ class Renaming:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class TableAutomaton:
     """The automaton of a figure: its arrows. Events without an arrow pass and leave the state."""
 
     q0: Hashable
@@ -61,7 +61,7 @@ class Drawn:
 
 
 @dataclass(frozen=True, slots=True)
-class Plugged:
+class MachineAutomaton:
     """A machine of `tidegate.monitor`. Its state is kept as JSON, which every state survives and which can be hashed.
 
     A machine that fails suppresses the event and keeps its state (semantics, *Errors*).
@@ -92,7 +92,7 @@ class Tracing(Protocol):
         """Its place among the outputs; None if it is not among them."""
 
 
-class Named(NamedTuple):
+class NamedState(NamedTuple):
     """The state of one monitor of several."""
 
     id: str
@@ -100,7 +100,7 @@ class Named(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Posted:
+class LinkMonitors:
     """Everything that stands on a link of a node, in its order: monitors by their ids, and between two scopes what
     crosses, under which name and with which QoS.
 
@@ -111,7 +111,7 @@ class Posted:
 
     before: tuple[tuple[str, Machine], ...] = ()
     """Where the link leaves a scope."""
-    across: Between | None = None
+    across: ScopeLink | None = None
     after: tuple[tuple[str, Machine], ...] = ()
     """Where it enters one."""
 
@@ -119,7 +119,7 @@ class Posted:
         return self.across is None or self.across.crossing(symbol.topic) is not None
 
     def start(self) -> Hashable:
-        return tuple(Named(id, _text(machine.start())) for id, machine in (*self.before, *self.after))
+        return tuple(NamedState(id, _text(machine.start())) for id, machine in (*self.before, *self.after))
 
     def step(self, state: Any, symbol: Symbol) -> tuple[Hashable, Sequence[Symbol]]:
         states, made = self._run(state, symbol)
@@ -129,7 +129,9 @@ class Posted:
         _, made = self._run(state, symbol)
         return next((at for at, (_, itself) in enumerate(made) if itself), None)
 
-    def _run(self, state: tuple[Named, ...], event: Event) -> tuple[tuple[Named, ...], list[tuple[Event, bool]]]:
+    def _run(
+        self, state: tuple[NamedState, ...], event: Event
+    ) -> tuple[tuple[NamedState, ...], list[tuple[Event, bool]]]:
         """The states after it, and the outputs, each with whether it is the event itself."""
         states = list(state)
         made = [(event, True)]
@@ -150,7 +152,9 @@ class Posted:
         ]
 
 
-def _shown(machine: Machine, was: Named, made: list[tuple[Event, bool]]) -> tuple[Named, list[tuple[Event, bool]]]:
+def _shown(
+    machine: Machine, was: NamedState, made: list[tuple[Event, bool]]
+) -> tuple[NamedState, list[tuple[Event, bool]]]:
     """One monitor sees what the ones before it have let through."""
     state = was.state
     following: list[tuple[Event, bool]] = []
@@ -165,7 +169,7 @@ def _shown(machine: Machine, was: Named, made: list[tuple[Event, bool]]) -> tupl
             continue
         state = _text(after)
         following += [(one, itself and one is shown) for one in outputs]
-    return Named(was.id, state), following
+    return NamedState(was.id, state), following
 
 
 def seen(event: Event) -> Event:

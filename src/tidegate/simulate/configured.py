@@ -4,7 +4,7 @@
 |---|---|
 | scopes, links between them, connections of clients | CG; a link without a way back gets one that no pair allows |
 | brokering | BP |
-| monitors where a link leaves a scope, what crosses it by which name, monitors where it enters one | EP, a `Posted` |
+| monitors where a link leaves a scope, what crosses under which name, monitors where it enters | EP, a `LinkMonitors` |
 | subscriptions | sub |
 | MQTT gives a client its own messages, unless it says No Local | `echo` |
 | a scope refuses what it had before; an event crosses a link once | not `loops`; `once` |
@@ -26,8 +26,8 @@ from tidegate.flow.graph import SCOPE
 from tidegate.flow.presence import Presence
 from tidegate.monitor import Attachment, Direction, Each, Machine, Monitors
 from tidegate.policy.brokering import UNTYPED, Brokering
-from tidegate.policy.scopes import Space, Way
-from tidegate.simulate.automata import EVENT, Posted
+from tidegate.policy.scopes import ScopeGraph, Way
+from tidegate.simulate.automata import EVENT, LinkMonitors
 from tidegate.simulate.order import NORMAL
 from tidegate.simulate.scenario import Scenario
 from tidegate.simulate.schema import BrokeringPolicy, ConnectionGraph, Link, Schema, Type
@@ -52,7 +52,7 @@ class Pairs:
 
 
 def configured(
-    space: Space, brokering: Brokering, monitors: Monitors, scenario: Scenario, presences: Mapping[Link, Presence]
+    space: ScopeGraph, brokering: Brokering, monitors: Monitors, scenario: Scenario, presences: Mapping[Link, Presence]
 ) -> tuple[Schema, Scenario]:
     """The schema, and the scenario in it: clients that their role places are where that is.
 
@@ -91,28 +91,28 @@ def configured(
     return schema, placed
 
 
-def _posted(space: Space, monitors: Monitors, scenario: Scenario) -> Iterator[tuple[Link, Posted]]:
+def _posted(space: ScopeGraph, monitors: Monitors, scenario: Scenario) -> Iterator[tuple[Link, LinkMonitors]]:
     """What stands on which link. What nothing stands on is left out; but between scopes something always does."""
     for one in space.links:
         link = SCOPE + one.source, SCOPE + one.target
         before = monitors.over(*link, kind=_LEAVES[one.way], scope=one.source)
         after = monitors.over(*link, kind=_ENTERS[one.way], scope=one.target)
-        yield link, Posted(_machines(before), one, _machines(after))
+        yield link, LinkMonitors(_machines(before), one, _machines(after))
     for scope, client in scenario.sub:
         bare = scope.removeprefix(SCOPE)
         after = monitors.over(client, scope, kind=Direction.IM_PUB, scope=bare)
         if after:
-            yield (client, scope), Posted(after=_machines(after))
+            yield (client, scope), LinkMonitors(after=_machines(after))
         before = monitors.over(scope, client, kind=Direction.IM_SUB, scope=bare)
         if before:
-            yield (scope, client), Posted(before=_machines(before))
+            yield (scope, client), LinkMonitors(before=_machines(before))
 
 
 def _machines(attachments: tuple[Attachment, ...]) -> tuple[tuple[str, Machine], ...]:
     return tuple((each.id, each.monitor) for each in attachments)
 
 
-def _check(monitors: Monitors, scenario: Scenario, ep: Mapping[Link, Posted]) -> None:
+def _check(monitors: Monitors, scenario: Scenario, ep: Mapping[Link, LinkMonitors]) -> None:
     """Refuses what the model would get wrong."""
     links: dict[str, list[Link]] = {}
     for link, posted in ep.items():

@@ -23,8 +23,8 @@ from tidegate.config.tree import MAX_BYTES, compose
 from tidegate.errors import ConfigError, TidegateError
 from tidegate.flow.graph import SCOPE
 from tidegate.flow.presence import Presence
-from tidegate.gate import Rules
-from tidegate.keyservice.topic_keys import Keeper
+from tidegate.gate import RuleSet
+from tidegate.keyservice.topic_keys import TopicKeys
 from tidegate.monitor import Event
 from tidegate.policy import Levels, Preferences, Views
 from tidegate.policy.scopes import Role
@@ -43,7 +43,7 @@ WINDOW: Final = 65535
 """Messages of QoS 1 and 2 that a client gets without acknowledging any."""
 
 
-def read(path: Path) -> Scenario:
+def read_scenario(path: Path) -> Scenario:
     """The scenario in a file. Raises `ConfigError` with the file, and with the place in it."""
     try:
         content = path.read_bytes()
@@ -65,7 +65,7 @@ def read(path: Path) -> Scenario:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rehearsal:
+class EngineRun:
     """A configuration and a scenario, put together."""
 
     schema: Schema
@@ -74,14 +74,14 @@ class Rehearsal:
     written: Scenario
     """As the file has it."""
     node: str
-    rules: Rules
+    rules: RuleSet
     left_out: tuple[str, ...]
     """Sections of the configuration that count in neither play."""
     cast: dict[Link, Identity]
     presences: dict[Link, Presence]
 
     @classmethod
-    def of(cls, config: Config, scenario: Scenario) -> Rehearsal:
+    def of(cls, config: Config, scenario: Scenario) -> EngineRun:
         """Raises `ConfigError` where the two do not fit, or the model cannot play it."""
         rules = config.built.rules
         cast = {link: _identity(config, scenario, link) for link in scenario.sub}
@@ -185,7 +185,7 @@ class _Listening:
 class _Stage:
     """All scopes, and the clients' ends of their connections. It is also who knows them (scope.Authenticator)."""
 
-    def __init__(self, rehearsal: Rehearsal) -> None:
+    def __init__(self, rehearsal: EngineRun) -> None:
         self.rehearsal = rehearsal
         self.heard: dict[Entity, list[Delivery]] = {}
         self.site = Site(
@@ -195,7 +195,7 @@ class _Stage:
             on_open=self._opened,
             random_id=lambda: "",  # every client says its own
         )
-        keyring = Keeper(self.site, Keys(), None, None)
+        keyring = TopicKeys(self.site, Keys(), None, None)
         self.realm = Realm(
             node=rehearsal.node, site=self.site, authenticator=self, rules=rehearsal.rules, keyring=keyring
         )
@@ -311,14 +311,14 @@ class _End:
                 event = Event(packet.topic, bytes(packet.payload), packet.qos, packet.retain)
                 self._stage.heard.setdefault(self._link[1], []).append((self._over, event))
             case wire.Connack(reason=reason) | wire.Disconnect(reason=reason) if reason:
-                raise Refusal(f"the engine refuses `{self._link[1]}` at {self._link[0]}: {_why(packet)}")
+                raise EngineRefusal(f"the engine refuses `{self._link[1]}` at {self._link[0]}: {_why(packet)}")
             case wire.Suback(reasons=reasons) | wire.Unsuback(reasons=reasons) if any(one >= 0x80 for one in reasons):
-                raise Refusal(f"the engine refuses a subscription of `{self._link[1]}`: {_why(packet)}")
+                raise EngineRefusal(f"the engine refuses a subscription of `{self._link[1]}`: {_why(packet)}")
             case _:
                 pass
 
 
-class Refusal(TidegateError):
+class EngineRefusal(TidegateError):
     """The engine does not play along."""
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Final, TypeAlias
 
 from tidegate.errors import TidegateError
-from tidegate.simulate.partial_order import Fewer
+from tidegate.simulate.partial_order import PersistentMoves
 from tidegate.simulate.run import Outcome, Run, begin, moves
 from tidegate.simulate.scenario import Rounds
 from tidegate.simulate.schema import Schema
@@ -42,13 +42,13 @@ def reachable(schema: Schema, rounds: Rounds, *, bound: int = BOUND) -> Iterator
 
 def outcomes(schema: Schema, rounds: Rounds, *, bound: int = BOUND) -> frozenset[Outcome]:
     """All outcomes."""
-    return frozenset(run.outcome for run in _search(schema, rounds, Fewer(schema), bound) if run.finished)
+    return frozenset(run.outcome for run in _search(schema, rounds, PersistentMoves(schema), bound) if run.finished)
 
 
-def realise(schema: Schema, rounds: Rounds, outcome: Outcome, *, bound: int = BOUND) -> Run | None:
+def find_run(schema: Schema, rounds: Rounds, outcome: Outcome, *, bound: int = BOUND) -> Run | None:
     """A run with this outcome; None: the model does not allow it."""
     wanted = dict(outcome.heard)
-    fewer = Fewer(schema)
+    fewer = PersistentMoves(schema)
 
     def promising(run: Run) -> bool:
         return all(wanted.get(device, ())[: len(came)] == came for device, came in run.state.heard.items())
@@ -77,12 +77,12 @@ def _search(schema: Schema, rounds: Rounds, moves: Callable[[Run], Iterable[Run]
             waiting.append(after)
 
 
-def walk(schema: Schema, rounds: Rounds, choose: Choice, *, bound: int = BOUND) -> Run:
+def chosen_run(schema: Schema, rounds: Rounds, choose: Choice, *, bound: int = BOUND) -> Run:
     """One run to its end."""
     return _one(schema, rounds, lambda possible: possible[choose(len(possible))], bound)
 
 
-def patient(schema: Schema, rounds: Rounds, *, bound: int = BOUND) -> Run:
+def sequential_run(schema: Schema, rounds: Rounds, *, bound: int = BOUND) -> Run:
     """The run of somebody who waits before publishing."""
 
     def choose(possible: list[Run]) -> Run:

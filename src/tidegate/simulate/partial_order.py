@@ -26,7 +26,7 @@ from tidegate.simulate.schema import Link, Schema, Transmit
 from tidegate.simulate.steps import Rule, apart
 
 
-class Fewer:
+class PersistentMoves:
     """The moves of runs that are enough to find every outcome."""
 
     __slots__ = ("_follows", "_schema")

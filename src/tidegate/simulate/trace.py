@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, assert_never
 
 from tidegate.monitor import Event
-from tidegate.simulate.automata import Named
+from tidegate.simulate.automata import NamedState
 from tidegate.simulate.schema import Annotated, Broker, Entity, Symbol, Transmit
 from tidegate.simulate.state import State
 from tidegate.simulate.steps import Rule, Step
@@ -137,7 +137,7 @@ def short(name: Entity) -> str:
 
 
 def _states(was: Hashable, now: Hashable) -> str:
-    if not isinstance(was, tuple) or not isinstance(now, tuple) or not all(isinstance(one, Named) for one in was):
+    if not isinstance(was, tuple) or not isinstance(now, tuple) or not all(isinstance(one, NamedState) for one in was):
         return f"{was} → {now}"
     pairs = zip(was, now, strict=True)
     return ", ".join(f"{one.id}: {_shown(one.state)} → {_shown(two.state)}" for one, two in pairs if one != two)

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 from tidegate.cli.app import main
-from tidegate.pipeline import node_client as station
+from tidegate.pipeline import node_client as node
 from tidegate.pipeline.lake import Lake
 from tidegate.pipeline.ledger import Ledger
-from tidegate.pipeline.node_client import Station
+from tidegate.pipeline.node_client import NodeClient
 
 DEAD = 77
 PIECE = 8  # records that are published at a time
@@ -23,7 +23,7 @@ STEPS: dict[str, tuple[type, str, bool, int]] = {
     # step: whose method, its name, whether it is still carried out, at which call of it in the batch
     "begun": (Ledger, "begin", True, 1),
     "raw written": (Lake, "write_raw", True, 1),
-    "keys given": (Station, "keys", True, 1),
+    "keys given": (NodeClient, "keys", True, 1),
     "keys noted": (Ledger, "keyed", True, 1),
     "records written": (Lake, "write_records", True, 1),
     "half published": (Ledger, "sent", True, 2),
@@ -74,6 +74,6 @@ class Death:
 
 if __name__ == "__main__":
     Death(sys.argv[1])
-    station.ASKS = PIECE  # type: ignore[misc]
+    node.ASKS = PIECE  # type: ignore[misc]
     sys.argv = ["tidegate", "pipeline", "once", "--json", "-c", sys.argv[2]]
     main()

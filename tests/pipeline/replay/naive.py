@@ -32,7 +32,7 @@ class Person:
 
 
 @dataclass(frozen=True)
-class Subscribed:
+class RecordedSubscription:
     filter: str
     qos: int = 0
     no_local: bool = False
@@ -47,7 +47,7 @@ class Event:
     what: str
     at: float
     who: Person
-    subscription: Subscribed | None = None
+    subscription: RecordedSubscription | None = None
     topic: str = ""
     payload: bytes = b""
     recorded: bool = True
@@ -123,10 +123,10 @@ class Rules:
 
 
 @dataclass
-class Seat:
+class RecordedSession:
     person: Person
     connected: bool = True
-    subscriptions: dict[str, Subscribed] = field(default_factory=dict)
+    subscriptions: dict[str, RecordedSubscription] = field(default_factory=dict)
 
 
 # -- words -----------------------------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ def _more(value: Any, than: int) -> bool:
     return value > than
 
 
-def _publisher(scene: Scene) -> str:
+def _sender(scene: Scene) -> str:
     if scene.p is None or scene.p.user is None:
         raise Wrong
     return scene.p.user
@@ -213,7 +213,7 @@ CONDITIONS: dict[str, Callable[[Scene], bool]] = {
     "has(o.payload.b)": lambda scene: _has(scene, "b"),
     "o.qos > 0": lambda scene: scene.event.qos > 0,
     "o.size > 4": lambda scene: len(scene.content) > 4,
-    'p.user == "alice"': lambda scene: _publisher(scene) == "alice",
+    'p.user == "alice"': lambda scene: _sender(scene) == "alice",
     's.user != "bob"': lambda scene: _user(scene) != "bob",
     '"k" in o.properties': lambda scene: "k" in dict(scene.properties),
     "e.hour < 12": lambda scene: datetime.fromtimestamp(scene.event.at, UTC).hour < 12,
@@ -277,10 +277,10 @@ def demanded(rules: Rules, own: str, *said: str | None) -> str | None:
     return own if rules.implied else None
 
 
-def seen(rules: Rules, event: Event, seat: Seat, subscription: Subscribed) -> Any:
+def seen(rules: Rules, event: Event, recorded: RecordedSession, subscription: RecordedSubscription) -> Any:
     """What somebody receives by one subscription: None for nothing, else content and user properties."""
-    reader, writer = seat.person, event.who
-    if seat.connected:
+    reader, writer = recorded.person, event.who
+    if recorded.connected:
         if not at_least(reader.level, demanded(rules, writer.level, event.demand, writer.demand)):
             return None
         wants = demanded(rules, reader.level, subscription.demand, reader.demand)
@@ -354,23 +354,23 @@ def changes(events: Sequence[Event], before: Rules, after: Rules) -> tuple[Count
     """What is decided differently, and how many deliveries were decided."""
     found: Counter[Change] = Counter()
     deliveries = 0
-    seats: dict[tuple[str | None, str], Seat] = {}
+    by_key: dict[tuple[str | None, str], RecordedSession] = {}
     for event in events:
         key = (event.who.user, event.who.client)
         match event.what:
             case "connect":
-                seat = seats.setdefault(key, Seat(event.who))
-                seat.person, seat.connected = event.who, True
+                recorded = by_key.setdefault(key, RecordedSession(event.who))
+                recorded.person, recorded.connected = event.who, True
             case "disconnect":
-                seats[key].connected = False
+                by_key[key].connected = False
             case "end":
-                del seats[key]
+                del by_key[key]
             case "subscribe":
                 assert event.subscription is not None
-                seats[key].subscriptions[event.subscription.filter] = event.subscription
+                by_key[key].subscriptions[event.subscription.filter] = event.subscription
             case "unsubscribe":
                 assert event.subscription is not None
-                seats[key].subscriptions.pop(event.subscription.filter, None)
+                by_key[key].subscriptions.pop(event.subscription.filter, None)
             case _:
                 was, would = may_write(before, event), may_write(after, event)
                 writer = name_of(event.who)
@@ -378,16 +378,16 @@ def changes(events: Sequence[Event], before: Rules, after: Rules) -> tuple[Count
                     found[writer, "write", event.topic, "", was, would] += 1
                 if not was and not would:
                     continue
-                for seat in seats.values():
-                    for subscriptions in offered(seat, event):
+                for recorded in by_key.values():
+                    for subscriptions in offered(recorded, event):
                         deliveries += 1
                         got = [
-                            allowed and best([seen(rules, event, seat, each) for each in subscriptions])
+                            allowed and best([seen(rules, event, recorded, each) for each in subscriptions])
                             for rules, allowed in ((before, was), (after, would))
                         ]
                         had, has = (one or None for one in got)
                         if had != has:
-                            reader = name_of(seat.person)
+                            reader = name_of(recorded.person)
                             found[reader, "read", event.topic, writer, had is not None, has is not None] += 1
     return found, deliveries
 
@@ -396,13 +396,13 @@ def best(found: Sequence[Any]) -> Any:
     return next((each for each in found if each is not None), None)
 
 
-def offered(seat: Seat, event: Event) -> list[list[Subscribed]]:
+def offered(recorded: RecordedSession, event: Event) -> list[list[RecordedSubscription]]:
     """The subscriptions by which a message may come: the plain ones together, each shared one by itself."""
-    plain: list[Subscribed] = []
-    shared: list[list[Subscribed]] = []
-    own = (event.who.user, event.who.client) == (seat.person.user, seat.person.client)
-    for each in seat.subscriptions.values():
-        if not seat.connected and not (event.qos and each.qos):
+    plain: list[RecordedSubscription] = []
+    shared: list[list[RecordedSubscription]] = []
+    own = (event.who.user, event.who.client) == (recorded.person.user, recorded.person.client)
+    for each in recorded.subscriptions.values():
+        if not recorded.connected and not (event.qos and each.qos):
             continue  # QoS 0 does not wait
         if each.filter.startswith("$share/"):
             if covers(each.filter.split("/", 2)[2], event.topic):

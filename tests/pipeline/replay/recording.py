@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline.replay import naive
 from tidegate.config import Config, parse
-from tidegate.pipeline.replay.parts import LEAST, Part, Work, parts, replay, span
+from tidegate.pipeline.replay.partitions import LEAST, Part, Work, parts, replay, span
 from tidegate.policy import Demand
 from tidegate.policy.actor import attributes_of
 from tidegate.session import Context, Subject

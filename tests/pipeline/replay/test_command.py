@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from pipeline.replay.recording import rows, write
-from pipeline.replay.test_parts import BEFORE, story
+from pipeline.replay.test_partitions import BEFORE, story
 from processes import TIDEGATE
 from tidegate.cli.replay import _table
 from tidegate.config import load

@@ -13,7 +13,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from pipeline.replay import naive
-from pipeline.replay.naive import Event, Person, Policy, Preference, Rules, Subscribed, View
+from pipeline.replay.naive import Event, Person, Policy, Preference, RecordedSubscription, Rules, View
 from pipeline.replay.recording import config, decided, rows, total, write
 
 NIGHT = 1_772_409_600.0  # 2026-03-02, midnight
@@ -104,7 +104,7 @@ def stories(draw: st.DrawFn, conditions: Sequence[str], *, away: bool) -> list[E
         here[person.user, person.client] = (person, {"#"})
         connected.add((person.user, person.client))
         happen("connect", person)
-        happen("subscribe", person, subscription=Subscribed("#", qos=1, no_local=draw(st.booleans())))
+        happen("subscribe", person, subscription=RecordedSubscription("#", qos=1, no_local=draw(st.booleans())))
     for _ in range(draw(st.integers(3, 25))):
         at += draw(st.sampled_from((0.0, 0.001, 1.0, 3600.0, 20_000.0)))
         kind = draw(st.sampled_from(("connect", "subscribe", "subscribe", "message", "message", "message", "leave")))
@@ -123,7 +123,7 @@ def stories(draw: st.DrawFn, conditions: Sequence[str], *, away: bool) -> list[E
                 filter = draw(st.sampled_from((*FILTERS, "$share/g/#", "$share/g/a/+", "$share/h/#")))
                 shared = filter.startswith("$share")
                 where = draw(st.none() | st.sampled_from([each for each in naive.WHERES if each in conditions]))
-                subscription = Subscribed(
+                subscription = RecordedSubscription(
                     filter=filter,
                     qos=draw(st.integers(0, 2)),
                     no_local=not shared and draw(st.booleans()),
@@ -148,7 +148,7 @@ def stories(draw: st.DrawFn, conditions: Sequence[str], *, away: bool) -> list[E
                 if filters and draw(st.booleans()):
                     gone = draw(st.sampled_from(sorted(filters)))
                     filters.remove(gone)
-                    happen("unsubscribe", person, subscription=Subscribed(gone))
+                    happen("unsubscribe", person, subscription=RecordedSubscription(gone))
                 elif away and key in connected and draw(st.booleans()):
                     connected.remove(key)
                     happen("disconnect", person)
@@ -257,7 +257,7 @@ def test_what_is_assumed_is_counted() -> None:
     events = [
         Event("connect", NIGHT, one),
         Event("connect", NIGHT, two),
-        Event("subscribe", NIGHT, two, subscription=Subscribed("#")),
+        Event("subscribe", NIGHT, two, subscription=RecordedSubscription("#")),
         Event("publish", NIGHT, one, topic="a", demand="none"),
         Event("publish", NIGHT, one, topic="a", demand="plain"),
     ]
@@ -274,7 +274,7 @@ def test_it_can_fail() -> None:
     events = [
         Event("connect", NIGHT, one),
         Event("connect", NIGHT, two),
-        Event("subscribe", NIGHT, two, subscription=Subscribed("a/#")),
+        Event("subscribe", NIGHT, two, subscription=RecordedSubscription("a/#")),
         Event("publish", NIGHT, one, topic="a/b", payload=b"x"),
     ]
     everything = Policy("all", "*", "#", ("read", "write"), "allow", None)

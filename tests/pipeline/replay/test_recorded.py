@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from harness import Client, Live, live
 from pipeline.replay import naive
-from pipeline.replay.naive import Event, Person, Policy, Preference, Rules, Subscribed, View
+from pipeline.replay.naive import Event, Person, Policy, Preference, RecordedSubscription, Rules, View
 from pipeline.replay.recording import decided, total
 from pipeline.replay.test_naive import found_in
 from processes import on_uvloop, until
@@ -139,12 +139,12 @@ def _what(row: dict[str, Any], pairs: dict[str, str]) -> tuple[str, dict[str, An
         case "subscribe":
             options = row["options"]
             where, demand = pairs.get("where"), pairs.get("require")
-            one = Subscribed(row["filter"], options & 3, bool(options & 4), where, demand)
+            one = RecordedSubscription(row["filter"], options & 3, bool(options & 4), where, demand)
             return "subscribe", {"subscription": one}
         case "unsubscribe" if row["filter"] is None:
             return "end", {}
         case "unsubscribe":
-            return "unsubscribe", {"subscription": Subscribed(row["filter"])}
+            return "unsubscribe", {"subscription": RecordedSubscription(row["filter"])}
         case "message" if row["context"] is None:
             return "refused", {"topic": row["topic"]}
         case "message":

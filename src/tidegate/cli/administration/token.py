@@ -18,7 +18,7 @@ from tidegate.cli.administration.completion import ids
 from tidegate.cli.administration.http_client import ApiClient, path
 from tidegate.cli.administration.kinds import USERS
 from tidegate.cli.administration.options import Json, Preview, Why, group, with_api
-from tidegate.cli.operate import ConfigFile, ask
+from tidegate.cli.node_commands import ConfigFile, ask
 
 app = group("Make, list and revoke tokens for the HTTP interface.")
 

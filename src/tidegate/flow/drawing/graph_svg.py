@@ -16,8 +16,8 @@ from html import escape
 from itertools import pairwise
 from typing import Final
 
-from tidegate.flow.alike import bundles, called
-from tidegate.flow.drawing.layout import Layout, Placed, laid_out, ranks
+from tidegate.flow.bundles import bundle_label, bundles
+from tidegate.flow.drawing.layout import Layout, PlacedNode, lay_out, ranks
 from tidegate.flow.graph import ConnectionGraph, Link
 from tidegate.flow.route import Route
 
@@ -77,7 +77,7 @@ class _Picture:
         self.nodes = {node.members[0]: node for node in _nodes(graph, self.through)}
         pairs = _pairs(graph, self.nodes)
         column = ranks(list(self.nodes), pairs, parents)
-        self.layout = laid_out(_heights(self.nodes, pairs, column), pairs, column)
+        self.layout = lay_out(_heights(self.nodes, pairs, column), pairs, column)
         self.wide = [
             max((_width(self.nodes[each.name].label) for each in column if each.name), default=0.0)
             for column in self.layout.columns
@@ -155,7 +155,7 @@ class _Picture:
                     found.append((shown, self._line(link, (one, other), way, side, shown)))
         return [text for _, text in sorted(found, key=lambda each: each[0])]
 
-    def _line(self, link: Link, pair: tuple[str, str], way: list[Placed], side: float, shown: bool) -> str:
+    def _line(self, link: Link, pair: tuple[str, str], way: list[PlacedNode], side: float, shown: bool) -> str:
         points = self._points(pair, way, side)
         if way[0].name != link.source:
             points.reverse()
@@ -179,7 +179,7 @@ class _Picture:
             f'marker-end="url(#{_tip(colour)})"><title>{escape(said)}</title></path>'
         )
 
-    def _points(self, pair: tuple[str, str], way: list[Placed], side: float) -> list[tuple[float, float]]:
+    def _points(self, pair: tuple[str, str], way: list[PlacedNode], side: float) -> list[tuple[float, float]]:
         """Where a line touches its two boxes, and the edges of columns between which it may bend.
 
         Inside a column it is straight, so that it does not run behind a wider box.
@@ -198,10 +198,10 @@ class _Picture:
             points.append((self.left[last.column], end))
         return points
 
-    def _right(self, placed: Placed) -> float:
+    def _right(self, placed: PlacedNode) -> float:
         return self.left[placed.column] + _width(self.nodes[placed.name].label)
 
-    def _edge(self, placed: Placed) -> float:
+    def _edge(self, placed: PlacedNode) -> float:
         """The right end of its column."""
         return self.left[placed.column] + self.wide[placed.column]
 
@@ -210,7 +210,7 @@ def _nodes(graph: ConnectionGraph, apart: frozenset[str]) -> list[_Node]:
     """Scopes, and devices: those that are alike together, if they are many and none of them is shown."""
     found = [_Node(label=_short(name), scope=True, members=(name,)) for name in graph.scopes]
     for names in bundles(graph, apart):
-        found.append(_Node(label=called(tuple(map(_short, names))), scope=False, members=names))
+        found.append(_Node(label=bundle_label(tuple(map(_short, names))), scope=False, members=names))
     return found
 
 

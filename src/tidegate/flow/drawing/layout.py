@@ -24,15 +24,15 @@ _JOINT: Final = 6.0
 
 
 @dataclass(slots=True)
-class Placed:
+class PlacedNode:
     """An entity, or a joint of an edge that passes its column."""
 
     name: str
     column: int
     height: float
     y: float = 0.0
-    left: list[Placed] = field(default_factory=list)
-    right: list[Placed] = field(default_factory=list)
+    left: list[PlacedNode] = field(default_factory=list)
+    right: list[PlacedNode] = field(default_factory=list)
 
     @property
     def middle(self) -> float:
@@ -43,9 +43,9 @@ class Placed:
 class Layout:
     """The columns from left to right, and the way of each pair: its ends and the joints between."""
 
-    columns: list[list[Placed]]
-    nodes: dict[str, Placed]
-    ways: dict[tuple[str, str], list[Placed]]
+    columns: list[list[PlacedNode]]
+    nodes: dict[str, PlacedNode]
+    ways: dict[tuple[str, str], list[PlacedNode]]
 
 
 def ranks(
@@ -94,14 +94,14 @@ def _start(near: Mapping[str, list[str]], found: Mapping[str, int]) -> str:
     return ends[0] if ends else next(name for name in rest if inner[name] == most)
 
 
-def laid_out(heights: Mapping[str, float], pairs: Sequence[tuple[str, str]], column: Mapping[str, int]) -> Layout:
+def lay_out(heights: Mapping[str, float], pairs: Sequence[tuple[str, str]], column: Mapping[str, int]) -> Layout:
     """Places for names with these heights, joined by these pairs, in these columns."""
-    nodes = {name: Placed(name, column[name], height) for name, height in heights.items()}
-    columns: list[list[Placed]] = [[] for _ in range(max(column.values(), default=-1) + 1)]
-    ways: dict[tuple[str, str], list[Placed]] = {}
+    nodes = {name: PlacedNode(name, column[name], height) for name, height in heights.items()}
+    columns: list[list[PlacedNode]] = [[] for _ in range(max(column.values(), default=-1) + 1)]
+    ways: dict[tuple[str, str], list[PlacedNode]] = {}
     for pair in pairs:
         first, last = sorted((nodes[pair[0]], nodes[pair[1]]), key=lambda each: each.column)
-        joints = [Placed("", at, _JOINT) for at in range(first.column + 1, last.column)]
+        joints = [PlacedNode("", at, _JOINT) for at in range(first.column + 1, last.column)]
         ways[pair] = [first, *joints, last]
         if first.column < last.column:
             for one, other in pairwise(ways[pair]):
@@ -114,9 +114,9 @@ def laid_out(heights: Mapping[str, float], pairs: Sequence[tuple[str, str]], col
     return Layout(columns, nodes, ways)
 
 
-def _walk(nodes: Iterable[Placed]) -> list[Placed]:
+def _walk(nodes: Iterable[PlacedNode]) -> list[PlacedNode]:
     """Everything, what is joined close together: a first order that hardly crosses in trees."""
-    found: dict[int, Placed] = {}
+    found: dict[int, PlacedNode] = {}
     for start in sorted(nodes, key=lambda each: each.column):
         waiting = [start]
         while waiting:
@@ -127,7 +127,7 @@ def _walk(nodes: Iterable[Placed]) -> list[Placed]:
     return list(found.values())
 
 
-def _sort(columns: list[list[Placed]]) -> None:
+def _sort(columns: list[list[PlacedNode]]) -> None:
     best = [list(column) for column in columns]
     fewest = _crossings(columns)
     for turn in range(_ROUNDS):
@@ -147,7 +147,7 @@ def _sort(columns: list[list[Placed]]) -> None:
     columns[:] = best
 
 
-def _crossings(columns: list[list[Placed]]) -> int:
+def _crossings(columns: list[list[PlacedNode]]) -> int:
     count = 0
     for column, following in pairwise(columns):
         place = {id(each): number for number, each in enumerate(following)}
@@ -160,7 +160,7 @@ def _crossings(columns: list[list[Placed]]) -> int:
     return count
 
 
-def _settle(columns: list[list[Placed]]) -> None:
+def _settle(columns: list[list[PlacedNode]]) -> None:
     for column in columns:
         y = 0.0
         for each in column:
@@ -174,13 +174,13 @@ def _settle(columns: list[list[Placed]]) -> None:
             each.y -= top
 
 
-def _wanted(each: Placed, forth: bool) -> float:
+def _wanted(each: PlacedNode, forth: bool) -> float:
     """In the middle of those where the round comes from; of the others, if there are none."""
     beside = (each.left or each.right) if forth else (each.right or each.left)
     return sum(other.middle for other in beside) / len(beside) - each.height / 2 if beside else each.y
 
 
-def _place(column: Sequence[Placed], wanted: Sequence[float]) -> None:
+def _place(column: Sequence[PlacedNode], wanted: Sequence[float]) -> None:
     """As near to the wanted heights as order and gaps allow: neighbours that push each other share the distance."""
     offset = 0.0
     blocks: list[tuple[float, int]] = []  # the sum of what its members want, as if there were no offsets; how many

@@ -1,7 +1,7 @@
 """XACML 2.0 policies and policy sets, and those of XACML 1.0 as far as they are alike.
 
 The whole tree becomes one list of policies with `combining: first-applicable`: see `combining` for the algorithms,
-`asking` for targets and conditions, `document` for what makes reading the XML safe. A request of XACML is here: who
+`expressions` for targets and conditions, `document` for what makes reading the XML safe. A request of XACML here: who
 connects, the topic of one message, and whether it is written (published) or read (delivered).
 
 Invariants
@@ -16,10 +16,10 @@ from __future__ import annotations
 from typing import Final
 
 from tidegate.importing import formula as f
-from tidegate.importing.outcome import Imported, Taken
-from tidegate.importing.xacml.asking import TOPIC_FILTER, Asking
+from tidegate.importing.imported_policies import Imported, ImportedPolicy
 from tidegate.importing.xacml.combining import Effect, Entry, entries
 from tidegate.importing.xacml.document import parsed
+from tidegate.importing.xacml.expressions import TOPIC_FILTER, ExpressionReader
 
 __all__ = ["TOPIC_FILTER", "read"]
 
@@ -34,9 +34,9 @@ _DOLLAR: Final = (
 
 def read(text: str, source: str) -> Imported:
     """The policies of a file; ConfigError says where it is wrong."""
-    asking = Asking(source)
-    found = entries(parsed(text, source), asking)
-    ways = [(entry, {action: _ways(entry, action, asking) for action in _ACTIONS}) for entry in found]
+    reader = ExpressionReader(source)
+    found = entries(parsed(text, source), reader)
+    ways = [(entry, {action: _ways(entry, action, reader) for action in _ACTIONS}) for entry in found]
     roots = sorted(
         {
             one.topic.partition("/")[0]
@@ -47,41 +47,43 @@ def read(text: str, source: str) -> Imported:
             if one.topic is not None and one.topic.startswith("$")
         }
     )
-    policies: list[Taken] = []
+    policies: list[ImportedPolicy] = []
     used: dict[str, int] = {}
     for entry, by_action in ways:
         policies += _taken(entry, by_action, roots, used)
     notes: list[str] = []
-    if asking.named:
-        notes.append(f"The directory and the environment have to give: {', '.join(sorted(asking.named))}.")
+    if reader.named:
+        notes.append(f"The directory and the environment have to give: {', '.join(sorted(reader.named))}.")
     if any(taken.effect == "allow" and taken.topic == "#" for taken in policies):
         notes.append(_DOLLAR)
-    return Imported(policies=tuple(policies), combining="first-applicable", notes=tuple(notes), left=tuple(asking.left))
+    return Imported(policies=tuple(policies), combining="first-applicable", notes=tuple(notes), left=tuple(reader.left))
 
 
-def _ways(entry: Entry, action: str, asking: Asking) -> list[f.Flat]:
+def _ways(entry: Entry, action: str, reader: ExpressionReader) -> list[f.Flat]:
     permits = entry.effect is Effect.PERMIT
     asked = f.settled(entry.asked, action, upward=not permits)
     try:
         return f.flat(asked)
     except f.TooLarge:
         why = "it permits nothing" if permits else "it denies whatever the condition says"
-        asking.leave(entry.element, f"`{entry.name}`", f"too large for one condition; {why}")
+        reader.leave(entry.element, f"`{entry.name}`", f"too large for one condition; {why}")
         return [] if permits else f.flat(asked, bare=True)
 
 
-def _taken(entry: Entry, by_action: dict[str, list[f.Flat]], roots: list[str], used: dict[str, int]) -> list[Taken]:
+def _taken(
+    entry: Entry, by_action: dict[str, list[f.Flat]], roots: list[str], used: dict[str, int]
+) -> list[ImportedPolicy]:
     grouped: list[tuple[tuple[str, ...], list[f.Flat]]] = [((action,), way) for action, way in by_action.items()]
     if by_action["read"] == by_action["write"]:
         grouped = [(_ACTIONS, by_action["read"])]
-    found: list[Taken] = []
+    found: list[ImportedPolicy] = []
     permits = entry.effect is Effect.PERMIT
     for actions, way in grouped:
         for one in way:
             everywhere = ["#"] if permits else ["#", *(f"{root}/#" for root in roots)]
             for topic in everywhere if one.topic is None else [one.topic]:
                 found.append(
-                    Taken(
+                    ImportedPolicy(
                         id=_unique(entry.name, used),
                         subject=one.subject,
                         topic=topic,

@@ -24,8 +24,8 @@ from enum import Enum, auto
 from typing import Final, assert_never
 
 from tidegate.importing import formula as f
-from tidegate.importing.xacml.asking import Asked, Asking, identifier
 from tidegate.importing.xacml.document import Element
+from tidegate.importing.xacml.expressions import Evaluation, ExpressionReader, identifier
 
 MAX_DEPTH: Final = 20
 MAX_ENTRIES: Final = 50_000
@@ -71,31 +71,31 @@ class Entry:
     """Where it comes from."""
 
 
-def entries(root: Element, asking: Asking) -> list[Entry]:
+def entries(root: Element, reader: ExpressionReader) -> list[Entry]:
     """All of a file."""
     if root.name not in ("Policy", "PolicySet"):
-        raise asking.wrong(root, "is no policy; the file has to hold a `<Policy>` or a `<PolicySet>`")
-    return _Combining(asking).any(root, 0)
+        raise reader.wrong(root, "is no policy; the file has to hold a `<Policy>` or a `<PolicySet>`")
+    return _Combining(reader).any(root, 0)
 
 
 class _Combining:
-    def __init__(self, asking: Asking) -> None:
-        self.asking = asking
+    def __init__(self, reader: ExpressionReader) -> None:
+        self.reader = reader
         self.count = 0
 
     def any(self, element: Element, depth: int) -> list[Entry]:
         if depth > MAX_DEPTH:
-            raise self.asking.wrong(element, f"is nested more than {MAX_DEPTH} deep; simplify it")
+            raise self.reader.wrong(element, f"is nested more than {MAX_DEPTH} deep; simplify it")
         match element.name:
             case "Policy":
                 return self._policy(element)
             case "PolicySet":
                 return self._set(element, depth)
             case name if name in _REFERENCES:
-                self.asking.leave(element, f"reference to `{element.text}`", f"another file; {_ONE_BY_ONE}")
+                self.reader.leave(element, f"reference to `{element.text}`", f"another file; {_ONE_BY_ONE}")
                 return [self._denying(f.ALWAYS, element.text, element)]
             case _:
-                raise self.asking.wrong(element, "is no part of a policy set; remove it, or mend its name")
+                raise self.reader.wrong(element, "is no part of a policy set; remove it, or mend its name")
 
     # -- policies and sets ---------------------------------------------------------------------------------------
 
@@ -103,7 +103,7 @@ class _Combining:
         name = self._id(element, "PolicyId")
         for child in element.children:
             if child.name not in _IGNORED and child.name not in ("Target", "Rule", "Obligations"):
-                raise self.asking.wrong(child, "is no part of a policy; remove it, or mend its name")
+                raise self.reader.wrong(child, "is no part of a policy; remove it, or mend its name")
         rules = [self._rule(child, name) for child in element.named("Rule")]
         algorithm = self._algorithm(element, "RuleCombiningAlgId")
         found: list[Entry] | None = None
@@ -152,7 +152,7 @@ class _Combining:
 
     def _within(self, element: Element, name: str, found: list[Entry] | None) -> list[Entry]:
         """What a policy or set decides, given its target and its obligations; None if that cannot be said."""
-        target = self.asking.target(element.named("Target"))
+        target = self.reader.target(element.named("Target"))
         if found is None:
             found = [self._denying(f.ALWAYS, name, element)]
         if self._owes(element):
@@ -162,7 +162,7 @@ class _Combining:
         made = [one for one in made if one.asked != f.NEVER]
         self.count += len(made)
         if self.count > MAX_ENTRIES:
-            raise self.asking.wrong(element, f"and what stands before it have over {MAX_ENTRIES} rules; split the file")
+            raise self.reader.wrong(element, f"and what stands before it have over {MAX_ENTRIES} rules; split the file")
         return made
 
     def _overriding(self, children: list[list[Entry]], strong: frozenset[Effect]) -> list[Entry]:
@@ -189,9 +189,9 @@ class _Combining:
             return [replace(entry, asked=narrowed)]
         what = "too much stands before it in its policy to be said in one condition"
         if entry.effect is Effect.PERMIT:
-            self.asking.leave(entry.element, f"`{entry.name}`", f"{what}; it permits nothing")
+            self.reader.leave(entry.element, f"`{entry.name}`", f"{what}; it permits nothing")
             return []
-        self.asking.leave(entry.element, f"`{entry.name}`", f"{what}; it denies also where that permits")
+        self.reader.leave(entry.element, f"`{entry.name}`", f"{what}; it denies also where that permits")
         return [entry]
 
     # -- rules ---------------------------------------------------------------------------------------------------
@@ -200,13 +200,13 @@ class _Combining:
         name = f"{policy}/{self._id(element, 'RuleId')}"
         for child in element.children:
             if child.name not in _RULE_PARTS:
-                raise self.asking.wrong(child, "is no part of a rule; remove it, or mend its name")
+                raise self.reader.wrong(child, "is no part of a rule; remove it, or mend its name")
         effect = element.attributes.get("Effect")
         if effect not in ("Permit", "Deny"):
-            raise self.asking.wrong(element, "has no `Effect`; write `Permit` or `Deny`")
-        target = self.asking.target(element.named("Target"))
-        condition = self.asking.condition(element.named("Condition"))
-        asked = Asked(
+            raise self.reader.wrong(element, "has no `Effect`; write `Permit` or `Deny`")
+        target = self.reader.target(element.named("Target"))
+        condition = self.reader.condition(element.named("Condition"))
+        asked = Evaluation(
             f.both(target.true, condition.true),
             f.either(target.fails, f.both(target.true, condition.fails)),
         )
@@ -225,7 +225,7 @@ class _Combining:
     def _id(self, element: Element, key: str) -> str:
         found = identifier(element.attributes.get(key, ""))
         if not found:
-            raise self.asking.wrong(element, f"has no `{key}`; give it one")
+            raise self.reader.wrong(element, f"has no `{key}`; give it one")
         return found
 
     def _algorithm(self, element: Element, key: str) -> Algorithm | None:
@@ -234,7 +234,7 @@ class _Combining:
         known = {algorithm.value: algorithm for algorithm in Algorithm}
         if id.startswith("urn:oasis:names:tc:xacml:") and name in known:
             return known[name]
-        self.asking.leave(element, f"algorithm {id.rpartition(':')[2]}", f"has no equivalent; {_ONE_BY_ONE}")
+        self.reader.leave(element, f"algorithm {id.rpartition(':')[2]}", f"has no equivalent; {_ONE_BY_ONE}")
         return None
 
     def _owes(self, element: Element) -> bool:
@@ -245,7 +245,7 @@ class _Combining:
             why = "nobody carries obligations out here"
             if one in owed:
                 why += ", so what this permits is denied; remove it if that is not meant"
-            self.asking.leave(one, f"obligation `{one.attributes.get('ObligationId', '')}`", why)
+            self.reader.leave(one, f"obligation `{one.attributes.get('ObligationId', '')}`", why)
         return bool(owed)
 
 

@@ -26,7 +26,7 @@ from tidegate.config.keys import Ktm
 from tidegate.errors import ConfigError, KeysError, ProtocolError, StoreError
 from tidegate.keys import Group, PublicKey, TopicKey
 from tidegate.keys.key import valid_id
-from tidegate.keyservice.exchange import BATCH, LEAVING, WAITING, Took, Waiting
+from tidegate.keyservice.exchange import BATCH, LEAVING, WAITING, OnKeys, PendingKeys
 from tidegate.keyservice.ktm import frames
 from tidegate.keyservice.ktm.frames import Answer, Failure, Op, Told, Wrong
 
@@ -109,14 +109,14 @@ class _Line:
                 asked.set_exception(StoreError(_BROKE))
 
 
-class KtmDepot:
-    """Depot on a key service; also for keys whose secrets no node sees."""
+class KtmExchange:
+    """KeyExchange on a key service; also for keys whose secrets no node sees."""
 
     def __init__(self, ktm: Ktm, *, limit: int = WAITING) -> None:
         self.trouble: str | None = f"there is no connection to the key service {ktm.url} yet"
         self._ktm = ktm
-        self._waiting = Waiting(limit)
-        self._took: Took = lambda keys, revoked: None
+        self._waiting = PendingKeys(limit)
+        self._took: OnKeys = lambda keys, revoked: None
         self._line: _Line | None = None
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
@@ -124,7 +124,7 @@ class KtmDepot:
         self._said: str | None = None  # the last trouble in the log
         self._rotating = False  # the service has to be told so
 
-    def start(self, took: Took) -> None:
+    def start(self, took: OnKeys) -> None:
         self._took = took
         self._task = asyncio.get_running_loop().create_task(self._run())
 

@@ -31,8 +31,8 @@ import structlog
 from tidegate.config.ktm import KtmConfig
 from tidegate.errors import KeysError, StoreError
 from tidegate.keys import Group, PublicKey, Ring, Snapshot, Steady, TopicKey, wrap
-from tidegate.keyservice.exchange import OF, ROOM, Shelf
-from tidegate.keyservice.master_keys import Safe, renew_all
+from tidegate.keyservice.exchange import OF, ROOM, KeyRows
+from tidegate.keyservice.master_keys import MasterKeys, renew_all
 from tidegate.store.lock import Lock, Record
 from tidegate.store.registry import Refused, registry
 
@@ -50,23 +50,23 @@ T = TypeVar("T")
 log = structlog.get_logger("tidegate.ktm")
 
 
-class Cabinet:
+class KeyStore:
     """All calls on one loop."""
 
     def __init__(self, config: KtmConfig) -> None:
         data = config.data
         self._lock = Lock(data)
         self._registry = registry(f"sqlite:///{quote(str(data / DATABASE))}")
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="cabinet")
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="key_store")
         self._clock = Steady()
         keys = config.keys
         self._ring = Ring(entropy=os.urandom, rotate=keys.rotate, overlap=keys.overlap, uses=keys.uses)
         self._dead: dict[str, float] = {}
         self._unstored: set[str] = set()
         self._renewing: asyncio.Task[None] | None = None
-        self._safe: Safe
-        self._shared: Shelf
-        self._own: Shelf
+        self._master_keys: MasterKeys
+        self._shared: KeyRows
+        self._own: KeyRows
 
     async def open(self, config: KtmConfig) -> None:
         """ConfigError or StoreError with the remedy."""
@@ -77,10 +77,10 @@ class Cabinet:
         _folder(config.data)
         self._lock.acquire()
         self._lock.write(Record(database=DATABASE, durability="sync", process=os.getpid()))
-        self._safe = Safe(config.master_key, config.data)
+        self._master_keys = MasterKeys(config.master_key, config.data)
         self._registry.open()
         secrets = self._registry.secrets
-        self._shared, self._own = Shelf(secrets, self._safe, ROOM), Shelf(secrets, self._safe, OWN)
+        self._shared, self._own = KeyRows(secrets, self._master_keys, ROOM), KeyRows(secrets, self._master_keys, OWN)
         now = self._now()
         self._dead = {each.key: each.expires or math.inf for each in secrets.all(REVOKED, at=now)}
         closed = 0
@@ -103,7 +103,7 @@ class Cabinet:
 
     async def reload(self, config: KtmConfig) -> None:
         """Other master keys and settings. ConfigError, and nothing has changed."""
-        if await self._call(partial(self._safe.reread, config.master_key)):
+        if await self._call(partial(self._master_keys.reread, config.master_key)):
             self._renew()
         keys = config.keys
         if (keys.rotate, keys.overlap, keys.uses) != (self._ring.rotate, self._ring.overlap, self._ring.uses):
@@ -117,7 +117,7 @@ class Cabinet:
     async def _renewed(self) -> None:
         try:
             for room in (ROOM, OWN):
-                await renew_all(self._registry.secrets, room, self._safe, of=OF, aside=self._call)
+                await renew_all(self._registry.secrets, room, self._master_keys, of=OF, aside=self._call)
         except StoreError as error:
             log.error("keys could not be renewed under the first master key; send SIGHUP again", reason=str(error))
 
@@ -232,9 +232,9 @@ class Cabinet:
 
     # -- the rest --------------------------------------------------------------------------------------------------
 
-    async def _opened(self, shelf: Shelf, id: str) -> TopicKey | None:
+    async def _opened(self, rows: KeyRows, id: str) -> TopicKey | None:
         try:
-            return await self._call(partial(shelf.get, id, self._now()))
+            return await self._call(partial(rows.get, id, self._now()))
         except KeysError as error:
             raise StoreError(f"the key {id} cannot be opened: {error}") from error
 

@@ -18,7 +18,7 @@ import uvloop
 from tidegate.audit.logs import configure_logs
 from tidegate.config.ktm import KtmConfig, load_ktm
 from tidegate.errors import ConfigError, StoreError, TidegateError
-from tidegate.keyservice.ktm.key_store import Cabinet
+from tidegate.keyservice.ktm.key_store import KeyStore
 from tidegate.keyservice.ktm.service import Service, context
 
 _FIXED: Final = "cannot change while the key service runs; restart it"
@@ -36,12 +36,12 @@ def run(config: KtmConfig, path: Path) -> int:
 async def _main(config: KtmConfig, path: Path) -> int:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_unhandled)
-    cabinet = Cabinet(config)
+    key_store = KeyStore(config)
     service: Service | None = None
     stop = asyncio.Event()
     try:
-        await cabinet.open(config)
-        service = Service(config, cabinet)
+        await key_store.open(config)
+        service = Service(config, key_store)
         service.start()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
@@ -49,7 +49,7 @@ async def _main(config: KtmConfig, path: Path) -> int:
         reloads: set[asyncio.Task[None]] = set()
 
         def reload() -> None:
-            task = loop.create_task(_reload(path, service, cabinet, changing))
+            task = loop.create_task(_reload(path, service, key_store, changing))
             reloads.add(task)
             task.add_done_callback(reloads.discard)
 
@@ -65,12 +65,12 @@ async def _main(config: KtmConfig, path: Path) -> int:
     finally:
         if service is not None:
             await service.close()
-        await cabinet.close()
+        await key_store.close()
     log.info("stopped")
     return 0
 
 
-async def _reload(path: Path, service: Service, cabinet: Cabinet, changing: asyncio.Lock) -> None:
+async def _reload(path: Path, service: Service, key_store: KeyStore, changing: asyncio.Lock) -> None:
     """All of it takes effect, or none."""
     async with changing:
         loop = asyncio.get_running_loop()
@@ -81,7 +81,7 @@ async def _reload(path: Path, service: Service, cabinet: Cabinet, changing: asyn
             if config.data != service.config.data:
                 raise ConfigError(f"`data` {_FIXED}")
             made = await loop.run_in_executor(None, partial(context, config.ktm))
-            await cabinet.reload(config)
+            await key_store.reload(config)
         except TidegateError as error:
             log.error("reload refused, everything stays as it is", reason=str(error))
             return

@@ -24,7 +24,7 @@ from tidegate.errors import KeysError, ProtocolError, StoreError
 from tidegate.keys import PublicKey, TopicKey
 from tidegate.keyservice.ktm import frames
 from tidegate.keyservice.ktm.frames import Op, Request, Wrong
-from tidegate.keyservice.ktm.key_store import Cabinet
+from tidegate.keyservice.ktm.key_store import KeyStore
 from tidegate.net import Tls, bound
 from tidegate.policy import By, Close, Trust
 from tidegate.session import Bucket
@@ -110,12 +110,12 @@ class Peer:
 
 
 class Service:
-    """Listens, and serves nodes from a cabinet that is open."""
+    """Listens, and serves nodes from a key_store that is open."""
 
-    def __init__(self, config: KtmConfig, cabinet: Cabinet) -> None:
+    def __init__(self, config: KtmConfig, key_store: KeyStore) -> None:
         self.config = config
         self.peers: set[Peer] = set()
-        self._cabinet = cabinet
+        self._cabinet = key_store
         self._context = context(config.ktm)
         self._trust = trust(config.ktm)
         self._socket: socket.socket | None = None
@@ -273,39 +273,39 @@ class Service:
 
     async def _done(self, peer: Peer, request: Request) -> object:
         """ProtocolError if the node says what no node says; that ends the connection."""
-        cabinet, said = self._cabinet, request.said
+        key_store, said = self._cabinet, request.said
         match request.op:
             case Op.PING:
                 return None
             case Op.PUT:
                 key = frames.unpacked(said.get("key"))
-                if not await cabinet.put(key):
+                if not await key_store.put(key):
                     return False
                 self._tell(peer, [key], [])
                 return True
             case Op.FIND:
-                found = await cabinet.find(frames.read_id(said.get("id")))
+                found = await key_store.find(frames.read_id(said.get("id")))
                 return None if found is None else frames.packed(found)
             case Op.REVOKE:
                 ids = frames.read_ids(said.get("ids"))
-                await cabinet.revoke(ids)
+                await key_store.revoke(ids)
                 self._tell(peer, [], ids)
                 return None
             case Op.WATCH:
                 peer.watching = True  # first: what comes while the others are read is told as well
-                keys = await cabinet.shared()
-                peer.tell(keys, list(cabinet.revoked))
+                keys = await key_store.shared()
+                peer.tell(keys, list(key_store.revoked))
                 return None
             case Op.GRANT:
-                answer, id = await cabinet.grant(frames.read_group(said.get("group")), **_reader(said))
+                answer, id = await key_store.grant(frames.read_group(said.get("group")), **_reader(said))
                 return [answer, id]
             case Op.WRAP:
-                return await cabinet.wrap(frames.read_id(said.get("id")), **_reader(said))
+                return await key_store.wrap(frames.read_id(said.get("id")), **_reader(said))
             case Op.ROTATE:
-                cabinet.rotate()
+                key_store.rotate()
                 return None
             case Op.GROUP:
-                group = await cabinet.group(frames.read_id(said.get("id")))
+                group = await key_store.group(frames.read_id(said.get("id")))
                 return None if group is None else frames.group_said(group)
 
     def _tell(self, by: Peer, keys: list[TopicKey], revoked: list[str]) -> None:

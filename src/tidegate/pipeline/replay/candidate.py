@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from tidegate.config import Config, ConfigErrors, Source, complete, load, read
+from tidegate.config import Config, ConfigErrors, Source, build_config, load, read_source
 from tidegate.config.problems import suggestion
 from tidegate.config.tree import Node
 from tidegate.errors import ConfigError
@@ -41,7 +41,7 @@ _WHY: Final[Mapping[str, str]] = {
 
 def candidate(base: Path, file: Path) -> Config:
     """What `file` says, over what `base` says if it does not say everything. Raises `ConfigErrors`."""
-    said = read(file)
+    said = read_source(file)
     keys = _entries(said)
     if WHOLE & keys.keys():
         return load(file)
@@ -53,7 +53,7 @@ def candidate(base: Path, file: Path) -> Config:
         found.append(ConfigError(f"says nothing; write some of {', '.join(KEYS)}", file=str(file)))
     if found:
         raise ConfigErrors(found)
-    return _over(read(base), said, file)
+    return _over(read_source(base), said, file)
 
 
 def _refused(key: str) -> str:
@@ -74,7 +74,7 @@ def _over(base: Source, said: Source, file: Path) -> Config:
             tree.key_lines[key] = said.tree.key_lines.get(key, node.line)
     try:
         # relative paths start beside the base; conditions are found in the text that they were written in
-        return complete(Source(file=base.file, text=said.text, tree=tree))
+        return build_config(Source(file=base.file, text=said.text, tree=tree))
     except ConfigErrors as wrong:
         told = [ConfigError(str(each.args[0]), file=str(file), line=each.line) for each in wrong.problems]
         raise ConfigErrors(told) from None

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 from tidegate.config import Config
 from tidegate.errors import PipelineError
 from tidegate.pipeline.replay import report, tally
-from tidegate.pipeline.replay.parts import BUCKETS, LEAST, Part, Work, parts, replay, span
+from tidegate.pipeline.replay.partitions import BUCKETS, LEAST, Part, Work, parts, replay, span
 from tidegate.pipeline.replay.report import Group, Report, Series
-from tidegate.pipeline.replay.tally import Said
+from tidegate.pipeline.replay.tally import Decision
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -120,8 +120,8 @@ def _group(row: Row) -> Group:
         action=row["action"],
         topic=row["topic"],
         publisher=row["publisher"],
-        before=Said(row["before_allowed"], row["before_rule"], row["before_sees"]),
-        after=Said(row["after_allowed"], row["after_rule"], row["after_sees"]),
+        before=Decision(row["before_allowed"], row["before_rule"], row["before_sees"]),
+        after=Decision(row["after_allowed"], row["after_rule"], row["after_sees"]),
         count=row["count"],
         first=row["first"],
         last=row["last"],

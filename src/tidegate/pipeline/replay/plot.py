@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tidegate.errors import PipelineError
 from tidegate.pipeline.replay.job import REST
-from tidegate.pipeline.replay.parts import BUCKETS
+from tidegate.pipeline.replay.partitions import BUCKETS
 from tidegate.pipeline.replay.report import Report, Series
 
 COLOURS: Final = ("#1f6f8b", "#c0392b", "#e0a030", "#4c956c", "#7b5ea7", "#8c6d46", "#d97b93", "#4a6fa5")

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from tidegate.pipeline.replay import tally
-from tidegate.pipeline.replay.tally import Said
+from tidegate.pipeline.replay.tally import Decision
 
 NOT_COVERED: Final = (
     "monitors: messages are taken as they came out of those on their way in, and those on the way out are left out",
@@ -29,8 +29,8 @@ class Group:
     action: str
     topic: str
     publisher: str
-    before: Said
-    after: Said
+    before: Decision
+    after: Decision
     count: int
     first: float
     last: float

@@ -43,7 +43,7 @@ TOTALS: Final = (
 )
 
 
-class Said(NamedTuple):
+class Decision(NamedTuple):
     """A decision: whether, by which rule, and what of it is seen."""
 
     allowed: bool
@@ -59,8 +59,8 @@ class Change(NamedTuple):
     action: str
     topic: str
     publisher: str
-    before: Said
-    after: Said
+    before: Decision
+    after: Decision
 
 
 COLUMNS: Final = (

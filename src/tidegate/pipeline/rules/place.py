@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any, Final, TypeVar
 
 from tidegate.config.problems import PLAIN_NAME, path_text, suggestion
-from tidegate.config.tree import Node, Path, Spot
+from tidegate.config.tree import Location, Node, Path
 from tidegate.errors import ConfigError, PipelineError
 from tidegate.policy import pointers
 from tidegate.policy.pointers import Pointer
@@ -39,17 +39,19 @@ class Place:
     """A value, where it stands, and where problems are noted."""
 
     node: Node
-    spot: Spot
+    location: Location
     problems: list[ConfigError]
 
     def wrong(self, text: str) -> None:
         """Notes a problem; `text` completes the sentence "`path` ..."."""
-        self.problems.append(self.spot.problem(text))
+        self.problems.append(self.location.problem(text))
 
     def _below(self, step: str | int, node: Node) -> Place:
         line = self.node.key_lines.get(step, node.line) if isinstance(step, str) else node.line
-        path: Path = (*self.spot.path, step)
-        return Place(node=node, spot=Spot(file=self.spot.file, line=line, path=path), problems=self.problems)
+        path: Path = (*self.location.path, step)
+        return Place(
+            node=node, location=Location(file=self.location.file, line=line, path=path), problems=self.problems
+        )
 
     def entries(self, known: Sequence[str], *, needed: Iterable[str] = ()) -> dict[str, Place] | None:
         """What stands under the known keys, without what is null. Other keys are problems, and missing ones."""
@@ -64,15 +66,15 @@ class Place:
             if key not in known:
                 meant = suggestion(key, known)
                 remedy = f"did you mean `{meant}`?" if meant else f"known here: {', '.join(known)}"
-                where = f" in {path_text(self.spot.path)}" if self.spot.path else ""
+                where = f" in {path_text(self.location.path)}" if self.location.path else ""
                 said = f"unknown key `{key[:_LONGEST]}`{where}; {remedy}"
-                self.problems.append(ConfigError(said, file=below.spot.file, line=below.spot.line))
+                self.problems.append(ConfigError(said, file=below.location.file, line=below.location.line))
             elif node.value is not None or node.broken:
                 found[key] = below
         for key in needed:
             if key not in found:
-                spot = Spot(file=self.spot.file, line=self.spot.line, path=(*self.spot.path, key))
-                self.problems.append(spot.problem("is missing; add it"))
+                location = Location(file=self.location.file, line=self.location.line, path=(*self.location.path, key))
+                self.problems.append(location.problem("is missing; add it"))
         return found
 
     def items(self, most: int) -> list[Place]:

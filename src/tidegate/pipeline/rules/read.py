@@ -20,9 +20,9 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from tidegate import topics
-from tidegate.config.overlay import Piece, grown
+from tidegate.config.overlay import OverlayDocument, document_tree
 from tidegate.config.problems import PLAIN_NAME, ConfigErrors, suggestion
-from tidegate.config.tree import MAX_DEPTH, Spot, compose
+from tidegate.config.tree import MAX_DEPTH, Location, compose
 from tidegate.errors import ConfigError
 from tidegate.pipeline import units
 from tidegate.pipeline.columns import DIMENSIONS
@@ -106,7 +106,7 @@ class _Reading:
             self.problems += broken.problems
             return
         self.problems += problems
-        top = Place(node=tree, spot=Spot(file=file, line=tree.line, path=()), problems=self.problems)
+        top = Place(node=tree, location=Location(file=file, line=tree.line, path=()), problems=self.problems)
         found = top.entries(_TOP, needed=("version",)) or {}
         if (version := found.get("version")) and not version.node.broken and version.node.value != VERSION:
             version.wrong(f"is not known; write `{VERSION}`")
@@ -118,12 +118,12 @@ class _Reading:
 
     def document(self, id: str, body: Entries[str, Any]) -> None:
         name = f"pipeline/{id}"
-        node = grown(Piece(kind="pipeline", id=id, body=body))
+        node = document_tree(OverlayDocument(kind="pipeline", id=id, body=body))
         if node is None:
             text = f"the document is nested deeper than {MAX_DEPTH} levels; flatten it"
             self.problems.append(ConfigError(text, file=name))
             return
-        top = Place(node=node, spot=Spot(file=name, line=0, path=()), problems=self.problems)
+        top = Place(node=node, location=Location(file=name, line=0, path=()), problems=self.problems)
         found = top.entries(tuple(_SECTIONS)) or {}
         if len(found) == 1:
             [(kind, place)] = found.items()
@@ -167,7 +167,7 @@ class _Reading:
             place.wrong("must have a name as its id; write at most 64 letters, digits, `.`, `_` and `-`")
         if id is None:
             return None
-        here = str(place.spot.problem("")).rstrip()
+        here = str(place.location.problem("")).rstrip()
         if id in self.taken:
             (written or place).wrong(f"is `{id}`, and so is that of {self.taken[id]}; give each rule an id of its own")
         self.taken.setdefault(id, here)

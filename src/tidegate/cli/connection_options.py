@@ -1,0 +1,241 @@
+"""The options that `pub` and `sub` share: which broker to connect to, as whom, and how.
+
+They are spelled as in mosquitto_pub and mosquitto_sub where they mean the same: `-h` is the host, and help is `--help`.
+A field of `ConnectionOptions` is one option; `with_connection_options` adds all of them to a command.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
+
+import typer
+
+from tidegate.cli import terminal
+
+_PORTS: Final = {(False, False): 1883, (True, False): 8883, (False, True): 8083, (True, True): 8084}
+_CONNECTION: Final = "Connection"
+_TLS: Final = "TLS"
+_SESSION: Final = "Session"
+_WILL: Final = "Will"
+_KEYS: Final = "Protected topics"
+_LONGEST: Final = 0xFFFFFFFF
+
+
+def _option(panel: str, *names: str, **settings: Any) -> Any:
+    return typer.Option(*names, rich_help_panel=panel, **settings)
+
+
+def _file(panel: str, name: str, help: str) -> Any:
+    return _option(panel, name, help=help, exists=True, dir_okay=False)
+
+
+class Protocol(StrEnum):
+    """The version of MQTT to speak."""
+
+    V5 = "5"
+    V311 = "311"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionOptions:
+    """A broker, and everything that CONNECT says to it."""
+
+    host: Annotated[str, _option(_CONNECTION, "-h", "--host", help="Broker to connect to.")] = "127.0.0.1"
+    port: Annotated[
+        int | None,
+        _option(
+            _CONNECTION,
+            "-p",
+            "--port",
+            help="Port. Default: 1883; with TLS 8883; WebSocket 8083; both 8084.",
+            min=1,
+            max=65535,
+        ),
+    ] = None
+    user: Annotated[str | None, _option(_CONNECTION, "-u", "--user", help="User name.")] = None
+    password: Annotated[
+        str | None,
+        _option(
+            _CONNECTION,
+            "-P",
+            "--password",
+            help="Password. Other users of this machine can see options, but not the variable.",
+            envvar="TIDEGATE_PASSWORD",
+        ),
+    ] = None
+    identifier: Annotated[
+        str | None, _option(_CONNECTION, "-i", "--id", help="Client identifier. Default: a random one.")
+    ] = None
+    protocol: Annotated[Protocol, _option(_CONNECTION, "--protocol", help="Version of MQTT.")] = Protocol.V5
+    ws: Annotated[
+        str | None, _option(_CONNECTION, "--ws", help="Connect over WebSocket, with this path.", metavar="PATH")
+    ] = None
+    timeout: Annotated[
+        float, _option(_CONNECTION, "--answer-timeout", help="Seconds to wait for each answer of the broker.", min=0.1)
+    ] = 10.0
+    keepalive: Annotated[
+        int, _option(_CONNECTION, "-k", "--keepalive", help="Keep-alive in seconds.", min=1, max=65535)
+    ] = 60
+    capability: Annotated[Path | None, _file(_CONNECTION, "--capability", "File with a capability to present.")] = None
+    proof_key: Annotated[
+        Path | None,
+        _file(
+            _CONNECTION,
+            "--proof-key",
+            "Private key (PEM) of the capability: proves the connection and each message (MQTT 5).",
+        ),
+    ] = None
+    private_key: Annotated[
+        Path | None,
+        _file(_KEYS, "--private-key", "Private key that decrypts protected topics; its public key is registered."),
+    ] = None
+    reader: Annotated[
+        str | None,
+        _option(
+            _KEYS,
+            "--reader",
+            help="For whom the public key is registered. Default: user:USER.",
+            metavar="user:NAME|client:ID",
+        ),
+    ] = None
+    keys_url: Annotated[
+        str | None,
+        _option(_KEYS, "--keys-url", help="Request keys over HTTP from this URL. Default: over MQTT.", metavar="URL"),
+    ] = None
+    token: Annotated[
+        str | None,
+        _option(
+            _KEYS,
+            "--token",
+            help="Token for --keys-url. Other users of this machine can see options, but not the variable.",
+            envvar="TIDEGATE_TOKEN",
+        ),
+    ] = None
+    tls: Annotated[bool, _option(_TLS, "--tls", help="Use TLS, trusting the system's authorities.")] = False
+    cafile: Annotated[Path | None, _file(_TLS, "--cafile", "Use TLS, trusting the authorities in this file (PEM).")] = (
+        None
+    )
+    cert: Annotated[Path | None, _file(_TLS, "--cert", "Client certificate (PEM).")] = None
+    key: Annotated[Path | None, _file(_TLS, "--key", "Private key of the certificate (PEM).")] = None
+    insecure: Annotated[
+        bool, _option(_TLS, "--insecure", help="Use TLS without verifying the broker's certificate.")
+    ] = False
+    clean: Annotated[bool, _option(_SESSION, "--clean/--no-clean", help="Begin a new session, or resume one.")] = True
+    session_expiry: Annotated[
+        int | None,
+        _option(
+            _SESSION,
+            "--session-expiry",
+            help="Seconds the broker keeps the session after this command ends (MQTT 5).",
+            metavar="SECONDS",
+            min=0,
+            max=_LONGEST,
+        ),
+    ] = None
+    will_topic: Annotated[
+        str | None, _option(_WILL, "--will-topic", help="Topic of the will: published if the connection breaks.")
+    ] = None
+    will_message: Annotated[str, _option(_WILL, "--will-message", help="Payload of the will.")] = ""
+    will_qos: Annotated[int, _option(_WILL, "--will-qos", help="QoS of the will.", min=0, max=2)] = 0
+    will_retain: Annotated[bool, _option(_WILL, "--will-retain", help="Retain the will.")] = False
+    will_delay: Annotated[
+        int | None,
+        _option(
+            _WILL,
+            "--will-delay",
+            help="Seconds to wait before the will is published (MQTT 5).",
+            metavar="SECONDS",
+            min=0,
+            max=_LONGEST,
+        ),
+    ] = None
+
+    @property
+    def v5(self) -> bool:
+        """Whether it speaks MQTT 5."""
+        return self.protocol is Protocol.V5
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether any option asks for TLS."""
+        return self.tls or self.insecure or self.cafile is not None or self.cert is not None
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Host and port."""
+        return self.host, self.port or _PORTS[self.encrypted, self.ws is not None]
+
+    def mistake(self) -> str:
+        """What is wrong with the combination of options; empty if nothing is."""
+        if self.will_topic is None and (
+            self.will_message or self.will_retain or self.will_qos or self.will_delay is not None
+        ):
+            return "a will needs --will-topic"
+        if not self.v5:
+            if self.session_expiry is not None:
+                return "--session-expiry needs MQTT 5; with --protocol 311 use --no-clean"
+            if self.will_delay is not None:
+                return "--will-delay needs MQTT 5"
+            if self.proof_key is not None:
+                return "--proof-key needs MQTT 5"
+            if self.capability is not None and self.password is not None:
+                return "with --protocol 311 a capability is sent in place of the password: leave that out"
+            # [MQTT-3.1.2-22] of MQTT 3.1.1; MQTT 5 lifted it
+            if self.password is not None and self.user is None:
+                return "with --protocol 311 a password needs a user name: add --user"
+        if self.proof_key is not None and self.capability is None:
+            return "--proof-key needs --capability"
+        if self.private_key is None and (self.reader is not None or self.keys_url is not None):
+            return "--reader and --keys-url are for protected topics: add --private-key"
+        if self.keys_url is not None:
+            if not self.token:
+                return "--keys-url needs --token: that of a user"
+            if urlsplit(self.keys_url).scheme not in ("http", "https") or not urlsplit(self.keys_url).hostname:
+                return f"--keys-url {self.keys_url} is no place for HTTP: write https://host:port"
+        if not self.clean and not self.identifier:
+            return "--no-clean needs a client identifier: add --id"
+        if self.key is not None and self.cert is None:
+            return "--key needs --cert"
+        return ""
+
+
+def with_connection_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options to a command, which receives them as `ConnectionOptions` in its first parameter."""
+    shared = inspect.signature(ConnectionOptions, eval_str=True).parameters
+    first, *own = inspect.signature(command, eval_str=True).parameters.values()
+    assert first.name == "connection_options"
+
+    @functools.wraps(command)
+    def with_options(**given: Any) -> None:
+        options = ConnectionOptions(**{name: given.pop(name) for name in shared})
+        if mistake := options.mistake():
+            terminal.usage(mistake)
+        command(options, **given)
+
+    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own, *shared.values())]
+    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {each.name: each.annotation for each in parameters}
+    return with_options
+
+
+Qos = Annotated[int, typer.Option("-q", "--qos", help="Quality of service.", min=0, max=2)]
+UserProperties = Annotated[
+    list[str] | None,
+    typer.Option("-D", "--property", help="User property (MQTT 5). Repeatable.", metavar="NAME=VALUE"),
+]
+Require = Annotated[
+    str | None,
+    typer.Option(
+        "--require",
+        help="Security level to demand of every connection on the way; `none` relaxes (user property `require`).",
+        metavar="LEVEL",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Write JSON, one object per line.")]

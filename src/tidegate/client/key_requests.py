@@ -1,0 +1,112 @@
+"""How a key is asked for: over the MQTT connection there is, or over HTTP.
+
+A question is `{"keyId": …}` (of a message that was received) or `{"topic": …}` (to seal for it), with a mark that is
+made for it alone. Whoever asks takes one answer with that mark; those with another mark, an old one or none are ignored
+and counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final, Protocol
+
+import orjson
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from tidegate.client.exceptions import Denied, Refused, Unreachable
+from tidegate.client.http_service import HttpService
+from tidegate.client.mqtt_connection import MqttConnection
+from tidegate.errors import KeysError
+from tidegate.policy.control import ANSWER, GET_KEY, PUBLISH_KEY
+
+_MAX: Final = 8192  # bytes of an answer; the longest there is has some 2,000
+
+
+class KeyRequester(Protocol):
+    """Asks the key service."""
+
+    async def ask(self, *, mark: str, key: str | None = None, topic: str | None = None) -> bytes:
+        """The answer to this mark, for `read_key`. Denied or KeysError if no key is given."""
+        ...
+
+
+class MqttKeyRequester:
+    """Over one connection; questions that are open when it ends fail."""
+
+    def __init__(self, connection: MqttConnection) -> None:
+        self._connection = connection
+        self._open: dict[str, asyncio.Future[bytes | Denied]] = {}
+        self._listening: asyncio.Task[object] | None = None
+        self.ignored = 0
+        """Answers that nobody waits for."""
+
+    async def ask(self, *, mark: str, key: str | None = None, topic: str | None = None) -> bytes:
+        """The answer, however long it takes: limit the time outside."""
+        answer: asyncio.Future[bytes | Denied] = asyncio.get_running_loop().create_future()
+        self._open[mark] = answer
+        try:
+            await self._listen()
+            where, what = (GET_KEY, {"keyId": key}) if key is not None else (PUBLISH_KEY, {"topic": topic})
+            asked = orjson.dumps({**what, "request": mark})
+            await self._connection.send(where, asked, qos=1, retain=False, properties=None)
+            ends: set[asyncio.Future[Any]] = {answer, self._connection.lost}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                raise self._connection.lost.result()
+            found = answer.result()
+            if isinstance(found, Denied):
+                raise found
+            return found
+        except (Refused, Unreachable) as no:
+            raise KeysError(f"the key cannot be asked for: {no}") from no
+        finally:
+            self._open.pop(mark, None)
+
+    def take(self, payload: bytes) -> None:
+        """What came to the topic of answers."""
+        found = _answer(payload)
+        waiting = None if found is None else self._open.pop(str(found.get("request")), None)
+        if found is None or waiting is None or waiting.done():
+            self.ignored += 1
+        elif "error" in found:
+            waiting.set_result(_denied(found))
+        else:
+            waiting.set_result(payload)
+
+    async def _listen(self) -> None:
+        """Once for the connection, however many ask at once."""
+        if self._listening is None or (self._listening.done() and self._listening.exception() is not None):
+            subscribing = self._connection.listen([ANSWER], options=SubscribeOptions(qos=1), properties=None)
+            self._listening = asyncio.get_running_loop().create_task(subscribing)
+        await asyncio.shield(self._listening)
+
+
+class HttpKeyRequester:
+    """Over HTTP, with a token of role user."""
+
+    def __init__(self, service: HttpService) -> None:
+        self._service = service
+
+    async def ask(self, *, mark: str, key: str | None = None, topic: str | None = None) -> bytes:
+        """The answer."""
+        what = {"keyId": key} if key is not None else {"topic": topic}
+        return await self._service.request("POST", "/keys/request", {**what, "request": mark})
+
+
+def _answer(payload: bytes) -> dict[str, Any] | None:
+    if len(payload) > _MAX:
+        return None
+    try:
+        found = orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _denied(found: dict[str, Any]) -> Denied:
+    rule, problem = found.get("rule"), found.get("problem")
+    return Denied(
+        str(found["error"]),
+        rule=rule if isinstance(rule, str) else None,
+        problem=problem if isinstance(problem, str) else "denied",
+    )

@@ -1,0 +1,127 @@
+"""The words of one configuration: its functions, and every text of policies that was understood, once.
+
+Thousands of policies share a few conditions, subjects and topics. Each is parsed when the file is checked, and
+the same value is used when the rules are built. A text that is wrong raises `ConfigError` every time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import ValidationInfo
+
+from tidegate import policy
+from tidegate.errors import ConfigError
+from tidegate.predicate import NAMES, Function, Predicate, compile, load_function
+from tidegate.predicate.functions import FUNCTIONS
+from tidegate.predicate.syntax import Macros
+
+_TAKEN = frozenset((*FUNCTIONS, *(macro.value for macro in Macros), "has", "age"))
+
+LEVEL_ROOTS = frozenset("s")
+"""What the condition of a level may speak of."""
+
+
+class Parser:
+    """What has been understood so far."""
+
+    def __init__(self) -> None:
+        self.functions: dict[str, Function] = {}
+        self.missing: set[str] = set()
+        """Functions that could not be loaded: conditions that call them are not to blame."""
+        self._predicates: dict[tuple[str, frozenset[str]], Predicate] = {}
+        self._selectors: dict[str | tuple[str, ...], policy.Selector] = {}
+        self._templates: dict[str, policy.Template] = {}
+        self._views: dict[str | tuple[str, ...], policy.View] = {}
+
+    def learn(self, reference: str) -> None:
+        """Takes up the function that `package.module:name` refers to."""
+        try:
+            found = _loaded(reference)
+            if found.name in _TAKEN:
+                raise ConfigError(f"`{found.name}` is a function of the language already: call it otherwise")
+            if found.name in self.functions:
+                raise ConfigError(f"there is a function `{found.name}` already: call one of the two otherwise")
+        except ConfigError:
+            self.missing.add(reference.rpartition(":")[2])
+            raise
+        self.functions[found.name] = found
+
+    def known_functions(self) -> tuple[str, ...]:
+        """The names that conditions can call."""
+        return (*self.functions, *sorted(_TAKEN))
+
+    def predicate(self, text: str, names: frozenset[str] = NAMES) -> Predicate:
+        """The condition of a text."""
+        found = self._predicates.get((text, names))
+        if found is None:
+            found = self._predicates[text, names] = compile(text, functions=self.functions, names=names)
+        return found
+
+    def selector(self, text: str | Sequence[str]) -> policy.Selector:
+        """Whom a subject, or a list of subjects, selects."""
+        key = text if isinstance(text, str) else tuple(text)
+        found = self._selectors.get(key)
+        if found is None:
+            found = self._selectors[key] = policy.Selector.parse(key)
+        return found
+
+    def template(self, text: str) -> policy.Template:
+        """A topic filter that may hold placeholders."""
+        found = self._templates.get(text)
+        if found is None:
+            found = self._templates[text] = policy.Template.parse(text)
+        return found
+
+    def filter(self, text: str) -> str:
+        """A topic filter without placeholders, as it is matched."""
+        found = self.template(text).fixed
+        return policy.plain_filter(text) if found is None else found
+
+    def view(self, keep: str | Sequence[str]) -> policy.View:
+        """What `keep` leaves."""
+        key = keep if isinstance(keep, str) else tuple(keep)
+        found = self._views.get(key)
+        if found is None:
+            found = self._views[key] = policy.View.parse(key)
+        return found
+
+
+def _loaded(reference: str) -> Function:
+    try:
+        return load_function(reference)
+    except ConfigError as error:
+        why = str(error.args[0]).removeprefix(f"function {reference!r}: ")
+        if error.__cause__ is None:
+            raise ConfigError(f"it is no function for conditions: {why}") from error
+        raise ConfigError(f"it cannot be imported ({why}): check its name, and that Python finds it") from error
+
+
+def parser_of(info: ValidationInfo) -> Parser | None:
+    """That of the file being checked; None for a configuration that is made in Python."""
+    found = (info.context or {}).get("parser")
+    return found if isinstance(found, Parser) else None
+
+
+def problem_text(error: ConfigError) -> str:
+    """An error of the policies' own parsers as "what is wrong; how to mend it"."""
+    text = str(error.args[0])
+    what, colon, remedy = _parted(text)
+    if colon:
+        return f"{what}; {remedy}"
+    return text if "; " in text else f"{text}; write it otherwise"
+
+
+def _parted(text: str) -> tuple[str, str, str]:
+    """At the first colon that stands neither in backquotes, where users' own text is, nor in parentheses."""
+    quoted, depth = False, 0
+    for at, character in enumerate(text):
+        if character == "`":
+            quoted = not quoted
+        elif quoted:
+            continue
+        elif character in "()":
+            depth += 1 if character == "(" else -1
+        elif depth == 0 and text.startswith(": ", at):
+            return text[:at], ": ", text[at + 2 :]
+    return text, "", ""

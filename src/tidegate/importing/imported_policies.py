@@ -1,0 +1,174 @@
+"""What an importer has read, and how it is written down as a part of `tidegate.yaml`.
+
+Invariants
+- The text holds `version`, `combining`, `policies` and `directory`; with a `node` and `listeners` before it, it is
+  a configuration that `tidegate check` accepts.
+- Whatever a name or a topic of the source contains, it is one quoted value here: it changes neither the structure of
+  the file nor, by `${…}`, its meaning.
+
+It does not judge what was read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+_PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_WORDS: Final = frozenset(("true", "false", "yes", "no", "on", "off", "null", "y", "n"))
+_REFERENCE: Final = re.compile(r"\$\{[^}]*\}?")
+# What YAML does not take as it is in a quoted text, or takes for the end of a line in a comment.
+_UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotImported:
+    """Something of the source that has no equivalent."""
+
+    place: str
+    """Where: `file:line`."""
+    what: str
+    """What it says there, in a few words."""
+    why: str
+    """Why it was left out, or what was written instead, and what to do about it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedPolicy:
+    """One policy, in the texts of the configuration."""
+
+    id: str
+    subject: str | tuple[str, ...]
+    topic: str
+    action: tuple[str, ...]
+    """Of `read` and `write`, at least one."""
+    effect: str = "allow"
+    when: str | None = None
+    origin: str = ""
+    """Where it comes from, such as `line 3: topic read a/#`; written as a comment above it."""
+
+    def entry(self) -> dict[str, Any]:
+        """The policy as the configuration has it; what is the default is left out."""
+        made: dict[str, Any] = {
+            "id": self.id,
+            "subject": self.subject if isinstance(self.subject, str) else list(self.subject),
+            "topic": self.topic,
+            "action": self.action[0] if len(self.action) == 1 else list(self.action),
+        }
+        if self.effect != "allow":
+            made["effect"] = self.effect
+        if self.when is not None:
+            made["when"] = self.when
+        return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """All that was read from one file."""
+
+    policies: tuple[ImportedPolicy, ...] = ()
+    """In the order in which they shall stand in the file."""
+    combining: str = "deny-overrides"
+    users: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Entries of `directory.users`, such as `{"mary": {"roles": ["coach"]}}`."""
+    clients: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Entries of `directory.clients`."""
+    notes: tuple[str, ...] = ()
+    """What whoever takes the policies over has to know; written as comments on top."""
+    left: tuple[NotImported, ...] = ()
+
+    @property
+    def nothing(self) -> bool:
+        """Whether nothing at all could be taken over."""
+        return not (self.policies or self.users or self.clients)
+
+    def directory(self) -> dict[str, Any]:
+        """The section `directory`; empty if the source knows nobody."""
+        named = {"users": self.users, "clients": self.clients}
+        return {
+            name: {who: dict(entry) for who, entry in entries.items()} for name, entries in named.items() if entries
+        }
+
+    def data(self) -> dict[str, Any]:
+        """Everything as plain values, for JSON."""
+        return {
+            "version": 1,
+            "combining": self.combining,
+            "policies": [taken.entry() for taken in self.policies],
+            "directory": self.directory(),
+            "notes": list(self.notes),
+            "left": [{"place": left.place, "what": left.what, "why": left.why} for left in self.left],
+        }
+
+
+def to_yaml(imported: Imported, source: str) -> str:
+    """The YAML text: a part of `tidegate.yaml`, with the origin of each policy above it."""
+    return "\n".join(_lines(imported, source)) + "\n"
+
+
+def _lines(imported: Imported, source: str) -> Iterator[str]:
+    yield _comment(f"Imported from {source}.")
+    for note in imported.notes:
+        yield _comment(note)
+    if imported.left:
+        yield _comment(f"Without an equivalent here ({len(imported.left)}):")
+        for left in imported.left:
+            yield _comment(f"  {left.place}: {left.what}: {left.why}")
+    yield "version: 1"
+    yield f"combining: {imported.combining}"
+    yield "policies:" if imported.policies else "policies: []"
+    for taken in imported.policies:
+        if taken.origin:
+            yield f"  {_comment(taken.origin)}"
+        yield f"  - {_flow(taken.entry())}"
+    if directory := imported.directory():
+        yield "directory:"
+        for section, entries in directory.items():
+            yield f"  {section}:"
+            for name, entry in entries.items():
+                yield f"    {_key(name)}: {_flow(entry)}"
+
+
+def aligned(left: Iterable[NotImported]) -> list[str]:
+    """What was left out, a line each, with the texts below each other."""
+    rows = [(one.place, _visible(one.what), _visible(one.why)) for one in left]
+    widths = [min(40, max((len(row[column]) for row in rows), default=0)) for column in (0, 1)]
+    return [f"{place:<{widths[0]}}  {what:<{widths[1]}}  {why}" for place, what, why in rows]
+
+
+def _comment(text: str) -> str:
+    return f"# {_visible(text)}"
+
+
+def _visible(text: str) -> str:
+    return _UNPRINTABLE.sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
+
+
+def _flow(value: object) -> str:
+    match value:
+        case dict():
+            return "{" + ", ".join(f"{_key(key)}: {_flow(inner)}" for key, inner in value.items()) + "}"
+        case list() | tuple():
+            return "[" + ", ".join(map(_flow, value)) + "]"
+        case str():
+            return _text(_REFERENCE.sub(lambda found: "$" + found[0], value))
+        case _:
+            return json.dumps(value)
+
+
+def _key(name: str) -> str:
+    return _text(name)
+
+
+def _text(text: str) -> str:
+    if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
+        return text
+    # A JSON text is a YAML text, once the characters are written out that YAML does not print.
+    return _UNPRINTABLE.sub(_escape, json.dumps(text, ensure_ascii=False))

@@ -1,0 +1,78 @@
+"""Frames whose rows are chosen when they are read, not when they are planned.
+
+Spark takes longer to plan the stages than to run them over a small batch. So a plan is made once and run for many
+batches, and what it reads is said with each job: in a property of the thread that starts it, which Spark hands to every
+task. A task that was told nothing fails.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate.errors import PipelineError
+from tidegate.pipeline import series_statistics
+from tidegate.pipeline.columns import INGEST, struct
+from tidegate.pipeline.lake import remaining
+from tidegate.pipeline.source.journal import fitted
+from tidegate.pipeline.source.shards import Range, Shards, pieces
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_TOLD: Final = "tidegate.reading"
+COLUMNS: Final = tuple(one for one in INGEST if one[0] not in ("qos", "retain", "content_type", "properties"))
+"""Of a message. What no stage reads goes to the lake only, which it does without Spark."""
+
+
+def tell(spark: SparkSession, messages: Iterable[Range], history: Path | None = None) -> None:
+    """What is read by jobs that this thread starts from now on, and threads that inherit its properties."""
+    said = {"messages": list(messages), "history": None if history is None else str(history.absolute())}
+    spark.sparkContext.setLocalProperty(_TOLD, json.dumps(said))
+
+
+def messages(spark: SparkSession, journal: Shards, lake: Path, *, tasks: int) -> DataFrame:
+    """Messages of the journal, in so many partitions; without those of people who have been erased."""
+    columns = struct(COLUMNS)
+    read = partial(_messages, journal=journal, lake=lake, tasks=tasks, columns=columns)
+    return spark.range(0, tasks, 1, tasks).mapInArrow(read, columns)
+
+
+def history(spark: SparkSession) -> DataFrame:
+    """What was usual before, as `score` takes it."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    read = spark.range(0, 1, 1, 1).mapInArrow(_history, from_arrow_schema(series_statistics.schema()))
+    return series_statistics.with_deviation(read.coalesce(1))
+
+
+def _messages(
+    numbers: Iterator[pa.RecordBatch], *, journal: Shards, lake: Path, tasks: int, columns: StructType
+) -> Iterator[pa.RecordBatch]:
+    wanted = [piece for one in _told()["messages"] for piece in pieces(Range(*one))]
+    for batch in numbers:
+        for number in batch.column(0).to_pylist():
+            yield from fitted(remaining(lake, journal.rows(wanted[number::tasks])), columns)
+
+
+def _history(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    path = _told()["history"]
+    state = series_statistics.empty() if path is None else series_statistics.read(Path(path))
+    for _ in numbers:
+        yield from state.replace_schema_metadata(None).to_batches()
+
+
+def _told() -> dict[str, Any]:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    said = None if context is None else context.getLocalProperty(_TOLD)
+    if said is None:
+        raise PipelineError("a task was not told what to read")
+    told: dict[str, Any] = json.loads(said)
+    return told

@@ -1,0 +1,40 @@
+"""What a lake needs now and then: days that are older than their table is kept go, and scores are summed up by day."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import structlog
+
+from tidegate.config import Config
+from tidegate.errors import PipelineError
+from tidegate.pipeline.folders import Folders
+from tidegate.pipeline.lake import Expired, expire, summarise
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = structlog.get_logger("tidegate.pipeline")
+
+
+def expire_tables(config: Config) -> tuple[Expired, ...]:
+    """Removes what the configuration does not want to be kept any longer."""
+    folders = Folders.of(config)
+    assert config.pipeline is not None
+    said = config.pipeline.tables
+    tables = {"raw": said.raw, "normalised": said.normalised, "quarantine": said.quarantine}
+    tables |= {"audit": said.audit, "quality_daily": said.quality_daily}
+    keep = {name: None if table.keep is None else timedelta(seconds=table.keep) for name, table in tables.items()}
+    return expire(folders.lake, keep)
+
+
+def maintain(spark: SparkSession, config: Config) -> None:
+    """All of it, beside a job that runs; what fails is told and tried again the next time."""
+    today = datetime.now(UTC).date()
+    try:
+        for one in expire_tables(config):
+            log.info("a day of the lake is gone", table=one.table, date=one.date.isoformat(), files=one.files)
+        summarise(spark, Folders.of(config).lake, {today - timedelta(days=1), today})
+    except PipelineError as error:
+        log.warning("the lake was not looked after", reason=str(error))

@@ -1,0 +1,336 @@
+"""What the elements of a message are made into by the mapping that fits: rows of records, or of what is wrong.
+
+A mapping is data (`mapping`) as far as it can be, and an expression only in its paths into the payload: expressions for
+each mapping grow beyond what Java compiles, and take seconds.
+
+The columns of a frame that are read here are those of the message (`of_message`) and `_fit`, `_payload`, `_here` and
+`_elements` of `normalise`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate.pipeline import json_values
+from tidegate.pipeline.rules.model import Form, Kind, Mapping, Value
+from tidegate.pipeline.rules.read import kept_name
+from tidegate.pipeline.units import Conversion, conversion
+from tidegate.policy import pointers
+from tidegate.policy.pointers import Pointer
+from tidegate.session.message import OUTPUTS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+RECORDS: Final = OUTPUTS
+"""Records that one message may make: the node tells no more apart by their ids."""
+EXTRA: Final = 4096
+"""Characters of what is kept besides, for each record."""
+LONG: Final = f"what is kept has more than {EXTRA} characters; keep less"
+NAME: Final = 256
+"""Characters that the name of a source may have."""
+EARLIEST: Final = "2000-01-01T00:00:00Z"
+"""A time before it comes from a clock that was never set, or is read in the wrong form."""
+AHEAD: Final = "INTERVAL 1 DAY"
+"""How far after its arrival a message may have been measured. Less is for scores to judge."""
+
+_ISO: Final = r"\A\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:?\d\d)?\z"
+_ZONE: Final = r"(Z|[+-]\d\d:?\d\d)\z"
+_MICROSECONDS: Final = {Form.S: 1e6, Form.MS: 1e3, Form.US: 1.0}
+_LAST: Final = 253_402_300_799e6  # the end of the year 9999
+
+MESSAGE: Final = "_message"
+"""The message as it was read."""
+_TABLE: Final = (
+    "array<struct<schema:string,becomes:string,fallback:string,most:int,missing:string,"
+    "time:struct<label:string,scale:double,form:string>,source:string,"
+    "values:array<struct<name:string,unit:string,label:string,kind:string,factor:double,offset:double,required:boolean>>>>"
+)
+ROW: Final = (
+    ("name", "string"),
+    ("value", "double"),
+    ("text", "string"),
+    ("unit", "string"),
+    ("measured_at", "timestamp"),
+    ("source", "string"),
+    ("extra", "string"),
+    ("fault", "string"),
+    ("faulty", "boolean"),
+)
+"""What the elements of a message are made into, before they are taken apart."""
+
+
+def of_message(name: str) -> Column:
+    """A column of the message, which goes through `normalise` as one: so it is copied in one piece, and often."""
+    from pyspark.sql import functions as F
+
+    return F.col(MESSAGE)[name]
+
+
+def sender() -> Column:
+    """The source of a message that names none."""
+    from pyspark.sql import functions as F
+
+    return F.coalesce(of_message("source"), of_message("client"))
+
+
+def mapping_of(mappings: Sequence[Mapping]) -> Column:
+    """The row of the table for the mapping that fits; null if none does. Constant, but for the position."""
+    from pyspark.sql import functions as F
+
+    table = json.dumps([_described(mapping) for mapping in mappings])
+    return F.get(F.from_json(F.lit(table), _TABLE), F.col("_fit"))
+
+
+def _described(mapping: Mapping) -> dict[str, Any]:
+    time = mapping.time
+    if time is not None:
+        written = "in ISO 8601, such as 2026-03-02T09:30:00Z" if time.form is Form.ISO else f"a number of {time.form}"
+    return {
+        "schema": mapping.schema,
+        "becomes": mapping.becomes,
+        "fallback": mapping.id,
+        "most": RECORDS // len(mapping.values),
+        "missing": f"`{pointers.text(mapping.records)}` is missing, where the records of `{mapping.id}` should be",
+        "time": time
+        and {"label": f"the time at {_shown(time.at)}", "scale": _MICROSECONDS.get(time.form), "form": written},
+        "source": None if mapping.source is None else f"the source at {_shown(mapping.source)}",
+        "values": [_described_value(value) for value in mapping.values],
+    }
+
+
+def _described_value(value: Value) -> dict[str, Any]:
+    turn = conversion(value.unit, value.to) if value.unit is not None and value.to is not None else Conversion()
+    return {
+        "name": value.name,
+        "unit": value.to or value.unit,
+        "label": f"`{value.name}` at {_shown(value.at)}",
+        "kind": value.kind.value,
+        "factor": turn.factor,
+        "offset": turn.offset,
+        "required": value.required,
+    }
+
+
+def _shown(pointer: Pointer) -> str:
+    return f"`{pointers.text(pointer)}`" if pointer else "the top"
+
+
+def chosen(
+    mappings: Sequence[Mapping], of: Callable[[Mapping], Column | None], otherwise: Column | None = None
+) -> Column:
+    """What `of` says for the mapping that fits; `otherwise` (null) where that is nothing."""
+    from pyspark.sql import functions as F
+
+    found = F.lit(None) if otherwise is None else otherwise
+    for index, mapping in enumerate(mappings):
+        if (column := of(mapping)) is not None:
+            found = F.when(F.col("_fit") == index, column).otherwise(found)
+    return found
+
+
+def rows_of(mappings: Sequence[Mapping]) -> Column:
+    """The rows of all elements, in their order."""
+    from pyspark.sql import functions as F
+
+    several = F.col("_elements").isNotNull()
+    found = F.coalesce(F.col("_elements"), F.array(F.col("_here")))
+    # A function of an element is the only way to name something in between, so that it is computed once.
+    leaves = F.transform(found, lambda element: _leaves(mappings, element))
+    known = F.transform(leaves, lambda leaf: _known(mapping_of(mappings), leaf))
+    judged = F.transform(known, lambda leaf: _judged(mapping_of(mappings), leaf))
+    return F.flatten(F.transform(judged, lambda leaf, index: _element(leaf, several, index)))
+
+
+def _leaves(mappings: Sequence[Mapping], element: Column) -> Column:
+    """What the pointers of the mapping lead to."""
+    from pyspark.sql import functions as F
+
+    def values(mapping: Mapping) -> Column:
+        return F.array(*(json_values.at(element, value.at) for value in mapping.values))
+
+    return F.struct(chosen(mappings, values).cast("array<variant>").alias("values"), *besides(mappings, element))
+
+
+def besides(mappings: Sequence[Mapping], element: Column) -> tuple[Column, ...]:
+    """What stands beside the values: `time`, `source` and `extra`."""
+    from pyspark.sql import functions as F
+
+    def around(mapping: Mapping, pointer: Pointer) -> Column:
+        found = json_values.at(element, pointer)
+        return F.coalesce(found, json_values.at(F.col("_payload"), pointer)) if mapping.records else found
+
+    def time(mapping: Mapping) -> Column | None:
+        return around(mapping, mapping.time.at) if mapping.time is not None else None
+
+    def source(mapping: Mapping) -> Column | None:
+        return around(mapping, mapping.source) if mapping.source is not None else None
+
+    def extra(mapping: Mapping) -> Column | None:
+        if not mapping.keep:
+            return None
+        kept = F.struct(*(around(mapping, pointer).alias(kept_name(pointer)) for pointer in mapping.keep))
+        return F.nullif(F.to_json(kept), F.lit("{}"))
+
+    return (
+        chosen(mappings, time).cast("variant").alias("time"),
+        chosen(mappings, source).cast("variant").alias("source"),
+        chosen(mappings, extra).cast("string").alias("extra"),
+    )
+
+
+def _known(mapping: Column, leaf: Column) -> Column:
+    """The same with the kind of each."""
+    from pyspark.sql import functions as F
+
+    return F.struct(
+        F.transform(
+            mapping["values"],
+            lambda said, index: F.struct(
+                said.alias("said"),
+                F.get(leaf["values"], index).alias("found"),
+                json_values.kind(F.get(leaf["values"], index)).alias("kind"),
+            ),
+        ).alias("values"),
+        json_values.kind(leaf["time"]).alias("time_kind"),
+        moment(mapping["time"], leaf["time"], json_values.kind(leaf["time"])).alias("time"),
+        json_values.kind(leaf["source"]).alias("source_kind"),
+        leaf["source"].alias("source"),
+        leaf["extra"].alias("extra"),
+    )
+
+
+def _judged(mapping: Column, leaf: Column) -> Column:
+    """Each value as it is recorded, and the first thing that is wrong with the element."""
+    from pyspark.sql import functions as F
+
+    named = F.when(leaf["source_kind"].isin("STRING", "BIGINT"), json_values.text(leaf["source"]))
+    source = F.when(mapping["source"].isNull(), sender()).otherwise(named)
+    values = F.transform(leaf["values"], lambda one: value_of(one["said"], one["found"], one["kind"]))
+    wrong = F.array(
+        untimely(mapping["time"], leaf["time_kind"], leaf["time"]),
+        unnamed(mapping["source"], leaf["source_kind"], named),
+        F.when(F.length(leaf["extra"]) > EXTRA, F.lit(LONG)),
+    )
+    all_wrong = F.concat(
+        wrong,
+        F.transform(
+            leaf["values"],
+            lambda one: mistaken(one["said"], one["kind"], value_of(one["said"], one["found"], one["kind"])),
+        ),
+    )
+    return F.struct(
+        F.filter(values, lambda value: value["value"].isNotNull() | value["text"].isNotNull()).alias("values"),
+        F.get(F.array_compact(all_wrong), F.lit(0)).alias("wrong"),
+        F.when(mapping["time"].isNull(), of_message("received_at")).otherwise(leaf["time"]).alias("time"),
+        source.alias("source"),
+        leaf["extra"].alias("extra"),
+    )
+
+
+def value_of(said: Column, found: Column, kind: Column) -> Column:
+    """A value as it is recorded; nothing if it is of another kind."""
+    from pyspark.sql import functions as F
+
+    boolean = (said["kind"] == Kind.BOOLEAN.value) & (kind == "BOOLEAN")
+    number = json_values.number(found) * said["factor"] + said["offset"]
+    value = F.when((said["kind"] == Kind.NUMBER.value) & json_values.is_number(kind), number).when(
+        boolean, json_values.number(found)
+    )
+    text = F.when(boolean | ((said["kind"] == Kind.TEXT.value) & (kind == "STRING")), json_values.text(found))
+    return F.struct(said["name"].alias("name"), value.alias("value"), text.alias("text"), said["unit"].alias("unit"))
+
+
+def mistaken(said: Column, kind: Column, value: Column) -> Column:
+    """What is wrong with a value; null if nothing is."""
+    from pyspark.sql import functions as F
+
+    label, absent = said["label"], kind.isNull() | (kind == "VOID")
+    other = F.concat(label, F.lit(" is "), json_values.told(kind), F.lit(", not a "), said["kind"])
+    return (
+        F.when(absent & ~said["required"], F.lit(None).cast("string"))
+        .when(kind.isNull(), F.concat(label, F.lit(" is missing")))
+        .when(kind == "VOID", F.concat(label, F.lit(" is null")))
+        .when(value["value"].isNull() & value["text"].isNull(), other)
+        .when(F.abs(value["value"]) == F.lit(math.inf), F.concat(label, F.lit(" is too large for a number")))
+    )
+
+
+def moment(time: Column, found: Column, kind: Column) -> Column:
+    """A time; null if it is none."""
+    from pyspark.sql import functions as F
+
+    text, microseconds = json_values.text(found), json_values.number(found) * time["scale"]
+    # Spark would read a time of day as one of today, and a time without a zone in that of the session.
+    zoned = F.when(text.rlike(_ZONE), text).otherwise(F.concat(text, F.lit("Z")))
+    iso = F.when((kind == "STRING") & text.rlike(_ISO), F.try_to_timestamp(zoned))
+    whole = F.when(json_values.is_number(kind) & (F.abs(microseconds) <= _LAST), F.rint(microseconds).cast("bigint"))
+    return F.when(time["scale"].isNull(), iso).otherwise(F.timestamp_micros(whole))
+
+
+def untimely(time: Column, kind: Column, found: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    label, late = time["label"], of_message("received_at") + F.expr(AHEAD)
+    return (
+        F.when(time.isNull(), F.lit(None).cast("string"))
+        .when(kind.isNull(), F.concat(label, F.lit(" is missing")))
+        .when(
+            found.isNull() & time["scale"].isNotNull() & json_values.is_number(kind),
+            F.concat(label, F.lit(" is out of range; is `form` right?")),
+        )
+        .when(found.isNull(), F.concat(label, F.lit(" is not "), time["form"]))
+        .when(
+            found < F.lit(EARLIEST).cast("timestamp"),
+            F.concat(label, F.lit(f" is before {EARLIEST[:4]}; is `form` right?")),
+        )
+        .when(found > late, F.concat(label, F.lit(" is more than a day after its arrival; is `form` right?")))
+    )
+
+
+def unnamed(label: Column, kind: Column, named: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    return (
+        F.when(label.isNull(), F.lit(None).cast("string"))
+        .when(kind.isNull(), F.concat(label, F.lit(" is missing")))
+        .when(named.isNull(), F.concat(label, F.lit(" is "), json_values.told(kind), F.lit(", not a text")))
+        .when(~F.length(named).between(1, NAME), F.concat(label, F.lit(f" must have 1 to {NAME} characters")))
+    )
+
+
+def _element(leaf: Column, several: Column, index: Column) -> Column:
+    """The rows of an element: one for each value that is there, or one that says what is wrong."""
+    from pyspark.sql import functions as F
+
+    place = F.when(several, F.concat(F.lit("element "), index.cast("string"), F.lit(": "))).otherwise(F.lit(""))
+    good = F.transform(
+        leaf["values"],
+        lambda value: row(
+            name=value["name"],
+            value=value["value"],
+            text=value["text"],
+            unit=value["unit"],
+            measured_at=leaf["time"],
+            source=leaf["source"],
+            extra=leaf["extra"],
+            faulty=F.lit(False),
+        ),
+    )
+    return F.when(leaf["wrong"].isNotNull(), F.array(faulty(F.concat(place, leaf["wrong"])))).otherwise(good)
+
+
+def faulty(fault: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    return row(fault=fault, faulty=F.lit(True), source=sender())
+
+
+def row(**known: Column) -> Column:
+    """One row; what is not known is null."""
+    from pyspark.sql import functions as F
+
+    return F.struct(*(known.get(name, F.lit(None)).cast(type).alias(name) for name, type in ROW))

@@ -1,0 +1,126 @@
+"""The usual messages: one element, alone or in an array, with a few values. What is made of them is the same, faster.
+
+What `elements` does with functions of elements, which Spark interprets, is done here with plain columns, which it
+compiles. The meaning stands there; here is only the order of things.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from tidegate.pipeline import json_values
+from tidegate.pipeline.map_elements import (
+    EXTRA,
+    LONG,
+    ROW,
+    besides,
+    chosen,
+    faulty,
+    mapping_of,
+    mistaken,
+    moment,
+    of_message,
+    row,
+    sender,
+    unnamed,
+    untimely,
+    value_of,
+)
+from tidegate.pipeline.rules.model import Mapping
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_ROWS: Final = f"array<struct<{','.join(f'{name}:{type}' for name, type in ROW)}>>"
+
+MOST: Final = 4
+"""Values of a mapping; with more, what has to be compiled grows beyond what Java takes."""
+
+
+def steps(mappings: Sequence[Mapping]) -> tuple[tuple[Column, ...], ...]:
+    """Columns to be added one after the other, the last of which is `_alone`: the rows of a message if `_single`."""
+    from pyspark.sql import functions as F
+
+    fitting = [index for index, mapping in enumerate(mappings) if len(mapping.values) <= MOST]
+    if not fitting:
+        return ((F.lit(False).alias("_single"), F.lit(None).alias("_alone")),)
+    several = range(max(len(mappings[index].values) for index in fitting))
+    bare = F.col("_elements").isNull()
+    single = F.col("_fault").isNull() & (bare | (F.size("_elements") == 1)) & F.col("_fit").isin(*fitting)
+    mapping = mapping_of(mappings)
+    here = F.when(F.col("_single"), F.when(bare, F.col("_here")).otherwise(F.get("_elements", F.lit(0))))
+    said = [F.get(mapping["values"], F.lit(number)) for number in several]
+    found = [F.col(f"_found{number}") for number in several]
+    kind = [F.col(f"_kind{number}") for number in several]
+    value = [F.col(f"_value{number}") for number in several]
+    time, source, extra = besides(mappings, F.col("_alone_here"))
+    named = F.when(F.col("_source_kind").isin("STRING", "BIGINT"), json_values.text(F.col("_source")))
+    return (
+        (single.alias("_single"),),
+        (here.alias("_alone_here"),),
+        (
+            *(chosen(mappings, _at(number)).cast("variant").alias(f"_found{number}") for number in several),
+            time.alias("_time"),
+            source.alias("_source"),
+            extra.alias("_extra"),
+        ),
+        (
+            *(json_values.kind(found[number]).alias(f"_kind{number}") for number in several),
+            json_values.kind(F.col("_time")).alias("_time_kind"),
+            json_values.kind(F.col("_source")).alias("_source_kind"),
+        ),
+        (
+            *(value_of(said[number], found[number], kind[number]).alias(f"_value{number}") for number in several),
+            moment(mapping["time"], F.col("_time"), F.col("_time_kind")).alias("_moment"),
+            named.alias("_named"),
+        ),
+        (
+            F.coalesce(
+                untimely(mapping["time"], F.col("_time_kind"), F.col("_moment")),
+                unnamed(mapping["source"], F.col("_source_kind"), F.col("_named")),
+                F.when(F.length("_extra") > EXTRA, F.lit(LONG)),
+                *(
+                    F.when(said[number].isNotNull(), mistaken(said[number], kind[number], value[number]))
+                    for number in several
+                ),
+            ).alias("_wrong"),
+        ),
+        (_rows(mapping, said, value).alias("_alone"),),
+    )
+
+
+def _at(number: int) -> Callable[[Mapping], Column | None]:
+    from pyspark.sql import functions as F
+
+    def found(mapping: Mapping) -> Column | None:
+        if number >= len(mapping.values):
+            return None
+        return json_values.at(F.col("_alone_here"), mapping.values[number].at)
+
+    return found
+
+
+def _rows(mapping: Column, said: Sequence[Column], value: Sequence[Column]) -> Column:
+    from pyspark.sql import functions as F
+
+    source = F.when(mapping["source"].isNull(), sender()).otherwise(F.col("_named"))
+    time = F.when(mapping["time"].isNull(), of_message("received_at")).otherwise(F.col("_moment"))
+    made = []
+    for spec, one in zip(said, value, strict=True):
+        there = spec.isNotNull() & (one["value"].isNotNull() | one["text"].isNotNull())
+        record = row(
+            name=one["name"],
+            value=one["value"],
+            text=one["text"],
+            unit=one["unit"],
+            measured_at=time,
+            source=source,
+            extra=F.col("_extra"),
+            faulty=F.lit(False),
+        )
+        made.append(F.when(there, F.array(record)).otherwise(F.array().cast(_ROWS)))
+    good = made[0] if len(made) == 1 else F.concat(*made)
+    place = F.when(F.col("_elements").isNull(), F.lit("")).otherwise(F.lit("element 0: "))
+    wrong = F.array(faulty(F.concat(place, F.col("_wrong"))))
+    return F.when(F.col("_wrong").isNotNull(), wrong).otherwise(good)

@@ -1,0 +1,449 @@
+"""Two sides, asked about each recorded message; what they say is compared.
+
+What is compared is what happens, not by which rule: whether a publish is let in, whether somebody receives it, and what
+of its content. Whoever is denied by another rule than before is denied as before.
+
+- A delivery is decided by the whole path: what may not be published is received by nobody.
+- What depends on something that was not recorded is counted as undecided, whatever else speaks for or against it.
+- A publish that was refused was recorded without its content. It is taken to have asked for nothing of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+
+from tidegate.gate import Deny, Lane, Plan, undecided
+from tidegate.pipeline.replay import tally as sums
+from tidegate.pipeline.replay.missing_fields import FieldNotRecorded, RefusedMessage, message
+from tidegate.pipeline.replay.recipients import Delivered, Key, Offer, Offers, Part, Undecided, Verdict, answer, sheet
+from tidegate.pipeline.replay.recorded_sessions import RecordedSession, RecordedSessions, named
+from tidegate.pipeline.replay.replay_engine import Arrival, Pairs, Publisher, ReplayEngine
+from tidegate.pipeline.replay.tally import Change, Decision, Tally
+from tidegate.policy import RELAXED, Demand
+from tidegate.session import NO_OPTIONS, Context, Message, MessageOptions, Session
+from tidegate.topics import matches
+from tidegate.wire import NONE, V5, Properties
+
+KEPT: Final = 20_000  # publishers that are remembered
+WEIGHT: Final = 500_000  # decisions in the cases that are remembered
+ELSEWHERE: Final = "it was refused, but not by these rules: by others, a monitor, a quota or a capability"
+NOBODY: Final = "who published it is not known: nothing was recorded of that session before"
+NOT_THERE: Final = "whom it was for is not known: nothing was recorded of that session before"
+MAYBE_LATER: Final = "its QoS was not recorded: whether it would have waited for somebody who was away"
+IN_PART: Final = "the payload was not recorded: what a view leaves of it"
+OPEN: Final = "open"
+"""What is named where no rule had to allow anything."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Row:
+    """A message as it was recorded."""
+
+    at: float
+    id: str | None
+    topic: str
+    payload: bytes | None
+    qos: int | None
+    retain: bool
+    content_type: str | None
+    properties: Pairs
+    kind: str
+    client: str
+    user: str | None
+    context: bytes | None
+    target: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sender:
+    """A publisher, on both sides."""
+
+    name: str
+    sealed: bool
+    assumed: bool
+    """That its messages demand nothing themselves is not certain, and matters."""
+    publishers: tuple[Publisher | Deny, Publisher | Deny]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Ingress:
+    """What one side says to a publish."""
+
+    engine: ReplayEngine
+    publisher: Publisher | Deny
+    lane: Lane | None = None
+    plan: Plan | None = None
+    why: Deny | None = None
+    """It is not let in."""
+    message: Message | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Case:
+    """Both sheets of one kind of message, compared as far as that does not depend on the message."""
+
+    decided: int
+    changes: tuple[Change, ...]
+    unclear: tuple[str, ...]
+    open: tuple[tuple[Key, tuple[Sequence[Offer] | Deny, Sequence[Offer] | Deny]], ...]
+
+
+class DecisionComparer:
+    """Decides one part of the record by two sets of rules: before, and after."""
+
+    def __init__(self, before: ReplayEngine, after: ReplayEngine, tally: Tally) -> None:
+        self.engines = (before, after)
+        self.sessions = RecordedSessions(self.engines)
+        self.tally = tally
+        self._contexts: dict[bytes, Context] = {}
+        self._senders: dict[tuple[bytes, Pairs, bool], _Sender] = {}
+        self._cases: dict[tuple[object, ...], _Case] = {}
+        self._weight = 0
+
+    def decide(self, row: Row) -> None:
+        """One row."""
+        for engine in self.engines:
+            engine.at(row.at)
+        if row.context is None:
+            self._refused(row)
+        elif row.target is not None:
+            self._later(row, row.context)
+        else:
+            self._published(row, self._sender(row, row.context))
+
+    # -- who published -------------------------------------------------------------------------------------------
+
+    def _sender(self, row: Row, data: bytes) -> _Sender:
+        context = self._contexts.get(data)
+        if context is None:
+            if len(self._contexts) >= KEPT:
+                self._contexts.clear()
+            context = self._contexts[data] = Context.decode(data)
+        recorded = self.sessions.by_key.get((context.subject.user, context.subject.client))
+        if recorded is None and context.subject.kind == "client":
+            self.sessions.unknown += 1  # it was there, and nothing is known of it: so may others have been
+        said: Pairs = () if recorded is None else recorded.properties
+        made = row.id is not None and "." in row.id[row.id.rfind("-") :]
+        sender = self._senders.get((data, said, made))
+        if sender is None:
+            sender = self._hear(context, data, said, made)
+            if len(self._senders) >= KEPT:
+                self._senders.clear()
+            self._senders[data, said, made] = sender
+        return sender
+
+    def _hear(self, context: Context, data: bytes, said: Pairs, made: bool) -> _Sender:
+        """What the connection demands is known by its rows, so what is demanded beyond that the message has said."""
+        levels = self.engines[0].rules.levels
+        usual = levels.effective(context.subject.level, None, levels.demand(said))
+        recorded = context.demand or RELAXED
+        options = MessageOptions(None if recorded == usual else recorded, context.view)
+        options = NO_OPTIONS if options == NO_OPTIONS else options
+        # A message that says what its connection would have meant anyway looks like one that says nothing. Where the
+        # connection has said nothing either, that makes a difference as soon as levels are implied on one side only.
+        alike = options.demand is None and levels.demand(said) is None
+        other = self.engines[1].rules.levels
+        return self._both(context, data, said, options, made, assumed=alike and levels.implied != other.implied)
+
+    def _both(
+        self, context: Context, data: bytes, said: Pairs, options: MessageOptions, made: bool, *, assumed: bool = False
+    ) -> _Sender:
+        before, after = self.engines
+
+        def on(engine: ReplayEngine) -> Publisher | Deny:
+            demand: Demand | None = engine.rules.levels.demand(said)
+            return engine.publisher(context, data, demand, options, made)
+
+        return _Sender(
+            name=named(context.subject),
+            sealed=context.sealed,
+            assumed=assumed,
+            publishers=(on(before), on(after)),
+        )
+
+    # -- let in ----------------------------------------------------------------------------------------------------
+
+    def _published(self, row: Row, sender: _Sender) -> None:
+        tally = self.tally
+        both = [self._entered(engine, sender.publishers[at], row) for at, engine in enumerate(self.engines)]
+        if any(each.plan is not None and each.plan.control for each in both):
+            tally.totals[sums.PASSED_OVER] += 1
+            return
+        tally.totals[sums.MESSAGES] += 1
+        tally.totals[sums.BARE] += row.payload is None
+        tally.totals[sums.ASSUMED] += sender.assumed
+        try:
+            for each in both:
+                self._admit(each, sender, row)
+        except FieldNotRecorded as missing:
+            tally.undecided(f"{missing} was not recorded, and a rule about publishing reads it")
+            return
+        before, after = both
+        if (before.why is None) != (after.why is None):
+            self._changed_in(sender, row, before, after)
+        if before.why is None or after.why is None:
+            self._delivered(sender, row, before, after)
+
+    def _entered(self, engine: ReplayEngine, publisher: Publisher | Deny, row: Row) -> _Ingress:
+        if isinstance(publisher, Deny):
+            return _Ingress(engine=engine, publisher=publisher, why=publisher)
+        lane = engine.lane(publisher)
+        plan = engine.plan(publisher, lane, row.topic.encode())
+        return _Ingress(engine=engine, publisher=publisher, lane=lane, plan=plan, why=plan.refusal)
+
+    def _admit(self, said: _Ingress, sender: _Sender, row: Row) -> None:
+        if said.why is None and said.plan is not None and said.plan.admission:
+            said.why = undecided(said.plan.admission, self._message(said, sender, row))
+
+    def _message(self, said: _Ingress, sender: _Sender, row: Row) -> Message:
+        """The message as it is on one side; made once, if it is asked for."""
+        if said.message is None:
+            assert isinstance(said.publisher, Publisher)
+            assert said.plan is not None
+            sealed = said.plan.sealing is not None
+            said.message = _made(row, said.publisher, sealed=sealed, hidden=sender.sealed and not sealed)
+        return said.message
+
+    def _changed_in(self, sender: _Sender, row: Row, before: _Ingress, after: _Ingress) -> None:
+        told = []
+        for said in (before, after):
+            if said.why is not None:
+                told.append(Decision(False, said.why.rule))
+                continue
+            assert said.lane is not None
+            assert said.plan is not None
+            assert isinstance(said.publisher, Publisher)
+            asked = self._message(said, sender, row) if said.plan.admission else None
+            rule = said.engine.allowed_in(said.publisher.scope.gate, said.lane, row.topic, asked)
+            told.append(Decision(True, rule or OPEN))
+        self.tally.changed(Change(sender.name, "write", row.topic, "", *told), row.at)
+
+    def _refused(self, row: Row) -> None:
+        """It was not let in. What it held is not known."""
+        tally = self.tally
+        if row.kind != "client":
+            tally.totals[sums.PASSED_OVER] += 1  # a link or a monitor: that follows from what somebody published
+            return
+        recorded = self.sessions.by_key.get((row.user, row.client))
+        if recorded is None:
+            tally.totals[sums.MESSAGES] += 1
+            tally.undecided(NOBODY)
+            return
+        sender = self._both(Context(subject=recorded.subject), b"", recorded.properties, NO_OPTIONS, made=False)
+        both = [self._entered(engine, sender.publishers[at], row) for at, engine in enumerate(self.engines)]
+        if any(each.plan is not None and each.plan.control for each in both):
+            tally.totals[sums.PASSED_OVER] += 1
+            return
+        tally.totals[sums.MESSAGES] += 1
+        before, after = both
+        try:
+            self._admit(before, sender, row)
+            if before.why is None:
+                tally.undecided(ELSEWHERE)
+                return
+            self._admit(after, sender, row)
+        except FieldNotRecorded as missing:
+            tally.undecided(f"{missing} was not recorded, and a rule about publishing reads it")
+            return
+        if after.why is None:
+            self._changed_in(sender, row, before, after)
+            self._delivered(sender, row, before, after)
+
+    # -- handed out ------------------------------------------------------------------------------------------------
+
+    def _delivered(self, sender: _Sender, row: Row, before: _Ingress, after: _Ingress) -> None:
+        tally, both = self.tally, (before, after)
+        case = self._case(sender, row, before, after)
+        tally.totals[sums.DELIVERIES] += case.decided + len(case.open)
+        for change in case.changes:
+            tally.changed(change, row.at)
+        for why in case.unclear:
+            tally.undecided(why)
+        for key, offered in case.open:
+            verdicts: list[Verdict] = []
+            for said, offers in zip(both, offered, strict=True):
+                if isinstance(offers, Deny):
+                    verdicts.append(offers)
+                else:
+                    asked = self._message(said, sender, row) if any(offer.open for offer in offers) else None
+                    verdicts.append(answer(offers, asked))
+            found = self._compared(sender, row, key, verdicts, both)
+            if isinstance(found, Change):
+                tally.changed(found, row.at)
+            elif found:
+                tally.undecided(found)
+
+    def _case(self, sender: _Sender, row: Row, before: _Ingress, after: _Ingress) -> _Case:
+        """The case of a message, made unless it is known. Plans are made anew when anything about them changes."""
+        source = self.sessions.by_key.get((row.user, row.client))
+        if source is not None and not any(each.no_local for each in source.subscriptions.values()):
+            source = None
+        waits = row.qos is None or row.qos > 0
+        bare = row.context is None
+        key = (sender.name, before.plan, after.plan, before.why, after.why, waits, bare, source)
+        case = self._cases.get(key)
+        if case is None:
+            case, lasting = self._opened(sender, row, before, after, waits, source)
+            if lasting:
+                self._weight += 10 + case.decided + len(case.open)
+                if self._weight > WEIGHT:
+                    self._cases.clear()
+                    self._weight = 0
+                self._cases[key] = case
+        return case
+
+    def _opened(
+        self, sender: _Sender, row: Row, before: _Ingress, after: _Ingress, waits: bool, source: RecordedSession | None
+    ) -> tuple[_Case, bool]:
+        both = (before, after)
+        lasting = True
+        sheets: list[Offers] = []
+        ways: list[list[Arrival]] = []
+        for said in both:
+            arrivals: list[Arrival] = []
+            if said.why is None:
+                assert isinstance(said.publisher, Publisher)
+                assert said.lane is not None
+                assert said.plan is not None
+                arrivals = said.engine.arrivals(said.publisher, said.lane, said.plan, None)
+                if len(arrivals) > 1 or not said.engine.steady(arrivals):
+                    # behind links a message may be called otherwise: it is made for each scope that it comes to
+                    lasting = False
+                    try:
+                        come = self._message(said, sender, row)
+                        arrivals = said.engine.arrivals(said.publisher, said.lane, said.plan, come)
+                    except FieldNotRecorded as missing:
+                        why = f"{missing} was not recorded, and a rule about a link between scopes reads it"
+                        return _Case(decided=0, changes=(), unclear=(why,), open=()), False
+            ways.append(arrivals)
+            sheets.append(sheet(said.engine, self.sessions, arrivals, waits, source))
+        decided, changes, unclear = 0, [], []
+        left: list[tuple[Key, tuple[Sequence[Offer] | Deny, Sequence[Offer] | Deny]]] = []
+        for key in dict.fromkeys((*sheets[0], *sheets[1])):
+            offered = [
+                said.why or found.get(key) or said.engine.unreached(arrivals, key[0].subject.scope)
+                for said, found, arrivals in zip(both, sheets, ways, strict=True)
+            ]
+            if any(not isinstance(each, Deny) and any(offer.open for offer in each) for each in offered):
+                left.append((key, (offered[0], offered[1])))
+                continue
+            decided += 1
+            verdicts = [each if isinstance(each, Deny) else answer(each, None) for each in offered]
+            found_out = self._compared(sender, row, key, verdicts, both)
+            if isinstance(found_out, Change):
+                changes.append(found_out)
+            elif found_out:
+                unclear.append(found_out)
+        return _Case(decided=decided, changes=tuple(changes), unclear=tuple(unclear), open=tuple(left)), lasting
+
+    def _compared(
+        self, sender: _Sender, row: Row, key: Key, verdicts: Sequence[Verdict], both: Sequence[_Ingress]
+    ) -> Change | str:
+        """A change, or why that cannot be said; nothing if all is as before."""
+        recorded = key[0]
+        match verdicts:
+            case (Deny(), Deny()):
+                return ""
+            case (Undecided(what=what), _) | (_, Undecided(what=what)):
+                return f"{what} was not recorded, and a rule or a subscription reads it"
+            case (Part(view=one), Part(view=other)):
+                return "" if one == other else IN_PART
+            case (Part(), _) | (_, Part()):
+                return IN_PART
+            case (Delivered(payload=one), Delivered(payload=other)) if _same(one, other, row):
+                return ""
+        if row.context is None and not recorded.connected:
+            return MAYBE_LATER
+        told = []
+        for said, verdict, session in zip(both, verdicts, recorded.sessions, strict=True):
+            if isinstance(verdict, Deny):
+                told.append(Decision(False, verdict.rule))
+            else:
+                assert isinstance(verdict, Delivered)
+                assert session is not None
+                told.append(self._allowed(said, verdict, session))
+        return Change(recorded.name, "read", row.topic, sender.name, *told)
+
+    def _allowed(self, said: _Ingress, verdict: Delivered, session: Session) -> Decision:
+        come = verdict.arrival.message or said.message
+        rule, view = said.engine.allowed_out(verdict.arrival, session, verdict.grant, come)
+        return Decision(True, rule or OPEN, None if view.shows_all else ", ".join(view.plain))
+
+    # -- handed out later --------------------------------------------------------------------------------------------
+
+    def _later(self, row: Row, data: bytes) -> None:
+        """A delivery that was decided by itself: something retained, or that has waited."""
+        sender = self._sender(row, data)
+        by_key = list(self.sessions.named(row.target or ""))
+        if not by_key:
+            self.tally.undecided(NOT_THERE)
+        for recorded in by_key:
+            self.tally.totals[sums.DELIVERIES] += 1
+            both: list[_Ingress] = []
+            verdicts: list[Verdict] = []
+            for at, engine in enumerate(self.engines):
+                said = _Ingress(engine=engine, publisher=sender.publishers[at])
+                both.append(said)
+                verdicts.append(self._owed(said, sender, row, recorded.sessions[at]))
+            found = self._compared(sender, row, (recorded, None), verdicts, both)
+            if isinstance(found, Change):
+                self.tally.changed(found, row.at)
+            elif found:
+                self.tally.undecided(found)
+
+    def _owed(self, said: _Ingress, sender: _Sender, row: Row, session: Session | None) -> Verdict:
+        publisher = said.publisher
+        if isinstance(publisher, Deny):
+            return publisher
+        if session is None:
+            return said.engine.unreached([], "")
+        gate = said.engine.realm.scopes[session.home].gate
+        come = said.message = _made(row, publisher, sealed=sender.sealed, hidden=False)
+        try:
+            found = gate.permits(come, session)
+        except FieldNotRecorded as missing:
+            return Undecided(str(missing))
+        if isinstance(found, Deny):
+            return found
+        lane = Lane(gate.attributes.context(come), publisher.link.type, V5, NONE, gate.version)
+        arrival = Arrival(gate=gate, lane=lane, plan=Plan(row.topic, gate.version), message=come)
+        grants = (session.subscriptions or {}).items()
+        grant = next((grant for filter, grant in grants if grant.group is None and matches(filter, row.topic)), None)
+        return Delivered(None if found is come else found.payload, arrival, grant)
+
+
+def _made(row: Row, publisher: Publisher, *, sealed: bool, hidden: bool) -> Message:
+    """A recorded message by the rules of one side. `hidden`: what was recorded of its content is sealed."""
+    context = publisher.its(sealed)
+    if row.context is None:
+        return RefusedMessage(row.topic, row.at, context, publisher.link.type)
+    properties = Properties(user_properties=row.properties, content_type=row.content_type)
+    return message(
+        row.topic,
+        None if hidden else row.payload,
+        row.qos or 0,
+        row.retain,
+        row.at,
+        context,
+        publisher.link.type,
+        NONE if properties == NONE else properties,
+    )
+
+
+def _same(one: bytes | None, other: bytes | None, row: Row) -> bool:
+    """Whether two parts of a message are the same; None is all of it, with its user properties."""
+    if one == other:
+        return True
+    if one is not None and other is not None:
+        return False
+    if row.properties or row.payload is None:
+        return False
+    part = other if one is None else one
+    try:
+        return bool(orjson.loads(part or b"") == orjson.loads(row.payload))
+    except orjson.JSONDecodeError:
+        return False
