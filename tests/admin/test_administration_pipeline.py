@@ -119,5 +119,5 @@ async def test_other_nodes_follow(tmp_path: Path, server: postgres.Server) -> No
         assert overtaken(await b.refused("pipeline", "y", TWO, fence=draft["fence"])), "though b may not know yet"
         assert b.node.administration is not None
         here = b.node.administration
-        await until(lambda: here.kept("pipeline", "x") == ONE, 2.0)
+        await until(lambda: here.document_body("pipeline", "x") == ONE, 2.0)
         assert (await kept(b))["documents"] == [{"id": "x", "body": ONE}]

@@ -285,7 +285,7 @@ def test_tokens(admin: Administered, tmp_path: Path) -> None:
     ran = admin("token", "make", "--role", "auditor", "--name", "for tests", "--for", "3d")
     token = ran.out.strip()
     assert ran.code == 0
-    assert re.fullmatch(r"Token [0-9a-f]{16}, auditor, ends .* \(in 3 d\)\. It is shown this once\.\n", ran.err)
+    assert re.fullmatch(r"Token [0-9a-f]{16}, auditor, ends .* \(in 3 d\)\. It is shown once\.\n", ran.err)
     found = [each for each in admin.said("token", "list")["items"] if each["name"] == "for tests"]
     assert [each["role"] for each in found] == ["auditor"]
     assert found[0]["id"] in admin.done("token", "list")
@@ -321,7 +321,7 @@ def test_a_token_for_who_has_lost_all_of_them(admin: Administered) -> None:
     assert (tried["role"], tried["dry_run"]) == ("admin", True)
     made = tidegate(*words, "--why", "lost my notes")
     assert made.code == 0
-    assert re.fullmatch(r"Token [0-9a-f]{16}, admin, ends .* \(in 2 d\)\. It is shown this once\.\n", made.err)
+    assert re.fullmatch(r"Token [0-9a-f]{16}, admin, ends .* \(in 2 d\)\. It is shown once\.\n", made.err)
     listed = admin.said("token", "list", token=made.out.strip())["items"]
     assert [each["role"] for each in listed if each["name"] == "lost"] == ["admin"]
     told = tidegate(*words, "--json").json
