@@ -354,6 +354,73 @@ def pipeline(
         raise typer.Exit(1)
 
 
+@app.command()
+def compare(
+    base: Annotated[
+        str,
+        typer.Option("--base", metavar="REVISION|FOLDER", help="Git revision, or the `src` folder of a checkout."),
+    ],
+    work: Annotated[
+        list[str] | None,
+        typer.Option("--work", "-w", metavar="NAME", help="Only this work, or those that begin so; can be repeated."),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every work of broker, gate and scopes.")] = False,
+    show: Annotated[bool, typer.Option("--list", help="List the works.")] = False,
+    pairs: Annotated[int, typer.Option(help="Interleaved pairs per work.", min=2)] = 15,
+    duration: Annotated[float, typer.Option(help="Seconds measured on each side of a pair.", min=0.2)] = 2.0,
+    quick: Annotated[bool, typer.Option("--quick", help="Two short pairs, to see that it works.")] = False,
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where results go.")] = RESULTS,
+    json_output: Annotated[bool, typer.Option("--json", help="Print every figure as JSON.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit with 1 if a work is slower.")] = False,
+) -> None:
+    """Compare: works of this tree beside another checkout, in interleaved pairs, with 95 % intervals.
+
+    Needs two cores. Results (markdown, CSV) go to bench/results/, and are written after each work.
+
+    [dim]tidegate bench compare --base main~20 --work broker/qos0-100[/dim]
+    """
+    import json
+
+    from bench.compare import cases, checkout, measure, report
+    from bench.machine import describe
+    from bench.servers import BenchError
+
+    console = _console()
+    comparisons: list[measure.Comparison] = []
+    try:
+        sockets, processes = cases.chosen(work or [], everything=everything)
+        if show:
+            for name in [*(one.name for one in sockets), *(f"in-process/{one.name}" for one in processes)]:
+                typer.echo(name)
+            return
+        plan = dataclasses.replace(_plan(pairs, duration, quick=quick), rounds=2 if quick else pairs)
+        this = checkout.this_tree()
+        parts = [*(work or ()), *(["all"] if everything else ()), *(["quick"] if plan.rounds < 15 else ())]
+        stem = "-".join(["compare", *(text.replace("/", "-") for text in parts)])
+        total = plan.rounds * (2 * len(sockets) + len(processes))
+        with checkout.opened(base) as other, _progress(console, total) as progress:
+            told = _told(progress) if console.is_terminal else partial(typer.echo, err=True)
+            found = report.Report(base=other, this=this, plan=plan, machine=describe(), comparisons=comparisons)
+            for case in sockets:
+                comparisons.append(measure.over_sockets(case, other, this, plan, told))
+                files = report.write(found, out, stem)
+            if processes:
+                comparisons += measure.in_process(processes, other, this, plan, told)
+                files = report.write(found, out, stem)
+    except BenchError as error:
+        _fail(error)
+    if json_output:
+        typer.echo(json.dumps(report.summary(found), indent=2))
+    else:
+        for table in report.tables(found):
+            console.print(table)
+        for note in (*report.notes(found), *found.failures):
+            console.print(note, highlight=False, markup=False)
+        console.print("Written: " + ", ".join(str(file) for file in files), highlight=False, soft_wrap=True)
+    if found.failures or (check and found.missed):
+        raise typer.Exit(1)
+
+
 def _console() -> Console:
     from rich.console import Console
 

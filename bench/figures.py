@@ -117,7 +117,7 @@ def side(outcomes: Sequence[Outcome | None]) -> Side:
     )
 
 
-def _cost(figure: Figure, outcome: Outcome) -> float:
+def cost_of(figure: Figure, outcome: Outcome) -> float:
     match figure:
         case Figure.FLOW:
             return outcome.micros
@@ -140,9 +140,9 @@ def row(series: Series) -> Row:
         if reference.per_second and subject.per_second
     )
     cost = spread(
-        _cost(figure, reference) / _cost(figure, subject)
+        cost_of(figure, reference) / cost_of(figure, subject)
         for reference, subject in pairs
-        if _cost(figure, reference) > 0 and _cost(figure, subject) > 0
+        if cost_of(figure, reference) > 0 and cost_of(figure, subject) > 0
     )
     subject = side(series.subject)
     return Row(

@@ -113,6 +113,8 @@ class Outcome:
     """Subscription changes made while measuring."""
     connections: int = 0
     bytes_each: float = 0.0
+    generator: str = "Python"
+    """What made the load: `C` or `Python`."""
 
     @property
     def per_second(self) -> float:

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -62,11 +62,19 @@ class Server:
     """A server that listens."""
 
     peer: Peer
-    port: int
+    ports: tuple[int, ...]
     process: subprocess.Popen[bytes]
     log: Path
     setting: Setting = field(default_factory=Setting)
-    tls_port: int = 0
+
+    @property
+    def port(self) -> int:
+        return self.ports[0]
+
+    @property
+    def tls_port(self) -> int:
+        """0 without a listener with TLS."""
+        return self.ports[1] if self.setting.certificates else 0
 
     @property
     def configuration(self) -> Path:
@@ -105,29 +113,59 @@ def pinned(core: int) -> Iterator[None]:
 
 
 @contextmanager
-def running(peer: Peer, setting: Setting, *, core: int) -> Iterator[Server]:
-    """A fresh server, until the end of the block."""
+def running(peer: Peer, setting: Setting, *, core: int, source: Path | None = None) -> Iterator[Server]:
+    """A fresh server, until the end of the block. `source`: Tidegate from this `src` folder instead of the own one."""
+
+    def command(folder: Path, ports: tuple[int, ...]) -> list[str]:
+        return _command(peer, setting, ports[0], ports[-1] if setting.certificates else 0, folder)
+
+    count = 2 if setting.certificates else 1
+    with launched(peer, command, listeners=count, core=core, setting=setting, source=source) as server:
+        yield server
+
+
+@contextmanager
+def launched(
+    peer: Peer,
+    command: Callable[[Path, tuple[int, ...]], list[str]],
+    *,
+    core: int,
+    listeners: int = 1,
+    setting: Setting | None = None,
+    source: Path | None = None,
+) -> Iterator[Server]:
+    """The process of `command(folder, ports)`, in a folder of its own, pinned to `core`, once all its ports answer."""
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        port = free_port()
-        tls_port = free_port() if setting.certificates else 0
-        command = _command(peer, setting, port, tls_port, folder)
+        ports = free_ports(listeners)
         log = folder / "log"
+        environment = {**os.environ, "XDG_RUNTIME_DIR": name}  # the control socket is the round's own, too
+        if source is not None:
+            environment["PYTHONPATH"] = str(source)
         with log.open("wb") as sink, pinned(core):
             process = subprocess.Popen(
-                command,
+                command(folder, ports),
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=sink,
                 cwd=folder,
-                env={**os.environ, "XDG_RUNTIME_DIR": name},  # the control socket is the round's own, too
+                env=environment,
             )
-        server = Server(peer=peer, port=port, process=process, log=log, setting=setting, tls_port=tls_port)
+        server = Server(peer=peer, ports=ports, process=process, log=log, setting=setting or Setting())
         try:
-            _wait(server)
+            for port in ports:
+                _wait(server, port)
             yield server
         finally:
             _stop(process)
+
+
+def free_ports(count: int) -> tuple[int, ...]:
+    """So many different ports."""
+    ports: set[int] = set()
+    while len(ports) < count:
+        ports.add(free_port())
+    return tuple(ports)
 
 
 def free_port() -> int:
@@ -224,13 +262,13 @@ log: {{level: {"error" if setting.rules else "warning"}}}
 """
 
 
-def _wait(server: Server) -> None:
+def _wait(server: Server, port: int) -> None:
     deadline = time.monotonic() + START_TIMEOUT
     while time.monotonic() < deadline:
         if words := server.obituary():
             raise BenchError(words)
         try:
-            socket.create_connection(("127.0.0.1", server.port), timeout=1.0).close()
+            socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
         except OSError:
             time.sleep(0.02)
         else:

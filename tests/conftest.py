@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
+import forkserver
 from tidegate.cli import terminal
 
 
@@ -15,6 +16,7 @@ def pytest_configure() -> None:
     """Started in the background, a shell makes us ignore SIGINT, and the programs that tests interrupt with us."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    forkserver.install()
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ from bench.figures import Spread, spread
 from bench.gate import rulebook
 from bench.gate.indoors import End, World, read
 from tidegate.gate import Known, Residual, Stage, Step
-from tidegate.gate.plan import part_of
+from tidegate.gate.decision import part_of
 from tidegate.gate.preferences import PreferenceStage
 from tidegate.session import Grant, Message
 
@@ -128,7 +128,7 @@ class Scene:
         gate = self.world.gate
         return next(
             one
-            for one in reversed(gate.ingress + gate.egress)
+            for one in reversed(gate.stages.ingress + gate.stages.egress)
             if one.step is step and isinstance(one, PreferenceStage) is owners
         )
 
@@ -258,7 +258,7 @@ def _stored(pace: Pace) -> Iterator[Cost]:
 
     firsts: list[float] = []
     for _ in range(REPEATS):
-        gate.forget()
+        gate.cache.clear()
         firsts.append(spent(all_of_them, 1) / len(waiting))
     yield Cost(group="stored", name="for the first time", nanos=found_in(firsts))
     scene = Scene(rulebook.alone(PUBLISHERS, read=rulebook.PAYLOAD_CONDITION))
@@ -285,7 +285,7 @@ def _compiled(pace: Pace) -> Iterator[Cost]:
             writer = world.end(f"p{number:05d}")
             lane = world.gate.lane(writer.peer.session.inward, world.version)
             topic = f"bench/k{number:02d}"
-            make = partial(world.gate.compile, topic, lane)
+            make = partial(world.gate.compiler.compile, topic, lane)
             if len(make().targets) != 1:
                 raise AssertionError("the plan that is timed delivers to nobody")
             name = f"{count:,} policies, all of this topic" if dense else f"{count:,} policies"

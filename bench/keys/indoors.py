@@ -165,7 +165,7 @@ def _stages(seconds: float) -> Iterator[Cost]:
     room.subscriber("r000", "campodenno/#")
     sensor = room.end(SENSOR)
     lane = room.gate.lane(sensor.peer.session.inward, room.version)
-    make = partial(room.gate.compile, TOPIC, lane)
+    make = partial(room.gate.compiler.compile, TOPIC, lane)
     plan = make()
     if len(plan.targets) != 1 or plan.sealing is None:
         raise BenchError("the plan that is timed protects nothing, or delivers to nobody")
@@ -217,7 +217,7 @@ def _decided(room: Room, group: Group, seconds: float) -> Iterator[Cost]:
     """Whether a reader may have a key: for the first time under these rules, and again."""
     link = room.end(room.station.asking[1]).peer.session.outward
     links = [Link(link.subject, False, link.type) for _ in range(READERS)]  # decisions are remembered for each
-    decide = partial(room.gate.readable, group.topic, group.context)
+    decide = partial(room.gate.stored.readable, group.topic, group.context)
     if not all(isinstance(decide(each), Allow) for each in links):
         raise BenchError("a reader may not read")
 
@@ -227,7 +227,7 @@ def _decided(room: Room, group: Group, seconds: float) -> Iterator[Cost]:
 
     firsts = []
     for _ in range(REPEATS):
-        room.gate.forget()
+        room.gate.cache.clear()
         firsts.append(spent(everybody, 1) / len(links))
     yield _cost("may a reader have a key, for the first time", found_in(firsts))
     yield _cost("may a reader have a key, decided before", timed(partial(decide, link), seconds))

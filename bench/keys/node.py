@@ -206,7 +206,7 @@ def running(
                 tidegate("run", "-c", str(file)), stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, cwd=folder
             )
         authority = None if certificates is None else certificates / "ca.pem"
-        server = Server(peer=Peer.TIDEGATE, port=ports.mqtt, process=process, log=log)
+        server = Server(peer=Peer.TIDEGATE, ports=(ports.mqtt,), process=process, log=log)
         node = Node(server=server, station=station, ports=ports, authority=authority)
         try:
             _wait(node)

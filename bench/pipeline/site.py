@@ -129,7 +129,7 @@ def node(site: Site) -> Iterator[Server]:
     """It runs until the end of the block."""
     log = site.folder / "log"
     with _process(tidegate("run", "-c", str(site.file)), log) as process:
-        server = Server(peer=Peer.TIDEGATE, port=site.port, process=process, log=log)
+        server = Server(peer=Peer.TIDEGATE, ports=(site.port,), process=process, log=log)
         deadline = time.monotonic() + START_TIMEOUT
         while not _listens(site.port):
             if words := server.obituary():

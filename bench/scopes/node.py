@@ -8,12 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import socket
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,17 +19,7 @@ from bench.job import Outcome
 from bench.rounds import GENERATOR_TIMEOUT, Plan
 from bench.scopes.chain import Chain, configuration
 from bench.scopes.load import Task
-from bench.servers import (
-    CONFIGURATION,
-    START_TIMEOUT,
-    STOP_TIMEOUT,
-    BenchError,
-    Peer,
-    Server,
-    free_port,
-    pinned,
-    tidegate,
-)
+from bench.servers import CONFIGURATION, BenchError, Peer, Server, launched, pinned, tidegate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,60 +28,19 @@ class Node:
 
     chain: Chain
     server: Server
-    far: int
-    """The port of the last scope."""
 
 
 @contextmanager
-def running(chain: Chain, *, core: int) -> Iterator[Node]:
-    """A fresh node, until the end of the block."""
-    with tempfile.TemporaryDirectory(prefix="tidegate-bench-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        near, far = _two_ports()
-        file, log = folder / CONFIGURATION, folder / "log"
-        file.write_text(configuration(chain, near, far))
-        with log.open("wb") as sink, pinned(core):
-            process = subprocess.Popen(
-                tidegate("run", "-c", str(file)),
-                stdin=subprocess.DEVNULL,
-                stdout=sink,
-                stderr=sink,
-                cwd=folder,
-                env={**os.environ, "XDG_RUNTIME_DIR": name},
-            )
-        server = Server(peer=Peer.TIDEGATE, port=near, process=process, log=log)
-        try:
-            for port in (near, far):
-                _wait(server, port)
-            yield Node(chain=chain, server=server, far=far)
-        finally:
-            process.terminate()
-            try:
-                process.wait(STOP_TIMEOUT)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+def running(chain: Chain, *, core: int, source: Path | None = None) -> Iterator[Node]:
+    """A fresh node, until the end of the block. `source`: see `servers.running`."""
 
+    def command(folder: Path, ports: tuple[int, ...]) -> list[str]:
+        file = folder / CONFIGURATION
+        file.write_text(configuration(chain, *ports))
+        return tidegate("run", "-c", str(file))
 
-def _two_ports() -> tuple[int, int]:
-    near = free_port()
-    while (far := free_port()) == near:
-        pass
-    return near, far
-
-
-def _wait(server: Server, port: int) -> None:
-    deadline = time.monotonic() + START_TIMEOUT
-    while time.monotonic() < deadline:
-        if words := server.obituary():
-            raise BenchError(words)
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
-        except OSError:
-            time.sleep(0.02)
-        else:
-            return
-    raise BenchError(f"the node does not listen after {START_TIMEOUT:.0f} s{server.last_words()}")
+    with launched(Peer.TIDEGATE, command, listeners=2, core=core, source=source) as server:
+        yield Node(chain=chain, server=server)
 
 
 def apply(node: Node, task: Task, plan: Plan) -> list[Outcome]:
@@ -104,7 +49,7 @@ def apply(node: Node, task: Task, plan: Plan) -> list[Outcome]:
     task = dataclasses.replace(
         task,
         near=node.server.port,
-        far=node.far,
+        far=node.server.ports[1],
         server=node.server.process.pid,
         configuration=chain.configuration.name,
         scopes=chain.scopes,

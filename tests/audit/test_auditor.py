@@ -425,7 +425,7 @@ def world(rules: RuleSet, **settings: Any) -> tuple[World, Auditor]:
     audit = auditor(made.site, **settings)
     audit.scopes["main"] = made.scope
     made.scope.audit = audit
-    made.scope.gate.retired = audit.retired
+    made.scope.gate.cache.retired = audit.retired
     return made, audit
 
 

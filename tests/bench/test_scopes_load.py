@@ -52,7 +52,7 @@ def test_as_many_as_it_takes(plain: Node, qos: int) -> None:
 def test_what_does_not_arrive_as_promised_is_told(plain: Node) -> None:
     """The node passes everything once; asked for something else it is found out before any load."""
     for configuration, words in ((MULTI, "of 1 messages 1 arrived instead of 8"), (SEM, "0 arrived instead of 1")):
-        other = Node(chain=Chain(configuration=configuration, scopes=3), server=plain.server, far=plain.far)
+        other = Node(chain=Chain(configuration=configuration, scopes=3), server=plain.server)
         with pytest.raises(BenchError, match=words):
             node.apply(other, TASK, PLAN)
 

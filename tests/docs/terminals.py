@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 from typing import Final
 
+import forkserver
 from docs.pages import ROOT, Block
 from harness import free_port
 
@@ -53,7 +54,7 @@ if [[ $words != *" -p "* && $words != *" --port "* && $words != *" --help "* ]];
       [[ $words == *" -c "* || $words == *" --socket "* ]] || set -- "$@" --port "$DOCS_1883" ;;
   esac
 fi
-exec "$DOCS_TIDEGATE" "$@"
+exec $DOCS_TIDEGATE "$@"
 """
 _MAKE: Final = """\
 #!/bin/bash
@@ -254,7 +255,7 @@ def _environment(tools: Path, ports: dict[str, str]) -> dict[str, str]:
     programs = Path(sys.executable).parent
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("TIDEGATE_", "PYTEST_"))}
     return {
-        **kept,
+        **forkserver.started(kept),
         "PATH": f"{tools}:{programs}:{os.environ['PATH']}:/usr/sbin",
         "COLUMNS": str(COLUMNS),
         "TERM": "xterm",
@@ -262,18 +263,19 @@ def _environment(tools: Path, ports: dict[str, str]) -> dict[str, str]:
         "XDG_RUNTIME_DIR": str(tools),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "TIDEGATE_URL": f"http://127.0.0.1:{ports['8080']}",
-        "DOCS_TIDEGATE": str(programs / "tidegate"),
-        "DOCS_RUN": _make_run(programs),
+        "DOCS_TIDEGATE": " ".join(forkserver.stand_in([str(programs / "tidegate")])),
+        "DOCS_RUN": _make_run(),
         **{f"DOCS_{port}": ours for port, ours in ports.items()},
     }
 
 
-def _make_run(programs: Path) -> str:
+def _make_run() -> str:
     """What `make run` does once the environment is there."""
     found = re.search(r"^run:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert found is not None
     (command,) = (line.strip().removeprefix("@") for line in found[1].splitlines())
-    return command.replace("$(BIN)", str(programs))
+    assert command.startswith("$(BIN)/python ")
+    return " ".join(forkserver.stand_in(command.split()[1:]))
 
 
 def first_missing(shown: str, printed: str) -> str | None:

@@ -17,6 +17,7 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 
+from forkserver import COLD
 from harness import free_port
 from tidegate.pipeline.columns import DIMENSIONS
 from tidegate.pipeline.rules import parse
@@ -44,7 +45,7 @@ class Running:
                 [sys.executable, str(folder / "run.py")],
                 stdout=stream,
                 stderr=stream,
-                env={**environ, "COLUMNS": "200", **surroundings, name: value},
+                env={**environ, "COLUMNS": "200", **surroundings, name: value, COLD: "1"},
             )
 
     @property

@@ -86,7 +86,7 @@ def test_it_costs_a_message_nothing() -> None:
         end.subscribe("t")
     say(mary, "t", b"1")
     assert (got(sue), got(mary), got(other)) == ([b"1"], [], [])
-    [(lane, plan)] = world.scope.gate.plans()
+    [(lane, plan)] = world.scope.gate.cache.plans()
     assert lane.link == "sensor"
     assert plan.fast is not None
     assert [session.client for session in plan.fast] == ["sue"]
@@ -98,8 +98,8 @@ def test_it_costs_a_message_nothing() -> None:
 
 
 def test_open_is_no_step_at_all() -> None:
-    assert all(stage.step is not Step.BROKERING for stage in World(rules=RuleSet()).scope.gate.egress)
-    assert World(rules=SENSING).scope.gate.egress[0].step is Step.BROKERING
+    assert all(stage.step is not Step.BROKERING for stage in World(rules=RuleSet()).scope.gate.stages.egress)
+    assert World(rules=SENSING).scope.gate.stages.egress[0].step is Step.BROKERING
 
 
 def test_sources_share_plans_by_type() -> None:
@@ -109,7 +109,7 @@ def test_sources_share_plans_by_type() -> None:
     for end in (mary, tom, dan, sue):
         say(end, "t", b"x")
     assert got(sue) == [b"x"] * 3  # what sue publishes herself has no type
-    assert sorted(lane.link for lane, _ in world.scope.gate.plans()) == ["sensor", "untyped"]
+    assert sorted(lane.link for lane, _ in world.scope.gate.cache.plans()) == ["sensor", "untyped"]
 
 
 def test_a_subscription_is_granted_and_delivers_nothing() -> None:

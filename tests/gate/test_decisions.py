@@ -81,7 +81,7 @@ class Engine:
         self.people = People(self.config)
         self.world = pure.World(rules=self.config.built.rules, authenticator=self.people)
         self.world.wall = float(world.start)
-        self.world.scope.gate.bound = bound
+        self.world.scope.gate.cache.bound = bound
         self.ends: dict[oracle_key, End] = {}
 
     def connect(self, operation: worlds.Connect) -> bool:

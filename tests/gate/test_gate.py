@@ -96,7 +96,7 @@ def test_plan_decides_as_its_stages_do(
     """Changes of policies and subscriptions interleaved with traffic, with plans evicted all the time and not."""
     world = World(ingress=write, egress=read)
     if tiny:
-        world.scope.gate.bound = 3
+        world.scope.gate.cache.bound = 3
     ends = {user: world.peer(user, username=user, version=4 + (user == "bob")) for user in USERS}
     for end in ends.values():
         end.take()
@@ -157,12 +157,12 @@ def test_a_subscription_reaches_only_the_plans_it_matches() -> None:
 def test_plans_are_bounded_and_the_bound_is_kept_by_dropping_the_oldest() -> None:
     world = World()
     gate = world.scope.gate
-    gate.bound = 100
+    gate.cache.bound = 100
     pub = world.peer("pub")
     for number in range(1000):
         pub.send(wire.Publish(topic=f"t/{number}", payload=b"x"))
-    assert len(gate) <= 100
-    assert gate.cost <= 100
+    assert len(gate.cache) <= 100
+    assert gate.cache.cost <= 100
     assert b"t/999" in pub.peer.lane.plans
     assert b"t/0" not in pub.peer.lane.plans
 
@@ -179,8 +179,8 @@ def test_churn_leaves_no_garbage() -> None:
             )
         )
     world.turn()
-    assert len(gate._order) < 2200
-    assert gate.cost == sum(plan.cost for lane in gate._lanes.values() for plan in lane.plans.values())
+    assert len(gate.cache._order) < 2200
+    assert gate.cache.cost == sum(plan.cost for lane in gate.cache.lanes.values() for plan in lane.plans.values())
 
 
 def test_a_change_of_policy_decides_the_next_message() -> None:
@@ -362,7 +362,7 @@ def test_a_plan_decided_by_the_clock_takes_the_fast_lane_and_ends_with_the_hour(
 def test_messages_that_ask_for_something_leave_no_lanes_behind() -> None:
     world = World()
     gate = world.scope.gate
-    gate.bound = 50
+    gate.cache.bound = 50
     pub = world.peer("pub")
     for number in range(300):
         asks = wire.Properties(user_properties=(("view", f'{{"user:u{number}": "all"}}'),))
@@ -370,19 +370,19 @@ def test_messages_that_ask_for_something_leave_no_lanes_behind() -> None:
     variants = pub.peer.lane.variants
     assert variants is not None
     assert len(variants) <= 50
-    assert gate.cost <= 50
+    assert gate.cache.cost <= 50
 
 
 def test_lanes_go_with_the_last_who_used_them() -> None:
     policy = Policy.parse(id="p", subject="*", topic="{s.client}/#", action=["read", "write"])
     world = World(rules=RuleSet(policies=Policies((policy,))))
-    world.scope.gate.bound = 10
+    world.scope.gate.cache.bound = 10
     for number in range(100):
         end = world.peer(f"c{number}")
         end.send(wire.Publish(topic=f"c{number}/x", payload=b"1"))
         end.lose()
     gc.collect()  # a connection that is over is a cycle of objects
-    assert len(world.scope.gate._lanes) <= 12
+    assert len(world.scope.gate.cache.lanes) <= 12
 
 
 @pytest.mark.parametrize("when", ["e.now > timestamp('2026-11-20T00:00:00Z')", "within(e.now, '10:00-11:00')"])
@@ -409,7 +409,7 @@ def test_a_flood_of_new_topics_is_worked_off_in_pieces() -> None:
     sub.take()
     pub.feed(b"".join(wire.encode(wire.Publish(topic=f"t/{n}", payload=b"x"), wire.V5) for n in range(1000)))
     assert pub.paused
-    assert len(world.scope.gate) < 100
+    assert len(world.scope.gate.cache) < 100
     other.feed(wire.encode(wire.Pingreq(), wire.V5))
     assert any(isinstance(packet, wire.Pingresp) for packet in other.take())
     while pub.paused:

@@ -153,7 +153,7 @@ class Town(Anybody):
         lane = gate.lane(link, wire.V5)
         if demand is not None:
             lane = gate.options_lane(lane, link, MessageOptions(Demand(demand), None))
-        sealing = gate.compile(topic, lane).sealing
+        sealing = gate.compiler.compile(topic, lane).sealing
         return None if sealing is None else sealing.group.id
 
     def context(self, user: str, demand: str | None = None) -> bytes:
@@ -169,7 +169,7 @@ class Town(Anybody):
     def may(self, user: str, topic: str, context: bytes) -> bool:
         """Whether somebody would be given the key of such a message now."""
         self.world.site.open()
-        return isinstance(self.world.scope.gate.readable(topic, context, self.session(user).outward), Allow)
+        return isinstance(self.world.scope.gate.stored.readable(topic, context, self.session(user).outward), Allow)
 
     def authenticate(self, peer: Peer, packet: wire.Connect, answer: Callable[[Identity | Refused], None]) -> None:
         answer(self._identity(packet.username or ""))

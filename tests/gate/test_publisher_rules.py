@@ -280,9 +280,9 @@ class Trial:
             self.expected[name] = []
         assert not self.world.bugs
         gate = self.world.scope.gate
-        while gate.tidy():
+        while gate.cache.tidy():
             pass
-        assert gate.cost == sum(plan.cost for _, plan in gate.plans())
+        assert gate.cache.cost == sum(plan.cost for _, plan in gate.cache.plans())
 
 
 @pytest.mark.parametrize("combining", [each.value for each in Combining])

@@ -59,7 +59,7 @@ async def test_opened_when_the_topic_key_is_gone(tmp_path: Path) -> None:
         assert rows[3]["payload"] == b"", "that there is nothing any more is no secret"
         assert Context.decode(rows[3]["context"]).key is None
         assert clear_bytes(tmp_path / "data", SECRET, b64encode(SECRET)[:20]) == []
-        routed = node.node.scopes["main"].gate.plans()
+        routed = node.node.scopes["main"].gate.cache.plans()
         assert all(lane.context.key is None for lane, _ in routed), "only rows have it"
     async with from_file(tmp_path, text(head=INGESTING, keys=SHORT, policies=policies)) as node:
         assert opened(node.node.keys.rows, rows[0]) == SECRET + b"0", "and after a restart"

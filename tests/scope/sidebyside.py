@@ -45,7 +45,7 @@ class Engine:
     def _bounded(self) -> None:
         if self.bound is not None:
             for scope in self.world.realm.scopes.values():
-                scope.gate.bound = self.bound
+                scope.gate.cache.bound = self.bound
 
     def change(self, setting: Setting) -> None:
         self.world.realm.change(rules(setting))

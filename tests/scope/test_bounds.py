@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from scope.spaces import both, chain, got, say, world
 from tidegate import wire
-from tidegate.gate.gate import PLAN_COST
+from tidegate.gate.plan_cache import PLAN_COST
 from tidegate.monitor import Attachment
 from tidegate.monitor.library import Mapper, Names
 from tidegate.policy.scopes import ScopeGraph
@@ -21,14 +21,14 @@ def mesh(count: int) -> ScopeGraph:
 def test_a_change_does_not_follow_every_way_through_a_mesh() -> None:
     here = world(mesh(30))
     here.realm.change(here.realm.rules)
-    here.realm.scopes["s0"].gate.forget()  # else neither would come to an end
-    assert not any(scope.gate.plans() for scope in here.realm.scopes.values())
+    here.realm.scopes["s0"].gate.cache.clear()  # else neither would come to an end
+    assert not any(scope.gate.cache.plans() for scope in here.realm.scopes.values())
 
 
 def test_a_chain_of_very_many_scopes_changes() -> None:
     here = world(chain(*(f"s{number}" for number in range(1200))))
     here.realm.change(here.realm.rules)
-    here.realm.scopes["s0"].gate.forget()
+    here.realm.scopes["s0"].gate.cache.clear()
 
 
 def test_released_messages_that_ask_for_something_share_their_plans() -> None:
@@ -40,7 +40,7 @@ def test_released_messages_that_ask_for_something_share_their_plans() -> None:
         source.send(wire.Publish(topic="x", payload=b"x", qos=2, packet_id=1, properties=asks))
         source.send(wire.Pubrel(packet_id=1))
     assert len(got(reader)) == 20
-    assert all(len(scope.gate.plans()) <= 2 for scope in here.realm.scopes.values())
+    assert all(len(scope.gate.cache.plans()) <= 2 for scope in here.realm.scopes.values())
 
 
 def test_what_many_monitors_made_one_after_the_other_can_be_stored() -> None:
@@ -68,10 +68,10 @@ def test_plans_are_bounded_for_all_scopes_together() -> None:
     links = tuple(link for name in names[1:] for link in both(names[0], name))
     here = world(ScopeGraph(scopes=names, links=links))
     gates = [scope.gate for scope in here.realm.scopes.values()]
-    assert sum(gate.bound for gate in gates) <= PLAN_COST
+    assert sum(gate.cache.bound for gate in gates) <= PLAN_COST
     for gate in gates:
-        gate.bound = 50
+        gate.cache.bound = 50
     source = here.peer("p", scope="s1")
     for number in range(60):
         say(source, f"t/{number}")
-    assert all(gate.cost <= 50 + max(plan.cost for _, plan in gate.plans()) for gate in gates)
+    assert all(gate.cache.cost <= 50 + max(plan.cost for _, plan in gate.cache.plans()) for gate in gates)

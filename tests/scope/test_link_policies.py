@@ -219,7 +219,7 @@ def test_a_prefix_that_makes_a_topic_too_long_is_not_its_publishers_fault(topic:
     text = PAIR.replace("to: b}", 'to: b, share: [{topic: "#", remote_prefix: "far/"}]}')
     here = World(rules=rules(text), limits=Limits(topic_levels=8))
     for scope in here.realm.scopes.values():
-        scope.gate.bound = bound
+        scope.gate.cache.bound = bound
     end = here.peer("end", scope="a")
     end.subscribe("#", qos=1)
     will = wire.Will(topic=topic, payload=b"will", qos=qos, retain=False)
@@ -249,7 +249,7 @@ def test_answers_have_the_names_that_links_give_although_the_question_keeps_its_
 def test_a_flood_of_renamed_topics_leaves_nothing_behind() -> None:
     here = written(PAIR.replace("to: b}", 'to: b, share: [{topic: "#", remote_prefix: "far/"}]}'))
     for scope in here.realm.scopes.values():
-        scope.gate.bound = 20
+        scope.gate.cache.bound = 20
     source = here.peer("source", scope="a")
     for number in range(300):
         say(source, f"t/{number}")

@@ -66,7 +66,7 @@ def test_a_shared_subscription_that_ends_leaves_nothing_to_catch_up_with() -> No
     answered(lock, waiting + lock.take())
     session = next(one for one in there.scope.sessions.values() if one.client == "lock")
     assert not session.lagging
-    assert [post.modes for post in there.scope.gate.posts] == [{"nothing seen": 1}]
+    assert [post.modes for post in there.scope.gate.compiler.mode_counts] == [{"nothing seen": 1}]
 
 
 @pytest.mark.parametrize("before", ["  - {id: a, link: 'main->client:lock', rate: 100/s}", NONE_LEAVING])

@@ -369,7 +369,7 @@ def test_the_fast_lane_is_taken_while_monitors_are_calm_and_left_when_they_are_n
         return bool(got(listener))
 
     assert heard()
-    plan = next(p for _, p in there.scope.gate.plans() if p.topic == "data")
+    plan = next(p for _, p in there.scope.gate.cache.plans() if p.topic == "data")
     assert plan.fast is not None
     assert plan.guarded
     assert plan.calm(device.peer.session)

@@ -64,7 +64,7 @@ class Sealing:
         """A message that somebody has sealed with the key of a topic, or of a group."""
         if group is None:
             lane = self.world.scope.gate.lane(end.peer.session.inward, end.version)
-            sealing = self.world.scope.gate.compile(topic, lane).sealing
+            sealing = self.world.scope.gate.compiler.compile(topic, lane).sealing
             assert sealing is not None
             group = sealing.group
         self.world.site.open()
@@ -443,7 +443,7 @@ def test_end_to_end_the_denial_tells_the_remedy() -> None:
     source = here.come("source")
     scope = here.world.scope
     lane = scope.gate.lane(source.peer.session.inward, wire.V5)
-    plan = scope.gate.compile("e/x", lane)
+    plan = scope.gate.compiler.compile("e/x", lane)
     here.world.site.open()
     answer = scope.publish(source.peer.session.inward, "e/x", CLEAR)
     assert isinstance(answer, Deny)

@@ -90,7 +90,7 @@ def lived(seed: int, steps: int) -> int:
 @pytest.mark.parametrize("part", range(8))
 def test_long_histories(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if part % 2:  # a subscription that reaches three plans makes the gate forget all of them
-        monkeypatch.setattr("tidegate.gate.gate.WHOLESALE", 3)
+        monkeypatch.setattr("tidegate.gate.plan_cache.WHOLESALE", 3)
     delivered = [lived(seed, STEPS) for seed in range(part, HISTORIES, 8)]
     assert sum(delivered) > 5 * HISTORIES
 

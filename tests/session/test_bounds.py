@@ -8,7 +8,7 @@ import pytest
 
 from pure import End, World
 from tidegate import wire
-from tidegate.gate import gate as gates
+from tidegate.gate import plan_cache
 from tidegate.session import Delivery, Limits, Message, Session, State
 from tidegate.session.runtime import Full
 
@@ -189,25 +189,25 @@ def test_a_group_prefers_members_with_room() -> None:
 
 
 def test_a_subscription_that_reaches_many_plans_forgets_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gates, "WHOLESALE", 10)
+    monkeypatch.setattr(plan_cache, "WHOLESALE", 10)
     world = World()
     pub = world.peer("pub")
     for number in range(20):
         publish(pub, f"t/{number}", qos=0)
     sub = world.peer("sub")
     sub.subscribe("t/+")
-    assert len(world.scope.gate) == 0
+    assert len(world.scope.gate.cache) == 0
     publish(pub, "t/3", qos=0)
     assert [message.topic for message in sub.messages()] == ["t/3"]
 
 
 def test_long_topics_cost_more() -> None:
     world = World()
-    world.scope.gate.bound = 1000
+    world.scope.gate.cache.bound = 1000
     pub = world.peer("pub")
     for number in range(50):
         publish(pub, f"{number}" + "x" * 60_000, qos=0)
-    assert len(world.scope.gate) <= 3
+    assert len(world.scope.gate.cache) <= 3
 
 
 def test_what_was_sent_directly_does_not_overtake_what_was_queued_before_it() -> None:

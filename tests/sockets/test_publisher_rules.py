@@ -587,8 +587,8 @@ async def test_a_flood_of_rules_is_refused_and_leaves_others_their_plans(tmp_pat
         await say(mary, "t/mine", b"mary")
         await say(bob, "t/1", b"bob")
         assert await payloads(alice) == [b"bob"]
-        await until(lambda: not gate.tidy())
-        assert gate.cost == sum(plan.cost for _, plan in gate.plans())
+        await until(lambda: not gate.cache.tidy())
+        assert gate.cache.cost == sum(plan.cost for _, plan in gate.cache.plans())
 
 
 @on_uvloop

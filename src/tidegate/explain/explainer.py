@@ -21,8 +21,10 @@ from tidegate.explain.routes import FILTERED, Arrival, RouteFinder, Search, depe
 from tidegate.explain.steps import StepDetails, StepRecorder, individual_rules
 from tidegate.gate.access import AccessStage
 from tidegate.gate.attributes import Attributes
-from tidegate.gate.gate import Gate, Lane
-from tidegate.gate.plan import Plan, undecided
+from tidegate.gate.decision import evaluate, undecided
+from tidegate.gate.gate import Gate
+from tidegate.gate.lane import Lane
+from tidegate.gate.plan import Plan
 from tidegate.gate.rule_set import RuleSet
 from tidegate.gate.stages import crossing, stages
 from tidegate.gate.verdict import Deny, Known, Stage, Step
@@ -74,11 +76,11 @@ class Explainer:
         self._ways = RouteFinder(self._gate, rules, node)
         attributes = Attributes(_EVERYTHING, self._clock)
         full = stages(_EVERYTHING, attributes)
-        self._ingress = _complete(full[0], self._gate.ingress)
-        self._egress = _complete(full[1], self._gate.egress)
+        self._ingress = _complete(full[0], self._gate.stages.ingress)
+        self._egress = _complete(full[1], self._gate.stages.egress)
         sending, receiving = crossing(_EVERYTHING, attributes)
-        self._sending = _complete(sending, self._gate.sending)
-        self._receiving = _complete(receiving, self._gate.receiving)
+        self._sending = _complete(sending, self._gate.stages.sending)
+        self._receiving = _complete(receiving, self._gate.stages.receiving)
 
     # -- questions -----------------------------------------------------------------------------------------------
 
@@ -92,7 +94,7 @@ class Explainer:
             walk.take(kind, stage)
         lines, stopped = self._watched(Step.MONITOR_IN, link, message.topic, walk.denied)
         walk.lines += lines
-        plan = gate.compile(message.topic, Lane(context, link.type, V5, NONE, gate.version))
+        plan = gate.compiler.compile(message.topic, Lane(context, link.type, V5, NONE, gate.version))
         if self.rules.keyed:
             walk.lines.append(_protected(plan, asked=not walk.denied and stopped is None))
         told = plan.refusal or undecided(plan.admission, message) or stopped
@@ -180,7 +182,7 @@ class Explainer:
         said = written.told
         shown: Message | None = None
         if written.allowed:
-            way = self._gate.evaluate(self._gate.egress, known)  # as for a plan, and then the message
+            way = evaluate(self._gate.stages.egress, known)  # as for a plan, and then the message
             found = way if isinstance(way, Deny) else way.show(message)
             said, shown = (found, None) if isinstance(found, Deny) else (None, found)
             if said is None and stopped is not None:
@@ -264,7 +266,7 @@ class Explainer:
         walk = StepRecorder(self._gate.attributes, known, message)
         for kind, stage in steps:
             walk.take(kind, stage)
-        way = self._gate.evaluate(tuple(stage for _, stage in steps if stage is not None), known)
+        way = evaluate(tuple(stage for _, stage in steps if stage is not None), known)
         found = way if isinstance(way, Deny) else way.show(message)
         return Explanation(
             action=action.value,

@@ -17,9 +17,9 @@ from tidegate.errors import ConfigError
 from tidegate.explain.explanation import Explanation
 from tidegate.explain.routes import NO_LINK, NOT_SHARED
 from tidegate.explain.what_if import CONNECT, Question, WhatIf
+from tidegate.gate.decision import UNSEEN
 from tidegate.gate.levels import PUBLISHER as PUBLISHERS_DEMAND
 from tidegate.gate.levels import SUBSCRIBER as SUBSCRIBERS_DEMAND
-from tidegate.gate.plan import UNSEEN
 from tidegate.gate.views import PUBLISHER as PUBLISHERS_VIEW
 from tidegate.gate.where import WHERE
 from tidegate.policy import DEFAULT, Effect

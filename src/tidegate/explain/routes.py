@@ -1,7 +1,7 @@
 """The ways of one message over the links between scopes, for explanations.
 
 They are found as the engine finds them (`scope.journey`): the nearest scopes first, each link at most once, never into
-a scope that the message has been in. Whether it crosses a link is decided by the gate (`Gate.over`). Only links are
+a scope that the message has been in. `PlanCompiler.over` decides whether it crosses a link. Only links are
 tried that can lead to the scope that is asked about.
 
 Of monitors on a link it knows what filters do. What others do depends on what they have seen before: it is taken for
@@ -160,7 +160,7 @@ class _Way:
             return _Attempt(line=_closed(link.name, NOT_SHARED, self._shared(message)), consumed=False)
         topic, qos = found
         known = Known(topic=message.topic, context=here.context, link=message.link, now=at)
-        way = gate.over(self._exit, known)
+        way = gate.compiler.over(self._exit, known)
         answer = way if isinstance(way, Deny) else way.show(message)
         asked = self._asked(gate, known, message)
         clocked = any(walk.clocked for walk in asked)
@@ -201,7 +201,7 @@ class _Way:
     def _asked(self, gate: Gate, source: Known, message: Message) -> list[StepRecorder]:
         """What each step of the link says, where it leaves the one scope and where it enters the other."""
         walks: list[StepRecorder] = []
-        for steps, target in ((gate.sending, self._exit.outward), (gate.receiving, self._exit.inward)):
+        for steps, target in ((gate.stages.sending, self._exit.outward), (gate.stages.receiving, self._exit.inward)):
             known = Known(topic=source.topic, context=source.context, link=source.link, now=source.now, target=target)
             walk = StepRecorder(gate.attributes, known, message)
             walk.denied = bool(walks and walks[-1].denied)

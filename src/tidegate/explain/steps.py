@@ -15,8 +15,8 @@ from tidegate.explain.explanation import ConsideredRule, Line, Verdict
 from tidegate.gate.access import AccessStage, ForwardingAccessStage
 from tidegate.gate.attributes import CLOCK_PATHS, Attributes
 from tidegate.gate.brokering import BrokeringStage
+from tidegate.gate.decision import UNSEEN, part_of
 from tidegate.gate.levels import LevelStage
-from tidegate.gate.plan import UNSEEN, part_of
 from tidegate.gate.preferences import ForwardingPreferenceStage, PreferenceStage
 from tidegate.gate.reserved import RESERVED, ReservedTopicStage
 from tidegate.gate.verdict import Allow, Deny, Known, Residual, Stage, Step

@@ -16,8 +16,9 @@ from tidegate.policy.scopes import ScopeLink
 from tidegate.session import ScopeLinkEnd
 
 if TYPE_CHECKING:
-    from tidegate.gate.gate import Gate, Lane
-    from tidegate.gate.plan import PartialDecision
+    from tidegate.gate.decision import PartialDecision
+    from tidegate.gate.gate import Gate
+    from tidegate.gate.lane import Lane
 
 Guard = tuple[dict[Hashable, int], frozenset[Hashable]]  # modes that there are, and those in which nothing happens
 

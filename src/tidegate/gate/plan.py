@@ -14,118 +14,24 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from tidegate.gate.attributes import FLOOR
+from tidegate.gate.decision import PartialDecision
 from tidegate.gate.links import Branch, Guard, ScopeExit
 from tidegate.gate.protection import Protection
-from tidegate.gate.verdict import FOREVER, Deny, Residual, Step
+from tidegate.gate.verdict import FOREVER, Deny, Residual
 from tidegate.monitor import Attachment, ModeCounts, ModeRevision
-from tidegate.policy import ALL, View
 from tidegate.routing import Group
-from tidegate.session import Grant, Link, Message, Session
+from tidegate.session import Grant, Link, Session
 from tidegate.wire import NONE, V5, Properties, encode_properties
 
 if TYPE_CHECKING:
-    from tidegate.gate.gate import Gate, Lane
+    from tidegate.gate.lane import Lane
+    from tidegate.gate.plan_cache import PlanCache
 
 LONG = 128  # characters of a topic that count like one target: topics may have 65,535 bytes
-UNSEEN = Deny(step=Step.VIEW, rule="nothing is left")
 
 _NO_POSTS = ModeRevision()
 
-Members = dict[Session, "PartialDecision | Deny"]
-
-
-class PartialDecision:
-    """The way of one topic to one subscription, as far as it is not decided: first the residuals, then the view.
-
-    What the subscription itself wants is asked of what the view leaves.
-    """
-
-    __slots__ = ("failed", "grant", "residuals", "view", "wants")
-
-    def __init__(self, grant: Grant | None, residuals: tuple[Residual, ...], view: View, wants: tuple[Residual, ...]):
-        self.grant = grant
-        self.residuals = residuals
-        self.view = view
-        self.wants = wants
-        self.failed: tuple[tuple[str, str], ...] = ()
-        """Conditions that failed on the last message, or for every message, and counted as false."""
-
-    @property
-    def session(self) -> Session:
-        assert self.grant is not None
-        return self.grant.session
-
-    @property
-    def clear(self) -> bool:
-        """Nothing is left to ask: every message passes whole."""
-        return not self.residuals and not self.wants and self.view.shows_all
-
-    def show(self, message: Message) -> Message | Deny:
-        """What passes of this message, or why nothing does."""
-        view = self.view
-        self.failed = ()
-        for residual in self.residuals:
-            answer = residual.decide(message)
-            if isinstance(answer, Deny):
-                return answer
-            if answer.view is not ALL:
-                view &= answer.view
-            if answer.errors:
-                self.failed += answer.errors
-        shown: Message | None = message
-        if view.keep is not None:
-            shown = part_of(message, view)
-            if shown is None:
-                return UNSEEN
-        assert shown is not None
-        for residual in self.wants:
-            answer = residual.decide(shown)
-            if isinstance(answer, Deny):
-                return answer
-        return shown
-
-
-def part_of(message: Message, view: View) -> Message | None:
-    """The message with what a view leaves of it; made once, so that everybody with the same view shares its bytes."""
-    parts = message.views
-    if parts is None:
-        parts = message.views = {}
-    elif view in parts:
-        return parts[view]
-    payload = view.apply(message.payload)
-    if payload is None:
-        parts[view] = None
-        return None
-    properties = message.properties
-    left = NONE
-    if properties is not NONE:
-        # user properties are content; what a responder needs to answer is not; the floor is ours
-        told = tuple(pair for pair in properties.user_properties[-1:] if pair[0] == FLOOR)
-        left = Properties(
-            payload_format_indicator=properties.payload_format_indicator,
-            content_type=properties.content_type,
-            response_topic=properties.response_topic,
-            correlation_data=properties.correlation_data,
-            user_properties=told,
-        )
-        left = NONE if left == NONE else left
-    made = Message(
-        message.topic,
-        payload,
-        message.qos,
-        message.retain,
-        message.published,
-        message.origin,
-        message.number,
-        message.context,
-        message.link,
-        left,
-        message.expires,
-        message.output,
-    )
-    parts[view] = made
-    return made
+Members = dict[Session, PartialDecision | Deny]
 
 
 class Plan:
@@ -155,13 +61,13 @@ class Plan:
         "hearing",
         "ingested",
         "local",
+        "mode_revision",
         "monitored",
         "passed",
         "plain",
         "quiet",
         "refusal",
         "sealing",
-        "shift",
         "still",
         "targets",
         "topic",
@@ -198,7 +104,7 @@ class Plan:
         self.guarded = False  # one of these listens
         self.quiet: tuple[tuple[dict[Hashable, int], frozenset[Hashable]], ...] = ()
         self.still: tuple[tuple[int, frozenset[Hashable]], ...] = ()  # by position on the link: when nothing happens
-        self.shift = _NO_POSTS
+        self.mode_revision = _NO_POSTS
         self.calmed = 0  # the shift in which all of `quiet` and `afar` were
         self.branches: tuple[Branch, ...] = ()  # to other scopes
         self.flat: tuple[tuple[Branch, Plan], ...] = ()  # the plans there, and by which branch each is reached
@@ -206,7 +112,9 @@ class Plan:
         self.plain = False  # and all of them are reached by every message as it is
         self.twice = False  # several of them are of one scope, by different ways
         self.afar: tuple[Guard, ...] = ()  # monitors of links between scopes, and of links that leave those
-        self.users: WeakKeyDictionary[Plan, tuple[Gate, Lane, bytes]] | None = None  # plans that lead on to this one
+        self.users: WeakKeyDictionary[Plan, tuple[PlanCache, Lane, bytes]] | None = (
+            None  # plans that lead on to this one
+        )
         self.cost = 1 + len(topic) // LONG
 
     @property
@@ -237,7 +145,7 @@ class Plan:
         self.quiet = tuple((post.modes, post.attachment.monitor.calm(topic)) for post in self.hearing)
         self.guarded = bool(self.still or self.hearing)
         if self.hearing:
-            self.shift, self.calmed = self.hearing[0].shift, -1
+            self.mode_revision, self.calmed = self.hearing[0].shift, -1
 
     def calm(self, source: Session) -> bool:
         """Nothing happens in any monitor if a message comes now."""
@@ -245,13 +153,13 @@ class Plan:
         for position, states in self.still:
             if source.entering[position].mode not in states:
                 return False
-        return self.calmed == self.shift.number or self._calmed()
+        return self.calmed == self.mode_revision.number or self._calmed()
 
     def _calmed(self) -> bool:
         """The same of links it may leave over. It stays true until another mode appears at one of the posts."""
         if not all(modes.keys() <= states for modes, states in (*self.quiet, *self.afar)):
             return False
-        self.calmed = self.shift.number
+        self.calmed = self.mode_revision.number
         return True
 
     def lead(self, found: Sequence[tuple[Branch, Plan]], posts: ModeRevision) -> bool:
@@ -270,7 +178,7 @@ class Plan:
         self.afar = tuple(guards)
         if guards:
             self.guarded = True
-            self.shift, self.calmed = posts, -1
+            self.mode_revision, self.calmed = posts, -1
         return all(states for _, states in guards)
 
     @property
@@ -325,59 +233,3 @@ class Plan:
         block = b"\0" if floor_properties is NONE else encode_properties(floor_properties)
         others: list[tuple[bytes | None, tuple[Session, ...]]] = [(None, tuple(older)), (block, tuple(newer))]
         self.cross = tuple(one for one in others if one[1])
-
-
-def combine(grants: list[Grant]) -> Grant:
-    """One delivery for several overlapping subscriptions of a session.
-
-    The highest QoS of them, all their identifiers [MQTT-3.3.4-2, MQTT-3.3.4-4].
-    """
-    if len(grants) == 1:
-        return grants[0]
-    best = max(grants, key=lambda grant: grant.qos)
-    made = Grant(best.session, best.subscription(), best.qos, None)
-    made.ids = tuple(sorted({number for grant in grants for number in grant.ids}))
-    made.retain_as_published = any(grant.retain_as_published for grant in grants)
-    made.no_local = all(grant.no_local for grant in grants)
-    others = [grant for grant in grants if not grant.no_local]
-    if others and len(others) < len(grants):
-        made.own = combine(others)
-    return made
-
-
-def passed(ways: tuple[PartialDecision, ...], message: Message) -> tuple[Grant, Message] | Deny:
-    """What a session gets of a message: by those of its subscriptions that let it pass, and what of it is shown."""
-    if len(ways) == 1:
-        way = ways[0]
-        assert way.grant is not None
-        found = way.show(message)
-        return found if isinstance(found, Deny) else (way.grant, found)
-    grants: list[Grant] = []
-    shown = message
-    why: Deny | None = None
-    for way in ways:
-        assert way.grant is not None
-        found = way.show(message)
-        if isinstance(found, Message):
-            grants.append(way.grant)
-            shown = found  # the same for all: they are of one subject
-        else:
-            why = graver(why, found)
-    if grants:
-        return combine(grants), shown
-    assert why is not None
-    return why
-
-
-def graver(one: Deny | None, other: Deny) -> Deny:
-    """Of two denials, what counts: the first, unless it is only that somebody does not want it."""
-    return other if one is None or one.step is Step.WHERE else one
-
-
-def undecided(residuals: tuple[Residual, ...], message: Message) -> Deny | None:
-    """Asks each; the first denial counts."""
-    for residual in residuals:
-        answer = residual.decide(message)
-        if isinstance(answer, Deny):
-            return answer
-    return None

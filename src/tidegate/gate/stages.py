@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tidegate.gate.access import AccessStage, ForwardingAccessStage
 from tidegate.gate.attributes import Attributes
 from tidegate.gate.brokering import BrokeringStage
 from tidegate.gate.capability import CapabilityStage
 from tidegate.gate.levels import LevelStage
 from tidegate.gate.preferences import ForwardingPreferenceStage, PreferenceStage
+from tidegate.gate.protection import KeyGroupFinder
 from tidegate.gate.publisher_rules import PublisherRules, PublisherRuleStage
 from tidegate.gate.reserved import ReservedTopicStage
 from tidegate.gate.rule_set import RuleSet
@@ -17,6 +20,41 @@ from tidegate.gate.where import WhereStage
 from tidegate.policy import Action
 from tidegate.policy.control import KEYS
 from tidegate.policy.publisher_rules import CONTROL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageSet:
+    """All stages of one scope under one version of the rules."""
+
+    rules: RuleSet
+    attributes: Attributes
+    ingress: tuple[Stage, ...]
+    egress: tuple[Stage, ...]
+    sending: tuple[Stage, ...]
+    """Where a link to another scope leaves this one."""
+    receiving: tuple[Stage, ...]
+    """Where it enters the other."""
+    key_groups: KeyGroupFinder
+
+    @classmethod
+    def of(cls, rules: RuleSet, attributes: Attributes, publishers: PublisherRules | None) -> StageSet:
+        ingress, egress = stages(rules, attributes, publishers)
+        sending, receiving = crossing(rules, attributes)
+        return cls(
+            rules=rules,
+            attributes=attributes,
+            ingress=ingress,
+            egress=egress,
+            sending=sending,
+            receiving=receiving,
+            key_groups=KeyGroupFinder(rules, attributes, publishers),
+        )
+
+    @property
+    def distinguishing(self) -> tuple[Stage, ...]:
+        """The stages that may tell sources apart."""
+        linked = self.sending + self.receiving if self.rules.space.links else ()
+        return self.ingress + self.egress + linked
 
 
 def stages(

@@ -23,7 +23,7 @@ import structlog
 from tidegate.audit.auditor import Auditor
 from tidegate.config import Config
 from tidegate.errors import KeysError, Problem, StoreError
-from tidegate.gate import Deny, Known, RuleSet
+from tidegate.gate import Deny, Known, RuleSet, evaluate
 from tidegate.gate.protection import Protection
 from tidegate.keys import Group, PublicKey, TopicKey, valid_request, wrap
 from tidegate.keys.key import valid_id
@@ -259,17 +259,17 @@ class KeyRelease:
         self._slow_down(asking)
         gate = asking.scope.entrance.gate
         known = Known(topic=topic, context=context, link=link, now=self.realm.site.wall)
-        may = gate.evaluate(gate.ingress, known)
+        may = evaluate(gate.stages.ingress, known)
         if isinstance(may, Deny):
             raise self._denied(asking, topic, may)
-        found = gate.protecting.protection(known)
+        found = gate.stages.key_groups.protection(known)
         if isinstance(found, Deny):
             raise self._denied(asking, topic, found)
         if not isinstance(found, Protection):
             text = f"`{topic[:200]}` is not protected: publish it as it is, or name it in `keys.protect`"
             raise Problem(text, problem="invalid")
         group = found.group
-        if isinstance(asking.scope.gate.readable(group.topic, group.context, asking.link), Deny):
+        if isinstance(asking.scope.gate.stored.readable(group.topic, group.context, asking.link), Deny):
             group = group.sealed_by(asking.reader)
         service = self._service()
         if found.end_to_end and service is not None:
@@ -299,7 +299,7 @@ class KeyRelease:
         return answer
 
     def _decide(self, asking: KeyRequest, group: Group) -> None:
-        may = asking.scope.gate.readable(group.topic, group.context, asking.link)
+        may = asking.scope.gate.stored.readable(group.topic, group.context, asking.link)
         if isinstance(may, Deny):
             raise self._denied(asking, group.topic, may)
 

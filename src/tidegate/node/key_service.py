@@ -361,7 +361,7 @@ def readable_by(realm: Realm, config: Config, who: Collection[Who], topic_keys: 
     return {
         group.id
         for group in topic_keys.ring.groups()
-        if any(isinstance(scope.gate.readable(group.topic, group.context, link), Allow) for link in links)
+        if any(isinstance(scope.gate.stored.readable(group.topic, group.context, link), Allow) for link in links)
     }
 
 

@@ -419,7 +419,7 @@ class Node:
                 "connected": scope.connected,
                 "subscriptions": len(scope.subscriptions) + len(scope.shares),
                 "retained": len(scope.retained),
-                "plans": len(scope.gate),
+                "plans": len(scope.gate.cache),
             }
             for name, scope in self.scopes.items()
         }

@@ -35,7 +35,7 @@ def numbers(site: Site, scopes: Iterable[Scope], started: float, longest: float)
         "bytes/sent": counters.bytes_sent,
         "subscriptions/count": sum(len(scope.subscriptions) + len(scope.shares) for scope in scopes),
         "retained messages/count": sum(len(scope.retained) for scope in scopes),
-        "plans/count": sum(len(scope.gate) for scope in scopes),
+        "plans/count": sum(len(scope.gate.cache) for scope in scopes),
         "store/backlog": site.store.backlog,
         "loop/longest delay": round(longest, 4),
         "memory/maximum": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,

@@ -101,7 +101,7 @@ class Deriving:
 
     def _way(self, data: bytes, before: str | None, topic: str) -> Way:
         gate = self.scope.gate
-        at = (gate.epoch, self.scope.publishers.revision)
+        at = (gate.cache.epoch, self.scope.publishers.revision)
         if self._ways_at != at or len(self._ways) >= CONTEXTS:
             self._ways_at = at
             self._ways.clear()
@@ -203,4 +203,4 @@ class Deriving:
 
     def readable(self, topic: str, data: bytes) -> Allow | Deny:
         """Whether it may read a message that is under a topic key: steps 7 and 8."""
-        return self.scope.gate.readable(topic, data, self.outward)
+        return self.scope.gate.stored.readable(topic, data, self.outward)

@@ -165,7 +165,7 @@ def exported(exit: ScopeExit, message: Message) -> tuple[Message, str, int] | De
         now=gate.clock.wall,
         target=None,
     )
-    way = gate.over(exit, known)
+    way = gate.compiler.over(exit, known)
     if isinstance(way, Deny):
         return way
     shown = way.show(message)

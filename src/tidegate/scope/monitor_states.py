@@ -76,10 +76,10 @@ class States:
             if (one.link is not None and one.link[0] == here and not one.link[1].startswith("scope:"))
             or (one.direction is not None and not one.direction.enters and one.scope == self.scope.name)
         }
-        gate.posts = tuple(self._posts.values())
+        gate.compiler.mode_counts = tuple(self._posts.values())
         self._settled = not (self.scope.connected and self._posts)
         if not self._settled:
-            for post in gate.posts:
+            for post in gate.compiler.mode_counts:
                 post.enter(UNSETTLED)
         if self.instances:
             self.site.unfinished.append(self._reviewed().__next__)

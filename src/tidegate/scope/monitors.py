@@ -85,7 +85,7 @@ class Monitoring:
     def __init__(self, scope: Scope, stopwatch: Callable[[], float]) -> None:
         self.scope = scope
         self.site = scope.site
-        self.states = States(scope, self._tick, scope.gate.shift)
+        self.states = States(scope, self._tick, scope.gate.compiler.mode_revision)
         self._mixture = Mixture(scope)
         self._stopwatch = stopwatch
         self._contexts: dict[tuple[bytes, str, int | None], tuple[bytes, Context]] = {}
@@ -423,7 +423,7 @@ class Monitoring:
     ) -> tuple[bytes, Lane | None, bytes]:
         """The context of what a monitor makes, and on the way in the lane that it takes."""
         gate = self.scope.gate
-        at = (gate.epoch, self.scope.publishers.revision)
+        at = (gate.cache.epoch, self.scope.publishers.revision)
         if self._ways_at != at:
             self._ways_at = at
             self._ways.clear()

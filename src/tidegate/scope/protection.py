@@ -101,7 +101,7 @@ class Protector:
         if context.under is None or self.keyring is None:
             return
         known = Known(topic=message.topic, context=context, link=message.link, now=gate.clock.wall)
-        protection = gate.protecting.protection(known)
+        protection = gate.stages.key_groups.protection(known)
         if isinstance(protection, Protection) and protection.under is not None:
             self._again(self.keyring, protection, message)
 

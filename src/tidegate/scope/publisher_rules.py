@@ -283,8 +283,8 @@ class Publishers:
                     lanes[scope.entrance.name].add(peer.lane)
                 peer.lane = gate.nowhere
         for name, scope in self._scopes.items():
-            scope.gate.abandon(lanes[name])
-            self.site.unfinished.append(scope.gate.tidy)
+            scope.gate.cache.abandon(lanes[name])
+            self.site.unfinished.append(scope.gate.cache.tidy)
             scope.sweep()
 
     # -- expiring --------------------------------------------------------------------------------------------------

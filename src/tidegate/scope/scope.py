@@ -110,9 +110,9 @@ class Scope:
             retired=audit.retired,
             publishers=self.publishers,
             compiled=self._compiled,
-            shift=shift,
+            mode_revision=shift,
         )
-        site.on_alarm.append(self.gate.tick)
+        site.on_alarm.append(self.gate.cache.tick)
         self.connected = 0
         self.protector = Protector(self, keyring)
         self.monitoring = Monitoring(self, stopwatch)
@@ -353,12 +353,12 @@ class Scope:
         yield False
 
     def sweep(self) -> None:
-        if self.gate.deferred and not self._sweeping:
+        if self.gate.cache.deferred and not self._sweeping:
             self._sweeping = True
             self.site.unfinished.append(self._swept)
 
     def _swept(self) -> bool:
-        self._sweeping = self.gate.sweep()
+        self._sweeping = self.gate.cache.sweep()
         return self._sweeping
 
     # -- going -------------------------------------------------------------------------------------------------
@@ -688,8 +688,8 @@ class Scope:
         if isinstance(found, Deny):
             self.report("read", session.outward, message.topic, found)
             return
-        if self.gate.failed:
-            self.audit.failed(session.outward, message.topic, self.gate.failed)
+        if self.gate.stored.failed:
+            self.audit.failed(session.outward, message.topic, self.gate.stored.failed)
         session.deliver(message, min(message.qos, grant.qos), True, grant.ids, None, found)
 
     def own(self, session: Session, message: Message) -> bool:
@@ -702,8 +702,8 @@ class Scope:
         if isinstance(found, Deny):
             self.report("read", session.outward, delivery.message.topic, found)
             return None
-        if self.gate.failed:
-            self.audit.failed(session.outward, delivery.message.topic, self.gate.failed)
+        if self.gate.stored.failed:
+            self.audit.failed(session.outward, delivery.message.topic, self.gate.stored.failed)
         return found
 
     def hand_round(self, back: list[Delivery]) -> None:

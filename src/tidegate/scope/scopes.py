@@ -12,8 +12,8 @@ from tidegate.flow.assertions import Assertion, Expect
 from tidegate.flow.presence import Presence
 from tidegate.flow.watch import Watch, violated
 from tidegate.gate import RuleSet, ScopeExit
-from tidegate.gate.gate import PLAN_COST
 from tidegate.gate.link_ends import link_ends, link_monitors
+from tidegate.gate.plan_cache import PLAN_COST
 from tidegate.monitor import ModeRevision
 from tidegate.policy.scopes import ScopeLink
 from tidegate.scope.audit import Audit
@@ -126,12 +126,13 @@ class Realm:
             if name not in self.scopes:
                 self.scopes[name] = self._closed.pop(name) if name in self._closed else self._made(name, rules)
         for scope in (*self.scopes.values(), *self._closed.values()):
-            scope.gate.exits = scope.gate.upstream = ()
+            scope.gate.compiler.exits = ()
+            scope.gate.cache.upstream = ()
             scope.monitoring.joined = {}
             scope.entrance = scope
             scope.neighbours = self.scopes
         for scope in self.scopes.values():
-            scope.gate.bound = max(PLAN_COST // len(self.scopes), LEAST)
+            scope.gate.cache.bound = max(PLAN_COST // len(self.scopes), LEAST)
         for role in space.roles.values():
             self.scopes[role.receiving].entrance = self.scopes[role.publishing]
         for link in space.links:
@@ -143,7 +144,7 @@ class Realm:
         for name, scope in list(self._closed.items()):
             if not scope.sessions and not len(scope.retained) and name not in self.rules.space.scopes:
                 del self._closed[name]
-                self.site.on_alarm.remove(scope.gate.tick)
+                self.site.on_alarm.remove(scope.gate.cache.tick)
 
     def _made(self, name: str, rules: RuleSet) -> Scope:
         return Scope(
@@ -165,7 +166,7 @@ class Realm:
         leaving, entering = link_monitors(link, rules)
         exit.leaving = source.monitoring.states.join(exit, leaving, entering=False)
         exit.entering = target.monitoring.states.join(exit, entering, entering=True)
-        source.gate.exits += (exit,)
-        target.gate.upstream += (source.gate,)
+        source.gate.compiler.exits += (exit,)
+        target.gate.cache.upstream += (source.gate.cache,)
         source.monitoring.joined[link.name, False] = exit
         target.monitoring.joined[link.name, True] = exit

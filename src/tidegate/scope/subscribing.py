@@ -310,14 +310,14 @@ class Subscribing:
             if self._touched_at != self.site.now:
                 self._touched_at = self.site.now
                 self._touched = 0
-            topics = self.scope.gate.topics
+            topics = self.scope.gate.cache.topics
             if self._touched and self._touched + topics > TOUCH:
-                self.scope.gate.forget()
+                self.scope.gate.cache.clear()
                 self.scope.sweep()
                 self._touched = 0
                 return
             self._touched += topics
-        self.scope.gate.touch(filter)
+        self.scope.gate.cache.touch(filter)
         self.scope.sweep()
 
     def restore(self, session: Session, subscription: Subscription, identifier: int | None, terms: Terms) -> None:

@@ -106,7 +106,7 @@ def sheet(
         whole = {grant.session: grant for grant in plan.targets}
         asked = {ways[0].session: ways for ways in plan.conditional}
         matching: dict[Session, list[Grant]] = {}
-        for session, grant in gate.subscriptions.match(plan.topic.split("/")):
+        for session, grant in gate.compiler.subscriptions.match(plan.topic.split("/")):
             if not (session is own and grant.no_local):
                 matching.setdefault(session, []).append(grant)
         for session, grants in matching.items():

@@ -101,7 +101,7 @@ class ReplayEngine:
         self.realm = Realm(node=node, site=self.site, authenticator=_Recorded(), rules=self.rules)
         for scope in self.realm.scopes.values():
             scope.gate.watched = True  # no fast lanes, which nobody takes here
-            scope.gate.bound = PLANS
+            scope.gate.cache.bound = PLANS
         first = next(iter(self.realm.scopes.values()))
         self._there = Peer(site=self.site, host=first, listener=_Listening(), on_bug=_bug)
 
@@ -179,8 +179,8 @@ class ReplayEngine:
 
     def _touch(self, scope: Scope, filter: str) -> None:
         gate = scope.gate
-        gate.touch(share(filter)[1])
-        while gate.deferred and gate.sweep():
+        gate.cache.touch(share(filter)[1])
+        while gate.cache.deferred and gate.cache.sweep():
             pass
 
     # -- who speaks ----------------------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ class ReplayEngine:
     def allowed_in(self, gate: Gate, lane: Lane, topic: str, message: Message | None) -> str:
         """By which rules something may be published."""
         known = Known(topic=topic, context=lane.context, link=lane.link, now=self.site.wall)
-        return _spoken(gate.ingress, known, message)[0]
+        return _spoken(gate.stages.ingress, known, message)[0]
 
     def allowed_out(
         self, arrival: Arrival, session: Session, grant: Grant | None, message: Message | None
@@ -282,7 +282,7 @@ class ReplayEngine:
             terms=NO_TERMS if grant is None else grant.terms,
             where=None if grant is None else grant.where,
         )
-        return _spoken(arrival.gate.egress, known, message)
+        return _spoken(arrival.gate.stages.egress, known, message)
 
 
 def _spoken(stages: tuple[Stage, ...], known: Known, message: Message | None) -> tuple[str, View]:

@@ -1,0 +1,189 @@
+"""What stages leave undecided of a message to one receiver, and what a message gets when that is asked.
+
+A `PartialDecision` has the residuals of the stages and the view that is left. It is made when a plan is compiled, or
+for a stored message, and asked of each message.
+"""
+
+from __future__ import annotations
+
+from tidegate.gate.attributes import FLOOR
+from tidegate.gate.verdict import Allow, Deny, Known, Residual, Stage, Step
+from tidegate.policy import ALL, View
+from tidegate.session import Grant, Message, Session
+from tidegate.wire import NONE, Properties
+
+UNSEEN = Deny(step=Step.VIEW, rule="nothing is left")
+_AFTER_THE_VIEW = frozenset((Step.WHERE, Step.MONITOR_OUT))
+
+
+class PartialDecision:
+    """The way of one topic to one subscription, as far as it is not decided: first the residuals, then the view.
+
+    What the subscription itself wants is asked of what the view leaves.
+    """
+
+    __slots__ = ("failed", "grant", "residuals", "view", "wants")
+
+    def __init__(self, grant: Grant | None, residuals: tuple[Residual, ...], view: View, wants: tuple[Residual, ...]):
+        self.grant = grant
+        self.residuals = residuals
+        self.view = view
+        self.wants = wants
+        self.failed: tuple[tuple[str, str], ...] = ()
+        """Conditions that failed on the last message, or for every message, and counted as false."""
+
+    @property
+    def session(self) -> Session:
+        assert self.grant is not None
+        return self.grant.session
+
+    @property
+    def clear(self) -> bool:
+        """Nothing is left to ask: every message passes whole."""
+        return not self.residuals and not self.wants and self.view.shows_all
+
+    def show(self, message: Message) -> Message | Deny:
+        """What passes of this message, or why nothing does."""
+        view = self.view
+        self.failed = ()
+        for residual in self.residuals:
+            answer = residual.decide(message)
+            if isinstance(answer, Deny):
+                return answer
+            if answer.view is not ALL:
+                view &= answer.view
+            if answer.errors:
+                self.failed += answer.errors
+        shown: Message | None = message
+        if view.keep is not None:
+            shown = part_of(message, view)
+            if shown is None:
+                return UNSEEN
+        assert shown is not None
+        for residual in self.wants:
+            answer = residual.decide(shown)
+            if isinstance(answer, Deny):
+                return answer
+        return shown
+
+
+def part_of(message: Message, view: View) -> Message | None:
+    """The message with what a view leaves of it; made once, so that everybody with the same view shares its bytes."""
+    parts = message.views
+    if parts is None:
+        parts = message.views = {}
+    elif view in parts:
+        return parts[view]
+    payload = view.apply(message.payload)
+    if payload is None:
+        parts[view] = None
+        return None
+    properties = message.properties
+    left = NONE
+    if properties is not NONE:
+        # user properties are content; what a responder needs to answer is not; the floor is ours
+        told = tuple(pair for pair in properties.user_properties[-1:] if pair[0] == FLOOR)
+        left = Properties(
+            payload_format_indicator=properties.payload_format_indicator,
+            content_type=properties.content_type,
+            response_topic=properties.response_topic,
+            correlation_data=properties.correlation_data,
+            user_properties=told,
+        )
+        left = NONE if left == NONE else left
+    made = Message(
+        message.topic,
+        payload,
+        message.qos,
+        message.retain,
+        message.published,
+        message.origin,
+        message.number,
+        message.context,
+        message.link,
+        left,
+        message.expires,
+        message.output,
+    )
+    parts[view] = made
+    return made
+
+
+def evaluate(stages: tuple[Stage, ...], known: Known, grant: Grant | None = None) -> PartialDecision | Deny:
+    """What is left to ask of a message when these stages have said what they can, or who denies every one."""
+    residuals: list[Residual] = []
+    wants: list[Residual] = []
+    view = ALL
+    failed: tuple[tuple[str, str], ...] = ()
+    for stage in stages:
+        answer = stage.evaluate(known)
+        match answer:
+            case Deny():
+                return answer
+            case Residual():
+                (wants if stage.step in _AFTER_THE_VIEW else residuals).append(answer)
+            case Allow():
+                if answer.view is not ALL:
+                    view &= answer.view
+                failed += answer.errors
+    if view.shows_nothing:
+        return UNSEEN
+    made = PartialDecision(grant, tuple(residuals), view, tuple(wants))
+    made.failed = failed
+    return made
+
+
+def combine(grants: list[Grant]) -> Grant:
+    """One delivery for several overlapping subscriptions of a session.
+
+    The highest QoS of them, all their identifiers [MQTT-3.3.4-2, MQTT-3.3.4-4].
+    """
+    if len(grants) == 1:
+        return grants[0]
+    best = max(grants, key=lambda grant: grant.qos)
+    made = Grant(best.session, best.subscription(), best.qos, None)
+    made.ids = tuple(sorted({number for grant in grants for number in grant.ids}))
+    made.retain_as_published = any(grant.retain_as_published for grant in grants)
+    made.no_local = all(grant.no_local for grant in grants)
+    others = [grant for grant in grants if not grant.no_local]
+    if others and len(others) < len(grants):
+        made.own = combine(others)
+    return made
+
+
+def passed(ways: tuple[PartialDecision, ...], message: Message) -> tuple[Grant, Message] | Deny:
+    """What a session gets of a message: by those of its subscriptions that let it pass, and what of it is shown."""
+    if len(ways) == 1:
+        way = ways[0]
+        assert way.grant is not None
+        found = way.show(message)
+        return found if isinstance(found, Deny) else (way.grant, found)
+    grants: list[Grant] = []
+    shown = message
+    why: Deny | None = None
+    for way in ways:
+        assert way.grant is not None
+        found = way.show(message)
+        if isinstance(found, Message):
+            grants.append(way.grant)
+            shown = found  # the same for all: they are of one subject
+        else:
+            why = graver(why, found)
+    if grants:
+        return combine(grants), shown
+    assert why is not None
+    return why
+
+
+def graver(one: Deny | None, other: Deny) -> Deny:
+    """Of two denials, what counts: the first, unless it is only that somebody does not want it."""
+    return other if one is None or one.step is Step.WHERE else one
+
+
+def undecided(residuals: tuple[Residual, ...], message: Message) -> Deny | None:
+    """Asks each; the first denial counts."""
+    for residual in residuals:
+        answer = residual.decide(message)
+        if isinstance(answer, Deny):
+            return answer
+    return None

@@ -1,0 +1,61 @@
+"""Stands in for a command that the fork server runs: passes signals on, and ends as the command does.
+
+See `forkserver`. It imports next to nothing, because starting quickly is its purpose.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+
+_PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def _send(connection: socket.socket, message: object, descriptors: list[int]) -> None:
+    data = json.dumps(message).encode()
+    passed = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
+    connection.sendmsg([struct.pack("!I", len(data))], passed)
+    connection.sendall(data)
+
+
+def _receive(connection: socket.socket) -> dict[str, int]:
+    (left,) = struct.unpack("!I", connection.recv(4, socket.MSG_WAITALL))
+    answer: dict[str, int] = json.loads(connection.recv(left, socket.MSG_WAITALL))
+    return answer
+
+
+def main() -> None:
+    environment = dict(os.environ)
+    extra = [int(one) for one in environment.pop("FORKSERVER_DESCRIPTORS", "").split(",") if one]
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(environment["FORKSERVER_ADDRESS"])
+    signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
+    request = {
+        "words": sys.argv[1:],
+        "environment": environment,
+        "folder": os.getcwd(),
+        "session": True,
+        "group": -1,
+        "descriptors": extra,
+    }
+    _send(connection, request, [0, 1, 2, *extra])
+    for one in (0, 1, *extra):
+        os.close(one)
+    pid = _receive(connection)["pid"]
+    for number in _PASSED_ON:
+        signal.signal(number, lambda number, _: os.kill(pid, number))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
+    code = _receive(connection)["code"]
+    if code < 0:
+        if -code != signal.SIGKILL:
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+main()
