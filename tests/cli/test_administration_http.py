@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -243,7 +244,10 @@ def test_tls_with_certificates_of_clients(tmp_path: Path) -> None:
         url = f"https://127.0.0.1:{node.ports['HTTP_PORT']}"
         known = {"TIDEGATE_URL": url, "TIDEGATE_TOKEN": token}
         ours = ("--cert", tmp_path / "client.pem", "--key", tmp_path / "client.key")
-        assert tidegate("policy", "list", "--json", "--ca", tmp_path / "ca.pem", *ours, **known).json["items"]
+        ask = partial(tidegate, "policy", "list", "--json", "--ca", tmp_path / "ca.pem", *ours, **known)
+        while "does not answer within" in (ran := ask()).err:
+            pass  # the process that speaks HTTP is starting
+        assert ran.json["items"]
 
         for trusted in ((), ("--ca", tmp_path / "other.pem")):
             ran = tidegate("policy", "list", *trusted, *ours, **known)
