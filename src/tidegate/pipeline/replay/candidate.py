@@ -45,7 +45,7 @@ def candidate(base: Path, file: Path) -> Config:
     keys = _entries(said)
     if WHOLE & keys.keys():
         return load(file)
-    found = [*said.found]
+    found = [*said.problems]
     for key in keys:
         if key not in KEYS and key != "version":
             found.append(ConfigError(_refused(key), file=str(file), line=said.tree.key_lines.get(key, 0)))
