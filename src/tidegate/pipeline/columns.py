@@ -12,6 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from tidegate.errors import PipelineError
+from tidegate.pipeline.spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -145,8 +146,6 @@ def data_type(text: str) -> DataType:
 
 def topic_matches(column: Column, filter: str) -> Column:
     """Whether a topic matches an MQTT filter; null for no topic. With a regular expression only if need be."""
-    from pyspark.sql import functions as F
-
     if filter in ("#", "+/#"):
         return ~column.startswith("$")
     expression = pattern(filter)

@@ -26,6 +26,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedTok
 from tidegate.config.problems import suggestion
 from tidegate.errors import PipelineError
 from tidegate.pipeline.columns import RECORD
+from tidegate.pipeline.spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -258,8 +259,6 @@ def column(node: Node) -> Column:
 def fits(text: str | None) -> Column:
     """The column of a condition as text; of none, what is always true. PipelineError if it is wrong."""
     if text is None:
-        from pyspark.sql import functions as F
-
         return F.lit(True)
     parsed = parse(text)
     if parsed.node is None:
@@ -268,8 +267,6 @@ def fits(text: str | None) -> Column:
 
 
 def _read(operand: Operand) -> Column:
-    from pyspark.sql import functions as F
-
     match operand:
         case Name(name=name, kind=Kind.NUMBER):
             return F.when(~F.isnan(name), F.col(name))

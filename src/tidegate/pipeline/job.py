@@ -37,6 +37,7 @@ from tidegate.pipeline.source import register
 from tidegate.pipeline.source.progress import span
 from tidegate.pipeline.source.shards import Range, Shards
 from tidegate.pipeline.spark import ENDED, ended
+from tidegate.pipeline.spark_functions import F
 from tidegate.pipeline.stages import Stages
 from tidegate.pipeline.status import Status
 
@@ -332,8 +333,6 @@ class Job:
             )
 
     def _passing(self, sample: DataFrame, rules: Rules) -> int:
-        from pyspark.sql import functions as F
-
         made = assign(score(normalise(sample, rules, categories=self._categories), rules), rules)
         return int(made.where(F.col("fault").isNull()).select(F.count("scores"), F.count("*")).collect()[0][1])
 

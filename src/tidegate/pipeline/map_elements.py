@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidegate.pipeline import json_values
 from tidegate.pipeline.rules.model import Form, Kind, Mapping, Value
 from tidegate.pipeline.rules.read import kept_name
+from tidegate.pipeline.spark_functions import F
 from tidegate.pipeline.units import Conversion, conversion
 from tidegate.policy import pointers
 from tidegate.policy.pointers import Pointer
@@ -65,22 +66,16 @@ ROW: Final = (
 
 def of_message(name: str) -> Column:
     """A column of the message, which goes through `normalise` as one: so it is copied in one piece, and often."""
-    from pyspark.sql import functions as F
-
     return F.col(MESSAGE)[name]
 
 
 def sender() -> Column:
     """The source of a message that names none."""
-    from pyspark.sql import functions as F
-
     return F.coalesce(of_message("source"), of_message("client"))
 
 
 def mapping_of(mappings: Sequence[Mapping]) -> Column:
     """The row of the table for the mapping that fits; null if none does. Constant, but for the position."""
-    from pyspark.sql import functions as F
-
     table = json.dumps([_described(mapping) for mapping in mappings])
     return F.get(F.from_json(F.lit(table), _TABLE), F.col("_fit"))
 
@@ -123,8 +118,6 @@ def chosen(
     mappings: Sequence[Mapping], of: Callable[[Mapping], Column | None], otherwise: Column | None = None
 ) -> Column:
     """What `of` says for the mapping that fits; `otherwise` (null) where that is nothing."""
-    from pyspark.sql import functions as F
-
     found = F.lit(None) if otherwise is None else otherwise
     for index, mapping in enumerate(mappings):
         if (column := of(mapping)) is not None:
@@ -134,8 +127,6 @@ def chosen(
 
 def rows_of(mappings: Sequence[Mapping]) -> Column:
     """The rows of all elements, in their order."""
-    from pyspark.sql import functions as F
-
     several = F.col("_elements").isNotNull()
     found = F.coalesce(F.col("_elements"), F.array(F.col("_here")))
     # A function of an element is the only way to name something in between, so that it is computed once.
@@ -147,7 +138,6 @@ def rows_of(mappings: Sequence[Mapping]) -> Column:
 
 def _leaves(mappings: Sequence[Mapping], element: Column) -> Column:
     """What the pointers of the mapping lead to."""
-    from pyspark.sql import functions as F
 
     def values(mapping: Mapping) -> Column:
         return F.array(*(json_values.at(element, value.at) for value in mapping.values))
@@ -157,7 +147,6 @@ def _leaves(mappings: Sequence[Mapping], element: Column) -> Column:
 
 def besides(mappings: Sequence[Mapping], element: Column) -> tuple[Column, ...]:
     """What stands beside the values: `time`, `source` and `extra`."""
-    from pyspark.sql import functions as F
 
     def around(mapping: Mapping, pointer: Pointer) -> Column:
         found = json_values.at(element, pointer)
@@ -184,8 +173,6 @@ def besides(mappings: Sequence[Mapping], element: Column) -> tuple[Column, ...]:
 
 def _known(mapping: Column, leaf: Column) -> Column:
     """The same with the kind of each."""
-    from pyspark.sql import functions as F
-
     return F.struct(
         F.transform(
             mapping["values"],
@@ -205,8 +192,6 @@ def _known(mapping: Column, leaf: Column) -> Column:
 
 def _judged(mapping: Column, leaf: Column) -> Column:
     """Each value as it is recorded, and the first thing that is wrong with the element."""
-    from pyspark.sql import functions as F
-
     named = F.when(leaf["source_kind"].isin("STRING", "BIGINT"), json_values.text(leaf["source"]))
     source = F.when(mapping["source"].isNull(), sender()).otherwise(named)
     values = F.transform(leaf["values"], lambda one: value_of(one["said"], one["found"], one["kind"]))
@@ -233,8 +218,6 @@ def _judged(mapping: Column, leaf: Column) -> Column:
 
 def value_of(said: Column, found: Column, kind: Column) -> Column:
     """A value as it is recorded; nothing if it is of another kind."""
-    from pyspark.sql import functions as F
-
     boolean = (said["kind"] == Kind.BOOLEAN.value) & (kind == "BOOLEAN")
     number = json_values.number(found) * said["factor"] + said["offset"]
     value = F.when((said["kind"] == Kind.NUMBER.value) & json_values.is_number(kind), number).when(
@@ -246,8 +229,6 @@ def value_of(said: Column, found: Column, kind: Column) -> Column:
 
 def mistaken(said: Column, kind: Column, value: Column) -> Column:
     """What is wrong with a value; null if nothing is."""
-    from pyspark.sql import functions as F
-
     label, absent = said["label"], kind.isNull() | (kind == "VOID")
     other = F.concat(label, F.lit(" is "), json_values.told(kind), F.lit(", not a "), said["kind"])
     return (
@@ -261,8 +242,6 @@ def mistaken(said: Column, kind: Column, value: Column) -> Column:
 
 def moment(time: Column, found: Column, kind: Column) -> Column:
     """A time; null if it is none."""
-    from pyspark.sql import functions as F
-
     text, microseconds = json_values.text(found), json_values.number(found) * time["scale"]
     # Spark would read a time of day as one of today, and a time without a zone in that of the session.
     zoned = F.when(text.rlike(_ZONE), text).otherwise(F.concat(text, F.lit("Z")))
@@ -272,8 +251,6 @@ def moment(time: Column, found: Column, kind: Column) -> Column:
 
 
 def untimely(time: Column, kind: Column, found: Column) -> Column:
-    from pyspark.sql import functions as F
-
     label, late = time["label"], of_message("received_at") + F.expr(AHEAD)
     return (
         F.when(time.isNull(), F.lit(None).cast("string"))
@@ -292,8 +269,6 @@ def untimely(time: Column, kind: Column, found: Column) -> Column:
 
 
 def unnamed(label: Column, kind: Column, named: Column) -> Column:
-    from pyspark.sql import functions as F
-
     return (
         F.when(label.isNull(), F.lit(None).cast("string"))
         .when(kind.isNull(), F.concat(label, F.lit(" is missing")))
@@ -304,8 +279,6 @@ def unnamed(label: Column, kind: Column, named: Column) -> Column:
 
 def _element(leaf: Column, several: Column, index: Column) -> Column:
     """The rows of an element: one for each value that is there, or one that says what is wrong."""
-    from pyspark.sql import functions as F
-
     place = F.when(several, F.concat(F.lit("element "), index.cast("string"), F.lit(": "))).otherwise(F.lit(""))
     good = F.transform(
         leaf["values"],
@@ -324,13 +297,9 @@ def _element(leaf: Column, several: Column, index: Column) -> Column:
 
 
 def faulty(fault: Column) -> Column:
-    from pyspark.sql import functions as F
-
     return row(fault=fault, faulty=F.lit(True), source=sender())
 
 
 def row(**known: Column) -> Column:
     """One row; what is not known is null."""
-    from pyspark.sql import functions as F
-
     return F.struct(*(known.get(name, F.lit(None)).cast(type).alias(name) for name, type in ROW))

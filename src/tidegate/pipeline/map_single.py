@@ -28,6 +28,7 @@ from tidegate.pipeline.map_elements import (
     value_of,
 )
 from tidegate.pipeline.rules.model import Mapping
+from tidegate.pipeline.spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -40,8 +41,6 @@ MOST: Final = 4
 
 def steps(mappings: Sequence[Mapping]) -> tuple[tuple[Column, ...], ...]:
     """Columns to be added one after the other, the last of which is `_alone`: the rows of a message if `_single`."""
-    from pyspark.sql import functions as F
-
     fitting = [index for index, mapping in enumerate(mappings) if len(mapping.values) <= MOST]
     if not fitting:
         return ((F.lit(False).alias("_single"), F.lit(None).alias("_alone")),)
@@ -91,8 +90,6 @@ def steps(mappings: Sequence[Mapping]) -> tuple[tuple[Column, ...], ...]:
 
 
 def _at(number: int) -> Callable[[Mapping], Column | None]:
-    from pyspark.sql import functions as F
-
     def found(mapping: Mapping) -> Column | None:
         if number >= len(mapping.values):
             return None
@@ -102,8 +99,6 @@ def _at(number: int) -> Callable[[Mapping], Column | None]:
 
 
 def _rows(mapping: Column, said: Sequence[Column], value: Sequence[Column]) -> Column:
-    from pyspark.sql import functions as F
-
     source = F.when(mapping["source"].isNull(), sender()).otherwise(F.col("_named"))
     time = F.when(mapping["time"].isNull(), of_message("received_at")).otherwise(F.col("_moment"))
     made = []

@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from tidegate.pipeline.columns import DIMENSIONS, KEY
 from tidegate.pipeline.ledger import Batch, Ledger, Place
 from tidegate.pipeline.node_client import NodeClient, Outgoing
+from tidegate.pipeline.spark_functions import F
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 _TOLD: Final = ("id", "target", "message", "context", "topic", "scores")
@@ -47,15 +50,10 @@ def publish(
 
 
 def _missing(records: DataFrame | pa.Table, after: Place | None) -> Iterable[Sequence[Any]]:
-    import pyarrow as pa
-
     return _few(records, after) if isinstance(records, pa.Table) else _many(records, after).toLocalIterator()
 
 
 def _few(records: pa.Table, after: Place | None) -> Iterable[Sequence[Any]]:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     wanted = records.filter(pc.is_valid(records["message"])).sort_by([(name, "ascending") for name in KEY])
     *columns, scores = [wanted[name].to_pylist() for name in (*KEY, *_TOLD)]
     at = wanted["received_at"].cast(pa.int64()).to_pylist()
@@ -64,8 +62,6 @@ def _few(records: pa.Table, after: Place | None) -> Iterable[Sequence[Any]]:
 
 
 def _many(frame: DataFrame, after: Place | None) -> DataFrame:
-    from pyspark.sql import functions as F
-
     wanted = frame.where(F.col("message").isNotNull())
     if after is not None:
         place = F.struct(*(F.col(name).cast("long") for name in KEY))

@@ -23,12 +23,16 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
 from tidegate.errors import PipelineError
 from tidegate.pipeline.checks import grade
+from tidegate.pipeline.spark_functions import F
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
 HALF_LIFE: Final = 86_400.0
@@ -45,8 +49,6 @@ _VERSION: Final = b"1"
 
 def schema() -> pa.Schema:
     """The columns of a state."""
-    import pyarrow as pa
-
     time = pa.timestamp("us", tz="UTC")
     return pa.schema(
         [
@@ -80,8 +82,6 @@ def frame(spark: SparkSession, state: pa.Table) -> DataFrame:
 
 def with_deviation(state: DataFrame) -> DataFrame:
     """With the standard deviation."""
-    from pyspark.sql import functions as F
-
     return state.withColumn("deviation", F.sqrt(F.try_divide("m2", "weight")))
 
 
@@ -99,8 +99,6 @@ def observed(batch: DataFrame) -> DataFrame:
 @cache
 def _figures() -> tuple[Column, tuple[Column, ...]]:
     """Which rows count, and what is computed of them."""
-    from pyspark.sql import functions as F
-
     value = F.col("value")
     good = (
         F.col("fault").isNull()
@@ -128,9 +126,6 @@ def _figures() -> tuple[Column, tuple[Column, ...]]:
 
 def merged(before: pa.Table, later: pa.Table) -> pa.Table:
     """What is known after both, the second having arrived after the first."""
-    import numpy as np
-    import pyarrow as pa
-
     both = before.join(
         later, list(_KEYS), join_type="full outer", left_suffix="_before", right_suffix="_later", use_threads=False
     )
@@ -204,26 +199,21 @@ class StatisticsStore:
 
     def forget(self, sources: Collection[str]) -> int:
         """Nothing is known of them any more; how many series that were. PipelineError if that cannot be written."""
-        import pyarrow as pa
-        from pyarrow import compute
-
         gone: set[tuple[str, str]] = set()
         if not sources or not self._files():
             return 0
         with self._written(self._folder):
             for _, path in self._files():
                 state = read(path)
-                theirs = compute.is_in(state["source"], value_set=pa.array(sorted(sources), pa.string()))
+                theirs = pc.is_in(state["source"], value_set=pa.array(sorted(sources), pa.string()))
                 if found := _series(state.filter(theirs)):
                     gone |= found
-                    _write(state.filter(compute.invert(theirs)), path)
+                    _write(state.filter(pc.invert(theirs)), path)
             _sync(self._folder)
         return len(gone)
 
     def _remembered(self, state: pa.Table) -> pa.Table:
         """Without what has been forgotten since the batch began."""
-        import pyarrow as pa
-
         if self._began is None:
             return state
         path, inode, began = self._began
@@ -260,8 +250,6 @@ class _Half:
     """One side of a join as arrays; a series that is not there has no weight."""
 
     def __init__(self, both: pa.Table, side: str) -> None:
-        import pyarrow as pa
-
         def column(name: str, absent: object) -> np.ndarray:
             found = both[f"{name}_{side}"]
             if pa.types.is_timestamp(found.type):
@@ -282,27 +270,20 @@ class _Half:
 
     def kept(self, until: np.ndarray) -> np.ndarray:
         """Which part of it is not forgotten at these times."""
-        import numpy as np
-
         part: np.ndarray = np.exp2((self.seen - until) / (HALF_LIFE * 1e6))
         return part
 
 
 def _newer(a: pa.ChunkedArray, b: pa.ChunkedArray) -> pa.ChunkedArray:
-    from pyarrow import compute
-
-    numbers = compute.max_element_wise(a.cast("int64"), b.cast("int64"))  # Arrow compares no instants here
+    numbers = pc.max_element_wise(a.cast("int64"), b.cast("int64"))  # Arrow compares no instants here
     return numbers.cast(a.type)
 
 
 def read(path: Path) -> pa.Table:
     """A state. PipelineError if it cannot be read."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
     try:
         # its content, not its path: other folders are no part of it
-        state = parquet.read_table(pa.BufferReader(path.read_bytes()))
+        state = pq.read_table(pa.BufferReader(path.read_bytes()))
         return state.select(schema().names).cast(schema())
     except (OSError, pa.ArrowException, KeyError, ValueError) as error:
         raise PipelineError(
@@ -312,10 +293,8 @@ def read(path: Path) -> pa.Table:
 
 def _write(state: pa.Table, path: Path) -> None:
     """Whole, or not at all. OSError if it cannot be written."""
-    from pyarrow import parquet
-
     fresh = path.with_suffix(".new")
-    parquet.write_table(state, fresh, compression="zstd")
+    pq.write_table(state, fresh, compression="zstd")
     _sync(fresh)
     fresh.replace(path)
 

@@ -29,6 +29,7 @@ from tidegate.pipeline.rules import Rules
 from tidegate.pipeline.score import needs_history
 from tidegate.pipeline.series_statistics import StatisticsStore
 from tidegate.pipeline.source.shards import Range, Shards, pieces
+from tidegate.pipeline.spark_functions import F
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -178,8 +179,6 @@ class _Addressed:
 
 def _addressed(made: DataFrame, found: Sequence[Range]) -> _Addressed:
     """RuntimeError if a record is not of these messages: Spark would have read another batch."""
-    from pyspark.sql import functions as F
-
     goes = F.col("target").isNotNull()
     groups = (
         "shard",

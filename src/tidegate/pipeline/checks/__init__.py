@@ -16,6 +16,7 @@ from tidegate.pipeline.checks import quality, security
 from tidegate.pipeline.checks.evidence import gathered
 from tidegate.pipeline.checks.registry import REGISTRY, Check, Evidence, check
 from tidegate.pipeline.columns import DIMENSIONS
+from tidegate.pipeline.spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -61,8 +62,6 @@ def problems(score: Score) -> Iterator[str]:
 
 def column(score: Score) -> Column:
     """The scores of a rule: between 0 and 1, or null where the filter does not fit or there is nothing to say."""
-    from pyspark.sql import functions as F
-
     wrong = tuple(problems(score))
     if wrong:
         raise PipelineError("; ".join(wrong))

@@ -16,6 +16,7 @@ from tidegate.errors import PipelineError
 from tidegate.pipeline.lake.place import Place
 from tidegate.pipeline.lake.place import replace as write
 from tidegate.pipeline.lake.tables import AUDIT, Table
+from tidegate.pipeline.spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -77,8 +78,6 @@ def concerned(stones: tuple[Tombstone, ...], table: Table) -> tuple[Tombstone, .
 
 def without(frame: DataFrame, table: Table, stones: tuple[Tombstone, ...]) -> DataFrame:
     """The frame without rows of those who have been erased."""
-    from pyspark.sql import functions as F
-
     stones = concerned(stones, table)
     if not stones or table.time is None:
         return frame

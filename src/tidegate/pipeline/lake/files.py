@@ -10,14 +10,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from tidegate.errors import PipelineError
 from tidegate.pipeline.lake.place import COMPACTED, Part, Place
 from tidegate.pipeline.lake.tables import RAW
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _GROUP: Final = 64 << 20  # bytes of rows, before compression, that are written together
 _CHUNK: Final = 32_768  # rows that are read at a time
@@ -33,9 +34,6 @@ class Owned:
 
     def matches(self, table: pa.Table) -> Any:
         """For each row, whether it is one; never null."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         found = pc.fill_null(pc.equal(table["owner"], self.owner), False)
         if self.time is None or self.before is None:
             return found
@@ -46,16 +44,12 @@ class Owned:
 
 def count(path: Path) -> int:
     """The rows in a file."""
-    import pyarrow.parquet as pq
-
     with _legible(path):
         return int(pq.read_metadata(path).num_rows)
 
 
 def held(path: Path, owned: Owned) -> int:
     """How many such rows a file has; reads no more than it must."""
-    import pyarrow.compute as pc
-
     columns = ["owner"] if owned.time is None else ["owner", owned.time]
     found = 0
     with _legible(path), _open(path) as file:
@@ -69,8 +63,6 @@ def held(path: Path, owned: Owned) -> int:
 
 def sources_of(path: Path, owned: Owned) -> set[str]:
     """The sources of such rows."""
-    import pyarrow.compute as pc
-
     columns = ["owner", "source"] if owned.time is None else ["owner", "source", owned.time]
     found: set[str] = set()
     with _legible(path), _open(path) as file:
@@ -85,9 +77,6 @@ def sources_of(path: Path, owned: Owned) -> set[str]:
 
 def rewrite(sources: Sequence[Path], target: Path, *, but: Owned | None = None) -> int:
     """The rows of some files in one, but those; how many. Nothing is written if there are none."""
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
     schema = together(sources)
     rows = 0
     with pq.ParquetWriter(target, schema, compression="zstd", compression_level=3) as writer:
@@ -106,8 +95,6 @@ def rewrite(sources: Sequence[Path], target: Path, *, but: Owned | None = None) 
 
 def together(paths: Iterable[Path]) -> pa.Schema:
     """A schema with the columns of all files."""
-    import pyarrow as pa
-
     schemas = []
     for path in paths:
         with _legible(path), _open(path) as file:
@@ -122,8 +109,6 @@ def together(paths: Iterable[Path]) -> pa.Schema:
 
 def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The table with exactly these columns."""
-    import pyarrow as pa
-
     columns = [
         _plain(table[field.name]).cast(field.type)
         if field.name in table.column_names
@@ -135,8 +120,6 @@ def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def last_start(lake: Place) -> dict[int, int]:
     """By shard, where the batch of `raw` that has the highest offset begins; what is compacted has long been done."""
-    import pyarrow.compute as pc
-
     spans: dict[int, dict[str, tuple[int, int]]] = {}
     for part in lake.parts(RAW.name):
         with _legible(part.path), _open(part.path) as file:
@@ -164,8 +147,6 @@ def legible(part: Part) -> bool:
 
 
 def _chunks(path: Path) -> Iterator[pa.Table]:
-    import pyarrow as pa
-
     with _legible(path), _open(path) as file:
         for batch in file.iter_batches(batch_size=_CHUNK):
             yield pa.Table.from_batches([batch])
@@ -173,8 +154,6 @@ def _chunks(path: Path) -> Iterator[pa.Table]:
 
 def _put(writer: Any, waiting: list[pa.Table]) -> int:
     """Write what waits as one group of rows."""
-    import pyarrow as pa
-
     if not waiting:
         return 0
     table = pa.concat_tables(waiting)
@@ -185,8 +164,6 @@ def _put(writer: Any, waiting: list[pa.Table]) -> int:
 
 
 def _open(path: Path) -> Any:
-    import pyarrow.parquet as pq
-
     return pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
 
 
@@ -205,15 +182,11 @@ def _may_hold(file: Any, group: int, owner: str) -> bool:
 
 def _plain_field(field: pa.Field) -> pa.Field:
     """Times are UTC in microseconds, however old the file is; every column may be null."""
-    import pyarrow as pa
-
     kind = pa.timestamp("us", tz="UTC") if pa.types.is_timestamp(field.type) else field.type
     return pa.field(field.name, kind)
 
 
 def _plain(column: Any) -> Any:
-    import pyarrow as pa
-
     return column.cast(pa.timestamp("us", tz="UTC")) if pa.types.is_timestamp(column.type) else column
 
 
@@ -227,7 +200,5 @@ class _legible:
         return None
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        import pyarrow as pa
-
         if isinstance(error, pa.ArrowException):
             raise PipelineError(f"{self._path} cannot be read: {error}; if it is damaged, move it away") from error

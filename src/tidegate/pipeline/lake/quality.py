@@ -12,6 +12,8 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow.parquet as pq
+
 from tidegate.errors import PipelineError
 from tidegate.pipeline.columns import DIMENSIONS
 from tidegate.pipeline.lake.files import conformed, count, together
@@ -19,6 +21,7 @@ from tidegate.pipeline.lake.place import DAILY, Place, trouble
 from tidegate.pipeline.lake.swap import MAINTENANCE, Claim, Step, swap, swapping, unwatched
 from tidegate.pipeline.lake.tables import NORMALISED, QUALITY_DAILY, read
 from tidegate.pipeline.lake.write import stage, staged_files
+from tidegate.pipeline.spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,8 +61,6 @@ class Computed:
 
 def summarised(records: DataFrame) -> DataFrame:
     """The rows of `quality_daily` for rows of `normalised`."""
-    from pyspark.sql import functions as F
-
     figures = []
     for dimension in DIMENSIONS:
         score = F.col(f"scores.{dimension}")
@@ -132,8 +133,6 @@ def trends(
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
-    import pyarrow.parquet as pq
-
     schema = together([path])
     names = [name for name, _ in QUALITY_DAILY.columns]
     table = conformed(pq.ParquetFile(path).read(), schema)

@@ -20,15 +20,18 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from tidegate.pipeline.lake.arriving import HARDLY_REPEAT, Categories, owned, stage_rows
 from tidegate.pipeline.lake.erased import Tombstone, tombstones, without
 from tidegate.pipeline.lake.files import count, last_start
 from tidegate.pipeline.lake.place import Place, checked, refused_by_spark, trouble
 from tidegate.pipeline.lake.swap import WRITER, Claim, Step, swap, swapping, unwatched
 from tidegate.pipeline.lake.tables import AUDIT, NORMALISED, QUARANTINE, RAW, Table
+from tidegate.pipeline.spark_functions import F
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
 Rows: TypeAlias = "Callable[[], Iterable[pa.RecordBatch]]"
@@ -94,8 +97,6 @@ class Lake:
 
     def write_few(self, records: pa.Table, batch: str) -> Counts:
         """What all stages made of a small batch, as `write_records` does it; one file for each table and day."""
-        import pyarrow.compute as pc
-
         good = pc.is_null(records["fault"])
         rows = {NORMALISED: _without_content(records.filter(good)), QUARANTINE: records.filter(pc.invert(good))}
 
@@ -177,8 +178,6 @@ def stage(lake: Place, frame: DataFrame, table: Table, folder: Path) -> None:
 
 @cache
 def _columns(table: Table) -> tuple[Column, ...]:
-    from pyspark.sql import functions as F
-
     day = F.col("date") if table.time is None else _date(table.time)
     return *(F.col(name).cast(type).alias(name) for name, type in table.columns), day.alias("date")
 
@@ -190,8 +189,6 @@ def staged_files(folder: Path) -> list[Path]:
 
 def _date(time: str) -> Column:
     """The day in UTC, whatever zone the session has; a row without a time is put where it will not be overlooked."""
-    from pyspark.sql import functions as F
-
     day = F.date_from_unix_date(F.floor(F.unix_micros(time) / F.lit(_DAY)).cast("int"))
     return F.coalesce(day, F.date_from_unix_date(F.lit(0)))
 
@@ -203,9 +200,6 @@ def _withheld(frame: DataFrame) -> DataFrame:
 
 def _without_content(records: pa.Table) -> pa.Table:
     """The same, of a table."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     sealed = pc.is_valid(records["key_id"])
     for hidden, names in ((sealed, _CONTENT), (pc.invert(sealed), ("message",))):
         for name in names:
@@ -217,8 +211,6 @@ def _without_content(records: pa.Table) -> pa.Table:
 
 @cache
 def _content() -> dict[str, Column]:
-    from pyspark.sql import functions as F
-
     sealed = F.col("key_id").isNotNull()
     clear = {name: F.when(~sealed, F.col(name)) for name in _CONTENT}
     return {**clear, "message": F.when(sealed, F.col("message"))}

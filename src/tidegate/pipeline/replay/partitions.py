@@ -13,9 +13,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import orjson
+import pyarrow as pa
 
 from tidegate.errors import PipelineError
 from tidegate.gate import RuleSet
@@ -26,9 +27,6 @@ from tidegate.pipeline.replay.tally import Tally
 from tidegate.store.journal import TRAFFIC, Happening, Reader
 from tidegate.store.journal.index import read_last
 from tidegate.store.journal.segment import first_offsets, folder_of, index_of, segment_of
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 BEHIND: Final = 2  # segments read before the one that a part begins in
 LEAST: Final = 50_000  # rows of a part, so that reading what comes before it is worth while
@@ -138,7 +136,6 @@ def replay(work: Work, part: Part) -> Iterator[pa.RecordBatch]:
 
 def _take(batch: pa.RecordBatch, comparer: DecisionComparer, work: Work, digest: str, *, decided: bool) -> None:
     """The rows of one batch. Columns as lists: that is much quicker than rows as mappings."""
-    import pyarrow as pa
 
     def column(name: str) -> list[Any]:
         found = batch.column(name)

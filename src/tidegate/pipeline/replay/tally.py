@@ -6,10 +6,9 @@ Rows of one task are partial: whoever collects them adds up those of the same na
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+import pyarrow as pa
 
 MOST: Final = 20_000  # sums that are kept before they are handed on
 
@@ -115,8 +114,6 @@ class Tally:
 
     def take(self) -> pa.RecordBatch:
         """What there is, which begins anew."""
-        import pyarrow as pa
-
         text, yes = pa.string(), pa.bool_()
         types = [text] * 6 + [yes, text, text, yes, text, text, pa.int32(), pa.int64(), pa.float64(), pa.float64()]
         layout = pa.schema([pa.field(name, kind) for name, kind in zip(COLUMNS, types, strict=True)])

@@ -15,15 +15,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
+import pyarrow as pa
 import structlog
 
 from tidegate.errors import PipelineError
 from tidegate.store.journal import Reader, Selection, stream_named
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Offsets: TypeAlias = dict[str, int]
 
@@ -159,8 +157,6 @@ def shared_out(waiting: Mapping[str, int], rows: int) -> dict[str, int]:
 
 def together(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     """One batch of many: each that goes to Spark costs some time of its own, and a group commit may be one row."""
-    import pyarrow as pa
-
     if len(batches) == 1:
         return batches[0]
     (whole,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
