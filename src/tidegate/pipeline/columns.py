@@ -16,7 +16,7 @@ from tidegate.pipeline.spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import StructType
 
 _MANY: Final = 100_000
 A = TypeVar("A")
@@ -135,13 +135,6 @@ def struct(columns: tuple[tuple[str, str], ...]) -> StructType:
     from pyspark.sql.types import StructType
 
     return StructType.fromDDL(ddl(*columns))
-
-
-@cache
-def data_type(text: str) -> DataType:
-    from pyspark.sql.types import DataType
-
-    return DataType.fromDDL(text)
 
 
 def topic_matches(column: Column, filter: str) -> Column:

@@ -35,7 +35,7 @@ from tidegate.pipeline.rules import Rules
 from tidegate.pipeline.score import score
 from tidegate.pipeline.source import register
 from tidegate.pipeline.source.progress import span
-from tidegate.pipeline.source.shards import Range, Shards
+from tidegate.pipeline.source.shards import Range
 from tidegate.pipeline.spark import ENDED, ended
 from tidegate.pipeline.spark_functions import F
 from tidegate.pipeline.stages import Stages
@@ -105,8 +105,6 @@ class Job:
         self._node = NodeClient(config.control_socket, waiting=self._waits, stopped=self.stopping.is_set)
         self._stages = Stages(spark, config, self._node, self._ledger, self._lake, publishing=publishing)
         self._active_rules = ActiveRules(self._ledger, self.said.rules, self._node.documents, self._try)
-        self._categories = self._stages.categories
-        self._journal = Shards(path=folders.data.absolute(), stream="ingest")
         self._recent: Sequence[Range] = ()
         self._denying: set[str] = set()
         self._failure: BaseException | None = None
@@ -260,10 +258,11 @@ class Job:
         )
         rules = self._active_rules.version(batch.rules)
         key_requests = KeyRequests()
+        stages = self._stages
         messages = self._lake.write_raw(
-            lambda: key_requests.passing(self._journal.rows(found)), batch.name, categories=self._categories
+            lambda: key_requests.passing(stages.journal.rows(found)), batch.name, categories=stages.categories
         )
-        counts, outcome = self._stages.through(found, key_requests, rules, batch, messages=messages)
+        counts, outcome = stages.through(found, key_requests, rules, batch, messages=messages)
         self._ledger.done(
             batch,
             records=counts.records,
@@ -297,7 +296,7 @@ class Job:
     def _new(self, number: int) -> list[Range]:
         """What of a batch is not done yet. After a lost checkpoint Spark begins anew."""
         before, stop = span(self.folders.checkpoint("ingest"), number)
-        oldest, progress = self._journal.oldest(), self._ledger.progress
+        oldest, progress = self._stages.journal.oldest(), self._ledger.progress
         found = []
         for shard, end in stop.items():
             begin, done = before.get(shard, oldest.get(shard, 0)), progress.get(int(shard), 0)
@@ -306,7 +305,7 @@ class Job:
         return found
 
     def _audit(self, number: int) -> None:
-        shards = replace(self._journal, stream="audit", strict=False)
+        shards = replace(self._stages.journal, stream="audit", strict=False)
         before, stop = span(self.folders.checkpoint("audit"), number)
         found = shards.ranges(before or shards.oldest(), stop)
         if found:
@@ -333,7 +332,7 @@ class Job:
             )
 
     def _passing(self, sample: DataFrame, rules: Rules) -> int:
-        made = assign(score(normalise(sample, rules, categories=self._categories), rules), rules)
+        made = assign(score(normalise(sample, rules, categories=self._stages.categories), rules), rules)
         return int(made.where(F.col("fault").isNull()).select(F.count("scores"), F.count("*")).collect()[0][1])
 
     def _waits(self, why: str | None) -> None:

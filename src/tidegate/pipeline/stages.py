@@ -65,7 +65,7 @@ class Stages:
         self._lake = lake
         self._publishing = publishing
         self._folders = Folders.of(config)
-        self._journal = Shards(path=self._folders.data.absolute(), stream="ingest")
+        self.journal = Shards(path=self._folders.data.absolute(), stream="ingest")
         self._baselines = StatisticsStore(self._folders.baselines)
         self._plans = Plans(spark, self.categories)
         self._here = spark.sparkContext.master.partition("[")[0] == "local"  # and not on a cluster
@@ -115,7 +115,7 @@ class Stages:
 
     def messages(self, tasks: int) -> DataFrame:
         """Those that `reading` is told of."""
-        return batch_input.messages(self._spark, self._journal, self._folders.lake.absolute(), tasks=tasks)
+        return batch_input.messages(self._spark, self.journal, self._folders.lake.absolute(), tasks=tasks)
 
     def _out(self, made: DataFrame, goes: _Addressed, batch: Batch, *, publishing: bool) -> tuple[Counts, Outcome]:
         """Protected, into the lake, and to the node. Keys may be gone before that is done; then with others."""

@@ -40,7 +40,8 @@ Rows: TypeAlias = "Callable[[], Iterable[pa.RecordBatch]]"
 Staged: TypeAlias = Callable[[Path, tuple[Tombstone, ...]], None]
 """Writes rows to a folder, but those of people who have been erased."""
 _DAY: Final = 86_400_000_000
-_CONTENT: Final = ("value", "text", "extra")
+_KEPT_IF_SEALED: Final = {"value": False, "text": False, "extra": False, "message": True}
+"""Columns of which a sealed record keeps only `message`, and any other record keeps all but `message`."""
 _SETTINGS: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # the default, INT96, is deprecated and slower
     "spark.sql.maxConcurrentOutputFileWriters": "16",  # rows need not be sorted by day first
@@ -98,7 +99,7 @@ class Lake:
     def write_few(self, records: pa.Table, batch: str) -> Counts:
         """What all stages made of a small batch, as `write_records` does it; one file for each table and day."""
         good = pc.is_null(records["fault"])
-        rows = {NORMALISED: _without_content(records.filter(good)), QUARANTINE: records.filter(pc.invert(good))}
+        rows = {NORMALISED: _sealed_table(records.filter(good)), QUARANTINE: records.filter(pc.invert(good))}
 
         def staged(folder: Path, stones: tuple[Tombstone, ...]) -> None:
             for table, found in rows.items():
@@ -111,7 +112,7 @@ class Lake:
 
         Without `faulty` it is known that there are none of those.
         """
-        frames = {NORMALISED: _withheld(records.where("fault is null"))}
+        frames = {NORMALISED: records.where("fault is null").withColumns(_sealed_columns())}
         if faulty:
             frames[QUARANTINE] = records.where("fault is not null")
 
@@ -193,24 +194,18 @@ def _date(time: str) -> Column:
     return F.coalesce(day, F.date_from_unix_date(F.lit(0)))
 
 
-def _withheld(frame: DataFrame) -> DataFrame:
-    """What a topic's key protects is kept under that key."""
-    return frame.withColumns(_content())
-
-
-def _without_content(records: pa.Table) -> pa.Table:
-    """The same, of a table."""
+def _sealed_table(records: pa.Table) -> pa.Table:
+    """Content that a topic key protects is stored under that key only."""
     sealed = pc.is_valid(records["key_id"])
-    for hidden, names in ((sealed, _CONTENT), (pc.invert(sealed), ("message",))):
-        for name in names:
-            place, column = records.schema.get_field_index(name), records[name]
-            kept = pc.if_else(hidden, pa.scalar(None, column.type), column)
-            records = records.set_column(place, name, kept)
+    for name, if_sealed in _KEPT_IF_SEALED.items():
+        place, column = records.schema.get_field_index(name), records[name]
+        kept = pc.if_else(sealed if if_sealed else pc.invert(sealed), column, pa.scalar(None, column.type))
+        records = records.set_column(place, name, kept)
     return records
 
 
 @cache
-def _content() -> dict[str, Column]:
+def _sealed_columns() -> dict[str, Column]:
+    """The same for a frame."""
     sealed = F.col("key_id").isNotNull()
-    clear = {name: F.when(~sealed, F.col(name)) for name in _CONTENT}
-    return {**clear, "message": F.when(sealed, F.col("message"))}
+    return {name: F.when(sealed if if_sealed else ~sealed, F.col(name)) for name, if_sealed in _KEPT_IF_SEALED.items()}
