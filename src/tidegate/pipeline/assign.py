@@ -39,10 +39,10 @@ def _target(targets: Sequence[Target]) -> Column:
 
 
 def _first(targets: Sequence[Target]) -> Column:
-    found = F.lit(None).cast("string")
+    topic = F.lit(None).cast("string")
     for target in reversed(targets):
-        found = F.when(_fits(target), _topic(target.topic)).otherwise(found)
-    return found
+        topic = F.when(_fits(target), _topic(target.topic)).otherwise(topic)
+    return topic
 
 
 def _fits(target: Target) -> Column:

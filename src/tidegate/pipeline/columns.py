@@ -113,15 +113,15 @@ def remembered(make: Callable[[A], B]) -> Callable[[A], B]:
     """
     kept: list[tuple[A, B]] = []
 
-    def found(of: A) -> B:
-        for known, made in kept:
+    def recall(of: A) -> B:
+        for known, result in kept:
             if known is of:
-                return made
-        made = make(of)
-        kept[:] = [(of, made), *kept[:3]]
-        return made
+                return result
+        result = make(of)
+        kept[:] = [(of, result), *kept[:3]]
+        return result
 
-    return found
+    return recall
 
 
 def ddl(*columns: tuple[str, str]) -> str:
@@ -160,9 +160,9 @@ def pattern(filter: str) -> str:
     first, *others = filter.split("/")
     if first == "#":
         return r"(?s)\A(?!\$).*\z"
-    made = r"(?s)\A" + (r"(?!\$)[^/]*" if first == "+" else re.escape(first))
+    expression = r"(?s)\A" + (r"(?!\$)[^/]*" if first == "+" else re.escape(first))
     for level in others:
         if level == "#":
-            return made + r"(?:/.*)?\z"
-        made += "/" + (r"[^/]*" if level == "+" else re.escape(level))
-    return made + r"\z"
+            return expression + r"(?:/.*)?\z"
+        expression += "/" + (r"[^/]*" if level == "+" else re.escape(level))
+    return expression + r"\z"

@@ -71,10 +71,10 @@ class KeyRequests:
         sealed = batch.filter(pc.fill_null(pc.starts_with(batch["payload"], _BEGIN), False))
         columns = (sealed[name].to_pylist() for name in ("topic", "context", "payload"))
         for topic, context, payload in zip(*columns, strict=True):
-            if topic is None or context is None or (found := _SEALED.fullmatch(payload)) is None:
+            if topic is None or context is None or (match := _SEALED.fullmatch(payload)) is None:
                 continue
             try:
-                self.found.add(KeyRequest(topic=topic, context=context, key_id=found[1].decode()))
+                self.found.add(KeyRequest(topic=topic, context=context, key_id=match[1].decode()))
             except UnicodeDecodeError:
                 continue  # then it is not one
 
@@ -82,7 +82,8 @@ class KeyRequests:
 def decrypt(spark: SparkSession, frame: DataFrame, answers: Iterable[Answer]) -> DataFrame:
     """The frame with clear payloads, and `sealed_fault` where that cannot be."""
     rows = [
-        (one.asked.topic, one.asked.context, one.asked.key_id, one.under, one.secret, one.denied) for one in answers
+        (answer.asked.topic, answer.asked.context, answer.asked.key_id, answer.under, answer.secret, answer.denied)
+        for answer in answers
     ]
     keys = F.broadcast(spark.createDataFrame(rows, struct(_KEYS)))
     marked = frame.withColumn("opening_id", F.when(F.col("topic").isNotNull(), _part(1)))
@@ -122,10 +123,10 @@ def _hidden(protected: tuple[str, ...]) -> dict[str, Column]:
 
 
 def _any(topic: Column, filters: Sequence[str]) -> Column:
-    found = F.lit(False)
+    matched = F.lit(False)
     for filter in filters:
-        found = found | F.coalesce(topic_matches(topic, filter), F.lit(False))
-    return found
+        matched = matched | F.coalesce(topic_matches(topic, filter), F.lit(False))
+    return matched
 
 
 def _part(group: int) -> Column:

@@ -118,19 +118,19 @@ def chosen(
     mappings: Sequence[Mapping], of: Callable[[Mapping], Column | None], otherwise: Column | None = None
 ) -> Column:
     """What `of` says for the mapping that fits; `otherwise` (null) where that is nothing."""
-    found = F.lit(None) if otherwise is None else otherwise
+    choice = F.lit(None) if otherwise is None else otherwise
     for index, mapping in enumerate(mappings):
         if (column := of(mapping)) is not None:
-            found = F.when(F.col("_fit") == index, column).otherwise(found)
-    return found
+            choice = F.when(F.col("_fit") == index, column).otherwise(choice)
+    return choice
 
 
 def rows_of(mappings: Sequence[Mapping]) -> Column:
     """The rows of all elements, in their order."""
     several = F.col("_elements").isNotNull()
-    found = F.coalesce(F.col("_elements"), F.array(F.col("_here")))
+    elements = F.coalesce(F.col("_elements"), F.array(F.col("_here")))
     # A function of an element is the only way to name something in between, so that it is computed once.
-    leaves = F.transform(found, lambda element: _leaves(mappings, element))
+    leaves = F.transform(elements, lambda element: _leaves(mappings, element))
     known = F.transform(leaves, lambda leaf: _known(mapping_of(mappings), leaf))
     judged = F.transform(known, lambda leaf: _judged(mapping_of(mappings), leaf))
     return F.flatten(F.transform(judged, lambda leaf, index: _element(leaf, several, index)))
@@ -149,8 +149,8 @@ def besides(mappings: Sequence[Mapping], element: Column) -> tuple[Column, ...]:
     """What stands beside the values: `time`, `source` and `extra`."""
 
     def around(mapping: Mapping, pointer: Pointer) -> Column:
-        found = json_values.at(element, pointer)
-        return F.coalesce(found, json_values.at(F.col("_payload"), pointer)) if mapping.records else found
+        value = json_values.at(element, pointer)
+        return F.coalesce(value, json_values.at(F.col("_payload"), pointer)) if mapping.records else value
 
     def time(mapping: Mapping) -> Column | None:
         return around(mapping, mapping.time.at) if mapping.time is not None else None
@@ -176,8 +176,8 @@ def _known(mapping: Column, leaf: Column) -> Column:
     return F.struct(
         F.transform(
             mapping["values"],
-            lambda said, index: F.struct(
-                said.alias("said"),
+            lambda spec, index: F.struct(
+                spec.alias("said"),
                 F.get(leaf["values"], index).alias("found"),
                 json_values.kind(F.get(leaf["values"], index)).alias("kind"),
             ),
@@ -194,7 +194,9 @@ def _judged(mapping: Column, leaf: Column) -> Column:
     """Each value as it is recorded, and the first thing that is wrong with the element."""
     named = F.when(leaf["source_kind"].isin("STRING", "BIGINT"), json_values.text(leaf["source"]))
     source = F.when(mapping["source"].isNull(), sender()).otherwise(named)
-    values = F.transform(leaf["values"], lambda one: value_of(one["said"], one["found"], one["kind"]))
+    values = F.transform(
+        leaf["values"], lambda leaf_value: value_of(leaf_value["said"], leaf_value["found"], leaf_value["kind"])
+    )
     wrong = F.array(
         untimely(mapping["time"], leaf["time_kind"], leaf["time"]),
         unnamed(mapping["source"], leaf["source_kind"], named),
@@ -204,7 +206,11 @@ def _judged(mapping: Column, leaf: Column) -> Column:
         wrong,
         F.transform(
             leaf["values"],
-            lambda one: mistaken(one["said"], one["kind"], value_of(one["said"], one["found"], one["kind"])),
+            lambda leaf_value: mistaken(
+                leaf_value["said"],
+                leaf_value["kind"],
+                value_of(leaf_value["said"], leaf_value["found"], leaf_value["kind"]),
+            ),
         ),
     )
     return F.struct(
@@ -216,23 +222,23 @@ def _judged(mapping: Column, leaf: Column) -> Column:
     )
 
 
-def value_of(said: Column, found: Column, kind: Column) -> Column:
+def value_of(spec: Column, value_found: Column, kind: Column) -> Column:
     """A value as it is recorded; nothing if it is of another kind."""
-    boolean = (said["kind"] == Kind.BOOLEAN.value) & (kind == "BOOLEAN")
-    number = json_values.number(found) * said["factor"] + said["offset"]
-    value = F.when((said["kind"] == Kind.NUMBER.value) & json_values.is_number(kind), number).when(
-        boolean, json_values.number(found)
+    boolean = (spec["kind"] == Kind.BOOLEAN.value) & (kind == "BOOLEAN")
+    number = json_values.number(value_found) * spec["factor"] + spec["offset"]
+    value = F.when((spec["kind"] == Kind.NUMBER.value) & json_values.is_number(kind), number).when(
+        boolean, json_values.number(value_found)
     )
-    text = F.when(boolean | ((said["kind"] == Kind.TEXT.value) & (kind == "STRING")), json_values.text(found))
-    return F.struct(said["name"].alias("name"), value.alias("value"), text.alias("text"), said["unit"].alias("unit"))
+    text = F.when(boolean | ((spec["kind"] == Kind.TEXT.value) & (kind == "STRING")), json_values.text(value_found))
+    return F.struct(spec["name"].alias("name"), value.alias("value"), text.alias("text"), spec["unit"].alias("unit"))
 
 
-def mistaken(said: Column, kind: Column, value: Column) -> Column:
+def mistaken(spec: Column, kind: Column, value: Column) -> Column:
     """What is wrong with a value; null if nothing is."""
-    label, absent = said["label"], kind.isNull() | (kind == "VOID")
-    other = F.concat(label, F.lit(" is "), json_values.told(kind), F.lit(", not a "), said["kind"])
+    label, absent = spec["label"], kind.isNull() | (kind == "VOID")
+    other = F.concat(label, F.lit(" is "), json_values.told(kind), F.lit(", not a "), spec["kind"])
     return (
-        F.when(absent & ~said["required"], F.lit(None).cast("string"))
+        F.when(absent & ~spec["required"], F.lit(None).cast("string"))
         .when(kind.isNull(), F.concat(label, F.lit(" is missing")))
         .when(kind == "VOID", F.concat(label, F.lit(" is null")))
         .when(value["value"].isNull() & value["text"].isNull(), other)
@@ -240,9 +246,9 @@ def mistaken(said: Column, kind: Column, value: Column) -> Column:
     )
 
 
-def moment(time: Column, found: Column, kind: Column) -> Column:
+def moment(time: Column, value: Column, kind: Column) -> Column:
     """A time; null if it is none."""
-    text, microseconds = json_values.text(found), json_values.number(found) * time["scale"]
+    text, microseconds = json_values.text(value), json_values.number(value) * time["scale"]
     # Spark would read a time of day as one of today, and a time without a zone in that of the session.
     zoned = F.when(text.rlike(_ZONE), text).otherwise(F.concat(text, F.lit("Z")))
     iso = F.when((kind == "STRING") & text.rlike(_ISO), F.try_to_timestamp(zoned))
@@ -250,21 +256,21 @@ def moment(time: Column, found: Column, kind: Column) -> Column:
     return F.when(time["scale"].isNull(), iso).otherwise(F.timestamp_micros(whole))
 
 
-def untimely(time: Column, kind: Column, found: Column) -> Column:
+def untimely(time: Column, kind: Column, at: Column) -> Column:
     label, late = time["label"], of_message("received_at") + F.expr(AHEAD)
     return (
         F.when(time.isNull(), F.lit(None).cast("string"))
         .when(kind.isNull(), F.concat(label, F.lit(" is missing")))
         .when(
-            found.isNull() & time["scale"].isNotNull() & json_values.is_number(kind),
+            at.isNull() & time["scale"].isNotNull() & json_values.is_number(kind),
             F.concat(label, F.lit(" is out of range; is `form` right?")),
         )
-        .when(found.isNull(), F.concat(label, F.lit(" is not "), time["form"]))
+        .when(at.isNull(), F.concat(label, F.lit(" is not "), time["form"]))
         .when(
-            found < F.lit(EARLIEST).cast("timestamp"),
+            at < F.lit(EARLIEST).cast("timestamp"),
             F.concat(label, F.lit(f" is before {EARLIEST[:4]}; is `form` right?")),
         )
-        .when(found > late, F.concat(label, F.lit(" is more than a day after its arrival; is `form` right?")))
+        .when(at > late, F.concat(label, F.lit(" is more than a day after its arrival; is `form` right?")))
     )
 
 

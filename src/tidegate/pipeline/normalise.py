@@ -63,8 +63,8 @@ def normalise(frame: DataFrame, rules: Rules, *, categories: Sequence[tuple[str,
     if "sealed_fault" not in frame.columns:
         frame = frame.withColumn("sealed_fault", F.lit(None).cast("string"))
     read = frame.select(F.struct("*").alias(MESSAGE)).select("*", steps.fit, steps.document)
-    found = read.select("*", steps.payload).select("*", steps.here).select("*", steps.elements)
-    judged = apart(found.select("*", steps.fault))
+    parsed = read.select("*", steps.payload).select("*", steps.here).select("*", steps.elements)
+    judged = apart(parsed.select("*", steps.fault))
     for number, columns in enumerate(steps.alone):
         judged = judged.select("*", *columns)
         judged = apart(judged) if number % 2 == 0 else judged
@@ -97,15 +97,15 @@ def _steps(mappings: tuple[Mapping, ...], categories: tuple[tuple[str, str], ...
 
 def _fit(mappings: Sequence[Mapping]) -> Column:
     """The position of the first mapping that fits; null if none does."""
-    found = F.lit(None).cast("int")
+    position = F.lit(None).cast("int")
     for index, mapping in reversed(list(enumerate(mappings))):
         fits = F.lit(True)
         if mapping.types:
             fits = fits & of_message("source_kind").isin(*mapping.types)
         if mapping.topic is not None:
             fits = fits & topic_matches(of_message("topic"), mapping.topic)
-        found = F.when(fits, F.lit(index)).otherwise(found)
-    return found
+        position = F.when(fits, F.lit(index)).otherwise(position)
+    return position
 
 
 def _records(mapping: Mapping) -> Column | None:
@@ -133,10 +133,10 @@ def _fault(mapping: Column) -> Column:
     )
 
 
-def _at_least_one(made: Column) -> Column:
+def _at_least_one(rows: Column) -> Column:
     """The rows of a message, or one that says why there are none."""
     why = F.coalesce(F.col("_fault"), F.lit(_NOTHING))
-    return F.when(F.size(made) > 0, made).otherwise(F.array(faulty(why)))
+    return F.when(F.size(rows) > 0, rows).otherwise(F.array(faulty(why)))
 
 
 def _columns(mapping: Column, categories: Sequence[tuple[str, str]]) -> Iterator[Column]:
@@ -147,7 +147,7 @@ def _columns(mapping: Column, categories: Sequence[tuple[str, str]]) -> Iterator
     message = F.coalesce(
         of_message("id"), F.concat_ws("-", of_message("shard").cast("string"), of_message("offset").cast("string"))
     )
-    made = {
+    computed = {
         "part": part,
         "id": F.concat(message, F.lit("."), (part + 1).cast("string")),
         "type": F.coalesce(mapping["becomes"], of_message("source_kind"), mapping["fallback"]),
@@ -158,4 +158,4 @@ def _columns(mapping: Column, categories: Sequence[tuple[str, str]]) -> Iterator
         **{name: row[name] for name, _ in ROW if name != "faulty"},
     }
     for name, kind in RECORD:
-        yield (made[name] if name in made else of_message(name)).cast(kind).alias(name)
+        yield (computed[name] if name in computed else of_message(name)).cast(kind).alias(name)

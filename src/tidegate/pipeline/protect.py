@@ -60,11 +60,13 @@ class Answer:
 def keys(spark: SparkSession, answers: Iterable[Answer]) -> DataFrame:
     """The frame that `protect` joins."""
     rows = []
-    for one in answers:
+    for answer in answers:
         inner = outer = None
-        if one.secret is not None:
-            inner, outer = _pads(one.secret)
-        rows.append((one.target, one.context, one.origin, one.key_id, one.secret, inner, outer, one.denied))
+        if answer.secret is not None:
+            inner, outer = _pads(answer.secret)
+        rows.append(
+            (answer.target, answer.context, answer.origin, answer.key_id, answer.secret, inner, outer, answer.denied)
+        )
     return spark.createDataFrame(rows, struct(_KEYS))
 
 
@@ -74,10 +76,10 @@ def protect(frame: DataFrame, keys: DataFrame) -> DataFrame:
         frame.sparkSession.conf.set(name, value)
     known = F.broadcast(keys.withColumn("known", F.lit(True)))
     steps, last = _columns()
-    made = frame.withColumn("origin", origin()).join(known, ["target", "context", "origin"], "left")
+    sealed = frame.withColumn("origin", origin()).join(known, ["target", "context", "origin"], "left")
     for name, column in steps.items():
-        made = made.withColumn(name, column)
-    return made.select(*frame.columns, *last)
+        sealed = sealed.withColumn(name, column)
+    return sealed.select(*frame.columns, *last)
 
 
 @cache

@@ -40,9 +40,9 @@ def publish(
 ) -> Outcome:
     """Publishes what has a message and was not published before; the outcome has what was, too."""
     outcome = Outcome(published=batch.passed, denied=dict(batch.denied))
-    for piece, told in node.publish(map(_outgoing, _missing(records, batch.published))):
-        outcome.published += told.passed
-        for rule, count in told.denied.items():
+    for piece, result in node.publish(map(_outgoing, _missing(records, batch.published))):
+        outcome.published += result.passed
+        for rule, count in result.denied.items():
             outcome.denied[rule] = outcome.denied.get(rule, 0) + count
         ledger.sent(batch, piece[-1].place, passed=outcome.published, denied=outcome.denied)
         progress(outcome.published)
@@ -57,7 +57,7 @@ def _few(records: pa.Table, after: Place | None) -> Iterable[Sequence[Any]]:
     wanted = records.filter(pc.is_valid(records["message"])).sort_by([(name, "ascending") for name in KEY])
     *columns, scores = [wanted[name].to_pylist() for name in (*KEY, *_TOLD)]
     at = wanted["received_at"].cast(pa.int64()).to_pylist()
-    rows = zip(*columns, (one.values() for one in scores), at, strict=True)
+    rows = zip(*columns, (row_scores.values() for row_scores in scores), at, strict=True)
     return (row for row in rows if after is None or row[: len(KEY)] > after)
 
 

@@ -56,8 +56,8 @@ def _mean(rules: Sequence[Score]) -> Column:
     heaviest = max(rule.weight for rule in rules)
     total, weights = F.lit(0.0), F.lit(0.0)
     for rule in rules:
-        found = checks.column(rule)
+        score = checks.column(rule)
         weight = F.lit(rule.weight / heaviest)
-        total = total + F.coalesce(found * weight, F.lit(0.0))
-        weights = weights + F.when(found.isNotNull(), weight).otherwise(F.lit(0.0))
+        total = total + F.coalesce(score * weight, F.lit(0.0))
+        weights = weights + F.when(score.isNotNull(), weight).otherwise(F.lit(0.0))
     return F.rint(F.try_divide(total, weights) * F.lit(_STEPS)) / F.lit(_STEPS)

@@ -85,9 +85,9 @@ def with_deviation(state: DataFrame) -> DataFrame:
     return state.withColumn("deviation", F.sqrt(F.try_divide("m2", "weight")))
 
 
-def updated(before: pa.Table, found: DataFrame) -> pa.Table:
+def updated(before: pa.Table, observations: DataFrame) -> pa.Table:
     """The state after a batch, from the state before it and what was observed in it."""
-    return bounded(merged(before, _sorted(found.toArrow().cast(schema()))))
+    return bounded(merged(before, _sorted(observations.toArrow().cast(schema()))))
 
 
 def observed(batch: DataFrame) -> DataFrame:
@@ -138,7 +138,7 @@ def merged(before: pa.Table, later: pa.Table) -> pa.Table:
     share = weight_b / weight
     again = b.there & b.constant & (a.there & (a.last_value == b.last_value))
     only_a, only_b = ~b.there, ~a.there
-    made = {
+    columns = {
         "source": both["source"],
         "name": both["name"],
         "count": a.count + b.count,
@@ -152,7 +152,7 @@ def merged(before: pa.Table, later: pa.Table) -> pa.Table:
         "constant": np.where(only_a, a.constant, np.where(only_b, b.constant, again & a.constant)),
         "decimals": np.maximum(a.decimals * kept_a, b.decimals * kept_b),
     }
-    return _sorted(pa.table(made).cast(schema()))
+    return _sorted(pa.table(columns).cast(schema()))
 
 
 def bounded(state: pa.Table, limit: int = LIMIT) -> pa.Table:
@@ -206,8 +206,8 @@ class StatisticsStore:
             for _, path in self._files():
                 state = read(path)
                 theirs = pc.is_in(state["source"], value_set=pa.array(sorted(sources), pa.string()))
-                if found := _series(state.filter(theirs)):
-                    gone |= found
+                if series := _series(state.filter(theirs)):
+                    gone |= series
                     _write(state.filter(pc.invert(theirs)), path)
             _sync(self._folder)
         return len(gone)
@@ -220,7 +220,7 @@ class StatisticsStore:
         if not path.exists() or path.stat().st_ino == inode:
             return state
         gone = _series(began) - _series(read(path))
-        return state.filter(pa.array([one not in gone for one in _listed(state)], pa.bool_()))
+        return state.filter(pa.array([key not in gone for key in _listed(state)], pa.bool_()))
 
     @contextmanager
     def _written(self, path: Path) -> Iterator[None]:
@@ -242,8 +242,8 @@ class StatisticsStore:
         """The states that are there, oldest first; other files are not looked at."""
         if not self._folder.is_dir():
             return []
-        found = [path for path in self._folder.iterdir() if _FILE.fullmatch(path.name)]
-        return sorted((int(path.stem), path) for path in found)
+        paths = [path for path in self._folder.iterdir() if _FILE.fullmatch(path.name)]
+        return sorted((int(path.stem), path) for path in paths)
 
 
 class _Half:
@@ -251,10 +251,10 @@ class _Half:
 
     def __init__(self, both: pa.Table, side: str) -> None:
         def column(name: str, absent: object) -> np.ndarray:
-            found = both[f"{name}_{side}"]
-            if pa.types.is_timestamp(found.type):
-                found = found.cast(pa.int64())
-            array: np.ndarray = found.fill_null(absent).to_numpy()
+            values = both[f"{name}_{side}"]
+            if pa.types.is_timestamp(values.type):
+                values = values.cast(pa.int64())
+            array: np.ndarray = values.fill_null(absent).to_numpy()
             return array
 
         self.there = both[f"count_{side}"].is_valid().to_numpy()

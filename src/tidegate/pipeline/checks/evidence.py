@@ -74,7 +74,7 @@ def _series(good: DataFrame, needed: frozenset[Evidence]) -> DataFrame:
 def _of_series(needed: frozenset[Evidence]) -> list[Column]:
     number = grade.finite(F.col("value"))
     at = grade.seconds(F.col("measured_at"))
-    found: list[Column] = [
+    columns: list[Column] = [
         F.struct(
             F.count(F.lit(1)).alias("count"),
             F.min(at).alias("first_at"),
@@ -87,11 +87,11 @@ def _of_series(needed: frozenset[Evidence]) -> list[Column]:
     if Evidence.STEPS in needed:
         values = F.sort_array(F.collect_set(number))
         steps = F.struct(F.size(values).alias("distinct"), F.array_min(_apart(values)).alias("step"))
-        found.append(steps.alias(Evidence.STEPS.value))
+        columns.append(steps.alias(Evidence.STEPS.value))
     if Evidence.GAPS in needed:
         gap = F.array_max(_apart(F.sort_array(F.collect_list(at))))
-        found.append(F.struct(gap.alias("gap")).alias(Evidence.GAPS.value))
-    return found
+        columns.append(F.struct(gap.alias("gap")).alias(Evidence.GAPS.value))
+    return columns
 
 
 def _neighbours(good: DataFrame) -> DataFrame:

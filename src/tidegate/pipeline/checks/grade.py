@@ -49,12 +49,12 @@ def seconds(time: Column) -> Column:
 
 def decimals(number: Column) -> Column:
     """With how many decimals a number is written, at most DECIMALS; it tells 9 digits apart."""
-    found = F.lit(float(DECIMALS))
+    count = F.lit(float(DECIMALS))
     for places in reversed(range(DECIMALS)):
         scaled = F.abs(number) * F.lit(10.0**places)
         off = F.abs(scaled - F.rint(scaled))
-        found = F.when(off <= F.greatest(F.lit(1.0), scaled) * F.lit(1e-9), F.lit(float(places))).otherwise(found)
-    return F.when(number.isNotNull(), found)
+        count = F.when(off <= F.greatest(F.lit(1.0), scaled) * F.lit(1e-9), F.lit(float(places))).otherwise(count)
+    return F.when(number.isNotNull(), count)
 
 
 def distance(number: Column, centre: Column, deviation: Column, floor: float) -> Column:

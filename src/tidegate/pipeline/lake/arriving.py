@@ -104,8 +104,8 @@ def owned(batch: pa.RecordBatch, categories: Categories = ()) -> pa.Table:
     if not categories:
         return owned.append_column("category", pa.nulls(rows.num_rows, pa.string()))
     topics = rows["topic"].combine_chunks().dictionary_encode()
-    found = [_category(topic, categories) for topic in topics.dictionary.to_pylist()]
-    return owned.append_column("category", pa.array(found, pa.string()).take(topics.indices))
+    names = [_category(topic, categories) for topic in topics.dictionary.to_pylist()]
+    return owned.append_column("category", pa.array(names, pa.string()).take(topics.indices))
 
 
 def _category(topic: str, categories: Categories) -> str | None:
@@ -113,7 +113,7 @@ def _category(topic: str, categories: Categories) -> str | None:
 
 
 def _graves(stones: tuple[Tombstone, ...], table: Table) -> list[Owned]:
-    return [Owned(owner=one.user, time=table.time, before=one.before) for one in concerned(stones, table)]
+    return [Owned(owner=stone.user, time=table.time, before=stone.before) for stone in concerned(stones, table)]
 
 
 def _without(rows: pa.Table, graves: Iterable[Owned]) -> pa.Table:

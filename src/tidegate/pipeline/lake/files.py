@@ -34,12 +34,12 @@ class Owned:
 
     def matches(self, table: pa.Table) -> Any:
         """For each row, whether it is one; never null."""
-        found = pc.fill_null(pc.equal(table["owner"], self.owner), False)
+        owned = pc.fill_null(pc.equal(table["owner"], self.owner), False)
         if self.time is None or self.before is None:
-            return found
+            return owned
         limit = pa.scalar(self.before, pa.timestamp("us", tz="UTC"))
         early = pc.fill_null(pc.less(_plain(table[self.time]), limit), True)
-        return pc.and_(found, early)
+        return pc.and_(owned, early)
 
 
 def count(path: Path) -> int:
@@ -51,28 +51,28 @@ def count(path: Path) -> int:
 def held(path: Path, owned: Owned) -> int:
     """How many such rows a file has; reads no more than it must."""
     columns = ["owner"] if owned.time is None else ["owner", owned.time]
-    found = 0
+    rows = 0
     with _legible(path), _open(path) as file:
         if "owner" not in file.schema_arrow.names:
             return 0
         for group in range(file.num_row_groups):
             if _may_hold(file, group, owned.owner):
-                found += int(pc.sum(owned.matches(file.read_row_group(group, columns=columns))).as_py() or 0)
-    return found
+                rows += int(pc.sum(owned.matches(file.read_row_group(group, columns=columns))).as_py() or 0)
+    return rows
 
 
 def sources_of(path: Path, owned: Owned) -> set[str]:
     """The sources of such rows."""
     columns = ["owner", "source"] if owned.time is None else ["owner", "source", owned.time]
-    found: set[str] = set()
+    sources: set[str] = set()
     with _legible(path), _open(path) as file:
         if not {"owner", "source"} <= set(file.schema_arrow.names):
-            return found
+            return sources
         for group in range(file.num_row_groups):
             if _may_hold(file, group, owned.owner):
                 table = file.read_row_group(group, columns=columns)
-                found.update(pc.unique(table.filter(owned.matches(table))["source"].drop_null()).to_pylist())
-    return found
+                sources.update(pc.unique(table.filter(owned.matches(table))["source"].drop_null()).to_pylist())
+    return sources
 
 
 def rewrite(sources: Sequence[Path], target: Path, *, but: Owned | None = None) -> int:
@@ -85,7 +85,7 @@ def rewrite(sources: Sequence[Path], target: Path, *, but: Owned | None = None) 
             for chunk in _chunks(path):
                 table = chunk if but is None else chunk.filter(pc.invert(but.matches(chunk)))
                 waiting.append(conformed(table, schema))
-                if sum(one.nbytes for one in waiting) >= _GROUP:
+                if sum(each.nbytes for each in waiting) >= _GROUP:
                     rows += _put(writer, waiting)
         rows += _put(writer, waiting)
     if not rows:
@@ -129,8 +129,8 @@ def last_start(lake: Place) -> dict[int, int]:
             low, high = spans.setdefault(shard, {}).get(part.batch, (ends["min"], ends["max"]))
             spans[shard][part.batch] = min(low, ends["min"]), max(high, ends["max"])
     starts = {}
-    for shard, found in spans.items():
-        batch, (low, high) = max(found.items(), key=lambda one: one[1][1])
+    for shard, batches in spans.items():
+        batch, (low, high) = max(batches.items(), key=lambda item: item[1][1])
         starts[shard] = high + 1 if batch == COMPACTED else low
     return starts
 

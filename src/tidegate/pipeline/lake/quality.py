@@ -102,8 +102,8 @@ def _summarise(spark: SparkSession, claim: Claim, day: date, step: Step) -> int:
     if not any(lake.parts(NORMALISED.name, dates={day})):
         return 0
     with claim.stage() as folder, trouble(lake.path):
-        made = summarised(read(spark, lake.path, NORMALISED.name, dates={day}))
-        stage(lake, made.coalesce(1), QUALITY_DAILY, folder / QUALITY_DAILY.name)
+        summary = summarised(read(spark, lake.path, NORMALISED.name, dates={day}))
+        stage(lake, summary.coalesce(1), QUALITY_DAILY, folder / QUALITY_DAILY.name)
         files = staged_files(folder / QUALITY_DAILY.name)
         rows = sum(map(count, files))
         with swapping(lake):
@@ -120,16 +120,18 @@ def trends(
     if dimension is not None and dimension not in DIMENSIONS:
         raise PipelineError(f"there is no dimension {dimension!r}; take one of {', '.join(DIMENSIONS)}")
     lake = Place.open(path)
-    found: dict[tuple[Any, ...], Trend] = {}
+    by_key: dict[tuple[Any, ...], Trend] = {}
     with trouble(lake.path):
         for part in lake.parts(QUALITY_DAILY.name):
             if since is not None and part.date < since:
                 continue
             for row in _rows(part.path):
                 if source in (None, row["source"]) and dimension in (None, row["dimension"]):
-                    one = Trend(date=part.date, **row)
-                    found[one.date, one.source, one.type, one.name, one.owner, one.category, one.dimension] = one
-    return tuple(sorted(found.values(), key=_order))
+                    trend = Trend(date=part.date, **row)
+                    by_key[
+                        trend.date, trend.source, trend.type, trend.name, trend.owner, trend.category, trend.dimension
+                    ] = trend
+    return tuple(sorted(by_key.values(), key=_order))
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
@@ -139,11 +141,11 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     return [{name: row.get(name) for name in names} for row in table.to_pylist()]
 
 
-def _order(one: Trend) -> tuple[Any, ...]:
-    texts = (one.source, one.type, one.name, one.owner, one.category)
+def _order(trend: Trend) -> tuple[Any, ...]:
+    texts = (trend.source, trend.type, trend.name, trend.owner, trend.category)
     return (
         *(text or "" for text in texts[:1]),
-        DIMENSIONS.index(one.dimension),
-        one.date,
+        DIMENSIONS.index(trend.dimension),
+        trend.date,
         *(t or "" for t in texts[1:]),
     )

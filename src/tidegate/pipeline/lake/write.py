@@ -102,8 +102,8 @@ class Lake:
         rows = {NORMALISED: _sealed_table(records.filter(good)), QUARANTINE: records.filter(pc.invert(good))}
 
         def staged(folder: Path, stones: tuple[Tombstone, ...]) -> None:
-            for table, found in rows.items():
-                stage_rows([found], table, folder / table.name, stones)
+            for table, table_rows in rows.items():
+                stage_rows([table_rows], table, folder / table.name, stones)
 
         return self._written(batch, staged)
 

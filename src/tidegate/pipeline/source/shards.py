@@ -85,21 +85,21 @@ class Shards:
         """What lies between, in pieces for tasks."""
         bounds = self.bounds()
         self._same_journal(end, bounds)
-        found = []
+        ranges = []
         for shard, stop in sorted(end.items()):
             oldest = min(bounds[shard][0], stop) if shard in bounds else 0
             begin = start.get(shard, oldest)
             if oldest > begin:
                 self.lost(Range(int(shard), begin, stop), oldest - begin)
                 begin = oldest
-            found.extend(pieces(Range(int(shard), begin, stop)))
-        return found
+            ranges.extend(pieces(Range(int(shard), begin, stop)))
+        return ranges
 
     def read(self, wanted: Range, select: Selection | None = None) -> Iterator[pa.RecordBatch]:
         """The rows, a few megabytes at a time."""
         with self._reader(wanted.shard, wanted, select) as reader:
-            while found := reader.poll():
-                yield together(found)
+            while batches := reader.poll():
+                yield together(batches)
             missing = reader.missed + max(0, wanted.stop - reader.next)
         if missing:
             self.lost(wanted, min(missing, wanted.stop - wanted.start))
