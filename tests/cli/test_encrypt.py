@@ -143,7 +143,7 @@ async def test_no_key_to_seal_with(town: int, folder: Path, tidegate: Tidegate) 
         (("--keys-url", "http://h"), "add --private-key"),
         (("--reader", "user:mary"), "add --private-key"),
         (("--private-key", "KEY", "--keys-url", "http://h"), "needs --token"),
-        (("--private-key", "KEY", "--keys-url", "h:80", "--token", "t"), "no place for HTTP"),
+        (("--private-key", "KEY", "--keys-url", "h:80", "--token", "t"), "not an HTTP address"),
     ],
 )
 def test_wrong_usage(folder: Path, tidegate: Tidegate, options: tuple[str, ...], why: str) -> None:

@@ -174,7 +174,7 @@ def test_mistakes_are_told_with_their_file(tidegate: Tidegate, tmp_path: Path) -
     for scenario, message in (
         (
             VISIT.replace("{client: phone, p", "{client: fone, p"),
-            "visit.yaml: steps, entry 2: there is no client `fone`",
+            ": `steps[1].client` is `fone`, which is no client of the scenario",
         ),
         (VISIT.replace("scope: house", "scope: hause"), "`client:door` is connected to `hause`, which is no scope"),
     ):

@@ -16,9 +16,9 @@ from tidegate.config import Config, parse
 from tidegate.errors import ConfigError
 from tidegate.gate import RuleSet
 from tidegate.scope import Identity
-from tidegate.simulate import Outcome, Unfinished, find_run, outcomes
+from tidegate.simulate import Outcome, Unfinished, find_run, outcomes, read_scenario
 from tidegate.simulate import parse as scenario_of
-from tidegate.simulate.engine import EngineRun, read_scenario
+from tidegate.simulate.engine import EngineRun
 
 HOME = """\
 version: 1
@@ -253,7 +253,7 @@ def test_a_scenario_from_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"clients: {}", "scenario.yaml: the scenario: `steps` is missing: add it"),
+        (b"clients: {}", "scenario.yaml:1: `steps` is missing; add it"),
         (b"clients: {\n", "scenario.yaml:"),
         (b"\xff", "not UTF-8 text"),
         (b"", "is empty"),

@@ -128,15 +128,15 @@ def check(
             raise ConfigErrors(tested.problems)
     except ConfigError as wrong:
         if json:
-            found = wrong.problems if isinstance(wrong, ConfigErrors) else [wrong]
-            problems = [{"file": each.file, "line": each.line, "text": str(each.args[0])} for each in found]
+            errors = wrong.problems if isinstance(wrong, ConfigErrors) else [wrong]
+            problems = [{"file": each.file, "line": each.line, "text": str(each.args[0])} for each in errors]
             terminal.print_json({"ok": False, "file": str(file), "problems": problems})
             raise typer.Exit(terminal.NO) from None
         raise
     if json:
-        told = [{"line": line, "text": text} for line, text in warnings]
+        listed = [{"line": line, "text": text} for line, text in warnings]
         passed = {"passed": tested.passed}
-        terminal.print_json({"ok": True, "file": str(file), "warnings": told, **facts(config), "tests": passed})
+        terminal.print_json({"ok": True, "file": str(file), "warnings": listed, **facts(config), "tests": passed})
         return
     if show_automata:
         monitor.draw(config, form or monitor.Format.MERMAID, drawn)

@@ -144,13 +144,13 @@ def _from_journal(config: Config, query: Query, limit: int | None) -> Iterator[A
     assert data is not None
     with Reader(data, AUDIT, select=query.selection()) as reader:
         try:
-            told = control.ask(config.control_socket, "audit_written") or {}
+            answer = control.ask(config.control_socket, "audit_written") or {}
         except TidegateError as away:
             if not reader.folder.exists():
                 terminal.fail(f"{away} Nor has it left an audit in {data}; start it with `tidegate run -c FILE`")
-            told = {}
-        if told.get("trouble"):
-            terminal.note(f"The newest are missing, the node cannot write them: {told['trouble']}")
+            answer = {}
+        if answer.get("trouble"):
+            terminal.note(f"The newest are missing, the node cannot write them: {answer['trouble']}")
         for batch in reader.batches() if limit is None else reader.tail(limit):
             for row in batch.to_pylist():
                 yield from_columns(row)
@@ -165,12 +165,12 @@ def _show(rows: Iterable[AuditRow], zone: tzinfo, json: bool) -> None:
     from tidegate.audit.rows import shown
 
     with _patience():
-        found = list(rows)
+        listed = list(rows)
     if json:
-        for row in found:
+        for row in listed:
             terminal.print_json(shown(row))
-    elif found:
-        _print(table(found, zone))
+    elif listed:
+        _print(table(listed, zone))
     else:
         terminal.note("Nothing was recorded that fits.")
 
@@ -179,14 +179,14 @@ def _show_summary(rows: Iterable[AuditRow], zone: tzinfo, limit: int, json: bool
     from tidegate.audit.rows import iso, summary
 
     with _patience():
-        found = summary(rows)
-    for each in found[:limit] if json else ():
-        said = {"kind": each.kind, "rule": each.rule, "stage": each.stage, "count": each.count}
-        terminal.print_json({**said, "users": sorted(each.people), "last": iso(each.last), "detail": each.detail})
+        sums_by_rule = summary(rows)
+    for each in sums_by_rule[:limit] if json else ():
+        facts = {"kind": each.kind, "rule": each.rule, "stage": each.stage, "count": each.count}
+        terminal.print_json({**facts, "users": sorted(each.people), "last": iso(each.last), "detail": each.detail})
     if json:
         return
-    if found:
-        _print(sums(found[:limit], zone))
+    if sums_by_rule:
+        _print(sums(sums_by_rule[:limit], zone))
     else:
         terminal.note("Nothing was recorded that fits.")
 
@@ -235,10 +235,10 @@ def table(rows: Iterable[AuditRow], zone: tzinfo, *, header: bool = True, follow
     return _aligned(_COLUMNS, cells, header=header, least=_COLUMNS if follows else {})
 
 
-def sums(found: Iterable[Sum], zone: tzinfo) -> Iterator[Text]:
+def sums(sums_by_rule: Iterable[Sum], zone: tzinfo) -> Iterator[Text]:
     """A line for each rule."""
     cells = []
-    for each in found:
+    for each in sums_by_rule:
         names = sorted(each.people)
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         cells.append(
@@ -299,7 +299,7 @@ def _when(at: float, zone: tzinfo) -> Text:
     return _text(f"{datetime.fromtimestamp(at, zone):%Y-%m-%d %H:%M:%S}", "dim")
 
 
-def _text(said: str | None, style: str = "") -> Text:
+def _text(text: str | None, style: str = "") -> Text:
     from rich.text import Text
 
-    return Text(terminal.harmless(said or "", lines=False), style=style)
+    return Text(terminal.harmless(text or "", lines=False), style=style)

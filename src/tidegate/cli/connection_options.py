@@ -198,7 +198,7 @@ class ConnectionOptions:
             if not self.token:
                 return "--keys-url needs --token: that of a user"
             if urlsplit(self.keys_url).scheme not in ("http", "https") or not urlsplit(self.keys_url).hostname:
-                return f"--keys-url {self.keys_url} is no place for HTTP: write https://host:port"
+                return f"--keys-url {self.keys_url} is not an HTTP address: write https://host:port"
         if not self.clean and not self.identifier:
             return "--no-clean needs a client identifier: add --id"
         if self.key is not None and self.cert is None:

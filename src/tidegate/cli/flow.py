@@ -192,7 +192,7 @@ def _print_tables(
 def _print_flows(wanted: _Wanted) -> None:
     from tidegate.flow import Reach
     from tidegate.flow.bundles import ThinnedGraph
-    from tidegate.flow.drawing.formats import flows, rows
+    from tidegate.flow.drawing.graph_formats import flows, rows
 
     thin = ThinnedGraph(wanted.graph, apart=wanted.named)
     if wanted.everything:
@@ -301,7 +301,7 @@ def _document(
     wanted: _Wanted, asserted: Iterable[Assertion], broken: Mapping[Assertion, Violation]
 ) -> dict[str, object]:
     from tidegate.flow import Reach
-    from tidegate.flow.drawing.formats import document, flows
+    from tidegate.flow.drawing.graph_formats import document, flows
 
     if wanted.everything:
         count = Reach(wanted.graph, paths=wanted.paths).entity_pairs
@@ -324,7 +324,7 @@ def _drawn(form: Format, title: str, wanted: _Wanted, parents: Mapping[str, tupl
     """The graph; only what one reaches, or what reaches one; or with the route between two."""
     from tidegate.flow import Reach, shortest
     from tidegate.flow.bundles import within
-    from tidegate.flow.drawing.formats import dot, mermaid
+    from tidegate.flow.drawing.graph_formats import dot, mermaid
     from tidegate.flow.drawing.graph_svg import svg
 
     graph, route, source, target = wanted.graph, None, wanted.source, wanted.target

@@ -178,8 +178,7 @@ def chosen(config: Config, id: str) -> Attachment:
 
 def draw(config: Config, form: Format, id: str | None) -> None:
     """Writes the pictures of all monitors, or of one."""
-    from tidegate.flow.drawing import automaton_svg as picture
-    from tidegate.monitor import drawing
+    from tidegate.flow.drawing import automaton_formats, automaton_svg
 
     found = list(config.built.rules.monitors) if id is None else [chosen(config, id)]
     if not found:
@@ -191,11 +190,11 @@ def draw(config: Config, form: Format, id: str | None) -> None:
         graph = each.monitor.graph()
         match form:
             case Format.MERMAID:
-                text = drawing.mermaid(each.id, graph)
+                text = automaton_formats.mermaid(each.id, graph)
             case Format.DOT:
-                text = drawing.dot(each.id, graph)
+                text = automaton_formats.dot(each.id, graph)
             case Format.SVG:
-                text = picture.svg(each.id, graph)
+                text = automaton_svg.svg(each.id, graph)
             case _:
                 assert_never(form)
         sys.stdout.write(("\n" if index else "") + text)

@@ -77,14 +77,14 @@ def status(config: File, json: Json = False) -> None:
     from tidegate.cli.tables import facts
     from tidegate.pipeline.overview import overview
 
-    found = overview(_configured(config))
+    state = overview(_configured(config))
     if json:
-        terminal.print_json(found)
+        terminal.print_json(state)
     else:
         for name in ("started", "at"):
-            if name in found:
-                found[name] = iso(found[name])
-        terminal.out().print(facts(found))
+            if name in state:
+                state[name] = iso(state[name])
+        terminal.out().print(facts(state))
 
 
 @app.command()
@@ -105,18 +105,25 @@ def compact(config: File, json: Json = False) -> None:
     with _progress("compacting") as progress:
         done = put_together(folders.lake, progress=progress)
     if json:
-        removed = [{"table": one.table, "date": one.date.isoformat(), "files": one.files} for one in gone]
-        terminal.print_json({"tables": [asdict(one) for one in done], "removed": removed})
+        removed = [{"table": result.table, "date": result.date.isoformat(), "files": result.files} for result in gone]
+        terminal.print_json({"tables": [asdict(result) for result in done], "removed": removed})
         return
     rows = [
-        (one.table, f"{one.before:,}", f"{one.after:,}", _size(one.size_before), _size(one.size_after), f"{one.rows:,}")
-        for one in done
+        (
+            result.table,
+            f"{result.before:,}",
+            f"{result.after:,}",
+            _size(result.size_before),
+            _size(result.size_after),
+            f"{result.rows:,}",
+        )
+        for result in done
     ]
     terminal.out().print(_table(("table", "files before", "after", "size before", "after", "rows"), rows))
     for day in gone:
         terminal.note(f"{day.table} of {day.date} is gone: {day.files:,} files, {_size(day.size)}")
-    for one in done:
-        for path in one.illegible:
+    for result in done:
+        for path in result.illegible:
             terminal.note(f"{path} is no Parquet file and was left alone")
 
 
@@ -172,14 +179,14 @@ def forget(
     configured = _configured(config)
     if not yes and sys.stdin.isatty():
         typer.confirm("Stop keeping the journal for the pipeline?", abort=True)
-    found = forgotten(configured)
+    journals = forgotten(configured)
     if json:
-        terminal.print_json({"forgotten": [asdict(one) for one in found]})
+        terminal.print_json({"forgotten": [asdict(journal) for journal in journals]})
         return
-    if not found:
+    if not journals:
         terminal.note("nothing is kept for a pipeline")
         return
-    rows = [(one.stream, f"{one.rows:,}", f"{one.unread:,}") for one in found]
+    rows = [(journal.stream, f"{journal.rows:,}", f"{journal.unread:,}") for journal in journals]
     terminal.out().print(_table(("journal", "rows that may go", "not worked on"), rows))
 
 
@@ -223,21 +230,21 @@ def quality(
         lake.plot(rows, plot)
         terminal.note(f"drawn: {plot}")
     if json:
-        for one in rows:
-            terminal.print_json({**asdict(one), "date": one.date.isoformat()})
+        for trend in rows:
+            terminal.print_json({**asdict(trend), "date": trend.date.isoformat()})
         return
     names = ("date", "source", "type", "name", "dimension", "records", "assessed", "mean", "lowest", "p05", "median")
     shown = [
         (
-            one.date.isoformat(),
-            *(terminal.harmless(text or "-", lines=False) for text in (one.source, one.type, one.name)),
-            one.dimension,
-            f"{one.count:,}",
-            f"{one.assessed:,}",
-            *(("-" if figure is None else f"{figure:.3f}") for figure in (one.mean, one.min, one.p05, one.p50)),
+            trend.date.isoformat(),
+            *(terminal.harmless(text or "-", lines=False) for text in (trend.source, trend.type, trend.name)),
+            trend.dimension,
+            f"{trend.count:,}",
+            f"{trend.assessed:,}",
+            *(("-" if figure is None else f"{figure:.3f}") for figure in (trend.mean, trend.min, trend.p05, trend.p50)),
         )
-        for one in rows
-        if one.assessed
+        for trend in rows
+        if trend.assessed
     ]
     terminal.out().print(_table(names, shown, left=5))
 
@@ -270,7 +277,7 @@ def _work(file: Path, master: str | None, *, json: bool, once: bool) -> None:
 
 
 def _told(json: bool) -> Callable[[Done], None]:
-    def told(done: Done) -> None:
+    def report(done: Done) -> None:
         facts: dict[str, Any] = {
             "batch": done.batch.name,
             "messages": done.batch.messages,
@@ -291,7 +298,7 @@ def _told(json: bool) -> Callable[[Done], None]:
         sys.stdout.write(line + (f"  denied: {_rules(done)}" if done.denied else "") + "\n")
         sys.stdout.flush()
 
-    return told
+    return report
 
 
 def _rules(done: Done) -> str:
@@ -333,10 +340,10 @@ def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
     with Progress(console=terminal.err(), transient=True, disable=not terminal.err().is_terminal) as bar:
         task = bar.add_task(what, total=None)
 
-        def told(done: int, total: int) -> None:
+        def update(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        yield told
+        yield update
 
 
 def _spark(config: Config, master: str | None) -> AbstractContextManager[SparkSession]:
@@ -346,18 +353,18 @@ def _spark(config: Config, master: str | None) -> AbstractContextManager[SparkSe
 
     if config.pipeline is None:
         raise PipelineError("there is no `pipeline` in this configuration; add one, such as `pipeline: {}`")
-    said = config.pipeline.spark
+    settings = config.pipeline.spark
 
     @contextmanager
-    def made() -> Iterator[SparkSession]:
+    def session() -> Iterator[SparkSession]:
         name = f"tidegate {config.node.name}"
         with ExitStack() as busy:
             busy.enter_context(_busy("starting Spark"))
-            with working(name, master=master or said.master, memory=said.memory, conf=said.conf) as spark:
+            with working(name, master=master or settings.master, memory=settings.memory, conf=settings.conf) as spark:
                 busy.close()
                 yield spark
 
-    return made()
+    return session()
 
 
 def _busy(what: str) -> AbstractContextManager[object]:

@@ -84,14 +84,14 @@ def replay(
     memory = "1g" if settings is None else settings.memory
     conf = {} if settings is None else settings.conf
     with working("tidegate replay", master=master, memory=memory, conf=conf) as spark, _progress() as progress:
-        found = run(spark, before, after, since=begin, until=end, progress=progress)
+        report = run(spark, before, after, since=begin, until=end, progress=progress)
     if plot is not None:
-        draw(found, plot)
+        draw(report, plot)
     if json:
-        terminal.print_json(found.plain())
+        terminal.print_json(report.plain())
     else:
-        _show(found)
-    if fail_on_change and (found.changed or found.undecided):
+        _show(report)
+    if fail_on_change and (report.changed or report.undecided):
         raise typer.Exit(terminal.NO)
 
 
@@ -110,29 +110,29 @@ def _progress() -> Iterator[Progress]:
         yield progress
 
 
-def _show(found: Report) -> None:
+def _show(report: Report) -> None:
     from tidegate.pipeline.replay.report import NOT_COVERED
 
-    out, totals = terminal.out(), found.totals
-    if found.groups:
+    out, totals = terminal.out(), report.totals
+    if report.groups:
         # whoever reads it from a pipe gets all of it
-        out.print(_table(found), width=None if out.is_terminal else _WIDE)
-        if found.grouped > _SHOWN:
-            terminal.note(f"{found.grouped - _SHOWN:,} more groups are left out; --json tells more.")
+        out.print(_table(report), width=None if out.is_terminal else _WIDE)
+        if report.grouped > _SHOWN:
+            terminal.note(f"{report.grouped - _SHOWN:,} more groups are left out; --json tells more.")
     out.print(
         f"{totals['messages']:,} messages, {totals['deliveries']:,} deliveries: "
         f"{totals['changed']:,} decisions changed, {totals['undecided']:,} undecided"
     )
-    for why, count in found.undecided.items():
+    for why, count in report.undecided.items():
         out.print(f"  undecided: {count:,} times: {terminal.harmless(why, lines=False)}", markup=False)
-    for text in found.notes:
+    for text in report.notes:
         terminal.note(f"note: {text}")
     terminal.note("not covered:")
     for text in NOT_COVERED:
         terminal.note(f"- {text}")
 
 
-def _table(found: Report) -> Table:
+def _table(report: Report) -> Table:
     from rich.table import Table
     from rich.text import Text
 
@@ -144,7 +144,7 @@ def _table(found: Report) -> Table:
     table.add_column("count", justify="right")
     for title in ("first", "last"):
         table.add_column(title, style="dim")
-    for group in found.groups[:_SHOWN]:
+    for group in report.groups[:_SHOWN]:
         names = (group.who, group.action, group.topic, group.publisher)
         texts = [Text(terminal.harmless(name, lines=False)) for name in names]
         times = (iso(group.first)[:19], iso(group.last)[:19])
@@ -152,9 +152,9 @@ def _table(found: Report) -> Table:
     return table
 
 
-def _said(said: Decision) -> Text:
+def _said(decision: Decision) -> Text:
     from rich.text import Text
 
-    sees = "" if said.sees is None else f", sees {said.sees}"
-    text = f"{'allow' if said.allowed else 'deny'} by {said.rule}{sees}"
-    return Text(terminal.harmless(text, lines=False), style="green" if said.allowed else "red")
+    sees = "" if decision.sees is None else f", sees {decision.sees}"
+    text = f"{'allow' if decision.allowed else 'deny'} by {decision.rule}{sees}"
+    return Text(terminal.harmless(text, lines=False), style="green" if decision.allowed else "red")

@@ -46,7 +46,8 @@ def simulate(
     [dim]tidegate simulate tidegate.yaml scenario.yaml --all --engine[/dim]
     """
     from tidegate.config import load
-    from tidegate.simulate.engine import EngineRun, read_scenario
+    from tidegate.simulate import read_scenario
+    from tidegate.simulate.engine import EngineRun
 
     if every and walks is not None:
         terminal.usage("--all explores everything, and --walks some of it; leave one of them out")

@@ -43,7 +43,7 @@ def harmless(text: str, *, lines: bool = True) -> str:
     """The text with the characters that a terminal would obey written as escapes; without `lines` new lines, too."""
     if not lines:
         text = text.replace("\n", "\\n").replace("\t", "\\t")
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    return _CONTROL.sub(lambda character: f"\\x{ord(character[0]):02x}", text)
 
 
 def error(text: str) -> None:

@@ -17,7 +17,7 @@ def parse_time(written: str, option: str, zone: tzinfo) -> float:
     except ValueError:
         pass  # not how long ago, so when
     try:
-        found = units.moment(written)
+        time_given = units.moment(written)
     except ValueError:
         terminal.usage(f"{option} is a time such as 2026-03-02T09:30, or how long ago: 30m, 1h, 2d")
-    return (found if found.tzinfo is not None else found.replace(tzinfo=zone)).timestamp()
+    return (time_given if time_given.tzinfo is not None else time_given.replace(tzinfo=zone)).timestamp()

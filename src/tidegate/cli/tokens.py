@@ -97,10 +97,10 @@ def _seconds(written: str) -> int:
 
 
 def _holder(path: Path) -> PublicKey:
-    found = _of_file(path, public_keys)
-    if len(found) != 1:
-        terminal.usage(f"{path} holds {len(found)} keys, and a capability is confirmed by one")
-    return found[0]
+    keys = _of_file(path, public_keys)
+    if len(keys) != 1:
+        terminal.usage(f"{path} holds {len(keys)} keys, and a capability is confirmed by one")
+    return keys[0]
 
 
 def _right(text: str) -> dict[str, Any]:
@@ -121,13 +121,13 @@ def _attribute(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def read(said: str) -> str:
+def read(given: str) -> str:
     """A token: as it is, from a file, or from standard input."""
-    if said == "-":
+    if given == "-":
         return sys.stdin.read().strip()
-    if said.startswith("eyJ") and said.count(".") == 2:
-        return said
-    return load_token(Path(said))
+    if given.startswith("eyJ") and given.count(".") == 2:
+        return given
+    return load_token(Path(given))
 
 
 def load_token(path: Path) -> str:
@@ -158,7 +158,7 @@ def shown(token: str) -> dict[str, Any]:
     for name, claim in _TIMES:
         if claim in claims:
             about[name] = _moment(claims[claim])
-    about["rights"] = [_words(one) for one in claims.get("rights") or []]
+    about["rights"] = [_words(right) for right in claims.get("rights") or []]
     about["attributes"] = claims.get("attributes") or None
     about["proof"] = claims.get("proof", "none")
     jwk = (claims.get("cnf") or {}).get("jwk") or {}
@@ -200,7 +200,7 @@ def objection(file: Path, token: str) -> str:
     if accepts is None:
         return "this node takes no capabilities"
     now = time.time()
-    found = verify_token(token, accepts.issuers, wall=now, steady=now)
-    if isinstance(found, Unacceptable):
-        return found.why
-    return accepts.objection(replace(found, proven=True), proofs=True)
+    capability = verify_token(token, accepts.issuers, wall=now, steady=now)
+    if isinstance(capability, Unacceptable):
+        return capability.why
+    return accepts.objection(replace(capability, proven=True), proofs=True)

@@ -319,13 +319,13 @@ class Client:
         return None if user is None else f"user:{user}"
 
     def _about(self, kind: int, given: Properties | None, **instructions: str | None) -> Properties | None:
-        said = {name: text for name, text in instructions.items() if text is not None}
-        if not said and given is None:
+        user_properties = {name: text for name, text in instructions.items() if text is not None}
+        if not user_properties and given is None:
             return None
         if not self._v5:
             raise ValueError("properties, `require`, `view` and `where` need MQTT 5")
         about = empty(kind) if given is None else copy.deepcopy(given)
-        for name, text in said.items():
+        for name, text in user_properties.items():
             about.UserProperty = (name, text)
         return about
 

@@ -64,10 +64,10 @@ class Message:
         """What the data pipeline says of its quality, by dimension; None if it is none of the pipeline (MQTT 5)."""
         text = self._said("scores")
         try:
-            found = None if text is None else orjson.loads(text)
+            scores = None if text is None else orjson.loads(text)
         except orjson.JSONDecodeError:
             return None  # of a broker that lets everybody say so
-        return found if isinstance(found, dict) else None
+        return scores if isinstance(scores, dict) else None
 
     @property
     def id(self) -> str | None:

@@ -1,14 +1,12 @@
-"""HTTP for the few requests a client has: one connection each, in a thread, with a time limit.
+"""HTTP requests of a client: each has its own connection and a time limit.
 
-Answers that are problems (RFC 9457) become KeysError, with the remedy; that of a key service that says no, Denied.
+Problem answers (RFC 9457) are raised as KeysError with their remedy, or as Denied if the key service refuses.
 """
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -22,7 +20,7 @@ _MAX: Final = 1 << 20  # bytes of an answer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpService:
-    """Where HTTP is spoken, and with which token."""
+    """The URL of an HTTP service, and the token for it."""
 
     url: str
     token: str
@@ -32,48 +30,49 @@ class HttpService:
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{self.url!r} is no place for HTTP: write https://host:port")
+            raise ValueError(f"{self.url!r} is not an HTTP address: write https://host:port")
         if not self.token:
-            raise ValueError(f"{self.url} wants a token: that of a user, as its registration gave it")
+            raise ValueError(f"{self.url} needs a token: the one that a user got at registration")
 
     async def request(self, method: str, path: str, body: dict[str, Any]) -> bytes:
-        """The body of a good answer."""
-        return await asyncio.to_thread(self._request, method, path, orjson.dumps(body))
+        """The body of a successful answer."""
+        import httpx  # here: a client that requests its keys over MQTT does not load it
 
-    def _request(self, method: str, path: str, body: bytes) -> bytes:
         parts = urlsplit(self.url)
-        host = parts.hostname or ""
-        connection: HTTPConnection
-        if parts.scheme == "https":
-            context = self.context or ssl.create_default_context()
-            connection = HTTPSConnection(host, parts.port, timeout=self.timeout, context=context)
-        else:
-            connection = HTTPConnection(host, parts.port, timeout=self.timeout)
+        url = httpx.URL(
+            scheme=parts.scheme, host=parts.hostname or "", port=parts.port, path=parts.path.rstrip("/") + path
+        )
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+        # the system's authorities, not those of a package; no proxy from the environment
+        verify = self.context or (ssl.create_default_context() if parts.scheme == "https" else False)
+        content = b""
         try:
-            connection.request(method, parts.path.rstrip("/") + path, body, headers)
-            response = connection.getresponse()
-            content = response.read(_MAX)
-        except (OSError, HTTPException) as broken:
+            async with (
+                httpx.AsyncClient(verify=verify, timeout=self.timeout, trust_env=False) as client,
+                client.stream(method, url, headers=headers, content=orjson.dumps(body)) as response,
+            ):
+                async for chunk in response.aiter_bytes():
+                    content += chunk
+                    if len(content) >= _MAX:
+                        break
+        except httpx.HTTPError as broken:
             why = str(broken) or type(broken).__name__
-            raise KeysError(f"{self.url} cannot be asked: {why}; check the address, and that it runs") from None
-        finally:
-            connection.close()
-        if 200 <= response.status < 300:
+            raise KeysError(f"{self.url} cannot be reached: {why}; check the address, and that it runs") from None
+        if response.is_success:
             return content
-        raise _problem(response.status, content)
+        raise _problem(response.status_code, content)
 
 
 def _problem(status: int, content: bytes) -> KeysError:
     try:
-        found = orjson.loads(content)
+        problem = orjson.loads(content)
     except orjson.JSONDecodeError:
-        found = None
-    if not isinstance(found, dict):
-        return KeysError(f"the answer is {status}: that is no service of a node, or something is in front of it")
-    text = str(found.get("detail") or found.get("title") or status)
-    if remedy := found.get("remedy"):
+        problem = None
+    if not isinstance(problem, dict):
+        return KeysError(f"the answer is {status}: this is not a Tidegate node, or a proxy in front of it answered")
+    text = str(problem.get("detail") or problem.get("title") or status)
+    if remedy := problem.get("remedy"):
         text += f": {remedy}"
-    rule = found.get("rule")
-    word = str(found.get("type") or "").rpartition(":")[2]
+    rule = problem.get("rule")
+    word = str(problem.get("type") or "").rpartition(":")[2]
     return Denied(text, rule=rule if isinstance(rule, str) else None, problem=word or f"status {status}")

@@ -53,10 +53,10 @@ class MqttKeyRequester:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if not answer.done():
                 raise self._connection.lost.result()
-            found = answer.result()
-            if isinstance(found, Denied):
-                raise found
-            return found
+            result = answer.result()
+            if isinstance(result, Denied):
+                raise result
+            return result
         except (Refused, Unreachable) as no:
             raise KeysError(f"the key cannot be asked for: {no}") from no
         finally:
@@ -64,12 +64,12 @@ class MqttKeyRequester:
 
     def take(self, payload: bytes) -> None:
         """What came to the topic of answers."""
-        found = _answer(payload)
-        waiting = None if found is None else self._open.pop(str(found.get("request")), None)
-        if found is None or waiting is None or waiting.done():
+        content = _answer(payload)
+        waiting = None if content is None else self._open.pop(str(content.get("request")), None)
+        if content is None or waiting is None or waiting.done():
             self.ignored += 1
-        elif "error" in found:
-            waiting.set_result(_denied(found))
+        elif "error" in content:
+            waiting.set_result(_denied(content))
         else:
             waiting.set_result(payload)
 
@@ -97,16 +97,16 @@ def _answer(payload: bytes) -> dict[str, Any] | None:
     if len(payload) > _MAX:
         return None
     try:
-        found = orjson.loads(payload)
+        content = orjson.loads(payload)
     except orjson.JSONDecodeError:
         return None
-    return found if isinstance(found, dict) else None
+    return content if isinstance(content, dict) else None
 
 
-def _denied(found: dict[str, Any]) -> Denied:
-    rule, problem = found.get("rule"), found.get("problem")
+def _denied(content: dict[str, Any]) -> Denied:
+    rule, problem = content.get("rule"), content.get("problem")
     return Denied(
-        str(found["error"]),
+        str(content["error"]),
         rule=rule if isinstance(rule, str) else None,
         problem=problem if isinstance(problem, str) else "denied",
     )

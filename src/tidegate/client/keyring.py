@@ -106,9 +106,9 @@ class Keyring:
 
     async def seal(self, payload: bytes, topic: str) -> tuple[bytes, bool]:
         """The sealed message, and whether its key was one that had been used before."""
-        found = self._sealing.get(topic)
-        if found is not None and self._clock() < found[1]:
-            return self._sealed(found[0], payload, topic), True
+        known = self._sealing.get(topic)
+        if known is not None and self._clock() < known[1]:
+            return self._sealed(known[0], payload, topic), True
         task = self._grants.get(topic)
         if task is None:
             task = self._grants[topic] = asyncio.get_running_loop().create_task(self._grant(topic))

@@ -128,8 +128,8 @@ class MqttConnection(aiomqtt.Client):
         for each, code in zip(filters, codes, strict=False):
             if code.is_failure:
                 raise Refused(f"the subscription to `{each}` was refused", code, reason_string(about))
-        told = getattr(about, "UserProperty", None) or ()
-        return [value for name, value in told if name == "held"]
+        user_properties = getattr(about, "UserProperty", None) or ()
+        return [value for name, value in user_properties if name == "held"]
 
     async def leave(self, filter: str) -> None:
         """Unsubscribes."""

@@ -11,6 +11,7 @@ from tidegate.config.address import Address
 from tidegate.config.administration import Http, MasterKey, Tokens
 from tidegate.config.build import Built, build
 from tidegate.config.directory import ARGON2, PLAIN, Client, Directory, Group, Role, User
+from tidegate.config.document import Source, read_source
 from tidegate.config.enums import (
     ClientCert,
     DeniedPublish,
@@ -28,7 +29,7 @@ from tidegate.config.enums import (
     ViewDefault,
 )
 from tidegate.config.links import Scope
-from tidegate.config.load import build_config, load, load_or_minimal, parse, read_source
+from tidegate.config.load import build_config, load, load_or_minimal, parse
 from tidegate.config.model import (
     Audit,
     Authentication,
@@ -41,7 +42,7 @@ from tidegate.config.model import (
     Sys,
     Traffic,
 )
-from tidegate.config.overlay import OverlayDocument, Source, with_documents
+from tidegate.config.overlay import OverlayDocument, with_documents
 from tidegate.config.policies import Class, Levels, Policy, Preference, RuleTest, Trust, View
 from tidegate.config.problems import ConfigErrors
 from tidegate.config.reference import markdown, schema

@@ -8,24 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pydantic import Field, ValidationError, field_validator
-from pydantic_core import ErrorDetails
 
 from tidegate import policy
 from tidegate.config import files
 from tidegate.config.administration import MasterKey
 from tidegate.config.checks import Finding
+from tidegate.config.document import read_source
 from tidegate.config.keys import PORT, TlsAddress, TlsUrl
-from tidegate.config.load import read_source
 from tidegate.config.model import Log
-from tidegate.config.overlay import Source
 from tidegate.config.parser import problem_text
 from tidegate.config.policies import combined_problems
-from tidegate.config.problems import ConfigErrors, path_text, suggestion
+from tidegate.config.problems import ConfigErrors
 from tidegate.config.section import FilePath, Section
 from tidegate.config.units import Count, Duration
+from tidegate.config.validation import model_problems
 from tidegate.errors import ConfigError
 
 _YEAR: Final = 366 * 86400.0
@@ -91,8 +90,11 @@ def load_ktm(path: Path | str) -> KtmConfig:
     try:
         config = KtmConfig.model_validate(source.tree.data(), context={"folder": Path(source.file).parent})
     except ValidationError as broken:
-        raise ConfigErrors([*source.found, *_problems(broken, source)]) from None
-    found = [*source.found, *(source.tree.location(at, source.file).problem(text) for at, text in _unreadable(config))]
+        raise ConfigErrors([*source.problems, *model_problems(broken, source, KtmConfig)]) from None
+    found = [
+        *source.problems,
+        *(source.tree.location(at, source.file).problem(text) for at, text in _unreadable(config)),
+    ]
     if found:
         raise ConfigErrors(found)
     return config
@@ -101,36 +103,3 @@ def load_ktm(path: Path | str) -> KtmConfig:
 def _unreadable(config: KtmConfig) -> Iterator[Finding]:
     yield from files.unreadable_files(config.ktm, ("cert", "key", "client_ca"), "ktm")
     yield from files.master_key_problems(config.master_key)
-
-
-def _problems(broken: ValidationError, source: Source) -> Iterator[ConfigError]:
-    for error in broken.errors(include_url=False):
-        path = error["loc"]
-        location = source.tree.location(path, source.file)
-        if error["type"] == "together":
-            for below, text in error["ctx"]["problems"]:
-                yield source.tree.location((*path, *below), source.file).problem(text)
-            continue
-        yield ConfigError(_text(error, path), file=location.file, line=location.line)
-
-
-def _text(error: ErrorDetails, path: tuple[int | str, ...]) -> str:
-    name, context = path_text(path), error.get("ctx", {})
-    match error["type"]:
-        case "tidegate":
-            return f"{name} {context['text']}"
-        case "missing":
-            return f"{name} is missing; add it"
-        case "extra_forbidden":
-            known = _known(path[:-1])
-            meant = suggestion(str(path[-1]), known)
-            return f"unknown key {name}; " + (f"did you mean `{meant}`?" if meant else f"known: {', '.join(known)}")
-        case _:
-            return f"{name} is wrong: {error['msg'][:1].lower()}{error['msg'][1:]}; mend it"
-
-
-def _known(path: tuple[int | str, ...]) -> tuple[str, ...]:
-    here: Any = KtmConfig
-    for step in path:
-        here = {"ktm": Ktm, "keys": KtmKeys, "log": Log, "master_key": MasterKey}.get(str(step), here)
-    return tuple(here.model_fields)

@@ -36,6 +36,7 @@ from tidegate.config.administration import DATABASE, SQLITE, Http, MasterKey, St
 from tidegate.config.brokering import Brokering, Preset
 from tidegate.config.capabilities import Capabilities
 from tidegate.config.directory import Directory
+from tidegate.config.document import Source
 from tidegate.config.enums import (
     ClientCert,
     DeniedPublish,
@@ -54,7 +55,6 @@ from tidegate.config.flows import Flows
 from tidegate.config.keys import Keys
 from tidegate.config.links import Link, Scope
 from tidegate.config.monitors import Monitor
-from tidegate.config.overlay import Source
 from tidegate.config.parser import Parser, parser_of, problem_text
 from tidegate.config.pipeline import Pipeline
 from tidegate.config.policies import (

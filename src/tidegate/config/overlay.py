@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final
 
+from tidegate.config.document import Source, document_tree
 from tidegate.config.tree import MAX_DEPTH, Node
 from tidegate.errors import ConfigError
 
@@ -73,32 +74,15 @@ def closed_preference(piece: OverlayDocument) -> OverlayDocument:
     return OverlayDocument(kind=piece.kind, id=piece.id, body={**said, "when": "false"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """A file as it was read, before anything in it was checked; maybe with documents laid over it."""
-
-    file: str
-    """Its name in messages; relative paths start beside it."""
-    text: str = field(repr=False)
-    tree: Node = field(repr=False)
-    found: tuple[ConfigError, ...] = ()
-    """What is wrong with it already."""
-    base: Source | None = None
-    """The file alone, if documents are laid over it."""
-
-    @property
-    def alone(self) -> Source:
-        """Without any documents."""
-        return self.base or self
-
-
 def with_documents(source: Source, pieces: Iterable[OverlayDocument]) -> Source:
     """The file with documents laid over it, to be checked as a whole."""
     file = source.alone
     laying = _Laying(file.tree)
     for piece in pieces:
         laying.lay(piece)
-    return Source(file=file.file, text=file.text, tree=laying.root, found=(*file.found, *laying.problems), base=file)
+    return Source(
+        file=file.file, text=file.text, tree=laying.root, problems=(*file.problems, *laying.problems), base=file
+    )
 
 
 class _Laying:
@@ -113,7 +97,7 @@ class _Laying:
         place = KINDS[piece.kind]
         problems = list(document_problems(piece))
         self.problems += problems
-        node = document_tree(piece)
+        node = document_tree(piece.body, piece.name)
         if problems or node is None:
             if node is None:
                 self._object(piece, f"is nested deeper than {MAX_DEPTH} levels; flatten it")
@@ -190,34 +174,6 @@ def document_problems(piece: OverlayDocument) -> Iterator[ConfigError]:
         yield wrong("`python` runs code of this machine, so it can only stand in the file; write it there")
     if piece.kind == "user" and str(body.get("password") or "").startswith("plain:"):
         yield wrong("`password` is written in plain; send what `tidegate passwd` prints")
-
-
-def document_tree(piece: OverlayDocument) -> Node | None:
-    """The tree of a document; None if it is nested too deep."""
-    root = _grow(piece.body, 1)
-    if root is not None:
-        root.document = piece.name
-    return root
-
-
-def _grow(value: Any, depth: int) -> Node | None:
-    if depth > MAX_DEPTH:
-        return None
-    match value:
-        case Mapping():
-            entries: dict[str, Node] = {}
-            for key, below in value.items():
-                node = _grow(below, depth + 1)
-                if node is None:
-                    return None
-                entries[str(key)] = node
-            return Node(line=0, value=entries, key_lines=dict.fromkeys(entries, 0))
-        case list() | tuple():
-            nodes = [_grow(below, depth + 1) for below in value]
-            found = [node for node in nodes if node is not None]
-            return Node(line=0, value=found) if len(found) == len(nodes) else None
-        case _:
-            return Node(line=0, value=value, written=value if isinstance(value, str) else "")
 
 
 def _copy(node: Node) -> Node:

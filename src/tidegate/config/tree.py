@@ -287,10 +287,12 @@ def resolve(text: str) -> Scalar:
     return text
 
 
-def compose(text: str, file: str, variables: Mapping[str, str] | None) -> tuple[Node, list[ConfigError]]:
+def compose(
+    text: str, file: str, variables: Mapping[str, str] | None, *, first: str = "version: 1"
+) -> tuple[Node, list[ConfigError]]:
     """The tree of a document and the problems that leave it readable. Raises `ConfigErrors` for others.
 
-    Without `variables` nothing is replaced: a `${NAME}` is a problem.
+    Without `variables` nothing is replaced: a `${NAME}` is a problem. An empty file is to begin with `first`.
     """
     if len(text) > MAX_BYTES:
         raise ConfigErrors([ConfigError(f"larger than {MAX_BYTES >> 20} MiB; make it smaller", file=file)])
@@ -307,9 +309,9 @@ def compose(text: str, file: str, variables: Mapping[str, str] | None) -> tuple[
         raise composer.fatal(_odd_line(text), "a character that YAML forbids; remove it") from None
     root = composer.root
     if root is None or root.value is None:
-        raise composer.fatal(1, "the file is empty; begin with `version: 1`")
+        raise composer.fatal(1, f"the file is empty; begin with `{first}`")
     if not isinstance(root.value, dict):
-        raise composer.fatal(root.line, "the file must be a mapping; begin with `version: 1`")
+        raise composer.fatal(root.line, f"the file must be a mapping; begin with `{first}`")
     return root, composer.problems
 
 

@@ -40,7 +40,7 @@ def possible(filter: str, action: tuple[str, ...]) -> tuple[tuple[str, ...], str
     if level == "$tidegate":
         return (), "these topics are the node's own here"
     if level.startswith(SYS) and WRITE in action:
-        return tuple(one for one in action if one != WRITE), "only the broker itself publishes below `$SYS`"
+        return tuple(each for each in action if each != WRITE), "only the broker itself publishes below `$SYS`"
     return action, ""
 
 

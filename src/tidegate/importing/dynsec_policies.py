@@ -141,10 +141,10 @@ class Writer:
         self._count = 0
         self._apart: set[str] = set()
         acls = [acl for role in roles.values() for acl in role.acls]
-        found = {level for acl in acls if (level := dollar_topics.root(acl.topic)) is not None}
+        roots = {level for acl in acls if (level := dollar_topics.root(acl.topic)) is not None}
         self._roots = frozenset(
             level
-            for level in {dollar_topics.SYS, *found}
+            for level in {dollar_topics.SYS, *roots}
             if topics.valid_topic(level) and _possible(level, dollar_topics.READ)
         )
         self._usable = {
@@ -181,7 +181,7 @@ class Writer:
             wanted.setdefault(person.roles, []).append(person.name)
         before: dict[str, set[str]] = {}
         order: list[str] = []
-        for roles, names in sorted(wanted.items(), key=lambda one: -len(one[1])):
+        for roles, names in sorted(wanted.items(), key=lambda entry: -len(entry[1])):
             more = {role: set(above) for role, above in before.items()}
             for role in roles:
                 more.setdefault(role, set())
@@ -238,10 +238,10 @@ class Writer:
         return topic
 
     def _lists(self, names: Iterable[str], holder: _Holder) -> _Lists:
-        made = _Lists()
+        lists = _Lists()
         closed: dict[str, list[Role]] = {}
         for role in (self._roles[name] for name in names):
-            literal = [one for one in self._usable[role.name] if one[0].kind == SUBSCRIBE_LITERAL]
+            literal = [usable for usable in self._usable[role.name] if usable[0].kind == SUBSCRIBE_LITERAL]
             refused = {topic for acl, topic in literal if not acl.allow}
             for acl, topic in literal:
                 wild = _wild(acl)
@@ -251,20 +251,20 @@ class Writer:
                     continue  # see the invariants above
                 unless = closed.get(topic, []) if wild else []
                 if not (unless and holder.subject):
-                    made.subscribe.append(_Rule(role=role, acl=acl, filters=(topic,), unless=tuple(unless)))
+                    lists.subscribe.append(_Rule(role=role, acl=acl, filters=(topic,), unless=tuple(unless)))
             for topic in refused:
                 closed.setdefault(topic, []).append(role)
             for acl, topic in self._usable[role.name]:
                 match acl.kind:
                     case "publishClientSend":
-                        made.send.append(_Rule(role=role, acl=acl, filters=(topic,)))
+                        lists.send.append(_Rule(role=role, acl=acl, filters=(topic,)))
                     case "publishClientReceive":
-                        made.receive.append(_Rule(role=role, acl=acl, filters=(topic,)))
+                        lists.receive.append(_Rule(role=role, acl=acl, filters=(topic,)))
                     case "subscribePattern":
-                        made.subscribe.append(_Rule(role=role, acl=acl, filters=self._with_dollar(topic)))
+                        lists.subscribe.append(_Rule(role=role, acl=acl, filters=self._with_dollar(topic)))
                     case _:
                         pass
-        return made
+        return lists
 
     def _with_dollar(self, filter: str) -> tuple[str, ...]:
         """A subscribing pattern, as filters that do not match a leading `$` by a wildcard."""
@@ -398,7 +398,7 @@ class Writer:
                     self._leave(
                         acl.line, name, "left out: it refuses this one filter, and others reach the same topics"
                     )
-                elif any(topics.overlaps(topic, one) and not topics.covers(topic, one) for one in allowed):
+                elif any(topics.overlaps(topic, other) and not topics.covers(topic, other) for other in allowed):
                     self._leave(
                         acl.line, name, "denies these topics also where a wider subscription would deliver them"
                     )

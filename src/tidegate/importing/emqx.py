@@ -117,14 +117,14 @@ class _Reading:
                 who, asked, listed = self._who(whom, allows), self._action(action, allows), items
             case _:
                 self._wrong(term, "is no rule")
-        found = [topic for item in listed for topic in self._topic(item, effect == "allow", asked)]
+        rule_topics = [topic for item in listed for topic in self._topic(item, effect == "allow", asked)]
         return _Rule(
             allows=effect == "allow",
             asked=f.both(who, asked),
-            topics=tuple(found),
+            topics=tuple(rule_topics),
             origin=f"line {line}: {_shortened(written)}",
             line=line,
-            everything=who == asked == f.ALWAYS and any(topic.template == "#" for topic in found),
+            everything=who == asked == f.ALWAYS and any(topic.template == "#" for topic in rule_topics),
         )
 
     # -- who and what --------------------------------------------------------------------------------------------
@@ -170,18 +170,18 @@ class _Reading:
         return test
 
     def _networks(self, items: Iterable[Term]) -> f.Formula:
-        found: list[str] = []
+        addresses: list[str] = []
         for item in items:
             if not isinstance(item, Text):
                 self._wrong(item, "is no network")
             try:
-                found.append(str(ipaddress.ip_network(item.value, strict=False)))
+                addresses.append(str(ipaddress.ip_network(item.value, strict=False)))
             except ValueError:
                 self._wrong(item, f"has `{item.value[:MAX_SHOWN]}`, which is no network")
-        if not found:
+        if not addresses:
             return f.NEVER
-        listed = ", ".join(map(policy_text.quoted, found))
-        networks = listed if len(found) == 1 else f"[{listed}]"
+        listed = ", ".join(map(policy_text.quoted, addresses))
+        networks = listed if len(addresses) == 1 else f"[{listed}]"
         return f.Test(text=f"s.address != '' && cidr(s.address, {networks})", weight=100)
 
     def _action(self, term: Term, allows: bool) -> f.Formula:
@@ -252,16 +252,16 @@ class _Reading:
         return []
 
     def _filter(self, written: str, line: int, allows: bool) -> list[_Topic]:
-        made = [_level(_WHOLE_LEVEL.get(level, level)) for level in written.split("/")]
-        used = [name for _, names in made for name in names]
-        filled = next((at for at, (_, names) in enumerate(made) if names), None)
-        widest = None if filled is None else "/".join([*(text for text, _ in made[:filled]), "#"])
+        levels = [_level(_WHOLE_LEVEL.get(level, level)) for level in written.split("/")]
+        used = [name for _, names in levels for name in names]
+        filled = next((at for at, (_, names) in enumerate(levels) if names), None)
+        widest = None if filled is None else "/".join([*(text for text, _ in levels[:filled]), "#"])
         shown = f'"{_shortened(written)}"'
         if not _ATTRIBUTES.keys() >= set(used):
             what = "has a placeholder other than `${username}` and `${clientid}`"
             self._leave(line, shown, f"{what}; {self._direction(allows)}")
             return [] if allows or widest is None else [_Topic(template=widest)]
-        template = "/".join(text for text, _ in made)
+        template = "/".join(text for text, _ in levels)
         try:
             Template.parse(template)
         except ConfigError:
@@ -281,7 +281,7 @@ class _Reading:
     # -- policies ------------------------------------------------------------------------------------------------
 
     def taken(self, rule: _Rule, roots: list[str]) -> list[ImportedPolicy]:
-        found: list[ImportedPolicy] = []
+        policies: list[ImportedPolicy] = []
         for topic in rule.topics:
             ways = {action: self._ways(rule, topic, action) for action in ("read", "write")}
             grouped: list[tuple[tuple[str, ...], list[f.Flat]]] = [((action,), way) for action, way in ways.items()]
@@ -289,19 +289,19 @@ class _Reading:
                 grouped = [(("read", "write"), ways["read"])]
             for template in self._templates(rule, topic, roots):
                 for actions, way in grouped:
-                    for one in way:
-                        found.append(
+                    for flat in way:
+                        policies.append(
                             ImportedPolicy(
                                 id=self.ids.next(rule.line),
-                                subject=one.subject,
+                                subject=flat.subject,
                                 topic=template,
                                 action=actions,
                                 effect="allow" if rule.allows else "deny",
-                                when=one.when,
-                                origin="" if found else rule.origin,
+                                when=flat.when,
+                                origin="" if policies else rule.origin,
                             )
                         )
-        return found
+        return policies
 
     def _ways(self, rule: _Rule, topic: _Topic, action: str) -> list[f.Flat]:
         asked = f.settled(f.both(rule.asked, topic.odd), action, upward=not rule.allows)
@@ -344,14 +344,14 @@ def _odd(path: str) -> f.Formula:
 def _level(written: str) -> tuple[str, list[str]]:
     """One level as a part of a template, and the names of its placeholders."""
     text, names, end = "", [], 0
-    for found in _PLACEHOLDER.finditer(written):
-        text += policy_text.topic(written[end : found.start()])
-        end = found.end()
-        if found[1] == "$":  # how EMQX writes the character itself
+    for placeholder in _PLACEHOLDER.finditer(written):
+        text += policy_text.topic(written[end : placeholder.start()])
+        end = placeholder.end()
+        if placeholder[1] == "$":  # how EMQX writes the character itself
             text += "$"
         else:
-            names.append(found[1])
-            text += f"{{{_ATTRIBUTES.get(found[1], '')}}}"
+            names.append(placeholder[1])
+            text += f"{{{_ATTRIBUTES.get(placeholder[1], '')}}}"
     return text + policy_text.topic(written[end:]), names
 
 

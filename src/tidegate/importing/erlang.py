@@ -96,13 +96,13 @@ class _Reader:
     def _tokens(self, text: str) -> Iterator[_Token]:
         at, line = 0, 1
         while at < len(text):
-            found = _TOKEN.match(text, at)
-            if found is None:
+            token = _TOKEN.match(text, at)
+            if token is None:
                 self._wrong(f"`{text[at : at + 20].splitlines()[0]}` is no part of a rule", line)
-            if found.lastgroup != "space":
-                yield _Token(str(found.lastgroup), found[0], line, at, found.end())
-            line += found[0].count("\n")
-            at = found.end()
+            if token.lastgroup != "space":
+                yield _Token(str(token.lastgroup), token[0], line, at, token.end())
+            line += token[0].count("\n")
+            at = token.end()
 
     def _wrong(self, what: str, line: int) -> NoReturn:
         remedy = 'write rules such as `{allow, all, publish, ["a/#"]}.`'
@@ -171,13 +171,13 @@ class _Reader:
         return Text(self._unescaped(written.text, line), line)
 
     def _unescaped(self, written: str, line: int) -> str:
-        def character(found: re.Match[str]) -> str:
-            long, two, octal, control, simple = found.groups()
+        def character(escape: re.Match[str]) -> str:
+            long, two, octal, control, simple = escape.groups()
             if simple is not None:
                 return _NAMED.get(simple, simple)
             code = ord(control) & 31 if control is not None else int(octal, 8) if octal else int(long or two, 16)
             if code > 0x10FFFF or 0xD800 <= code < 0xE000:
-                self._wrong(f"`{found[0]}` is no character", line)
+                self._wrong(f"`{escape[0]}` is no character", line)
             return chr(code)
 
         return _ESCAPE.sub(character, written[1:-1])

@@ -121,11 +121,11 @@ def _joined(
 ) -> tuple[Formula, ...] | Const:
     kept: dict[Formula, None] = {}
     for part in parts:
-        for one in part.parts if isinstance(part, All | Some) and isinstance(part, sort) else (part,):
-            if one == strong:
+        for inner in part.parts if isinstance(part, All | Some) and isinstance(part, sort) else (part,):
+            if inner == strong:
                 return strong
-            if one != weak:
-                kept[one] = None
+            if inner != weak:
+                kept[inner] = None
     return tuple(kept) or weak
 
 

@@ -52,17 +52,17 @@ class ImportedPolicy:
 
     def entry(self) -> dict[str, Any]:
         """The policy as the configuration has it; what is the default is left out."""
-        made: dict[str, Any] = {
+        entry: dict[str, Any] = {
             "id": self.id,
             "subject": self.subject if isinstance(self.subject, str) else list(self.subject),
             "topic": self.topic,
             "action": self.action[0] if len(self.action) == 1 else list(self.action),
         }
         if self.effect != "allow":
-            made["effect"] = self.effect
+            entry["effect"] = self.effect
         if self.when is not None:
-            made["when"] = self.when
-        return made
+            entry["when"] = self.when
+        return entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +134,7 @@ def _lines(imported: Imported, source: str) -> Iterator[str]:
 
 def aligned(left: Iterable[NotImported]) -> list[str]:
     """What was left out, a line each, with the texts below each other."""
-    rows = [(one.place, _visible(one.what), _visible(one.why)) for one in left]
+    rows = [(each.place, _visible(each.what), _visible(each.why)) for each in left]
     widths = [min(40, max((len(row[column]) for row in rows), default=0)) for column in (0, 1)]
     return [f"{place:<{widths[0]}}  {what:<{widths[1]}}  {why}" for place, what, why in rows]
 
@@ -147,8 +147,8 @@ def _visible(text: str) -> str:
     return _UNPRINTABLE.sub(_escape, text)
 
 
-def _escape(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"
+def _escape(character: re.Match[str]) -> str:
+    return f"\\u{ord(character[0]):04x}"
 
 
 def _flow(value: object) -> str:
@@ -158,7 +158,7 @@ def _flow(value: object) -> str:
         case list() | tuple():
             return "[" + ", ".join(map(_flow, value)) + "]"
         case str():
-            return _text(_REFERENCE.sub(lambda found: "$" + found[0], value))
+            return _text(_REFERENCE.sub(lambda reference: "$" + reference[0], value))
         case _:
             return json.dumps(value)
 

@@ -58,17 +58,17 @@ class Entry:
 def parse(text: str, source: str) -> Entry:
     """The object that the text is."""
     starts = _starts(text, source)
-    ends = [found.start() for found in re.finditer("\n", text)]
+    ends = [newline.start() for newline in re.finditer("\n", text)]
     order = iter(starts)
 
-    def made(pairs: list[tuple[str, Any]]) -> Entry:
+    def entry(pairs: list[tuple[str, Any]]) -> Entry:
         return Entry(pairs, bisect_right(ends, next(order)) + 1)
 
     def refused(constant: str) -> NoReturn:
         raise ValueError(f"`{constant}` is no number of JSON")
 
     try:
-        value = json.loads(text, object_pairs_hook=made, parse_constant=refused)
+        value = json.loads(text, object_pairs_hook=entry, parse_constant=refused)
     except json.JSONDecodeError as wrong:
         raise ConfigError(f"no JSON: {wrong.msg}; mend it there", file=source, line=wrong.lineno) from None
     except ValueError as wrong:  # numbers that are none, or far too long
@@ -82,16 +82,16 @@ def _starts(text: str, source: str) -> list[int]:
     """Where objects begin, in the order in which they end, which is the order in which they are made."""
     opened: list[int] = []
     starts: list[int] = []
-    for found in _TOKEN.finditer(text):
-        match found[0]:
+    for token in _TOKEN.finditer(text):
+        match token[0]:
             case "{" | "[":
-                opened.append(found.start())
+                opened.append(token.start())
                 if len(opened) > MAX_DEPTH:
-                    line = text.count("\n", 0, found.start()) + 1
+                    line = text.count("\n", 0, token.start()) + 1
                     raise ConfigError(f"nested deeper than {MAX_DEPTH} levels; flatten it", file=source, line=line)
             case "}" | "]" if opened:
                 start = opened.pop()
-                if found[0] == "}":
+                if token[0] == "}":
                     starts.append(start)
             case _:
                 pass

@@ -91,9 +91,9 @@ class _File:
                 kept = self.patterns if word == "pattern" else self.sections.setdefault(self._user, [])
                 kept.append(rule)
             case _:
-                told = policy_text.quoted(word[:40])
+                shown = policy_text.quoted(word[:40])
                 raise self._wrong(
-                    line, f"{told} is no word of an ACL file; write `user`, `topic`, `pattern` or `#`, then a space"
+                    line, f"{shown} is no word of an ACL file; write `user`, `topic`, `pattern` or `#`, then a space"
                 )
 
     def _rule(self, line: int, text: str, word: str, rest: str) -> _Rule:
@@ -103,8 +103,8 @@ class _File:
         if not filter:
             raise self._wrong(line, f"`{word}` without a topic; write `{word} read TOPIC`")
         if access not in _ACCESS:
-            told = policy_text.quoted(access[:40])
-            raise self._wrong(line, f"{told} is no access; write `read`, `write`, `readwrite` or `deny`")
+            shown = policy_text.quoted(access[:40])
+            raise self._wrong(line, f"{shown} is no access; write `read`, `write`, `readwrite` or `deny`")
         filter = filter.strip(_BLANK)
         if dollar_topics.first(filter) != "$share" and not topics.valid_filter(filter):
             raise self._wrong(line, "no topic filter; `+` is a whole level, `#` the whole last one")
@@ -239,7 +239,7 @@ def _denied(roots: frozenset[str]) -> frozenset[str]:
 
 def _template(filter: str) -> str:
     """A pattern as the `topic` of a policy writes it."""
-    return _PLACEHOLDER.sub(lambda found: f"{{{_NAMES[found[0]]}}}", policy_text.topic(filter))
+    return _PLACEHOLDER.sub(lambda placeholder: f"{{{_NAMES[placeholder[0]]}}}", policy_text.topic(filter))
 
 
 def _around(filter: str, roots: frozenset[str]) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ def read(text: str, source: str) -> Imported:
     reader = _Reader(tree, source)
     writer = Writer(reader.roles, reader.defaults, source)
     policies = tuple(writer.policies(reader.people.values(), reader.anonymous))
-    left = sorted([*reader.left, *writer.left], key=lambda one: int(one.place.rpartition(":")[2]))
+    left = sorted([*reader.left, *writer.left], key=lambda each: int(each.place.rpartition(":")[2]))
     return Imported(
         policies=policies,
         combining="first-applicable",
@@ -64,12 +64,12 @@ def read(text: str, source: str) -> Imported:
 
 
 def _notes(reader: _Reader) -> list[str]:
-    made = ["A subscription is judged here by the topics it can deliver, not by its filter."]
+    notes = ["A subscription is judged here by the topics it can deliver, not by its filter."]
     if reader.people:
-        made.append("Users have no passwords yet: add `password` to each, as `tidegate passwd NAME` prints it.")
+        notes.append("Users have no passwords yet: add `password` to each, as `tidegate passwd NAME` prints it.")
     if reader.anonymous or any((reader.defaults.send, reader.defaults.receive and reader.defaults.subscribe)):
-        made.append("Clients without a user name need a listener with `anonymous: true`, as `allow_anonymous` did.")
-    return made
+        notes.append("Clients without a user name need a listener with `anonymous: true`, as `allow_anonymous` did.")
+    return notes
 
 
 class _Reader:
@@ -97,13 +97,16 @@ class _Reader:
             )
 
     def _default_access(self, tree: Entry) -> Defaults:
-        said = tree.get("defaultACLAccess")
-        if not isinstance(said, Entry):
+        access = tree.get("defaultACLAccess")
+        if not isinstance(access, Entry):
             return Defaults(send=False, receive=False, subscribe=False)
-        if not said.switch("unsubscribe"):
-            self._leave(said, "defaultACLAccess: unsubscribe false", _NO_UNSUBSCRIBE)
+        if not access.switch("unsubscribe"):
+            self._leave(access, "defaultACLAccess: unsubscribe false", _NO_UNSUBSCRIBE)
         return Defaults(
-            send=said.switch(SEND), receive=said.switch(RECEIVE), subscribe=said.switch("subscribe"), line=said.line
+            send=access.switch(SEND),
+            receive=access.switch(RECEIVE),
+            subscribe=access.switch("subscribe"),
+            line=access.line,
         )
 
     def _read_roles(self, tree: Entry) -> None:
@@ -127,7 +130,7 @@ class _Reader:
         return shown
 
     def _acls(self, role: Entry) -> Iterable[Acl]:
-        found: list[Acl] = []
+        acls: list[Acl] = []
         for entry in role.entries("acls"):
             kind, topic, allow = entry.text("acltype"), entry.text("topic"), entry.switch("allow")
             what = f"{kind} {topic}"
@@ -140,8 +143,8 @@ class _Reader:
                 self._leave(entry, what, "no kind of rule; the plugin skips it")
             else:
                 number = entry.number("priority", 0)
-                found.append(Acl(kind=_KINDS[kind.lower()], topic=topic, priority=number, allow=allow, line=entry.line))
-        return sorted(found, key=lambda acl: -acl.priority)
+                acls.append(Acl(kind=_KINDS[kind.lower()], topic=topic, priority=number, allow=allow, line=entry.line))
+        return sorted(acls, key=lambda acl: -acl.priority)
 
     def _read_groups(self, tree: Entry) -> dict[str, _Group]:
         groups: dict[str, _Group] = {}
@@ -172,7 +175,9 @@ class _Reader:
             if problem := policy_text.unspeakable("user", name):
                 self._leave(entry, f"client {name}", f"not written: {problem}")
                 continue
-            belongs = sorted(members.get(name, {}).items(), key=lambda one: (-one[1], one[0].encode()))
+            belongs = sorted(
+                members.get(name, {}).items(), key=lambda membership: (-membership[1], membership[0].encode())
+            )
             roles = [*self._roles_of(entry), *(role for group, _ in belongs for role in groups[group].roles)]
             self.people[name] = Person(
                 name=name,
@@ -194,14 +199,14 @@ class _Reader:
 
     def _roles_of(self, entry: Entry) -> tuple[str, ...]:
         """The roles of a client or a group, as the plugin asks them."""
-        found: dict[str, int] = {}
+        priorities: dict[str, int] = {}
         for each in entry.entries("roles"):
             name = each.text("rolename")
             if name is None or name not in self.roles:
                 self._leave(each, f"role {name}", "there is no such role; the plugin skips it")
             else:
-                found.setdefault(name, each.number("priority", -1))
-        return tuple(sorted(found, key=lambda name: (-found[name], name.encode())))
+                priorities.setdefault(name, each.number("priority", -1))
+        return tuple(sorted(priorities, key=lambda name: (-priorities[name], name.encode())))
 
     def _named(self, entry: Entry, key: str, taken: Iterable[str]) -> str | None:
         name = entry.text(key)

@@ -17,7 +17,7 @@ def quoted(text: str) -> str:
     """A text as a condition writes it."""
     return (
         "'"
-        + _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text.replace("\\", "\\\\").replace("'", "\\'"))
+        + _CONTROL.sub(lambda character: f"\\x{ord(character[0]):02x}", text.replace("\\", "\\\\").replace("'", "\\'"))
         + "'"
     )
 

@@ -12,7 +12,7 @@ from tidegate.config import Config
 from tidegate.config.problems import suggestion
 from tidegate.errors import Problem
 from tidegate.flow import Assertion, ConnectionGraph, Reach, Violation
-from tidegate.flow.drawing.formats import document, flows
+from tidegate.flow.drawing.graph_formats import document, flows
 from tidegate.flow.graph import KINDS
 from tidegate.flow.presence import Presence
 from tidegate.flow.watch import connection_graph, violated

@@ -70,19 +70,19 @@ class ActiveRules:
         if mark == self._looked and self._rules is not None:
             return self._rules
         try:
-            found = parse(text, str(self._file or "rules"), self._known)
+            parsed = parse(text, str(self._file or "rules"), self._known)
         except PipelineError as error:
             return self._refuse(mark[:12], str(error), mark)
-        if self._rules is None or found.version_text != self._rules.version_text:
+        if self._rules is None or parsed.version_text != self._rules.version_text:
             try:
-                self._trial(found, self._rules)
+                self._trial(parsed, self._rules)
             except PipelineError as error:
-                return self._refuse(found.version_text, str(error), mark)
-            self._ledger.keep_rules(found.version_text, content)
+                return self._refuse(parsed.version_text, str(error), mark)
+            self._ledger.keep_rules(parsed.version_text, content)
             if self._rules is not None:
-                log.info("other rules are in force", version=found.version_text, before=self._rules.version_text)
-        self._looked, self._rules, self.refused = mark, found, None
-        return found
+                log.info("other rules are in force", version=parsed.version_text, before=self._rules.version_text)
+        self._looked, self._rules, self.refused = mark, parsed, None
+        return parsed
 
     def version(self, version: str) -> Rules:
         """Rules that were in force before; those of now if they are not known any more."""
@@ -102,9 +102,9 @@ class ActiveRules:
         return self._rules
 
     def _parsed(self, content: str) -> Rules | None:
-        said = json.loads(content)
+        stored = json.loads(content)
         try:
-            return parse(said["text"], str(self._file or "rules"), [(id, body) for id, body in said["documents"]])
+            return parse(stored["text"], str(self._file or "rules"), [(id, body) for id, body in stored["documents"]])
         except PipelineError as error:  # they were good in another version of Tidegate
             log.warning("rules that were in force before cannot be read any more", reason=str(error))
             return None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidegate.pipeline import conditions
 from tidegate.pipeline.columns import remembered
+from tidegate.pipeline.spark_functions import F
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,31 +35,23 @@ def assign(frame: DataFrame, rules: Rules) -> DataFrame:
 
 @remembered
 def _target(targets: Sequence[Target]) -> Column:
-    from pyspark.sql import functions as F
-
     return F.when(F.col("fault").isNull(), _first(targets))
 
 
 def _first(targets: Sequence[Target]) -> Column:
-    from pyspark.sql import functions as F
-
-    found = F.lit(None).cast("string")
+    topic = F.lit(None).cast("string")
     for target in reversed(targets):
-        found = F.when(_fits(target), _topic(target.topic)).otherwise(found)
-    return found
+        topic = F.when(_fits(target), _topic(target.topic)).otherwise(topic)
+    return topic
 
 
 def _fits(target: Target) -> Column:
-    from pyspark.sql import functions as F
-
     fits = F.col("type").isin(list(target.types)) if target.types else F.lit(True)
     return fits if target.filter is None else fits & conditions.fits(target.filter)
 
 
 def _topic(template: str) -> Column:
     """The topic, or null if a value that it names does not do."""
-    from pyspark.sql import functions as F
-
     pieces = _PLACE.split(template)
     texts, sound = pieces[::2], F.lit(True)
     parts: list[Column] = [F.lit(texts[0])]

@@ -32,8 +32,8 @@ COLUMNS: Final = tuple(one for one in INGEST if one[0] not in ("qos", "retain", 
 
 def tell(spark: SparkSession, messages: Iterable[Range], history: Path | None = None) -> None:
     """What is read by jobs that this thread starts from now on, and threads that inherit its properties."""
-    said = {"messages": list(messages), "history": None if history is None else str(history.absolute())}
-    spark.sparkContext.setLocalProperty(_TOLD, json.dumps(said))
+    chosen = {"messages": list(messages), "history": None if history is None else str(history.absolute())}
+    spark.sparkContext.setLocalProperty(_TOLD, json.dumps(chosen))
 
 
 def messages(spark: SparkSession, journal: Shards, lake: Path, *, tasks: int) -> DataFrame:
@@ -54,7 +54,7 @@ def history(spark: SparkSession) -> DataFrame:
 def _messages(
     numbers: Iterator[pa.RecordBatch], *, journal: Shards, lake: Path, tasks: int, columns: StructType
 ) -> Iterator[pa.RecordBatch]:
-    wanted = [piece for one in _told()["messages"] for piece in pieces(Range(*one))]
+    wanted = [piece for bounds in _told()["messages"] for piece in pieces(Range(*bounds))]
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             yield from fitted(remaining(lake, journal.rows(wanted[number::tasks])), columns)
@@ -71,8 +71,8 @@ def _told() -> dict[str, Any]:
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    said = None if context is None else context.getLocalProperty(_TOLD)
-    if said is None:
+    text = None if context is None else context.getLocalProperty(_TOLD)
+    if text is None:
         raise PipelineError("a task was not told what to read")
-    told: dict[str, Any] = json.loads(said)
-    return told
+    chosen: dict[str, Any] = json.loads(text)
+    return chosen

@@ -12,10 +12,11 @@ from functools import cache
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from tidegate.errors import PipelineError
+from tidegate.pipeline.spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import StructType
 
 _MANY: Final = 100_000
 A = TypeVar("A")
@@ -112,15 +113,15 @@ def remembered(make: Callable[[A], B]) -> Callable[[A], B]:
     """
     kept: list[tuple[A, B]] = []
 
-    def found(of: A) -> B:
-        for known, made in kept:
+    def recall(of: A) -> B:
+        for known, result in kept:
             if known is of:
-                return made
-        made = make(of)
-        kept[:] = [(of, made), *kept[:3]]
-        return made
+                return result
+        result = make(of)
+        kept[:] = [(of, result), *kept[:3]]
+        return result
 
-    return found
+    return recall
 
 
 def ddl(*columns: tuple[str, str]) -> str:
@@ -136,17 +137,8 @@ def struct(columns: tuple[tuple[str, str], ...]) -> StructType:
     return StructType.fromDDL(ddl(*columns))
 
 
-@cache
-def data_type(text: str) -> DataType:
-    from pyspark.sql.types import DataType
-
-    return DataType.fromDDL(text)
-
-
 def topic_matches(column: Column, filter: str) -> Column:
     """Whether a topic matches an MQTT filter; null for no topic. With a regular expression only if need be."""
-    from pyspark.sql import functions as F
-
     if filter in ("#", "+/#"):
         return ~column.startswith("$")
     expression = pattern(filter)
@@ -168,9 +160,9 @@ def pattern(filter: str) -> str:
     first, *others = filter.split("/")
     if first == "#":
         return r"(?s)\A(?!\$).*\z"
-    made = r"(?s)\A" + (r"(?!\$)[^/]*" if first == "+" else re.escape(first))
+    expression = r"(?s)\A" + (r"(?!\$)[^/]*" if first == "+" else re.escape(first))
     for level in others:
         if level == "#":
-            return made + r"(?:/.*)?\z"
-        made += "/" + (r"[^/]*" if level == "+" else re.escape(level))
-    return made + r"\z"
+            return expression + r"(?:/.*)?\z"
+        expression += "/" + (r"[^/]*" if level == "+" else re.escape(level))
+    return expression + r"\z"

@@ -14,7 +14,8 @@ Parsing is pure and needs no Spark. LALR and counted nesting bound what a hostil
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -26,6 +27,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedTok
 from tidegate.config.problems import suggestion
 from tidegate.errors import PipelineError
 from tidegate.pipeline.columns import RECORD
+from tidegate.pipeline.spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -52,13 +54,14 @@ COLUMNS: Final = {name: _KINDS[type] for name, type in RECORD if type in _KINDS 
 """What a condition or a check may read of a record."""
 
 
-class Comparison(StrEnum):
-    EQUAL = "="
-    UNEQUAL = "!="
-    LESS = "<"
-    AT_MOST = "<="
-    MORE = ">"
-    AT_LEAST = ">="
+COMPARISONS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +85,8 @@ Operand: TypeAlias = Name | Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compare:
-    comparison: Comparison
+    comparison: str
+    """One of `COMPARISONS`."""
     left: Operand
     right: Operand
 
@@ -238,7 +242,7 @@ def column(node: Node) -> Column:
     """The column that is true where the condition fits, and false or null where not."""
     match node:
         case Compare(comparison=comparison, left=left, right=right):
-            return _compared(comparison, _read(left), _read(right))
+            return COMPARISONS[comparison](_read(left), _read(right))
         case Within(operand=operand, values=values):
             return _read(operand).isin([literal.value for literal in values])
         case Absent(operand=operand):
@@ -258,8 +262,6 @@ def column(node: Node) -> Column:
 def fits(text: str | None) -> Column:
     """The column of a condition as text; of none, what is always true. PipelineError if it is wrong."""
     if text is None:
-        from pyspark.sql import functions as F
-
         return F.lit(True)
     parsed = parse(text)
     if parsed.node is None:
@@ -268,8 +270,6 @@ def fits(text: str | None) -> Column:
 
 
 def _read(operand: Operand) -> Column:
-    from pyspark.sql import functions as F
-
     match operand:
         case Name(name=name, kind=Kind.NUMBER):
             return F.when(~F.isnan(name), F.col(name))
@@ -279,24 +279,6 @@ def _read(operand: Operand) -> Column:
             return F.lit(value)
         case _:
             assert_never(operand)
-
-
-def _compared(comparison: Comparison, left: Column, right: Column) -> Column:
-    match comparison:
-        case Comparison.EQUAL:
-            return left == right
-        case Comparison.UNEQUAL:
-            return left != right
-        case Comparison.LESS:
-            return left < right
-        case Comparison.AT_MOST:
-            return left <= right
-        case Comparison.MORE:
-            return left > right
-        case Comparison.AT_LEAST:
-            return left >= right
-        case _:
-            assert_never(comparison)
 
 
 def _folded(columns: Sequence[Column], join: Callable[[Column, Column], Column]) -> Column:
@@ -337,13 +319,12 @@ class _Reading:
             case _:
                 return self.truth(parts[0])
 
-    def compare(self, left: _Raw, operator: Token, right: _Raw) -> Node:
-        comparison = Comparison(_SPELLINGS.get(operator, str(operator)))
+    def compare(self, left: _Raw, sign: Token, right: _Raw) -> Node:
+        comparison = _SPELLINGS.get(sign, str(sign))
         a, b = self.operand(left), self.operand(right)
-        self.same(a, b, operator)
-        ordered = comparison not in (Comparison.EQUAL, Comparison.UNEQUAL)
-        if ordered and _known(a, b) and a.kind is b.kind is Kind.BOOLEAN:
-            self.problem(f"true and false have no order for `{operator}`", operator, "write `=` or `!=`")
+        self.same(a, b, sign)
+        if comparison not in ("=", "!=") and _known(a, b) and a.kind is b.kind is Kind.BOOLEAN:
+            self.problem(f"true and false have no order for `{sign}`", sign, "write `=` or `!=`")
         return Compare(comparison=comparison, left=a, right=b)
 
     def within(self, operand: _Raw, values: Sequence[Token]) -> Node:

@@ -11,8 +11,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+import pyarrow.compute as pc
+
 from tidegate.pipeline.columns import struct, topic_matches
 from tidegate.pipeline.protect import bound
+from tidegate.pipeline.spark_functions import F
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,25 +68,22 @@ class KeyRequests:
             yield batch
 
     def _look(self, batch: pa.RecordBatch) -> None:
-        import pyarrow.compute as pc
-
         sealed = batch.filter(pc.fill_null(pc.starts_with(batch["payload"], _BEGIN), False))
         columns = (sealed[name].to_pylist() for name in ("topic", "context", "payload"))
         for topic, context, payload in zip(*columns, strict=True):
-            if topic is None or context is None or (found := _SEALED.fullmatch(payload)) is None:
+            if topic is None or context is None or (match := _SEALED.fullmatch(payload)) is None:
                 continue
             try:
-                self.found.add(KeyRequest(topic=topic, context=context, key_id=found[1].decode()))
+                self.found.add(KeyRequest(topic=topic, context=context, key_id=match[1].decode()))
             except UnicodeDecodeError:
                 continue  # then it is not one
 
 
 def decrypt(spark: SparkSession, frame: DataFrame, answers: Iterable[Answer]) -> DataFrame:
     """The frame with clear payloads, and `sealed_fault` where that cannot be."""
-    from pyspark.sql import functions as F
-
     rows = [
-        (one.asked.topic, one.asked.context, one.asked.key_id, one.under, one.secret, one.denied) for one in answers
+        (answer.asked.topic, answer.asked.context, answer.asked.key_id, answer.under, answer.secret, answer.denied)
+        for answer in answers
     ]
     keys = F.broadcast(spark.createDataFrame(rows, struct(_KEYS)))
     marked = frame.withColumn("opening_id", F.when(F.col("topic").isNotNull(), _part(1)))
@@ -116,8 +116,6 @@ def redact(frame: DataFrame, protected: Sequence[str]) -> DataFrame:
 
 @lru_cache(maxsize=4)
 def _hidden(protected: tuple[str, ...]) -> dict[str, Column]:
-    from pyspark.sql import functions as F
-
     came, goes = (_any(F.col(name), protected) for name in ("topic", "target"))
     hidden = F.col("key_id").isNull() & (goes | (came & F.col("target").isNull()))
     content = {name: F.when(~hidden, F.col(name)) for name in ("value", "text", "extra")}
@@ -125,17 +123,13 @@ def _hidden(protected: tuple[str, ...]) -> dict[str, Column]:
 
 
 def _any(topic: Column, filters: Sequence[str]) -> Column:
-    from pyspark.sql import functions as F
-
-    found = F.lit(False)
+    matched = F.lit(False)
     for filter in filters:
-        found = found | F.coalesce(topic_matches(topic, filter), F.lit(False))
-    return found
+        matched = matched | F.coalesce(topic_matches(topic, filter), F.lit(False))
+    return matched
 
 
 def _part(group: int) -> Column:
-    from pyspark.sql import functions as F
-
     # only what can be one is looked at: payloads are any bytes
     sealed = F.substring(F.col("payload"), 1, len(_BEGIN)) == F.lit(_BEGIN)
     return F.when(sealed, F.regexp_extract(F.try_validate_utf8(F.col("payload").cast("string")), _PATTERN, group))

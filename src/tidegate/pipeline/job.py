@@ -35,8 +35,9 @@ from tidegate.pipeline.rules import Rules
 from tidegate.pipeline.score import score
 from tidegate.pipeline.source import register
 from tidegate.pipeline.source.progress import span
-from tidegate.pipeline.source.shards import Range, Shards
+from tidegate.pipeline.source.shards import Range
 from tidegate.pipeline.spark import ENDED, ended
+from tidegate.pipeline.spark_functions import F
 from tidegate.pipeline.stages import Stages
 from tidegate.pipeline.status import Status
 
@@ -104,8 +105,6 @@ class Job:
         self._node = NodeClient(config.control_socket, waiting=self._waits, stopped=self.stopping.is_set)
         self._stages = Stages(spark, config, self._node, self._ledger, self._lake, publishing=publishing)
         self._active_rules = ActiveRules(self._ledger, self.said.rules, self._node.documents, self._try)
-        self._categories = self._stages.categories
-        self._journal = Shards(path=folders.data.absolute(), stream="ingest")
         self._recent: Sequence[Range] = ()
         self._denying: set[str] = set()
         self._failure: BaseException | None = None
@@ -184,11 +183,11 @@ class Job:
                 self._go_on()
             try:
                 self._go_on()
-                made(number)
+                run(number)
             finally:
                 self._turn.release()
 
-        def made(number: int) -> None:
+        def run(number: int) -> None:
             try:
                 try:
                     take(number)
@@ -246,23 +245,24 @@ class Job:
 
     def _messages(self, number: int) -> None:
         began = time.monotonic()
-        found = self._new(number)
-        if not found:
+        ranges = self._new(number)
+        if not ranges:
             return
-        self._recent = [one._replace(start=max(one.start, one.stop - RECENT)) for one in found]
+        self._recent = [each._replace(start=max(each.start, each.stop - RECENT)) for each in ranges]
         rules = self._active_rules.look()
         batch = self._ledger.begin(
-            {one.shard: one.start for one in found},
-            {one.shard: one.stop for one in found},
+            {each.shard: each.start for each in ranges},
+            {each.shard: each.stop for each in ranges},
             rules=rules.version_text,
-            messages=sum(one.stop - one.start for one in found),
+            messages=sum(each.stop - each.start for each in ranges),
         )
         rules = self._active_rules.version(batch.rules)
         key_requests = KeyRequests()
+        stages = self._stages
         messages = self._lake.write_raw(
-            lambda: key_requests.passing(self._journal.rows(found)), batch.name, categories=self._categories
+            lambda: key_requests.passing(stages.journal.rows(ranges)), batch.name, categories=stages.categories
         )
-        counts, outcome = self._stages.through(found, key_requests, rules, batch, messages=messages)
+        counts, outcome = stages.through(ranges, key_requests, rules, batch, messages=messages)
         self._ledger.done(
             batch,
             records=counts.records,
@@ -296,21 +296,21 @@ class Job:
     def _new(self, number: int) -> list[Range]:
         """What of a batch is not done yet. After a lost checkpoint Spark begins anew."""
         before, stop = span(self.folders.checkpoint("ingest"), number)
-        oldest, progress = self._journal.oldest(), self._ledger.progress
-        found = []
+        oldest, progress = self._stages.journal.oldest(), self._ledger.progress
+        ranges = []
         for shard, end in stop.items():
             begin, done = before.get(shard, oldest.get(shard, 0)), progress.get(int(shard), 0)
             if max(begin, done) < end:
-                found.append(Range(int(shard), max(begin, done), end))
-        return found
+                ranges.append(Range(int(shard), max(begin, done), end))
+        return ranges
 
     def _audit(self, number: int) -> None:
-        shards = replace(self._journal, stream="audit", strict=False)
+        shards = replace(self._stages.journal, stream="audit", strict=False)
         before, stop = span(self.folders.checkpoint("audit"), number)
-        found = shards.ranges(before or shards.oldest(), stop)
-        if found:
-            start = {one.shard: one.start for one in reversed(found)}
-            self._lake.write_audit(lambda: shards.rows(found), name_of(start))
+        ranges = shards.ranges(before or shards.oldest(), stop)
+        if ranges:
+            start = {each.shard: each.start for each in reversed(ranges)}
+            self._lake.write_audit(lambda: shards.rows(ranges), name_of(start))
 
     # -- rules and status ----------------------------------------------------------------------------------------
 
@@ -332,17 +332,15 @@ class Job:
             )
 
     def _passing(self, sample: DataFrame, rules: Rules) -> int:
-        from pyspark.sql import functions as F
-
-        made = assign(score(normalise(sample, rules, categories=self._categories), rules), rules)
-        return int(made.where(F.col("fault").isNull()).select(F.count("scores"), F.count("*")).collect()[0][1])
+        records = assign(score(normalise(sample, rules, categories=self._stages.categories), rules), rules)
+        return int(records.where(F.col("fault").isNull()).select(F.count("scores"), F.count("*")).collect()[0][1])
 
     def _waits(self, why: str | None) -> None:
         self.status.write(waiting=why)
 
     def _write(self, state: str, last: Done | None = None) -> None:
         refused = self._active_rules.refused
-        said: dict[str, Any] = {
+        state_facts: dict[str, Any] = {
             "state": state,
             "totals": self._ledger.totals,
             "next": {str(shard): following for shard, following in self._ledger.progress.items()},
@@ -352,7 +350,7 @@ class Job:
             },
         }
         if last is not None:
-            said |= {
+            state_facts |= {
                 "batch": {
                     "name": last.batch.name,
                     "messages": last.batch.messages,
@@ -364,7 +362,7 @@ class Job:
                     "rules": last.batch.rules,
                 }
             }
-        self.status.write(waiting=None, **said)
+        self.status.write(waiting=None, **state_facts)
 
 
 def _trouble(error: BaseException | None) -> PipelineError:

@@ -40,8 +40,8 @@ def forget(config: Config) -> tuple[ReleasedJournal, ...]:
             "`pipeline.audit: false` to give up the audit alone"
         )
     with alone(Folders(data=config.node.data, lake=config.node.data / "lake")):
-        found = [_forgotten(config, stream) for stream in streams]
-    return tuple(one for one in found if one is not None)
+        released = [_forgotten(config, stream) for stream in streams]
+    return tuple(each for each in released if each is not None)
 
 
 def _forgotten(config: Config, stream: Stream) -> ReleasedJournal | None:

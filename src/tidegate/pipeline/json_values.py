@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from tidegate.pipeline.rules.read import is_index
+from tidegate.pipeline.spark_functions import F
 from tidegate.policy.pointers import Pointer
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ def document(text: Column) -> Column:
     The parser stops at the end of the first value and would not see what follows. In an array it must see it, unless
     the text closes that array itself; then `_END` is not there.
     """
-    from pyspark.sql import functions as F
-
     return elements(F.try_parse_json(F.concat(F.lit("["), text, F.lit(f",{_END}]"))))
 
 
@@ -43,31 +42,23 @@ def single(array: Column) -> Column:
 
     Looking for what is not there, such as a third, is slow: inside Spark it is an exception.
     """
-    from pyspark.sql import functions as F
-
     whole = (F.size(array) == 2) & (F.to_json(F.get(array, F.lit(1))) == str(_END))
     return F.when(whole, F.get(array, F.lit(0)))
 
 
 def at(value: Column, pointer: Pointer) -> Column:
     """What a pointer leads to; null if nothing is there (a JSON null is something)."""
-    from pyspark.sql import functions as F
-
     ways = [_along(value, steps) for steps in _ways(pointer)]
     return ways[0] if len(ways) == 1 else F.coalesce(*ways)
 
 
 def elements(value: Column) -> Column:
     """The elements of an array; null for anything else."""
-    from pyspark.sql import functions as F
-
     return F.try_variant_get(value, F.lit("$"), "array<variant>")
 
 
 def kind(value: Column) -> Column:
     """The type that Spark tells for a value, such as BIGINT, DECIMAL(3,1) or OBJECT<…>; VOID is the JSON null."""
-    from pyspark.sql import functions as F
-
     return F.schema_of_variant(value)
 
 
@@ -77,8 +68,6 @@ def is_number(kind: Column) -> Column:
 
 def told(kind: Column) -> Column:
     """A kind as people call it."""
-    from pyspark.sql import functions as F
-
     return (
         F.when(kind == "STRING", F.lit("a text"))
         .when(kind == "BOOLEAN", F.lit("a boolean"))
@@ -95,15 +84,11 @@ def number(value: Column) -> Column:
     By way of its text: to turn one kind of number into another Spark builds an expression for each value. It still does
     for what is too large, and for booleans.
     """
-    from pyspark.sql import functions as F
-
     return F.coalesce(F.to_json(value).try_cast("double"), F.try_variant_get(value, F.lit("$"), "double"))
 
 
 def text(value: Column) -> Column:
     """A text, or a scalar written as one."""
-    from pyspark.sql import functions as F
-
     return F.try_variant_get(value, F.lit("$"), "string")
 
 
@@ -113,8 +98,6 @@ def _ways(pointer: Pointer) -> Iterator[tuple[str | int, ...]]:
 
 
 def _along(value: Column, steps: tuple[str | int, ...]) -> Column:
-    from pyspark.sql import functions as F
-
     path = "$"
     for step in steps:
         if isinstance(step, int):

@@ -115,9 +115,9 @@ class Ledger:
         """Work on a batch begins. If it was begun before, it is made by the same rules."""
         name = name_of(start)
         batch = Batch(name=name, start=start, stop=stop, rules=rules, messages=messages)
-        found = self._db.execute("select rules, keys from batches where name = ?", (name,)).fetchone()
-        if found is not None:
-            batch = self._resumed(replace(batch, rules=found[0], keys=tuple(json.loads(found[1]))))
+        row = self._db.execute("select rules, keys from batches where name = ?", (name,)).fetchone()
+        if row is not None:
+            batch = self._resumed(replace(batch, rules=row[0], keys=tuple(json.loads(row[1]))))
         self._db.execute(
             "insert into batches (name, start, stop, rules, keys, begun, messages) values (?, ?, ?, ?, ?, ?, ?) "
             "on conflict (name) do update set stop = excluded.stop, messages = excluded.messages",
@@ -171,13 +171,13 @@ class Ledger:
         self._db.execute("insert or replace into rules values (?, ?, ?)", (version, content, time.time()))
 
     def rules(self, version: str) -> str | None:
-        found = self._db.execute("select content from rules where version = ?", (version,)).fetchone()
-        return None if found is None else str(found[0])
+        row = self._db.execute("select content from rules where version = ?", (version,)).fetchone()
+        return None if row is None else str(row[0])
 
     def last_rules(self) -> tuple[str, str] | None:
         """Version and content of those that were in force last."""
-        found = self._db.execute("select version, content from rules order by since desc limit 1").fetchone()
-        return None if found is None else (str(found[0]), str(found[1]))
+        row = self._db.execute("select version, content from rules order by since desc limit 1").fetchone()
+        return None if row is None else (str(row[0]), str(row[1]))
 
     # -- the file ------------------------------------------------------------------------------------------------
 
@@ -200,12 +200,12 @@ class Ledger:
 
     def _resumed(self, batch: Batch) -> Batch:
         """It was begun before, and maybe some of it was published."""
-        found = self._db.execute(
+        row = self._db.execute(
             "select shard, offset, part, passed, denied from published where batch = ?", (batch.name,)
         ).fetchone()
-        if found is None:
+        if row is None:
             return replace(batch, again=True)
-        return replace(batch, again=True, published=found[:3], passed=found[3], denied=json.loads(found[4]))
+        return replace(batch, again=True, published=row[:3], passed=row[3], denied=json.loads(row[4]))
 
     def _commit(self) -> _Commit:
         return _Commit(self._db)

@@ -22,9 +22,9 @@ def expire_tables(config: Config) -> tuple[Expired, ...]:
     """Removes what the configuration does not want to be kept any longer."""
     folders = Folders.of(config)
     assert config.pipeline is not None
-    said = config.pipeline.tables
-    tables = {"raw": said.raw, "normalised": said.normalised, "quarantine": said.quarantine}
-    tables |= {"audit": said.audit, "quality_daily": said.quality_daily}
+    settings = config.pipeline.tables
+    tables = {"raw": settings.raw, "normalised": settings.normalised, "quarantine": settings.quarantine}
+    tables |= {"audit": settings.audit, "quality_daily": settings.quality_daily}
     keep = {name: None if table.keep is None else timedelta(seconds=table.keep) for name, table in tables.items()}
     return expire(folders.lake, keep)
 
@@ -33,8 +33,8 @@ def maintain(spark: SparkSession, config: Config) -> None:
     """All of it, beside a job that runs; what fails is told and tried again the next time."""
     today = datetime.now(UTC).date()
     try:
-        for one in expire_tables(config):
-            log.info("a day of the lake is gone", table=one.table, date=one.date.isoformat(), files=one.files)
+        for day in expire_tables(config):
+            log.info("a day of the lake is gone", table=day.table, date=day.date.isoformat(), files=day.files)
         summarise(spark, Folders.of(config).lake, {today - timedelta(days=1), today})
     except PipelineError as error:
         log.warning("the lake was not looked after", reason=str(error))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidegate.pipeline import json_values
 from tidegate.pipeline.rules.model import Form, Kind, Mapping, Value
 from tidegate.pipeline.rules.read import kept_name
+from tidegate.pipeline.spark_functions import F
 from tidegate.pipeline.units import Conversion, conversion
 from tidegate.policy import pointers
 from tidegate.policy.pointers import Pointer
@@ -65,22 +66,16 @@ ROW: Final = (
 
 def of_message(name: str) -> Column:
     """A column of the message, which goes through `normalise` as one: so it is copied in one piece, and often."""
-    from pyspark.sql import functions as F
-
     return F.col(MESSAGE)[name]
 
 
 def sender() -> Column:
     """The source of a message that names none."""
-    from pyspark.sql import functions as F
-
     return F.coalesce(of_message("source"), of_message("client"))
 
 
 def mapping_of(mappings: Sequence[Mapping]) -> Column:
     """The row of the table for the mapping that fits; null if none does. Constant, but for the position."""
-    from pyspark.sql import functions as F
-
     table = json.dumps([_described(mapping) for mapping in mappings])
     return F.get(F.from_json(F.lit(table), _TABLE), F.col("_fit"))
 
@@ -123,23 +118,19 @@ def chosen(
     mappings: Sequence[Mapping], of: Callable[[Mapping], Column | None], otherwise: Column | None = None
 ) -> Column:
     """What `of` says for the mapping that fits; `otherwise` (null) where that is nothing."""
-    from pyspark.sql import functions as F
-
-    found = F.lit(None) if otherwise is None else otherwise
+    choice = F.lit(None) if otherwise is None else otherwise
     for index, mapping in enumerate(mappings):
         if (column := of(mapping)) is not None:
-            found = F.when(F.col("_fit") == index, column).otherwise(found)
-    return found
+            choice = F.when(F.col("_fit") == index, column).otherwise(choice)
+    return choice
 
 
 def rows_of(mappings: Sequence[Mapping]) -> Column:
     """The rows of all elements, in their order."""
-    from pyspark.sql import functions as F
-
     several = F.col("_elements").isNotNull()
-    found = F.coalesce(F.col("_elements"), F.array(F.col("_here")))
+    elements = F.coalesce(F.col("_elements"), F.array(F.col("_here")))
     # A function of an element is the only way to name something in between, so that it is computed once.
-    leaves = F.transform(found, lambda element: _leaves(mappings, element))
+    leaves = F.transform(elements, lambda element: _leaves(mappings, element))
     known = F.transform(leaves, lambda leaf: _known(mapping_of(mappings), leaf))
     judged = F.transform(known, lambda leaf: _judged(mapping_of(mappings), leaf))
     return F.flatten(F.transform(judged, lambda leaf, index: _element(leaf, several, index)))
@@ -147,7 +138,6 @@ def rows_of(mappings: Sequence[Mapping]) -> Column:
 
 def _leaves(mappings: Sequence[Mapping], element: Column) -> Column:
     """What the pointers of the mapping lead to."""
-    from pyspark.sql import functions as F
 
     def values(mapping: Mapping) -> Column:
         return F.array(*(json_values.at(element, value.at) for value in mapping.values))
@@ -157,11 +147,10 @@ def _leaves(mappings: Sequence[Mapping], element: Column) -> Column:
 
 def besides(mappings: Sequence[Mapping], element: Column) -> tuple[Column, ...]:
     """What stands beside the values: `time`, `source` and `extra`."""
-    from pyspark.sql import functions as F
 
     def around(mapping: Mapping, pointer: Pointer) -> Column:
-        found = json_values.at(element, pointer)
-        return F.coalesce(found, json_values.at(F.col("_payload"), pointer)) if mapping.records else found
+        value = json_values.at(element, pointer)
+        return F.coalesce(value, json_values.at(F.col("_payload"), pointer)) if mapping.records else value
 
     def time(mapping: Mapping) -> Column | None:
         return around(mapping, mapping.time.at) if mapping.time is not None else None
@@ -184,13 +173,11 @@ def besides(mappings: Sequence[Mapping], element: Column) -> tuple[Column, ...]:
 
 def _known(mapping: Column, leaf: Column) -> Column:
     """The same with the kind of each."""
-    from pyspark.sql import functions as F
-
     return F.struct(
         F.transform(
             mapping["values"],
-            lambda said, index: F.struct(
-                said.alias("said"),
+            lambda spec, index: F.struct(
+                spec.alias("said"),
                 F.get(leaf["values"], index).alias("found"),
                 json_values.kind(F.get(leaf["values"], index)).alias("kind"),
             ),
@@ -205,11 +192,11 @@ def _known(mapping: Column, leaf: Column) -> Column:
 
 def _judged(mapping: Column, leaf: Column) -> Column:
     """Each value as it is recorded, and the first thing that is wrong with the element."""
-    from pyspark.sql import functions as F
-
     named = F.when(leaf["source_kind"].isin("STRING", "BIGINT"), json_values.text(leaf["source"]))
     source = F.when(mapping["source"].isNull(), sender()).otherwise(named)
-    values = F.transform(leaf["values"], lambda one: value_of(one["said"], one["found"], one["kind"]))
+    values = F.transform(
+        leaf["values"], lambda leaf_value: value_of(leaf_value["said"], leaf_value["found"], leaf_value["kind"])
+    )
     wrong = F.array(
         untimely(mapping["time"], leaf["time_kind"], leaf["time"]),
         unnamed(mapping["source"], leaf["source_kind"], named),
@@ -219,7 +206,11 @@ def _judged(mapping: Column, leaf: Column) -> Column:
         wrong,
         F.transform(
             leaf["values"],
-            lambda one: mistaken(one["said"], one["kind"], value_of(one["said"], one["found"], one["kind"])),
+            lambda leaf_value: mistaken(
+                leaf_value["said"],
+                leaf_value["kind"],
+                value_of(leaf_value["said"], leaf_value["found"], leaf_value["kind"]),
+            ),
         ),
     )
     return F.struct(
@@ -231,27 +222,23 @@ def _judged(mapping: Column, leaf: Column) -> Column:
     )
 
 
-def value_of(said: Column, found: Column, kind: Column) -> Column:
+def value_of(spec: Column, value_found: Column, kind: Column) -> Column:
     """A value as it is recorded; nothing if it is of another kind."""
-    from pyspark.sql import functions as F
-
-    boolean = (said["kind"] == Kind.BOOLEAN.value) & (kind == "BOOLEAN")
-    number = json_values.number(found) * said["factor"] + said["offset"]
-    value = F.when((said["kind"] == Kind.NUMBER.value) & json_values.is_number(kind), number).when(
-        boolean, json_values.number(found)
+    boolean = (spec["kind"] == Kind.BOOLEAN.value) & (kind == "BOOLEAN")
+    number = json_values.number(value_found) * spec["factor"] + spec["offset"]
+    value = F.when((spec["kind"] == Kind.NUMBER.value) & json_values.is_number(kind), number).when(
+        boolean, json_values.number(value_found)
     )
-    text = F.when(boolean | ((said["kind"] == Kind.TEXT.value) & (kind == "STRING")), json_values.text(found))
-    return F.struct(said["name"].alias("name"), value.alias("value"), text.alias("text"), said["unit"].alias("unit"))
+    text = F.when(boolean | ((spec["kind"] == Kind.TEXT.value) & (kind == "STRING")), json_values.text(value_found))
+    return F.struct(spec["name"].alias("name"), value.alias("value"), text.alias("text"), spec["unit"].alias("unit"))
 
 
-def mistaken(said: Column, kind: Column, value: Column) -> Column:
+def mistaken(spec: Column, kind: Column, value: Column) -> Column:
     """What is wrong with a value; null if nothing is."""
-    from pyspark.sql import functions as F
-
-    label, absent = said["label"], kind.isNull() | (kind == "VOID")
-    other = F.concat(label, F.lit(" is "), json_values.told(kind), F.lit(", not a "), said["kind"])
+    label, absent = spec["label"], kind.isNull() | (kind == "VOID")
+    other = F.concat(label, F.lit(" is "), json_values.told(kind), F.lit(", not a "), spec["kind"])
     return (
-        F.when(absent & ~said["required"], F.lit(None).cast("string"))
+        F.when(absent & ~spec["required"], F.lit(None).cast("string"))
         .when(kind.isNull(), F.concat(label, F.lit(" is missing")))
         .when(kind == "VOID", F.concat(label, F.lit(" is null")))
         .when(value["value"].isNull() & value["text"].isNull(), other)
@@ -259,11 +246,9 @@ def mistaken(said: Column, kind: Column, value: Column) -> Column:
     )
 
 
-def moment(time: Column, found: Column, kind: Column) -> Column:
+def moment(time: Column, value: Column, kind: Column) -> Column:
     """A time; null if it is none."""
-    from pyspark.sql import functions as F
-
-    text, microseconds = json_values.text(found), json_values.number(found) * time["scale"]
+    text, microseconds = json_values.text(value), json_values.number(value) * time["scale"]
     # Spark would read a time of day as one of today, and a time without a zone in that of the session.
     zoned = F.when(text.rlike(_ZONE), text).otherwise(F.concat(text, F.lit("Z")))
     iso = F.when((kind == "STRING") & text.rlike(_ISO), F.try_to_timestamp(zoned))
@@ -271,29 +256,25 @@ def moment(time: Column, found: Column, kind: Column) -> Column:
     return F.when(time["scale"].isNull(), iso).otherwise(F.timestamp_micros(whole))
 
 
-def untimely(time: Column, kind: Column, found: Column) -> Column:
-    from pyspark.sql import functions as F
-
+def untimely(time: Column, kind: Column, at: Column) -> Column:
     label, late = time["label"], of_message("received_at") + F.expr(AHEAD)
     return (
         F.when(time.isNull(), F.lit(None).cast("string"))
         .when(kind.isNull(), F.concat(label, F.lit(" is missing")))
         .when(
-            found.isNull() & time["scale"].isNotNull() & json_values.is_number(kind),
+            at.isNull() & time["scale"].isNotNull() & json_values.is_number(kind),
             F.concat(label, F.lit(" is out of range; is `form` right?")),
         )
-        .when(found.isNull(), F.concat(label, F.lit(" is not "), time["form"]))
+        .when(at.isNull(), F.concat(label, F.lit(" is not "), time["form"]))
         .when(
-            found < F.lit(EARLIEST).cast("timestamp"),
+            at < F.lit(EARLIEST).cast("timestamp"),
             F.concat(label, F.lit(f" is before {EARLIEST[:4]}; is `form` right?")),
         )
-        .when(found > late, F.concat(label, F.lit(" is more than a day after its arrival; is `form` right?")))
+        .when(at > late, F.concat(label, F.lit(" is more than a day after its arrival; is `form` right?")))
     )
 
 
 def unnamed(label: Column, kind: Column, named: Column) -> Column:
-    from pyspark.sql import functions as F
-
     return (
         F.when(label.isNull(), F.lit(None).cast("string"))
         .when(kind.isNull(), F.concat(label, F.lit(" is missing")))
@@ -304,8 +285,6 @@ def unnamed(label: Column, kind: Column, named: Column) -> Column:
 
 def _element(leaf: Column, several: Column, index: Column) -> Column:
     """The rows of an element: one for each value that is there, or one that says what is wrong."""
-    from pyspark.sql import functions as F
-
     place = F.when(several, F.concat(F.lit("element "), index.cast("string"), F.lit(": "))).otherwise(F.lit(""))
     good = F.transform(
         leaf["values"],
@@ -324,13 +303,9 @@ def _element(leaf: Column, several: Column, index: Column) -> Column:
 
 
 def faulty(fault: Column) -> Column:
-    from pyspark.sql import functions as F
-
     return row(fault=fault, faulty=F.lit(True), source=sender())
 
 
 def row(**known: Column) -> Column:
     """One row; what is not known is null."""
-    from pyspark.sql import functions as F
-
     return F.struct(*(known.get(name, F.lit(None)).cast(type).alias(name) for name, type in ROW))

@@ -28,6 +28,7 @@ from tidegate.pipeline.map_elements import (
     value_of,
 )
 from tidegate.pipeline.rules.model import Mapping
+from tidegate.pipeline.spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -40,8 +41,6 @@ MOST: Final = 4
 
 def steps(mappings: Sequence[Mapping]) -> tuple[tuple[Column, ...], ...]:
     """Columns to be added one after the other, the last of which is `_alone`: the rows of a message if `_single`."""
-    from pyspark.sql import functions as F
-
     fitting = [index for index, mapping in enumerate(mappings) if len(mapping.values) <= MOST]
     if not fitting:
         return ((F.lit(False).alias("_single"), F.lit(None).alias("_alone")),)
@@ -50,8 +49,8 @@ def steps(mappings: Sequence[Mapping]) -> tuple[tuple[Column, ...], ...]:
     single = F.col("_fault").isNull() & (bare | (F.size("_elements") == 1)) & F.col("_fit").isin(*fitting)
     mapping = mapping_of(mappings)
     here = F.when(F.col("_single"), F.when(bare, F.col("_here")).otherwise(F.get("_elements", F.lit(0))))
-    said = [F.get(mapping["values"], F.lit(number)) for number in several]
-    found = [F.col(f"_found{number}") for number in several]
+    specs = [F.get(mapping["values"], F.lit(number)) for number in several]
+    values_found = [F.col(f"_found{number}") for number in several]
     kind = [F.col(f"_kind{number}") for number in several]
     value = [F.col(f"_value{number}") for number in several]
     time, source, extra = besides(mappings, F.col("_alone_here"))
@@ -66,12 +65,15 @@ def steps(mappings: Sequence[Mapping]) -> tuple[tuple[Column, ...], ...]:
             extra.alias("_extra"),
         ),
         (
-            *(json_values.kind(found[number]).alias(f"_kind{number}") for number in several),
+            *(json_values.kind(values_found[number]).alias(f"_kind{number}") for number in several),
             json_values.kind(F.col("_time")).alias("_time_kind"),
             json_values.kind(F.col("_source")).alias("_source_kind"),
         ),
         (
-            *(value_of(said[number], found[number], kind[number]).alias(f"_value{number}") for number in several),
+            *(
+                value_of(specs[number], values_found[number], kind[number]).alias(f"_value{number}")
+                for number in several
+            ),
             moment(mapping["time"], F.col("_time"), F.col("_time_kind")).alias("_moment"),
             named.alias("_named"),
         ),
@@ -81,46 +83,42 @@ def steps(mappings: Sequence[Mapping]) -> tuple[tuple[Column, ...], ...]:
                 unnamed(mapping["source"], F.col("_source_kind"), F.col("_named")),
                 F.when(F.length("_extra") > EXTRA, F.lit(LONG)),
                 *(
-                    F.when(said[number].isNotNull(), mistaken(said[number], kind[number], value[number]))
+                    F.when(specs[number].isNotNull(), mistaken(specs[number], kind[number], value[number]))
                     for number in several
                 ),
             ).alias("_wrong"),
         ),
-        (_rows(mapping, said, value).alias("_alone"),),
+        (_rows(mapping, specs, value).alias("_alone"),),
     )
 
 
 def _at(number: int) -> Callable[[Mapping], Column | None]:
-    from pyspark.sql import functions as F
-
-    def found(mapping: Mapping) -> Column | None:
+    def value_at(mapping: Mapping) -> Column | None:
         if number >= len(mapping.values):
             return None
         return json_values.at(F.col("_alone_here"), mapping.values[number].at)
 
-    return found
+    return value_at
 
 
-def _rows(mapping: Column, said: Sequence[Column], value: Sequence[Column]) -> Column:
-    from pyspark.sql import functions as F
-
+def _rows(mapping: Column, specs: Sequence[Column], value: Sequence[Column]) -> Column:
     source = F.when(mapping["source"].isNull(), sender()).otherwise(F.col("_named"))
     time = F.when(mapping["time"].isNull(), of_message("received_at")).otherwise(F.col("_moment"))
-    made = []
-    for spec, one in zip(said, value, strict=True):
-        there = spec.isNotNull() & (one["value"].isNotNull() | one["text"].isNotNull())
+    rows = []
+    for spec, recorded in zip(specs, value, strict=True):
+        there = spec.isNotNull() & (recorded["value"].isNotNull() | recorded["text"].isNotNull())
         record = row(
-            name=one["name"],
-            value=one["value"],
-            text=one["text"],
-            unit=one["unit"],
+            name=recorded["name"],
+            value=recorded["value"],
+            text=recorded["text"],
+            unit=recorded["unit"],
             measured_at=time,
             source=source,
             extra=F.col("_extra"),
             faulty=F.lit(False),
         )
-        made.append(F.when(there, F.array(record)).otherwise(F.array().cast(_ROWS)))
-    good = made[0] if len(made) == 1 else F.concat(*made)
+        rows.append(F.when(there, F.array(record)).otherwise(F.array().cast(_ROWS)))
+    good = rows[0] if len(rows) == 1 else F.concat(*rows)
     place = F.when(F.col("_elements").isNull(), F.lit("")).otherwise(F.lit("element 0: "))
     wrong = F.array(faulty(F.concat(place, F.col("_wrong"))))
     return F.when(F.col("_wrong").isNotNull(), wrong).otherwise(good)

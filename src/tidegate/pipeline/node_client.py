@@ -96,26 +96,26 @@ class NodeClient:
     def keys(self, wanted: Mapping[Wanted, int], *, again: Iterable[str] = ()) -> list[protect.Answer]:
         """For each: the key that seals it, and how often it will. `again`: keys of a first attempt."""
         now = time.monotonic()
-        missing = [one for one in wanted if (found := self._known.get(one)) is None or found[0] < now]
+        missing = [each for each in wanted if (known := self._known.get(each)) is None or known[0] < now]
         ids = list(again)
-        for piece in _pieces(missing, lambda one: 6 * len(one.target + one.origin) + 2 * len(one.context) + 200):
+        for piece in _pieces(missing, lambda each: 6 * len(each.target + each.origin) + 2 * len(each.context) + 200):
             contexts = _Contexts()
             asks = [
                 {
-                    "topic": one.target,
-                    "from": one.origin or None,
-                    "context": contexts.index(one.context),
-                    "count": wanted[one],
+                    "topic": each.target,
+                    "from": each.origin or None,
+                    "context": contexts.index(each.context),
+                    "count": wanted[each],
                     **({"keyIds": ids} if ids else {}),
                 }
-                for one in piece
+                for each in piece
             ]
-            said = self._ask("pipeline_keys", contexts=contexts.texts, asks=asks)
-            for one, answer in zip(piece, said["answers"], strict=True):
-                self._known[one] = (now + min(FRESH, answer.get("seconds", FRESH)), _key(one, answer))
-        answers = [self._known[one][1] for one in wanted]
+            reply = self._ask("pipeline_keys", contexts=contexts.texts, asks=asks)
+            for each, answer in zip(piece, reply["answers"], strict=True):
+                self._known[each] = (now + min(FRESH, answer.get("seconds", FRESH)), _key(each, answer))
+        answers = [self._known[each][1] for each in wanted]
         # What has ended is asked for again anyway, and a secret is in memory no longer than it must be.
-        self._known = {one: found for one, found in self._known.items() if found[0] >= now}
+        self._known = {each: known for each, known in self._known.items() if known[0] >= now}
         if len(self._known) > REMEMBERED:
             self._known.clear()
         return answers
@@ -126,61 +126,63 @@ class NodeClient:
 
     def open(self, key_requests: Sequence[decrypt.KeyRequest]) -> list[decrypt.Answer]:
         """The keys that messages of the journal are under."""
-        found = []
-        for piece in _pieces(key_requests, lambda one: 6 * len(one.topic) + 2 * len(one.context) + 300):
+        answers = []
+        for piece in _pieces(key_requests, lambda each: 6 * len(each.topic) + 2 * len(each.context) + 300):
             contexts = _Contexts()
-            asks = [{"topic": one.topic, "keyId": one.key_id, "context": contexts.index(one.context)} for one in piece]
-            said = self._ask("pipeline_open", contexts=contexts.texts, asks=asks)
-            for one, answer in zip(piece, said["answers"], strict=True):
-                under = Context.decode(one.context).under or one.topic
+            asks = [
+                {"topic": each.topic, "keyId": each.key_id, "context": contexts.index(each.context)} for each in piece
+            ]
+            reply = self._ask("pipeline_open", contexts=contexts.texts, asks=asks)
+            for each, answer in zip(piece, reply["answers"], strict=True):
+                under = Context.decode(each.context).under or each.topic
                 secret = answer.get("secret")
                 denied = None if secret else f"{answer.get('why') or 'its key is not here'} ({answer.get('denied')})"
-                found.append(
-                    decrypt.Answer(asked=one, under=under, secret=b64decode(secret) if secret else None, denied=denied)
+                answers.append(
+                    decrypt.Answer(asked=each, under=under, secret=b64decode(secret) if secret else None, denied=denied)
                 )
-        return found
+        return answers
 
     def publish(self, records: Iterable[Outgoing]) -> Iterator[tuple[Sequence[Outgoing], Published]]:
         """Publishes them in order; each piece is told when it is safe with the node."""
-        for piece in _pieces(records, lambda one: one.weight):
+        for piece in _pieces(records, lambda record: record.weight):
             if piece[0].weight > ROOM:  # it is alone
                 yield piece, Published(passed=0, denied={TOO_LARGE: 1})
                 continue
             contexts = _Contexts()
-            said = self._ask(
+            reply = self._ask(
                 "pipeline_publish",
                 records=[
                     {
-                        "id": one.id,
-                        "topic": one.topic,
-                        "payload": b64encode(one.payload).decode(),
-                        "context": contexts.index(one.context),
-                        "scores": dict(one.scores) or None,
-                        "from": one.origin,
-                        "at": one.at,
+                        "id": record.id,
+                        "topic": record.topic,
+                        "payload": b64encode(record.payload).decode(),
+                        "context": contexts.index(record.context),
+                        "scores": dict(record.scores) or None,
+                        "from": record.origin,
+                        "at": record.at,
                     }
-                    for one in piece
+                    for record in piece
                 ],
                 contexts=contexts.texts,
             )
-            if any(each["rule"] == KEYS for each in said["denied"]):
+            if any(each["rule"] == KEYS for each in reply["denied"]):
                 raise StaleKeys("the keys of this batch are not there any more")
             denied: dict[str, int] = {}
-            for each in said["denied"]:
+            for each in reply["denied"]:
                 denied[each["rule"]] = denied.get(each["rule"], 0) + 1
-            yield piece, Published(passed=said["published"], denied=denied)
+            yield piece, Published(passed=reply["published"], denied=denied)
 
     def documents(self) -> list[tuple[str, Mapping[str, Any]]]:
         """Rules that are administered over HTTP. TidegateError if the node is away."""
-        said = ask(self._socket, "pipeline_documents", timeout=PATIENCE)
-        return [(one["id"], one["body"]) for one in said["documents"]]
+        reply = ask(self._socket, "pipeline_documents", timeout=PATIENCE)
+        return [(document["id"], document["body"]) for document in reply["documents"]]
 
     def _ask(self, command: str, **arguments: Any) -> Any:
         """The answer, whenever it comes. PipelineError if the node says that this cannot be, or we are to stop."""
         pause = FIRST_PAUSE
         while True:
             try:
-                found = ask(self._socket, command, timeout=PATIENCE, **arguments)
+                reply = ask(self._socket, command, timeout=PATIENCE, **arguments)
             except Problem as problem:
                 if problem.problem not in ("unavailable", "uncertain"):
                     raise PipelineError(f"the node refused {command}: {problem}") from problem
@@ -190,7 +192,7 @@ class NodeClient:
             else:
                 if pause > FIRST_PAUSE:
                     self._waiting(None)
-                return found
+                return reply
             if pause == FIRST_PAUSE:
                 log.warning("waiting for the node", reason=why)
             self._waiting(why)
@@ -216,13 +218,13 @@ class _Contexts:
         return [b64encode(context).decode() for context in self._indexes]
 
 
-def _key(one: Wanted, answer: Mapping[str, Any]) -> protect.Answer:
-    made = protect.Answer(target=one.target, context=one.context, origin=one.origin)
+def _key(wanted: Wanted, answer: Mapping[str, Any]) -> protect.Answer:
+    key = protect.Answer(target=wanted.target, context=wanted.context, origin=wanted.origin)
     if "denied" in answer:
-        return replace(made, denied=answer["denied"])
+        return replace(key, denied=answer["denied"])
     if "open" in answer:
-        return made
-    return replace(made, key_id=answer["keyId"], secret=b64decode(answer["secret"]))
+        return key
+    return replace(key, key_id=answer["keyId"], secret=b64decode(answer["secret"]))
 
 
 def _pieces(items: Iterable[T], weigh: Callable[[T], int]) -> Iterator[list[T]]:

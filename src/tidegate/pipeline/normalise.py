@@ -26,6 +26,7 @@ from tidegate.pipeline import json_values, map_single
 from tidegate.pipeline.columns import RECORD, apart, topic_matches
 from tidegate.pipeline.map_elements import MESSAGE, ROW, chosen, faulty, mapping_of, of_message, rows_of
 from tidegate.pipeline.rules.model import Mapping, Rules
+from tidegate.pipeline.spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -58,14 +59,12 @@ class _Steps:
 
 def normalise(frame: DataFrame, rules: Rules, *, categories: Sequence[tuple[str, str]] = ()) -> DataFrame:
     """Ingested messages as records; `categories` are (topic filter, category), of which the first counts."""
-    from pyspark.sql import functions as F
-
     steps = _steps(rules.sources, tuple((filter, category) for filter, category in categories))
     if "sealed_fault" not in frame.columns:
         frame = frame.withColumn("sealed_fault", F.lit(None).cast("string"))
     read = frame.select(F.struct("*").alias(MESSAGE)).select("*", steps.fit, steps.document)
-    found = read.select("*", steps.payload).select("*", steps.here).select("*", steps.elements)
-    judged = apart(found.select("*", steps.fault))
+    parsed = read.select("*", steps.payload).select("*", steps.here).select("*", steps.elements)
+    judged = apart(parsed.select("*", steps.fault))
     for number, columns in enumerate(steps.alone):
         judged = judged.select("*", *columns)
         judged = apart(judged) if number % 2 == 0 else judged
@@ -77,8 +76,6 @@ def normalise(frame: DataFrame, rules: Rules, *, categories: Sequence[tuple[str,
 @lru_cache(maxsize=4)
 def _steps(mappings: tuple[Mapping, ...], categories: tuple[tuple[str, str], ...]) -> _Steps:
     """Kept, because a batch comes every second and the rules seldom change: naming thousands of columns takes long."""
-    from pyspark.sql import functions as F
-
     text, mapping = of_message("payload").cast("string"), mapping_of(mappings)
     return _Steps(
         fit=_fit(mappings).alias("_fit"),
@@ -100,29 +97,23 @@ def _steps(mappings: tuple[Mapping, ...], categories: tuple[tuple[str, str], ...
 
 def _fit(mappings: Sequence[Mapping]) -> Column:
     """The position of the first mapping that fits; null if none does."""
-    from pyspark.sql import functions as F
-
-    found = F.lit(None).cast("int")
+    position = F.lit(None).cast("int")
     for index, mapping in reversed(list(enumerate(mappings))):
         fits = F.lit(True)
         if mapping.types:
             fits = fits & of_message("source_kind").isin(*mapping.types)
         if mapping.topic is not None:
             fits = fits & topic_matches(of_message("topic"), mapping.topic)
-        found = F.when(fits, F.lit(index)).otherwise(found)
-    return found
+        position = F.when(fits, F.lit(index)).otherwise(position)
+    return position
 
 
 def _records(mapping: Mapping) -> Column | None:
-    from pyspark.sql import functions as F
-
     return json_values.at(F.col("_payload"), mapping.records) if mapping.records else None
 
 
 def _fault(mapping: Column) -> Column:
     """Why a message as a whole makes no record; null if it may."""
-    from pyspark.sql import functions as F
-
     payload = of_message("payload")
     text = payload.cast("string")
     unreadable = (
@@ -142,25 +133,21 @@ def _fault(mapping: Column) -> Column:
     )
 
 
-def _at_least_one(made: Column) -> Column:
+def _at_least_one(rows: Column) -> Column:
     """The rows of a message, or one that says why there are none."""
-    from pyspark.sql import functions as F
-
     why = F.coalesce(F.col("_fault"), F.lit(_NOTHING))
-    return F.when(F.size(made) > 0, made).otherwise(F.array(faulty(why)))
+    return F.when(F.size(rows) > 0, rows).otherwise(F.array(faulty(why)))
 
 
 def _columns(mapping: Column, categories: Sequence[tuple[str, str]]) -> Iterator[Column]:
     """The columns of a record, in their order."""
-    from pyspark.sql import functions as F
-
     row, part, category = F.col("_row"), F.col("part"), F.lit(None)
     for filter, name in reversed(categories):
         category = F.when(topic_matches(of_message("topic"), filter), F.lit(name)).otherwise(category)
     message = F.coalesce(
         of_message("id"), F.concat_ws("-", of_message("shard").cast("string"), of_message("offset").cast("string"))
     )
-    made = {
+    computed = {
         "part": part,
         "id": F.concat(message, F.lit("."), (part + 1).cast("string")),
         "type": F.coalesce(mapping["becomes"], of_message("source_kind"), mapping["fallback"]),
@@ -171,4 +158,4 @@ def _columns(mapping: Column, categories: Sequence[tuple[str, str]]) -> Iterator
         **{name: row[name] for name, _ in ROW if name != "faulty"},
     }
     for name, kind in RECORD:
-        yield (made[name] if name in made else of_message(name)).cast(kind).alias(name)
+        yield (computed[name] if name in computed else of_message(name)).cast(kind).alias(name)

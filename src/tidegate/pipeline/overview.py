@@ -13,13 +13,13 @@ from tidegate.store.journal import INGEST, Reader
 def overview(config: Config) -> dict[str, Any]:
     """Facts for a table, or as JSON."""
     folders = Folders.of(config)
-    said = status.read(folders.status)
+    state = status.read(folders.status)
     oldest, following = Reader(folders.data, INGEST, settled=True).bounds()
-    if said.get("state") in ("running", "stopping") and not said["running"]:
-        said["state"] = "ended without saying so; start it again: nothing is lost"
-    done = int(said.get("next", {}).get("0", oldest))
+    if state.get("state") in ("running", "stopping") and not state["running"]:
+        state["state"] = "ended without saying so; start it again: nothing is lost"
+    done = int(state.get("next", {}).get("0", oldest))
     return {
-        **said,
+        **state,
         "lag": max(0, following - done),
         "journal": {"oldest": oldest, "next": following},
         "lake": str(folders.lake),

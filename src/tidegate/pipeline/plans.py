@@ -98,16 +98,18 @@ class Plans:
                 rows = records.persist()
                 undo.callback(rows.unpersist)
                 records = rows.coalesce(1)
-            made = _Kept(rules.version_text, _planned(records, rules, history, single=True), rows)
-            if made.moves:
+            kept = _Kept(rules.version_text, _planned(records, rules, history, single=True), rows)
+            if kept.moves:
                 return None
             undo.pop_all()
-            return made
+            return kept
 
 
 def _planned(records: DataFrame, rules: Rules, history: DataFrame | None, *, single: bool) -> Plan:
-    made = assign(score(records, rules, baselines=history, single=single), rules)
-    return Plan(made=made, observed=None if history is None else series_statistics.observed(records), single=single)
+    records_made = assign(score(records, rules, baselines=history, single=single), rules)
+    return Plan(
+        made=records_made, observed=None if history is None else series_statistics.observed(records), single=single
+    )
 
 
 class _Kept:

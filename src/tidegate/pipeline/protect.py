@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from tidegate.pipeline.columns import PROTECTED, struct
+from tidegate.pipeline.spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -59,26 +60,26 @@ class Answer:
 def keys(spark: SparkSession, answers: Iterable[Answer]) -> DataFrame:
     """The frame that `protect` joins."""
     rows = []
-    for one in answers:
+    for answer in answers:
         inner = outer = None
-        if one.secret is not None:
-            inner, outer = _pads(one.secret)
-        rows.append((one.target, one.context, one.origin, one.key_id, one.secret, inner, outer, one.denied))
+        if answer.secret is not None:
+            inner, outer = _pads(answer.secret)
+        rows.append(
+            (answer.target, answer.context, answer.origin, answer.key_id, answer.secret, inner, outer, answer.denied)
+        )
     return spark.createDataFrame(rows, struct(_KEYS))
 
 
 def protect(frame: DataFrame, keys: DataFrame) -> DataFrame:
     """Adds `message`, `key_id` and `denied`."""
-    from pyspark.sql import functions as F
-
     for name, value in _SETTINGS.items():
         frame.sparkSession.conf.set(name, value)
     known = F.broadcast(keys.withColumn("known", F.lit(True)))
     steps, last = _columns()
-    made = frame.withColumn("origin", origin()).join(known, ["target", "context", "origin"], "left")
+    sealed = frame.withColumn("origin", origin()).join(known, ["target", "context", "origin"], "left")
     for name, column in steps.items():
-        made = made.withColumn(name, column)
-    return made.select(*frame.columns, *last)
+        sealed = sealed.withColumn(name, column)
+    return sealed.select(*frame.columns, *last)
 
 
 @cache
@@ -87,8 +88,6 @@ def _columns() -> tuple[dict[str, Column], tuple[Column, ...]]:
 
     What has no key is null from `nonce` on.
     """
-    from pyspark.sql import functions as F
-
     addressed = F.col("target").isNotNull()
     undecided = addressed & F.col("known").isNull()
     steps = {
@@ -107,30 +106,22 @@ def _columns() -> tuple[dict[str, Column], tuple[Column, ...]]:
 
 def origin() -> Column:
     """The topic that a message came under; empty if it had none."""
-    from pyspark.sql import functions as F
-
     return F.coalesce(F.col("topic"), F.lit(""))
 
 
 def unprotected(frame: DataFrame) -> DataFrame:
     """The same where nothing is published at all."""
-    from pyspark.sql import functions as F
-
     return frame.select("*", *(F.lit(None).cast(type).alias(name) for name, type in PROTECTED))
 
 
 def _json() -> Column:
     """A record."""
-    from pyspark.sql import functions as F
-
     names = ("id", "source", "type", "name", "value", "text", "unit", "measured_at")
     return F.to_json(F.struct(*(F.col(name) for name in names)), {"timestampFormat": _TIME, "timeZone": "UTC"})
 
 
 def _clear() -> Column:
     """With what it has besides, as bytes."""
-    from pyspark.sql import functions as F
-
     json = F.col("json").cast("binary")
     open = F.substring(json, F.lit(1), F.octet_length(json) - 1)
     more = F.concat(open, F.lit(b',"extra":'), F.col("extra").cast("binary"), F.lit(b"}"))
@@ -138,8 +129,6 @@ def _clear() -> Column:
 
 
 def _nonce() -> Column:
-    from pyspark.sql import functions as F
-
     place = F.concat(
         F.col("target"),
         F.lit("\0"),
@@ -155,8 +144,6 @@ def _nonce() -> Column:
 
 
 def _sealed() -> Column:
-    from pyspark.sql import functions as F
-
     under = bound(F.col("sealing_id"), F.col("target"))
     data = F.aes_encrypt("clear", F.col("secret"), F.lit("GCM"), F.lit("DEFAULT"), F.col("nonce"), under)
     text = F.concat(F.lit('{"keyId":"'), F.col("sealing_id"), F.lit('","data":"'), F.base64(data), F.lit('"}'))
@@ -165,8 +152,6 @@ def _sealed() -> Column:
 
 def bound(key_id: Column, topic: Column) -> Column:
     """What a seal is bound to."""
-    from pyspark.sql import functions as F
-
     return F.concat(F.lit(BOUND), key_id.cast("binary"), F.lit(b"\0"), topic.cast("binary"))
 
 

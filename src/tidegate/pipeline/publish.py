@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from tidegate.pipeline.columns import DIMENSIONS, KEY
 from tidegate.pipeline.ledger import Batch, Ledger, Place
 from tidegate.pipeline.node_client import NodeClient, Outgoing
+from tidegate.pipeline.spark_functions import F
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 _TOLD: Final = ("id", "target", "message", "context", "topic", "scores")
@@ -37,9 +40,9 @@ def publish(
 ) -> Outcome:
     """Publishes what has a message and was not published before; the outcome has what was, too."""
     outcome = Outcome(published=batch.passed, denied=dict(batch.denied))
-    for piece, told in node.publish(map(_outgoing, _missing(records, batch.published))):
-        outcome.published += told.passed
-        for rule, count in told.denied.items():
+    for piece, result in node.publish(map(_outgoing, _missing(records, batch.published))):
+        outcome.published += result.passed
+        for rule, count in result.denied.items():
             outcome.denied[rule] = outcome.denied.get(rule, 0) + count
         ledger.sent(batch, piece[-1].place, passed=outcome.published, denied=outcome.denied)
         progress(outcome.published)
@@ -47,25 +50,18 @@ def publish(
 
 
 def _missing(records: DataFrame | pa.Table, after: Place | None) -> Iterable[Sequence[Any]]:
-    import pyarrow as pa
-
     return _few(records, after) if isinstance(records, pa.Table) else _many(records, after).toLocalIterator()
 
 
 def _few(records: pa.Table, after: Place | None) -> Iterable[Sequence[Any]]:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     wanted = records.filter(pc.is_valid(records["message"])).sort_by([(name, "ascending") for name in KEY])
     *columns, scores = [wanted[name].to_pylist() for name in (*KEY, *_TOLD)]
     at = wanted["received_at"].cast(pa.int64()).to_pylist()
-    rows = zip(*columns, (one.values() for one in scores), at, strict=True)
+    rows = zip(*columns, (row_scores.values() for row_scores in scores), at, strict=True)
     return (row for row in rows if after is None or row[: len(KEY)] > after)
 
 
 def _many(frame: DataFrame, after: Place | None) -> DataFrame:
-    from pyspark.sql import functions as F
-
     wanted = frame.where(F.col("message").isNotNull())
     if after is not None:
         place = F.struct(*(F.col(name).cast("long") for name in KEY))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidegate.pipeline import checks
 from tidegate.pipeline.columns import DIMENSIONS, apart, remembered
+from tidegate.pipeline.spark_functions import F
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,8 +29,6 @@ def score(frame: DataFrame, rules: Rules, *, baselines: DataFrame | None = None,
 
     `single`: both are one partition each.
     """
-    from pyspark.sql import functions as F
-
     known = checks.gathered(frame, checks.needed(rules.scores), baselines, single=single)
     known = known.select("*", F.struct(*frame.columns).alias("_record"))  # is copied in one piece
     version = F.lit(rules.version_text).alias("rules_version")
@@ -52,15 +51,13 @@ def _means(rules: Sequence[Score]) -> list[Column]:
 
 
 def _mean(rules: Sequence[Score]) -> Column:
-    from pyspark.sql import functions as F
-
     if not rules:
         return F.lit(None).cast("double")
     heaviest = max(rule.weight for rule in rules)
     total, weights = F.lit(0.0), F.lit(0.0)
     for rule in rules:
-        found = checks.column(rule)
+        score = checks.column(rule)
         weight = F.lit(rule.weight / heaviest)
-        total = total + F.coalesce(found * weight, F.lit(0.0))
-        weights = weights + F.when(found.isNotNull(), weight).otherwise(F.lit(0.0))
+        total = total + F.coalesce(score * weight, F.lit(0.0))
+        weights = weights + F.when(score.isNotNull(), weight).otherwise(F.lit(0.0))
     return F.rint(F.try_divide(total, weights) * F.lit(_STEPS)) / F.lit(_STEPS)

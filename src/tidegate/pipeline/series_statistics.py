@@ -23,12 +23,16 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
 from tidegate.errors import PipelineError
 from tidegate.pipeline.checks import grade
+from tidegate.pipeline.spark_functions import F
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
 HALF_LIFE: Final = 86_400.0
@@ -45,8 +49,6 @@ _VERSION: Final = b"1"
 
 def schema() -> pa.Schema:
     """The columns of a state."""
-    import pyarrow as pa
-
     time = pa.timestamp("us", tz="UTC")
     return pa.schema(
         [
@@ -80,14 +82,12 @@ def frame(spark: SparkSession, state: pa.Table) -> DataFrame:
 
 def with_deviation(state: DataFrame) -> DataFrame:
     """With the standard deviation."""
-    from pyspark.sql import functions as F
-
     return state.withColumn("deviation", F.sqrt(F.try_divide("m2", "weight")))
 
 
-def updated(before: pa.Table, found: DataFrame) -> pa.Table:
+def updated(before: pa.Table, observations: DataFrame) -> pa.Table:
     """The state after a batch, from the state before it and what was observed in it."""
-    return bounded(merged(before, _sorted(found.toArrow().cast(schema()))))
+    return bounded(merged(before, _sorted(observations.toArrow().cast(schema()))))
 
 
 def observed(batch: DataFrame) -> DataFrame:
@@ -99,8 +99,6 @@ def observed(batch: DataFrame) -> DataFrame:
 @cache
 def _figures() -> tuple[Column, tuple[Column, ...]]:
     """Which rows count, and what is computed of them."""
-    from pyspark.sql import functions as F
-
     value = F.col("value")
     good = (
         F.col("fault").isNull()
@@ -128,9 +126,6 @@ def _figures() -> tuple[Column, tuple[Column, ...]]:
 
 def merged(before: pa.Table, later: pa.Table) -> pa.Table:
     """What is known after both, the second having arrived after the first."""
-    import numpy as np
-    import pyarrow as pa
-
     both = before.join(
         later, list(_KEYS), join_type="full outer", left_suffix="_before", right_suffix="_later", use_threads=False
     )
@@ -143,7 +138,7 @@ def merged(before: pa.Table, later: pa.Table) -> pa.Table:
     share = weight_b / weight
     again = b.there & b.constant & (a.there & (a.last_value == b.last_value))
     only_a, only_b = ~b.there, ~a.there
-    made = {
+    columns = {
         "source": both["source"],
         "name": both["name"],
         "count": a.count + b.count,
@@ -157,7 +152,7 @@ def merged(before: pa.Table, later: pa.Table) -> pa.Table:
         "constant": np.where(only_a, a.constant, np.where(only_b, b.constant, again & a.constant)),
         "decimals": np.maximum(a.decimals * kept_a, b.decimals * kept_b),
     }
-    return _sorted(pa.table(made).cast(schema()))
+    return _sorted(pa.table(columns).cast(schema()))
 
 
 def bounded(state: pa.Table, limit: int = LIMIT) -> pa.Table:
@@ -204,33 +199,28 @@ class StatisticsStore:
 
     def forget(self, sources: Collection[str]) -> int:
         """Nothing is known of them any more; how many series that were. PipelineError if that cannot be written."""
-        import pyarrow as pa
-        from pyarrow import compute
-
         gone: set[tuple[str, str]] = set()
         if not sources or not self._files():
             return 0
         with self._written(self._folder):
             for _, path in self._files():
                 state = read(path)
-                theirs = compute.is_in(state["source"], value_set=pa.array(sorted(sources), pa.string()))
-                if found := _series(state.filter(theirs)):
-                    gone |= found
-                    _write(state.filter(compute.invert(theirs)), path)
+                theirs = pc.is_in(state["source"], value_set=pa.array(sorted(sources), pa.string()))
+                if series := _series(state.filter(theirs)):
+                    gone |= series
+                    _write(state.filter(pc.invert(theirs)), path)
             _sync(self._folder)
         return len(gone)
 
     def _remembered(self, state: pa.Table) -> pa.Table:
         """Without what has been forgotten since the batch began."""
-        import pyarrow as pa
-
         if self._began is None:
             return state
         path, inode, began = self._began
         if not path.exists() or path.stat().st_ino == inode:
             return state
         gone = _series(began) - _series(read(path))
-        return state.filter(pa.array([one not in gone for one in _listed(state)], pa.bool_()))
+        return state.filter(pa.array([key not in gone for key in _listed(state)], pa.bool_()))
 
     @contextmanager
     def _written(self, path: Path) -> Iterator[None]:
@@ -252,21 +242,19 @@ class StatisticsStore:
         """The states that are there, oldest first; other files are not looked at."""
         if not self._folder.is_dir():
             return []
-        found = [path for path in self._folder.iterdir() if _FILE.fullmatch(path.name)]
-        return sorted((int(path.stem), path) for path in found)
+        paths = [path for path in self._folder.iterdir() if _FILE.fullmatch(path.name)]
+        return sorted((int(path.stem), path) for path in paths)
 
 
 class _Half:
     """One side of a join as arrays; a series that is not there has no weight."""
 
     def __init__(self, both: pa.Table, side: str) -> None:
-        import pyarrow as pa
-
         def column(name: str, absent: object) -> np.ndarray:
-            found = both[f"{name}_{side}"]
-            if pa.types.is_timestamp(found.type):
-                found = found.cast(pa.int64())
-            array: np.ndarray = found.fill_null(absent).to_numpy()
+            values = both[f"{name}_{side}"]
+            if pa.types.is_timestamp(values.type):
+                values = values.cast(pa.int64())
+            array: np.ndarray = values.fill_null(absent).to_numpy()
             return array
 
         self.there = both[f"count_{side}"].is_valid().to_numpy()
@@ -282,27 +270,20 @@ class _Half:
 
     def kept(self, until: np.ndarray) -> np.ndarray:
         """Which part of it is not forgotten at these times."""
-        import numpy as np
-
         part: np.ndarray = np.exp2((self.seen - until) / (HALF_LIFE * 1e6))
         return part
 
 
 def _newer(a: pa.ChunkedArray, b: pa.ChunkedArray) -> pa.ChunkedArray:
-    from pyarrow import compute
-
-    numbers = compute.max_element_wise(a.cast("int64"), b.cast("int64"))  # Arrow compares no instants here
+    numbers = pc.max_element_wise(a.cast("int64"), b.cast("int64"))  # Arrow compares no instants here
     return numbers.cast(a.type)
 
 
 def read(path: Path) -> pa.Table:
     """A state. PipelineError if it cannot be read."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
     try:
         # its content, not its path: other folders are no part of it
-        state = parquet.read_table(pa.BufferReader(path.read_bytes()))
+        state = pq.read_table(pa.BufferReader(path.read_bytes()))
         return state.select(schema().names).cast(schema())
     except (OSError, pa.ArrowException, KeyError, ValueError) as error:
         raise PipelineError(
@@ -312,10 +293,8 @@ def read(path: Path) -> pa.Table:
 
 def _write(state: pa.Table, path: Path) -> None:
     """Whole, or not at all. OSError if it cannot be written."""
-    from pyarrow import parquet
-
     fresh = path.with_suffix(".new")
-    parquet.write_table(state, fresh, compression="zstd")
+    pq.write_table(state, fresh, compression="zstd")
     _sync(fresh)
     fresh.replace(path)
 

@@ -88,11 +88,11 @@ def session(
         builder = builder.config(key, value)
     logging.getLogger("py4j").setLevel(logging.ERROR)
     try:
-        made = builder.getOrCreate()
+        spark = builder.getOrCreate()
     except Exception as error:  # whatever the other side of a pipe says
         raise PipelineError(f"Spark did not start: {_short(error)}. Remedy: look at what it printed") from error
-    _quieten(made)
-    return made
+    _quieten(spark)
+    return spark
 
 
 def ended(spark: SparkSession, within: float = _GONE) -> bool:
@@ -121,8 +121,8 @@ def working(name: str, *, master: str, memory: str, conf: Mapping[str, str]) -> 
         for number, handler in before.items():
             signal.signal(number, handler)
     with stopping(spark):
-        for one in came:
-            signal.raise_signal(one)
+        for signal_number in came:
+            signal.raise_signal(signal_number)
         yield spark
 
 
@@ -149,11 +149,11 @@ def _quieten(spark: SparkSession) -> None:
         return
     tell = server.handle_error
 
-    def told(request: object, address: object) -> None:
+    def report(request: object, address: object) -> None:
         if not isinstance(sys.exception(), EOFError | ConnectionError):
             tell(request, address)
 
-    server.handle_error = told
+    server.handle_error = report
 
 
 def _not_of_py4j(record: logging.LogRecord) -> bool:
@@ -163,20 +163,20 @@ def _not_of_py4j(record: logging.LogRecord) -> bool:
 def java() -> Path:
     """The Java runtime that Spark will use; PipelineError tells how to get one."""
     home = os.environ.get("JAVA_HOME")
-    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if found is None or not Path(found).exists():
+    path = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if path is None or not Path(path).exists():
         raise PipelineError(
             f"there is no Java here, and Spark needs Java {OLDEST} or newer; on Debian: "
             "apt-get install openjdk-17-jre-headless"
         )
     done = subprocess.run(  # noqa: S603 - found above
-        [found, "-version"], capture_output=True, text=True, check=False, timeout=_PATIENCE
+        [path, "-version"], capture_output=True, text=True, check=False, timeout=_PATIENCE
     )
     version = _VERSION.search(done.stderr + done.stdout)
     if version is None or int(version[1]) < OLDEST:
-        said = "one that does not tell its version" if version is None else f"Java {version[1]}"
-        raise PipelineError(f"{found} is {said}, and Spark needs Java {OLDEST} or newer; set JAVA_HOME to one")
-    return Path(found)
+        what = "one that does not tell its version" if version is None else f"Java {version[1]}"
+        raise PipelineError(f"{path} is {what}, and Spark needs Java {OLDEST} or newer; set JAVA_HOME to one")
+    return Path(path)
 
 
 def _short(error: Exception) -> str:

@@ -29,6 +29,7 @@ from tidegate.pipeline.rules import Rules
 from tidegate.pipeline.score import needs_history
 from tidegate.pipeline.series_statistics import StatisticsStore
 from tidegate.pipeline.source.shards import Range, Shards, pieces
+from tidegate.pipeline.spark_functions import F
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,7 +57,7 @@ class Stages:
         *,
         publishing: bool = True,
     ) -> None:
-        self.categories = [(one.topic, one.category) for one in config.classify]
+        self.categories = [(each.topic, each.category) for each in config.classify]
         self._spark = spark
         self._config = config
         self._node = node
@@ -64,13 +65,13 @@ class Stages:
         self._lake = lake
         self._publishing = publishing
         self._folders = Folders.of(config)
-        self._journal = Shards(path=self._folders.data.absolute(), stream="ingest")
+        self.journal = Shards(path=self._folders.data.absolute(), stream="ingest")
         self._baselines = StatisticsStore(self._folders.baselines)
         self._plans = Plans(spark, self.categories)
         self._here = spark.sparkContext.master.partition("[")[0] == "local"  # and not on a cluster
 
     def through(
-        self, found: Sequence[Range], key_requests: KeyRequests, rules: Rules, batch: Batch, *, messages: int
+        self, ranges: Sequence[Range], key_requests: KeyRequests, rules: Rules, batch: Batch, *, messages: int
     ) -> tuple[Counts, Outcome]:
         """The messages of a batch, with the questions that those among them pose which are sealed.
 
@@ -78,32 +79,32 @@ class Stages:
         others.
         """
         known = self._baselines.before(batch.number) if needs_history(rules) else None
-        batch_input.tell(self._spark, found, self._baselines.began)
+        batch_input.tell(self._spark, ranges, self._baselines.began)
         with ExitStack() as kept:
-            with self._plan(found, key_requests, rules, known) as plan:
+            with self._plan(ranges, key_requests, rules, known) as plan:
                 after = None
                 with ExitStack() as beside:
                     if known is not None and plan.observed is not None:
                         update = partial(series_statistics.updated, known, plan.observed)
                         after = beside.enter_context(_meanwhile(self._spark, update))
-                    made = persisted(plan.made, kept, single=plan.single)
-                    goes = _addressed(made, found)
+                    records = persisted(plan.made, kept, single=plan.single)
+                    goes = _addressed(records, ranges)
                 learnt = None if after is None else after.result()
                 if goes.messages != messages:
                     raise RuntimeError(f"of {messages} messages {goes.messages} were read")
             if learnt is not None:
                 self._baselines.keep(batch.number, learnt)
             publishing = self._publishing and bool(rules.topics)
-            return self._out(made, goes, batch, publishing=publishing)
+            return self._out(records, goes, batch, publishing=publishing)
 
     def _plan(
-        self, found: Sequence[Range], key_requests: KeyRequests, rules: Rules, known: pa.Table | None
+        self, ranges: Sequence[Range], key_requests: KeyRequests, rules: Rules, known: pa.Table | None
     ) -> AbstractContextManager[Plan]:
         sealed = bool(key_requests.found) and self._config.keys.any  # then there is another table in it each time
-        few = sum(one.stop - one.start for one in found) <= SMALL
+        few = sum(each.stop - each.start for each in ranges) <= SMALL
         if few and not sealed and self._here:
             return self._plans.again(partial(self.messages, 1), rules, known)
-        rows = self.messages(sum(len(pieces(one)) for one in found))
+        rows = self.messages(sum(len(pieces(each)) for each in ranges))
         if sealed:
             rows = decrypt.decrypt(self._spark, rows, self._node.open(sorted(key_requests.found)))
         return self._plans.once(rows, rules, known)
@@ -114,12 +115,14 @@ class Stages:
 
     def messages(self, tasks: int) -> DataFrame:
         """Those that `reading` is told of."""
-        return batch_input.messages(self._spark, self._journal, self._folders.lake.absolute(), tasks=tasks)
+        return batch_input.messages(self._spark, self.journal, self._folders.lake.absolute(), tasks=tasks)
 
-    def _out(self, made: DataFrame, goes: _Addressed, batch: Batch, *, publishing: bool) -> tuple[Counts, Outcome]:
+    def _out(
+        self, records_made: DataFrame, goes: _Addressed, batch: Batch, *, publishing: bool
+    ) -> tuple[Counts, Outcome]:
         """Protected, into the lake, and to the node. Keys may be gone before that is done; then with others."""
         for attempt in range(1, ATTEMPTS + 1):
-            protected, refused = self._protected(made, goes.wanted, batch)
+            protected, refused = self._protected(records_made, goes.wanted, batch)
             records = decrypt.redact(protected, (*self._config.keys.protect, *self._config.keys.end_to_end))
             if goes.few:  # one plan for both
                 rows = records.toArrow()
@@ -144,19 +147,19 @@ class Stages:
         raise AssertionError
 
     def _protected(
-        self, made: DataFrame, wanted: Mapping[Wanted, int], batch: Batch
+        self, records: DataFrame, wanted: Mapping[Wanted, int], batch: Batch
     ) -> tuple[DataFrame, dict[str, int]]:
         """Also how many are refused already, by which rule: they have no message, and go to the lake only."""
         if not wanted:
-            return protect.unprotected(made), {}
+            return protect.unprotected(records), {}
         answers = self._node.keys(wanted, again=batch.keys)
-        self._ledger.keyed(batch, [one.key_id for one in answers if one.key_id is not None])
+        self._ledger.keyed(batch, [answer.key_id for answer in answers if answer.key_id is not None])
         refused: dict[str, int] = {}
-        for one in answers:
-            if one.denied is not None:
-                asked = Wanted(target=one.target, context=one.context, origin=one.origin)
-                refused[one.denied] = refused.get(one.denied, 0) + wanted[asked]
-        return protect.protect(made, protect.keys(self._spark, answers)), refused
+        for answer in answers:
+            if answer.denied is not None:
+                asked = Wanted(target=answer.target, context=answer.context, origin=answer.origin)
+                refused[answer.denied] = refused.get(answer.denied, 0) + wanted[asked]
+        return protect.protect(records, protect.keys(self._spark, answers)), refused
 
 
 @dataclass(slots=True)
@@ -176,10 +179,8 @@ class _Addressed:
         return self.records <= SMALL and self.size <= ROOM
 
 
-def _addressed(made: DataFrame, found: Sequence[Range]) -> _Addressed:
+def _addressed(records: DataFrame, ranges: Sequence[Range]) -> _Addressed:
     """RuntimeError if a record is not of these messages: Spark would have read another batch."""
-    from pyspark.sql import functions as F
-
     goes = F.col("target").isNotNull()
     groups = (
         "shard",
@@ -199,10 +200,10 @@ def _addressed(made: DataFrame, found: Sequence[Range]) -> _Addressed:
         F.max("offset"),
         F.sum(size),
     )
-    rows = made.groupBy(*groups).agg(*figures).collect()
+    rows = records.groupBy(*groups).agg(*figures).collect()
     seen = _Addressed()
     for shard, target, context, origin, wrong, count, messages, first, last, room in rows:
-        if not any(one.shard == shard and one.start <= first and last < one.stop for one in found):
+        if not any(each.shard == shard and each.start <= first and last < each.stop for each in ranges):
             raise RuntimeError(f"rows of shard {shard} from {first} to {last} are not of this batch")
         seen.messages += messages
         seen.records += count

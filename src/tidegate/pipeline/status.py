@@ -28,9 +28,9 @@ class Status:
         """A batch is done; for the rates."""
         self._done.append((time.monotonic(), messages, records))
 
-    def write(self, **said: Any) -> None:
+    def write(self, **facts: Any) -> None:
         """Says it, and everything that was said before and has not changed."""
-        self._said |= said
+        self._said |= facts
         now = time.monotonic()
         while self._done and self._done[0][0] < now - RATES:
             self._done.popleft()
@@ -46,13 +46,13 @@ class Status:
 def read(path: Path) -> dict[str, Any]:
     """What the job said last, and whether it runs; `{"running": False}` if there never was one."""
     try:
-        said = json.loads(path.read_text(encoding="utf-8"))
+        facts = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
-        said = None
-    if not isinstance(said, dict) or not isinstance(said.get("pid"), int):
+        facts = None
+    if not isinstance(facts, dict) or not isinstance(facts.get("pid"), int):
         return {"running": False}
-    alive = _alive(said["pid"]) and said.get("state") != "stopped"
-    return {**said, "running": alive, "silent": alive and time.time() - said.get("at", 0.0) > FRESH}
+    alive = _alive(facts["pid"]) and facts.get("state") != "stopped"
+    return {**facts, "running": alive, "silent": alive and time.time() - facts.get("at", 0.0) > FRESH}
 
 
 def _alive(pid: int) -> bool:

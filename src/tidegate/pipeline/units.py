@@ -63,15 +63,15 @@ def problem(unit: str, to: str) -> str | None:
             return f"cannot be converted: the unit `{each}` is unknown; {remedy}"
     if _QUANTITY[unit] != _QUANTITY[to]:
         same = ", ".join(_QUANTITIES[_QUANTITY[unit]])
-        told = f"`{unit}` measures {_QUANTITY[unit]} and `{to}` {_QUANTITY[to]}"
-        return f"cannot be converted: {told}; write one of {same}"
+        text = f"`{unit}` measures {_QUANTITY[unit]} and `{to}` {_QUANTITY[to]}"
+        return f"cannot be converted: {text}; write one of {same}"
     return None
 
 
 def conversion(unit: str, to: str) -> Conversion:
     """From one unit to another of the same quantity; ValueError if `problem` has something to say."""
-    if told := problem(unit, to):
-        raise ValueError(told)
+    if wrong := problem(unit, to):
+        raise ValueError(wrong)
     if unit == to:
         return Conversion()
     factor, offset = _QUANTITIES[_QUANTITY[unit]][unit]

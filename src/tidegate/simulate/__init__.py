@@ -14,7 +14,7 @@ from tidegate.simulate.expectation import Expectation
 from tidegate.simulate.explore import Unfinished, chosen_run, find_run, outcomes, reachable, sequential_run
 from tidegate.simulate.order import NORMAL, select
 from tidegate.simulate.run import Outcome, Run
-from tidegate.simulate.scenario import Change, Filters, Publication, Rounds, Scenario, parse
+from tidegate.simulate.scenario import Change, Filters, Publication, Rounds, Scenario, parse, read_scenario
 from tidegate.simulate.schema import (
     IDENTITY,
     Annotated,
@@ -74,6 +74,7 @@ __all__ = [
     "outcomes",
     "parse",
     "reachable",
+    "read_scenario",
     "rows",
     "select",
     "sequential_run",

@@ -12,14 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final
 
 from tidegate import wire
-from tidegate.config import Config, ConfigErrors
+from tidegate.config import Config
 from tidegate.config.checks import unknown
 from tidegate.config.keys import Keys
-from tidegate.config.tree import MAX_BYTES, compose
 from tidegate.errors import ConfigError, TidegateError
 from tidegate.flow.graph import SCOPE
 from tidegate.flow.presence import Presence
@@ -32,7 +30,7 @@ from tidegate.scope import Exchange, Identity, Refused
 from tidegate.scope.authenticator import ANONYMOUS
 from tidegate.scope.scopes import Realm
 from tidegate.session import Limits, Origin, Peer, Session, Site, Subject, Volatile
-from tidegate.simulate import Outcome, Publication, Scenario, Schema, configured, parse
+from tidegate.simulate import Outcome, Publication, Scenario, Schema, configured
 from tidegate.simulate.schema import Entity, Link
 from tidegate.simulate.state import Delivery
 
@@ -41,27 +39,6 @@ NOW: Final = 1_000_000_000.0
 """The time, for as long as the play goes on."""
 WINDOW: Final = 65535
 """Messages of QoS 1 and 2 that a client gets without acknowledging any."""
-
-
-def read_scenario(path: Path) -> Scenario:
-    """The scenario in a file. Raises `ConfigError` with the file, and with the place in it."""
-    try:
-        content = path.read_bytes()
-        text = content.decode("utf-8-sig") if len(content) <= MAX_BYTES else ""
-    except OSError as broken:
-        text = f"cannot be read ({broken.strerror}); check its name and permissions"
-        raise ConfigError(text, file=str(path)) from None
-    except UnicodeDecodeError:
-        raise ConfigError("not UTF-8 text; save the file as UTF-8", file=str(path)) from None
-    if not text.strip():
-        raise ConfigError("is empty, or too large; write `clients` and `steps`", file=str(path))
-    tree, problems = compose(text, str(path), {})
-    if problems:
-        raise ConfigErrors(problems)
-    try:
-        return parse(tree.data())
-    except ConfigError as wrong:
-        raise ConfigError(str(wrong), file=str(path)) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
+from typing import Final
 
-from tidegate.errors import ConfigError
+from tidegate.config.document import DocumentValue
 from tidegate.monitor import Event
-from tidegate.simulate.reading import a_filter, fields_of
 from tidegate.simulate.schema import Entity, Symbol
-from tidegate.topics import matches
+from tidegate.topics import matches, valid_filter
+
+NO_CLIENT: Final = "is `{}`, which is no client of the scenario; add it to `clients`, or mend its name"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,19 +44,35 @@ class Expectation:
         return f"{self.client} hears {self.filter}{often}"
 
 
-def expectation(written: object, place: str, clients: Container[Entity]) -> Expectation:
-    """`{client: DL, hears: FILTER, times: 1}` or `{client: DL, never: FILTER}`."""
-    fields = fields_of(written, place, needs=("client",), may=("hears", "times", "never"))
-    client = f"client:{fields['client']}"
+def expectation(value: DocumentValue, clients: Container[Entity]) -> Expectation | None:
+    """`{client: DL, hears: FILTER, times: 1}` or `{client: DL, never: FILTER}`; None if it has problems."""
+    entries = value.entries(("client", "hears", "times", "never"), needed=("client",))
+    if entries is None or "client" not in entries:
+        return None
+    name = entries["client"].node.data()
+    client = f"client:{name}"
     if client not in clients:
-        raise ConfigError(f"{place}: there is no client `{fields['client']}`: add it to `clients`, or mend its name")
-    if ("hears" in fields) is ("never" in fields):
-        raise ConfigError(f"{place}: write either `hears` or `never`")
-    if "never" in fields:
-        if "times" in fields:
-            raise ConfigError(f"{place}: `never` needs no `times`: remove it")
-        return Expectation(client=client, filter=a_filter(fields["never"], f"{place}, never"), times=0)
-    times = fields.get("times")
-    if times is not None and (isinstance(times, bool) or not isinstance(times, int) or times < 1):
-        raise ConfigError(f"{place}, times: write how often, at least 1; for 0 write `never`")
-    return Expectation(client=client, filter=a_filter(fields["hears"], f"{place}, hears"), times=times)
+        entries["client"].wrong(NO_CLIENT.format(name))
+    if ("hears" in entries) is ("never" in entries):
+        value.wrong("must have `hears` or `never`; write one of the two")
+        return None
+    filter = topic_filter(entries["never" if "never" in entries else "hears"])
+    times: int | None = 0 if "never" in entries else None
+    if "times" in entries:
+        written = entries["times"].node.value
+        if "never" in entries:
+            entries["times"].wrong("has no effect beside `never`; remove it")
+        elif isinstance(written, bool) or not isinstance(written, int) or written < 1:
+            entries["times"].wrong("must be at least 1; for 0 write `never`")
+        else:
+            times = written
+    return None if filter is None else Expectation(client=client, filter=filter, times=times)
+
+
+def topic_filter(value: DocumentValue) -> str | None:
+    """A topic filter."""
+    filter = value.node.value
+    if not isinstance(filter, str) or not valid_filter(filter):
+        value.wrong("must be a topic filter; write `+` and `#` for whole levels, and `#` only last")
+        return None
+    return filter

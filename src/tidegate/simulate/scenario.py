@@ -33,18 +33,21 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Any, Final, TypeAlias
+from pathlib import Path
+from typing import Final, TypeAlias
 
 from tidegate import topics
+from tidegate.config.document import DocumentValue, document_tree, read_source
+from tidegate.config.problems import ConfigErrors
+from tidegate.config.tree import MAX_DEPTH, Node
 from tidegate.errors import ConfigError
 from tidegate.monitor import Event
-from tidegate.simulate.expectation import Expectation, expectation
-from tidegate.simulate.reading import a_filter, a_flag, a_list, a_mapping, a_text, fields_of
+from tidegate.simulate.expectation import NO_CLIENT, Expectation, expectation, topic_filter
 from tidegate.simulate.schema import Entity, Link, Symbol
 
 SETTLE: Final = "settle"
 ORDERS: Final = ("any", "written")
-DEEDS: Final = ("publish", "subscribe", "unsubscribe")
+ACTIONS: Final = ("publish", "subscribe", "unsubscribe")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,63 +140,138 @@ class Scenario:
 
 
 def parse(document: object) -> Scenario:
-    """The scenario of a document as YAML gives it. Raises `ConfigError`."""
-    written = fields_of(document, "the scenario", needs=("clients", "steps"), may=("order", "expect"))
-    sub: dict[Link, Filters] = {}
-    echo: set[Link] = set()
-    users: dict[Link, str] = {}
-    for name, entry in a_mapping(written["clients"], "clients").items():
-        several = isinstance(entry, list)
-        for at, each in enumerate(entry if several else [entry], start=1):
-            place = f"clients, {name}, entry {at}" if several else f"clients, {name}"
-            fields = fields_of(each, place, needs=("scope",), may=("subscribes", "no_local", "user"))
-            link = (f"scope:{a_text(fields['scope'], f'{place}, scope')}", f"client:{name}")
-            if link in sub:
-                raise ConfigError(f"{place}: `{name}` is connected to `{fields['scope']}` twice: remove one")
-            sub[link] = Filters(_filters(fields.get("subscribes"), f"{place}, subscribes"))
-            if not a_flag(fields.get("no_local", False), f"{place}, no_local"):
-                echo.add(link)
-            if "user" in fields:
-                users[link] = a_text(fields["user"], f"{place}, user")
-    order = written.get("order", "any")
-    if order not in ORDERS:
-        raise ConfigError(f"order: `{order}` is none: write {' or '.join(ORDERS)}")
-    expected = a_list(written.get("expect", []), "expect")
-    return Scenario(
-        sub=sub,
-        echo=frozenset(echo),
-        rounds=_rounds(a_list(written["steps"], "steps"), sub, written=order == "written"),
-        users=users,
-        expects=tuple(
-            expectation(each, f"expect, entry {at}", {device for _, device in sub})
-            for at, each in enumerate(expected, start=1)
-        ),
-    )
+    """The scenario of plain data. Raises `ConfigErrors`."""
+    tree = document_tree(document)
+    if tree is None:
+        raise ConfigErrors([ConfigError(f"the scenario is nested deeper than {MAX_DEPTH} levels; flatten it")])
+    return _scenario(tree, "", ())
 
 
-def _rounds(steps: Sequence[object], sub: Mapping[Link, Filters], *, written: bool) -> Rounds:
-    rounds: list[Round | Change] = []
-    now: list[Publication] = []
-    standing = dict(sub)
+def read_scenario(path: Path) -> Scenario:
+    """The scenario in a file. Raises `ConfigErrors`, each with file and line."""
+    source = read_source(path, {}, first="clients:")
+    return _scenario(source.tree, source.file, source.problems)
 
-    def settle() -> None:
-        if now:
-            rounds.append(_round(now, written))
-            now.clear()
 
-    for at, entry in enumerate(steps, start=1):
-        if entry == SETTLE:
-            settle()
-            continue
-        done = _deed(entry, f"steps, entry {at}", standing)
-        if isinstance(done, Publication):
-            now.append(replace(done, number=at))
-        else:
-            settle()
-            rounds.append(done)
-            standing[done.link] = done.to
-    settle()
-    return tuple(rounds)
+def _scenario(tree: Node, file: str, known: Sequence[ConfigError]) -> Scenario:
+    problems = list(known)
+    scenario = _Reader().scenario(DocumentValue.top(tree, file, problems))
+    if problems:
+        raise ConfigErrors(problems)
+    return scenario
+
+
+class _Reader:
+    """What has been read so far: the clients, and what each is subscribed to."""
+
+    def __init__(self) -> None:
+        self.sub: dict[Link, Filters] = {}
+        self.echo: set[Link] = set()
+        self.users: dict[Link, str] = {}
+
+    def scenario(self, top: DocumentValue) -> Scenario:
+        sections = top.entries(("clients", "order", "steps", "expect"), needed=("clients", "steps")) or {}
+        if "clients" in sections:
+            for name, value in (sections["clients"].mapping("NAME: {scope: …}") or {}).items():
+                for each in value.items() if isinstance(value.node.value, list) else [value]:
+                    self._client(name, each)
+        order = sections["order"].word(ORDERS) if "order" in sections else "any"
+        steps = sections["steps"].items() if "steps" in sections else []
+        subscribed = dict(self.sub)
+        rounds = self._rounds(steps, written=order == "written")
+        devices = {device for _, device in subscribed}
+        expected = sections["expect"].items() if "expect" in sections else []
+        return Scenario(
+            sub=subscribed,
+            echo=frozenset(self.echo),
+            rounds=rounds,
+            users=self.users,
+            expects=tuple(found for each in expected if (found := expectation(each, devices)) is not None),
+        )
+
+    def _client(self, name: str, value: DocumentValue) -> None:
+        entries = value.entries(("scope", "subscribes", "no_local", "user"), needed=("scope",)) or {}
+        scope = entries["scope"].text() if "scope" in entries else None
+        if scope is None:
+            return
+        link = (f"scope:{scope}", f"client:{name}")
+        if link in self.sub:
+            value.wrong(f"connects `{name}` to `{scope}` again; remove one of the two")
+        self.sub[link] = Filters(_filters(entries["subscribes"]) if "subscribes" in entries else ())
+        if "no_local" not in entries or not entries["no_local"].switch():
+            self.echo.add(link)
+        if "user" in entries and (user := entries["user"].long_text(topics.MAX)) is not None:
+            self.users[link] = user
+
+    def _rounds(self, steps: Sequence[DocumentValue], *, written: bool) -> Rounds:
+        rounds: list[Round | Change] = []
+        now: list[Publication] = []
+
+        def settle() -> None:
+            if now:
+                rounds.append(_round(now, written))
+                now.clear()
+
+        for number, value in enumerate(steps, start=1):
+            if value.node.value == SETTLE:
+                settle()
+                continue
+            match self._action(value):
+                case Publication() as publication:
+                    now.append(replace(publication, number=number))
+                case Change() as change:
+                    settle()
+                    rounds.append(change)
+                    self.sub[change.link] = change.to
+                case None:
+                    pass
+        settle()
+        return tuple(rounds)
+
+    def _action(self, value: DocumentValue) -> Publication | Change | None:
+        """What one client does."""
+        entries = value.entries(("client", *ACTIONS, "payload", "scope"), needed=("client",))
+        link = self._connection(entries, value) if entries and "client" in entries else None
+        if entries is None or link is None:
+            return None
+        named = [action for action in ACTIONS if action in entries]
+        if len(named) != 1:
+            value.wrong(f"does {len(named)} things; write one of {', '.join(ACTIONS)}")
+            return None
+        (action,) = named
+        if action == "publish":
+            topic = _topic(entries[action])
+            # `payload: null` is the JSON null
+            written = value.node.value.get("payload") if isinstance(value.node.value, dict) else None
+            payload = b"" if written is None else _payload(written.data())
+            return None if topic is None else Publication(link[1], link[0], Event(topic, payload))
+        if "payload" in entries:
+            entries["payload"].wrong("has no effect; only `publish` has one, so remove it")
+        before, filters = self.sub[link].filters, _filters(entries[action])
+        if action == "subscribe":
+            return Change(link, Filters(tuple(dict.fromkeys((*before, *filters)))))
+        for each in filters:
+            if each not in before:
+                those = ", ".join(before) or "nothing"
+                entries[action].wrong(f"names `{each}`, which it is not subscribed to; write one of {those}")
+        return Change(link, Filters(tuple(each for each in before if each not in filters)))
+
+    def _connection(self, entries: Mapping[str, DocumentValue], value: DocumentValue) -> Link | None:
+        name = entries["client"].node.data()
+        scopes = [scope.removeprefix("scope:") for scope, device in self.sub if device == f"client:{name}"]
+        if not scopes:
+            entries["client"].wrong(NO_CLIENT.format(name))
+            return None
+        if "scope" not in entries and len(scopes) > 1:
+            value.wrong(f"does not say where; `{name}` is connected to {', '.join(scopes)}: add `scope`")
+            return None
+        scope = str(entries["scope"].node.data()) if "scope" in entries else scopes[0]
+        if scope not in scopes:
+            entries["scope"].wrong(
+                f"is `{scope}`, and `{name}` is connected to {', '.join(scopes)}; write one of these"
+            )
+            return None
+        return f"scope:{scope}", f"client:{name}"
 
 
 def _round(publications: Sequence[Publication], written: bool) -> Round:
@@ -203,42 +281,15 @@ def _round(publications: Sequence[Publication], written: bool) -> Round:
     return tuple(tuple(each for each in publications if each.x == name) for name in names)
 
 
-def _deed(entry: object, place: str, sub: Mapping[Link, Filters]) -> Publication | Change:
-    """What one client does."""
-    fields = fields_of(entry, place, needs=("client",), may=(*DEEDS, "payload", "scope"))
-    found = [deed for deed in DEEDS if deed in fields]
-    if len(found) != 1:
-        raise ConfigError(f"{place}: it does {len(found)} things: write one of {', '.join(DEEDS)}")
-    scope, client = link = _connection(fields, place, sub)
-    if found == ["publish"]:
-        topic = fields["publish"]
-        if not isinstance(topic, str) or not topics.valid_topic(topic):
-            raise ConfigError(f"{place}: `{topic}` is no topic: write one without `+` and `#`")
-        if topic.startswith("$"):
-            raise ConfigError(f"{place}: `{topic}` is reserved, because it begins with `$`: choose another topic")
-        return Publication(client, scope, Event(topic, _payload(fields.get("payload", ""))))
-    if "payload" in fields:
-        raise ConfigError(f"{place}: only what is published has a `payload`: remove it")
-    had, named = sub[link].filters, _filters(fields[found[0]], f"{place}, {found[0]}")
-    if found == ["subscribe"]:
-        return Change(link, Filters(tuple(dict.fromkeys((*had, *named)))))
-    for each in named:
-        if each not in had:
-            raise ConfigError(f"{place}: it is not subscribed to `{each}`: write one of {', '.join(had) or 'nothing'}")
-    return Change(link, Filters(tuple(each for each in had if each not in named)))
-
-
-def _connection(fields: Mapping[str, Any], place: str, sub: Mapping[Link, Filters]) -> Link:
-    name = fields["client"]
-    scopes = [scope.removeprefix("scope:") for scope, device in sub if device == f"client:{name}"]
-    if not scopes:
-        raise ConfigError(f"{place}: there is no client `{name}`: add it to `clients`, or mend its name")
-    if "scope" not in fields and len(scopes) > 1:
-        raise ConfigError(f"{place}: `{name}` is connected to {', '.join(scopes)}: say which with `scope`")
-    scope = str(fields.get("scope", scopes[0]))
-    if scope not in scopes:
-        raise ConfigError(f"{place}: `{name}` is not connected to `{scope}`: it is to {', '.join(scopes)}")
-    return f"scope:{scope}", f"client:{name}"
+def _topic(value: DocumentValue) -> str | None:
+    topic = value.node.value
+    if not isinstance(topic, str) or not topics.valid_topic(topic):
+        value.wrong("must be a topic; write one without `+` and `#`")
+        return None
+    if topic.startswith("$"):
+        value.wrong("begins with `$`, and such topics are reserved; choose another one")
+        return None
+    return topic
 
 
 def _payload(written: object) -> bytes:
@@ -246,11 +297,11 @@ def _payload(written: object) -> bytes:
     return written.encode() if isinstance(written, str) else json.dumps(written, default=str).encode()
 
 
-def _filters(written: object, place: str) -> tuple[str, ...]:
-    if written is None:
-        return ()
-    found = [a_filter(each, place) for each in a_list([written] if isinstance(written, str) else written, place)]
-    for each in found:
+def _filters(value: DocumentValue) -> tuple[str, ...]:
+    """A filter or a list of them."""
+    values = value.items() if not isinstance(value.node.value, str) else [value]
+    filters = [each for each in map(topic_filter, values) if each is not None]
+    for each in filters:
         if topics.share(each)[0] is not None:
-            raise ConfigError(f"{place}: `{each}` is shared, which the model does not know: subscribe without `$share`")
-    return tuple(dict.fromkeys(found))
+            value.wrong(f"has `{each}`, and the model does not know shared subscriptions; leave out `$share`")
+    return tuple(dict.fromkeys(filters))

@@ -2,38 +2,29 @@
 
 States stand in a row, in the order in which they are reached. An arrow to the next one is a straight line; others go
 round below, each in a lane of its own, the shortest first; what stays in a state is listed above it. States are as far
-apart as the label between them is wide. Text is measured as if each character were as wide as an average one of the
-font, which is enough for boxes.
+apart as the label between them is wide.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from html import escape
 from typing import Final
 
-from tidegate.monitor.drawing import arrows, stages
+from tidegate.flow.drawing.automaton_formats import arrows, stages
+from tidegate.flow.drawing.elements import LINE, MARGIN, box, centred, page, text, tip, tip_id
 from tidegate.monitor.machine import Graph
 
 _CHARACTER: Final = 7.0
-_LINE: Final = 16.0
 _HEIGHT: Final = 36.0
-_MARGIN: Final = 24.0
 _LOOP: Final = 22.0
 _LANE: Final = 14.0
 _FOOT: Final = 14.0
-_STYLE: Final = """\
-svg { background: white; }
-text { font: 12px ui-monospace, monospace; fill: #1f2933; }
-.title { font: bold 14px sans-serif; } .note { font: 11px sans-serif; fill: #616e7c; }
-rect.state { fill: #e3f2fd; stroke: #1565c0; stroke-width: 1.4; }
-path.arrow { fill: none; stroke: #52606d; stroke-width: 1.3; marker-end: url(#tip); }
-.label rect { fill: #ffffff; fill-opacity: 0.9; }
-circle { fill: #1f2933; }"""
-_TIP: Final = (
-    '<defs><marker id="tip" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="8" markerHeight="8" orient="auto">'
-    '<path d="M0,1 L10,5 L0,9 z" fill="#52606d"/></marker></defs>'
-)
+_GREY: Final = "#52606d"
+_STYLE: Final = f"""\
+rect.state {{ fill: #e3f2fd; stroke: #1565c0; stroke-width: 1.4; }}
+path.arrow {{ fill: none; stroke: {_GREY}; stroke-width: 1.3; marker-end: url(#{tip_id(_GREY)}); }}
+.label rect {{ fill: #ffffff; fill-opacity: 0.9; }}
+circle {{ fill: #1f2933; }}"""
 _NOTE: Final = "Events without an arrow pass and leave the state."
 
 
@@ -60,22 +51,17 @@ class _Box:
 
 def svg(title: str, graph: Graph) -> str:
     """The picture of a machine."""
-    body: list[str] = [f'<text class="title" x="{_MARGIN:g}" y="26">{escape(title)}</text>']
-    top, widest = 40.0, _MARGIN * 2 + max(len(title), len(_NOTE)) * _CHARACTER
+    body: list[str] = []
+    top, widest = 40.0, MARGIN * 2 + max(len(title), len(_NOTE)) * _CHARACTER
     for number, part in enumerate(stages(graph)):
         if number:
-            body.append(f'<text class="note" x="{_MARGIN:g}" y="{top + 6:g}">then, with what passes:</text>')
+            body.append(text("note", MARGIN, top + 6, "then, with what passes:"))
             top += 16
         drawn = _Stage(part, top)
         body += drawn.body
-        top, widest = drawn.bottom + _MARGIN, max(widest, drawn.right + _MARGIN)
-    body.append(f'<text class="note" x="{_MARGIN:g}" y="{top:g}">{_NOTE}</text>')
-    height = top + _MARGIN / 2
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{widest:g}" height="{height:g}" '
-        f'viewBox="0 0 {widest:g} {height:g}">'
-    )
-    return "\n".join([head, f"<style>{_STYLE}</style>", _TIP, *body, "</svg>"]) + "\n"
+        top, widest = drawn.bottom + MARGIN, max(widest, drawn.right + MARGIN)
+    body.append(text("note", MARGIN, top, _NOTE))
+    return page(title, widest, top + MARGIN / 2, _STYLE, tip(_GREY), body)
 
 
 class _Stage:
@@ -102,9 +88,9 @@ class _Stage:
                     self._straight(pair)
         first = self.boxes[graph.start]
         y = first.y + _HEIGHT / 2
-        self.body.append(f'<circle cx="{_MARGIN:g}" cy="{y:g}" r="5"/>')
-        self.body.append(f'<path class="arrow" d="M{_MARGIN + 5:g},{y:g} H{first.x:g}"/>')
-        self.body += [_drawn(state, box) for state, box in self.boxes.items()]
+        self.body.append(f'<circle cx="{MARGIN:g}" cy="{y:g}" r="5"/>')
+        self.body.append(f'<path class="arrow" d="M{MARGIN + 5:g},{y:g} H{first.x:g}"/>')
+        self.body += [box("state", at.x, at.y, at.width, _HEIGHT, 10, state) for state, at in self.boxes.items()]
         self.body += self.labels
 
     def _length(self, pair: tuple[str, str]) -> int:
@@ -130,8 +116,8 @@ class _Stage:
     def _placed(self, top: float) -> dict[str, _Box]:
         boxes: dict[str, _Box] = {}
         loops = [labels for (source, target), labels in self.arrows.items() if source == target]
-        y = top + max((_LOOP + _LINE * len(labels) for labels in loops), default=0.0)
-        x = _MARGIN + 40
+        y = top + max((_LOOP + LINE * len(labels) for labels in loops), default=0.0)
+        x = MARGIN + 40
         states = list(self.order)
         for state, following in zip(states, [*states[1:], ""], strict=True):
             width = max(len(state) * _CHARACTER + 20, (len(self.feet[state]) + 1) * _FOOT)
@@ -151,12 +137,12 @@ class _Stage:
         y = source.y + _HEIGHT / 2
         self.body.append(f'<path class="arrow" d="M{source.right:g},{y:g} H{target.x:g}"/>')
         lines = self.arrows[pair]
-        self._label((source.right + target.x) / 2, y - _LINE * len(lines) / 2 - 6, lines)
+        self._label((source.right + target.x) / 2, y - LINE * len(lines) / 2 - 6, lines)
 
     def _around(self, pair: tuple[str, str]) -> None:
         """An arrow along a lane of its own below all states and lanes so far."""
         lines = self.arrows[pair]
-        lane = self.bottom + _LANE + _LINE * len(lines) / 2
+        lane = self.bottom + _LANE + LINE * len(lines) / 2
         edge = self.boxes[pair[0]].bottom
         out, into = self._foot(pair[0], pair), self._foot(pair[1], pair)
         side = -10.0 if into < out else 10.0
@@ -165,26 +151,23 @@ class _Stage:
             f'H{into - side:g} Q{into:g},{lane:g} {into:g},{lane - 10:g} V{edge:g}"/>'
         )
         self._label(max((out + into) / 2, _width(lines) / 2 + 4), lane, lines)
-        self.bottom = lane + _LINE * len(lines) / 2
+        self.bottom = lane + LINE * len(lines) / 2
 
     def _stays(self, state: str) -> None:
-        box = self.boxes[state]
-        left, right, top = box.middle - 14, box.middle + 14, box.y - _LOOP
+        at = self.boxes[state]
+        left, right, top = at.middle - 14, at.middle + 14, at.y - _LOOP
         self.body.append(
-            f'<path class="arrow" d="M{left:g},{box.y:g} C{left - 6:g},{top:g} {right + 6:g},{top:g} '
-            f'{right:g},{box.y:g}"/>'
+            f'<path class="arrow" d="M{left:g},{at.y:g} C{left - 6:g},{top:g} {right + 6:g},{top:g} '
+            f'{right:g},{at.y:g}"/>'
         )
         lines = self.arrows[state, state]
-        self._label(box.middle, box.y - _LOOP + 4 - _LINE * len(lines) / 2, lines)
+        self._label(at.middle, at.y - _LOOP + 4 - LINE * len(lines) / 2, lines)
 
     def _label(self, x: float, y: float, lines: list[str]) -> None:
-        width, height = _width(lines), _LINE * len(lines)
+        width, height = _width(lines), LINE * len(lines)
         self.right = max(self.right, x + width / 2)
         top = y - height / 2
-        texts = "".join(
-            f'<text x="{x:g}" y="{top + _LINE * index + 12:g}" text-anchor="middle">{escape(line)}</text>'
-            for index, line in enumerate(lines)
-        )
+        texts = "".join(centred(x, top + LINE * index + 12, line) for index, line in enumerate(lines))
         back = f'<rect x="{x - width / 2:g}" y="{top:g}" width="{width:g}" height="{height:g}"/>'
         self.labels.append(f'<g class="label">{back}{texts}</g>')
 
@@ -205,10 +188,3 @@ def _row(graph: Graph) -> list[str]:
 
 def _width(lines: list[str]) -> float:
     return max((len(line) for line in lines), default=0) * _CHARACTER + 8
-
-
-def _drawn(state: str, box: _Box) -> str:
-    return (
-        f'<rect class="state" x="{box.x:g}" y="{box.y:g}" width="{box.width:g}" height="{_HEIGHT:g}" rx="10"/>'
-        f'<text x="{box.middle:g}" y="{box.y + _HEIGHT / 2 + 4:g}" text-anchor="middle">{escape(state)}</text>'
-    )

@@ -4,8 +4,6 @@ Scopes are boxes, devices have round ends. Each link is a line with its tip at t
 the two links of a connection run side by side. Below is said what the colours are and which type may follow which.
 Devices that are alike are drawn as one when they are many. A route that is to be seen is drawn thick, and
 everything else pale.
-
-Text is measured as if each character were as wide as an average one of the font, which is enough for boxes.
 """
 
 from __future__ import annotations
@@ -17,14 +15,13 @@ from itertools import pairwise
 from typing import Final
 
 from tidegate.flow.bundles import bundle_label, bundles
+from tidegate.flow.drawing.elements import LINE, MARGIN, box, page, text, tip, tip_id
 from tidegate.flow.drawing.layout import Layout, PlacedNode, lay_out, ranks
 from tidegate.flow.graph import ConnectionGraph, Link
 from tidegate.flow.route import Route
 
 _CHARACTER: Final = 7.3
-_LINE: Final = 16.0
 _HEIGHT: Final = 26.0
-_MARGIN: Final = 24.0
 _TOP: Final = 44.0
 _PORT: Final = 9.0
 _APART: Final = 4.0
@@ -35,9 +32,6 @@ _GREY: Final = "#52606d"
 _LISTED: Final = len(_COLOURS)
 """With more types than colours, a list of types says little."""
 _STYLE: Final = """\
-text { font: 12px ui-monospace, monospace; fill: #1f2933; }
-.title { font: bold 14px sans-serif; } .note { font: 11px sans-serif; fill: #616e7c; }
-rect.paper { fill: white; }
 rect.scope { fill: #e3f2fd; stroke: #1565c0; stroke-width: 1.4; }
 rect.device { fill: #f5f7fa; stroke: #7b8794; stroke-width: 1.2; }
 rect.shown { stroke: #1f2933; stroke-width: 2.6; }
@@ -60,7 +54,7 @@ def svg(
     title: str, graph: ConnectionGraph, parents: Mapping[str, Iterable[str]] | None = None, show: Route | None = None
 ) -> str:
     """The picture of a graph. Parents, by name of entity, stand left of their children."""
-    return _Picture(title, graph, parents or {}, show).text()
+    return _Picture(title, graph, parents or {}, show).page()
 
 
 class _Picture:
@@ -85,63 +79,46 @@ class _Picture:
         self.left, self.width = self._across()
         self.ports = _ports(self.layout)
 
-    def text(self) -> str:
+    def page(self) -> str:
         lines, boxes, right, bottom = self._lines(), self._boxes(), self.width, self._bottom()
         notes = _legend(self.graph, self.colours)
-        height = bottom + _MARGIN + _LINE * len(notes)
+        height = bottom + MARGIN + LINE * len(notes)
         for at, (colour, note) in enumerate(notes):
-            y = bottom + _MARGIN + _LINE * at
+            y = bottom + MARGIN + LINE * at
             if colour:
                 boxes.append(
-                    f'<path stroke="{colour}" d="M{_MARGIN:g},{y - 4:g} h22" marker-end="url(#{_tip(colour)})"/>'
+                    f'<path stroke="{colour}" d="M{MARGIN:g},{y - 4:g} h22" marker-end="url(#{tip_id(colour)})"/>'
                 )
-            boxes.append(f'<text class="note" x="{_MARGIN + (30 if colour else 0):g}" y="{y:g}">{escape(note)}</text>')
+            boxes.append(text("note", MARGIN + (30 if colour else 0), y, note))
         widest = max((len(note) for _, note in notes), default=0)
-        right = max(right, _MARGIN * 2 + 30 + widest * 6.2, _MARGIN * 2 + len(self.title) * 8.6)
-        tips = "".join(_marker(colour) for colour in (*self.colours.values(), _GREY))
-        return "\n".join(
-            [
-                f'<svg xmlns="http://www.w3.org/2000/svg" width="{right:g}" height="{height:g}" '
-                f'viewBox="0 0 {right:g} {height:g}">',
-                f"<style>{_STYLE}</style>",
-                f"<defs>{tips}</defs>",
-                '<rect class="paper" width="100%" height="100%"/>',
-                f'<text class="title" x="{_MARGIN:g}" y="26">{escape(self.title)}</text>',
-                *lines,
-                *boxes,
-                "</svg>",
-                "",
-            ]
-        )
+        right = max(right, MARGIN * 2 + 30 + widest * 6.2, MARGIN * 2 + len(self.title) * 8.6)
+        tips = "".join(map(tip, (*self.colours.values(), _GREY)))
+        return page(self.title, right, height, _STYLE, tips, [*lines, *boxes])
 
     def _across(self) -> tuple[list[float], float]:
         """Where the columns begin, and the width of all. Where much goes from one to the next there is more room."""
-        lefts, x = [], _MARGIN
+        lefts, x = [], MARGIN
         for column, wide in zip(self.layout.columns, self.wide, strict=True):
             lefts.append(x)
             spread = max((abs(each.middle - other.middle) for each in column for other in each.right), default=0.0)
             x += wide + 70 + min(spread / 4, 180)
         beside = any(way[0].column == way[-1].column for way in self.layout.ways.values())
         right = lefts[-1] + self.wide[-1] if lefts else 0.0
-        return lefts, right + _MARGIN + (60 if beside else 0)
+        return lefts, right + MARGIN + (60 if beside else 0)
 
     def _bottom(self) -> float:
         return _TOP + max((each.y + each.height for column in self.layout.columns for each in column), default=0.0)
 
     def _boxes(self) -> list[str]:
-        found = []
+        boxes = []
         for name, placed in self.layout.nodes.items():
             node = self.nodes[name]
             x, y, wide = self.left[placed.column], placed.y + _TOP, _width(node.label)
             kind = ("scope" if node.scope else "device") + (" shown" if name in self.through else "")
             pale = ' class="pale"' if self.shown and name not in self.through else ""
             corner = 4.0 if node.scope else _HEIGHT / 2
-            found.append(
-                f'<g{pale}><rect class="{kind}" x="{x:g}" y="{y:g}" width="{wide:g}" height="{placed.height:g}" '
-                f'rx="{corner:g}"/><text x="{x + wide / 2:g}" y="{placed.middle + _TOP + 4:g}" text-anchor="middle">'
-                f"{escape(node.label)}</text></g>"
-            )
-        return found
+            boxes.append(f"<g{pale}>{box(kind, x, y, wide, placed.height, corner, node.label)}</g>")
+        return boxes
 
     def _lines(self) -> list[str]:
         """Those that are shown come last, on top of the others."""
@@ -176,7 +153,7 @@ class _Picture:
         said = f"{link}{': ' + link.type if link.type else ''}"
         return (
             f'<path{kind} stroke="{colour}" d="{d}" '
-            f'marker-end="url(#{_tip(colour)})"><title>{escape(said)}</title></path>'
+            f'marker-end="url(#{tip_id(colour)})"><title>{escape(said)}</title></path>'
         )
 
     def _points(self, pair: tuple[str, str], way: list[PlacedNode], side: float) -> list[tuple[float, float]]:
@@ -276,14 +253,3 @@ def _short(name: str) -> str:
 
 def _width(label: str) -> float:
     return max(len(label) * _CHARACTER + 20, 40.0)
-
-
-def _tip(colour: str) -> str:
-    return f"tip{colour[1:]}"
-
-
-def _marker(colour: str) -> str:
-    return (
-        f'<marker id="{_tip(colour)}" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" '
-        f'markerUnits="userSpaceOnUse" orient="auto"><path d="M0,1 L10,5 L0,9 z" style="fill:{colour}"/></marker>'
-    )

@@ -35,16 +35,16 @@ _DOLLAR: Final = (
 def read(text: str, source: str) -> Imported:
     """The policies of a file; ConfigError says where it is wrong."""
     reader = ExpressionReader(source)
-    found = entries(parsed(text, source), reader)
-    ways = [(entry, {action: _ways(entry, action, reader) for action in _ACTIONS}) for entry in found]
+    found_entries = entries(parsed(text, source), reader)
+    ways = [(entry, {action: _ways(entry, action, reader) for action in _ACTIONS}) for entry in found_entries]
     roots = sorted(
         {
-            one.topic.partition("/")[0]
+            flat.topic.partition("/")[0]
             for entry, by_action in ways
             if entry.effect is Effect.PERMIT
             for way in by_action.values()
-            for one in way
-            if one.topic is not None and one.topic.startswith("$")
+            for flat in way
+            if flat.topic is not None and flat.topic.startswith("$")
         }
     )
     policies: list[ImportedPolicy] = []
@@ -76,24 +76,24 @@ def _taken(
     grouped: list[tuple[tuple[str, ...], list[f.Flat]]] = [((action,), way) for action, way in by_action.items()]
     if by_action["read"] == by_action["write"]:
         grouped = [(_ACTIONS, by_action["read"])]
-    found: list[ImportedPolicy] = []
+    policies: list[ImportedPolicy] = []
     permits = entry.effect is Effect.PERMIT
     for actions, way in grouped:
-        for one in way:
+        for flat in way:
             everywhere = ["#"] if permits else ["#", *(f"{root}/#" for root in roots)]
-            for topic in everywhere if one.topic is None else [one.topic]:
-                found.append(
+            for topic in everywhere if flat.topic is None else [flat.topic]:
+                policies.append(
                     ImportedPolicy(
                         id=_unique(entry.name, used),
-                        subject=one.subject,
+                        subject=flat.subject,
                         topic=topic,
                         action=actions,
                         effect="allow" if permits else "deny",
-                        when=one.when,
-                        origin="" if found else f"line {entry.element.line}: {entry.name}",
+                        when=flat.when,
+                        origin="" if policies else f"line {entry.element.line}: {entry.name}",
                     )
                 )
-    return found
+    return policies
 
 
 def _unique(name: str, used: dict[str, int]) -> str:
@@ -102,7 +102,7 @@ def _unique(name: str, used: dict[str, int]) -> str:
     if id.startswith(_RESERVED):
         id = f"xacml-{id}"
     count = used.get(id, 0) + 1
-    while (made := id if count == 1 else f"{id}#{count}") in used:
+    while (unique := id if count == 1 else f"{id}#{count}") in used:
         count += 1
-    used[made], used[id] = 1, count
-    return made
+    used[unique], used[id] = 1, count
+    return unique

@@ -106,27 +106,27 @@ class _Combining:
                 raise self.reader.wrong(child, "is no part of a policy; remove it, or mend its name")
         rules = [self._rule(child, name) for child in element.named("Rule")]
         algorithm = self._algorithm(element, "RuleCombiningAlgId")
-        found: list[Entry] | None = None
+        combined: list[Entry] | None = None
         match algorithm:
             case Algorithm.FIRST_APPLICABLE:
-                found = [one for rule in rules for one in (rule.entry, rule.failing)]
+                combined = [entry for rule in rules for entry in (rule.entry, rule.failing)]
             case Algorithm.DENY_OVERRIDES:
-                found = [
-                    *(one for rule in rules if not rule.permits for one in (rule.entry, rule.failing)),
+                combined = [
+                    *(entry for rule in rules if not rule.permits for entry in (rule.entry, rule.failing)),
                     *(rule.entry for rule in rules if rule.permits),
                     *(rule.failing for rule in rules if rule.permits),
                 ]
             case Algorithm.PERMIT_OVERRIDES:
-                found = [
+                combined = [
                     *(rule.entry for rule in rules if rule.permits),
                     *(rule.failing for rule in rules if rule.permits),
-                    *(one for rule in rules if not rule.permits for one in (rule.entry, rule.failing)),
+                    *(entry for rule in rules if not rule.permits for entry in (rule.entry, rule.failing)),
                 ]
             case None:
                 pass
             case _:
                 assert_never(algorithm)
-        return self._within(element, name, found)
+        return self._within(element, name, combined)
 
     def _set(self, element: Element, depth: int) -> list[Entry]:
         name = self._id(element, "PolicySetId")
@@ -136,34 +136,34 @@ class _Combining:
             if child.name not in _IGNORED and child.name not in ("Target", "Obligations")
         ]
         algorithm = self._algorithm(element, "PolicyCombiningAlgId")
-        found: list[Entry] | None = None
+        combined: list[Entry] | None = None
         match algorithm:
             case Algorithm.FIRST_APPLICABLE:
-                found = [one for child in children for one in child]
+                combined = [entry for child in children for entry in child]
             case Algorithm.DENY_OVERRIDES:
-                found = self._overriding(children, frozenset((Effect.DENY, Effect.OWED)))
+                combined = self._overriding(children, frozenset((Effect.DENY, Effect.OWED)))
             case Algorithm.PERMIT_OVERRIDES:
-                found = self._overriding(children, frozenset((Effect.PERMIT, Effect.OWED)))
+                combined = self._overriding(children, frozenset((Effect.PERMIT, Effect.OWED)))
             case None:
                 pass
             case _:
                 assert_never(algorithm)
-        return self._within(element, name, found)
+        return self._within(element, name, combined)
 
-    def _within(self, element: Element, name: str, found: list[Entry] | None) -> list[Entry]:
+    def _within(self, element: Element, name: str, inner: list[Entry] | None) -> list[Entry]:
         """What a policy or set decides, given its target and its obligations; None if that cannot be said."""
         target = self.reader.target(element.named("Target"))
-        if found is None:
-            found = [self._denying(f.ALWAYS, name, element)]
+        if inner is None:
+            inner = [self._denying(f.ALWAYS, name, element)]
         if self._owes(element):
-            found = [replace(one, effect=Effect.OWED) if one.effect is Effect.PERMIT else one for one in found]
-        made = [replace(one, asked=f.both(target.true, one.asked)) for one in found]
-        made.append(self._denying(target.fails, name, element))  # nothing is both, so its place is free
-        made = [one for one in made if one.asked != f.NEVER]
-        self.count += len(made)
+            inner = [replace(entry, effect=Effect.OWED) if entry.effect is Effect.PERMIT else entry for entry in inner]
+        narrowed = [replace(entry, asked=f.both(target.true, entry.asked)) for entry in inner]
+        narrowed.append(self._denying(target.fails, name, element))  # nothing is both, so its place is free
+        narrowed = [entry for entry in narrowed if entry.asked != f.NEVER]
+        self.count += len(narrowed)
         if self.count > MAX_ENTRIES:
             raise self.reader.wrong(element, f"and what stands before it have over {MAX_ENTRIES} rules; split the file")
-        return made
+        return narrowed
 
     def _overriding(self, children: list[list[Entry]], strong: frozenset[Effect]) -> list[Entry]:
         """What overrides first, where its own policy comes to it; then the rest."""
@@ -173,14 +173,14 @@ class _Combining:
         for child in children:
             before: f.Formula = f.NEVER
             whole = True  # `before` holds all that stands before it
-            for one in child:
-                if one.effect in strong:
-                    first += self._narrowed(one, before, whole)
+            for entry in child:
+                if entry.effect in strong:
+                    first += self._narrowed(entry, before, whole)
                 elif before.weight <= f.MAX_WEIGHT:
-                    before = f.either(before, one.asked)
+                    before = f.either(before, entry.asked)
                 else:
                     whole = False
-        return first + [one for child in children for one in child if one.effect not in strong]
+        return first + [entry for child in children for entry in child if entry.effect not in strong]
 
     def _narrowed(self, entry: Entry, before: f.Formula, whole: bool) -> list[Entry]:
         """The entry where nothing of what stands before it decides."""
@@ -223,10 +223,10 @@ class _Combining:
         return Entry(effect=Effect.DENY, asked=asked, name=name, element=element)
 
     def _id(self, element: Element, key: str) -> str:
-        found = identifier(element.attributes.get(key, ""))
-        if not found:
+        id = identifier(element.attributes.get(key, ""))
+        if not id:
             raise self.reader.wrong(element, f"has no `{key}`; give it one")
-        return found
+        return id
 
     def _algorithm(self, element: Element, key: str) -> Algorithm | None:
         id = self._id(element, key)
@@ -239,13 +239,15 @@ class _Combining:
 
     def _owes(self, element: Element) -> bool:
         """Whether a permission comes with an obligation."""
-        found = [one for obligations in element.named("Obligations") for one in obligations.children]
-        owed = [one for one in found if one.attributes.get("FulfillOn") != "Deny"]
-        for one in found:
+        obligations_found = [
+            obligation for obligations in element.named("Obligations") for obligation in obligations.children
+        ]
+        owed = [obligation for obligation in obligations_found if obligation.attributes.get("FulfillOn") != "Deny"]
+        for obligation in obligations_found:
             why = "nobody carries obligations out here"
-            if one in owed:
+            if obligation in owed:
                 why += ", so what this permits is denied; remove it if that is not meant"
-            self.reader.leave(one, f"obligation `{one.attributes.get('ObligationId', '')}`", why)
+            self.reader.leave(obligation, f"obligation `{obligation.attributes.get('ObligationId', '')}`", why)
         return bool(owed)
 
 

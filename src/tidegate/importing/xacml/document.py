@@ -99,12 +99,12 @@ class _Builder:
         if len(self.open) >= MAX_DEPTH:
             self._wrong(f"nested more than {MAX_DEPTH} deep; simplify it")
         plain = {key: " ".join(value.split()) for key, value in attributes.items() if " " not in key}
-        made = Element(name=local, attributes=plain, line=self.parser.CurrentLineNumber)
+        started = Element(name=local, attributes=plain, line=self.parser.CurrentLineNumber)
         if self.open:
-            self.open[-1].children.append(made)
+            self.open[-1].children.append(started)
         else:
-            self.root = made
-        self.open.append(made)
+            self.root = started
+        self.open.append(started)
 
     def _end(self, name: str) -> None:
         self.open.pop()

@@ -146,34 +146,37 @@ class ExpressionReader:
             return Evaluation(f.ALWAYS)
         if len(elements) > 1:
             raise self.wrong(elements[1], "stands twice; keep one")
-        found = [self._section(section) for section in elements[0].children]
-        return Evaluation(f.both(*(one.true for one in found)), f.either(*(one.fails for one in found)))
+        sections = [self._section(section) for section in elements[0].children]
+        return Evaluation(
+            f.both(*(section_value.true for section_value in sections)),
+            f.either(*(section_value.fails for section_value in sections)),
+        )
 
     def _section(self, section: Element) -> Evaluation:
         if section.name not in _SECTIONS:
             raise self.wrong(section, f"is no part of a target; write one of {', '.join(_SECTIONS)}")
         member, match = _SECTIONS[section.name]
-        found: list[Evaluation] = []
+        members: list[Evaluation] = []
         for child in section.children:
             if child.name == f"Any{member}":
-                found.append(Evaluation(f.ALWAYS))
+                members.append(Evaluation(f.ALWAYS))
             elif child.name == member:
-                found.append(self._member(child, match))
+                members.append(self._member(child, match))
             else:
                 raise self.wrong(child, f"is no part of `<{section.name}>`; write `<{member}>`")
-        true = f.either(*(one.true for one in found))
-        return Evaluation(true, f.both(f.opposite(true), f.either(*(one.fails for one in found))))
+        true = f.either(*(each.true for each in members))
+        return Evaluation(true, f.both(f.opposite(true), f.either(*(each.fails for each in members))))
 
     def _member(self, member: Element, match: str) -> Evaluation:
-        found: list[Evaluation] = []
+        matches: list[Evaluation] = []
         for child in member.children:
             if child.name != match:
                 raise self.wrong(child, f"is no part of `<{member.name}>`; write `<{match}>`")
-            found.append(self._match(child))
-        fails = f.either(*(one.fails for one in found))
+            matches.append(self._match(child))
+        fails = f.either(*(each.fails for each in matches))
         if fails != f.NEVER:  # XACML 2.0, 7.5: one that is false decides, before any that fails
-            fails = f.both(fails, *(f.either(one.true, one.fails) for one in found))
-        return Evaluation(f.both(*(one.true for one in found)), fails)
+            fails = f.both(fails, *(f.either(each.true, each.fails) for each in matches))
+        return Evaluation(f.both(*(each.true for each in matches)), fails)
 
     def _match(self, element: Element) -> Evaluation:
         """A function of a literal and of each value in a bag: true if it is for some."""
@@ -183,12 +186,12 @@ class ExpressionReader:
             case _:
                 raise self.wrong(element, "does not compare an `<AttributeValue>` with an attribute; write both")
         function, name = self._function(element, "MatchId")
-        found = self._bag(designator)
-        if found is None:
+        designated = self._bag(designator)
+        if designated is None:
             # functions of the standard do not fail for want of a value; of others nothing is known
             fails_never = name and designator.name in _DESIGNATORS and not _must_be_present(designator)
             return Evaluation(f.UNSAID) if fails_never else UNSAID
-        bag, typed, fails = found
+        bag, typed, fails = designated
         value, given = literal.text, self._type(literal)
         test: f.Formula | None = None
         if name in _EQUAL and typed == given == _EQUAL[name]:
@@ -252,8 +255,8 @@ class ExpressionReader:
         """From left to right, as far as the first that is false or fails."""
         asked = Evaluation(f.ALWAYS)
         for child in element.children:
-            one = self._expression(child)
-            asked = Evaluation(f.both(asked.true, one.true), f.either(asked.fails, f.both(asked.true, one.fails)))
+            part = self._expression(child)
+            asked = Evaluation(f.both(asked.true, part.true), f.either(asked.fails, f.both(asked.true, part.fails)))
             if _too_large(asked):
                 return self._unsaid(element, "and", "too large")
         return asked
@@ -262,10 +265,10 @@ class ExpressionReader:
         """From left to right, as far as the first that is true or fails."""
         asked = Evaluation(f.NEVER)
         for child in element.children:
-            one = self._expression(child)
+            part = self._expression(child)
             asked = Evaluation(
-                f.either(asked.true, f.both(f.opposite(asked.fails), one.true)),
-                f.either(asked.fails, f.both(f.opposite(asked.true), one.fails)),
+                f.either(asked.true, f.both(f.opposite(asked.fails), part.true)),
+                f.either(asked.fails, f.both(f.opposite(asked.true), part.fails)),
             )
             if _too_large(asked):
                 return self._unsaid(element, "or", "too large")
@@ -295,10 +298,10 @@ class ExpressionReader:
         return Evaluation(f.both(f.opposite(fails), test), fails)
 
     def _is_in(self, element: Element, left: Element, right: Element, typed: str) -> Evaluation:
-        value, found = self._value(left), self._bag(right)
-        if value is None or found is None:
+        value, designated = self._value(left), self._bag(right)
+        if value is None or designated is None:
             return UNSAID
-        bag, held, fails = found[0], found[1], f.either(value.fails, found[2])
+        bag, held, fails = designated[0], designated[1], f.either(value.fails, designated[2])
         test: f.Formula | None
         match value.of, bag:
             case _ if value.typed != typed or held != typed:
@@ -344,10 +347,10 @@ class ExpressionReader:
         return None
 
     def _only(self, element: Element, typed: str) -> Value | None:
-        found = self._bag(element.children[0])
-        if found is None:
+        designated = self._bag(element.children[0])
+        if designated is None:
             return None
-        bag, held, _ = found
+        bag, held, _ = designated
         if held != typed:
             self._unsaid(element, "one-and-only", "its types do not agree")
             return None
@@ -398,8 +401,8 @@ class ExpressionReader:
                 return bag, typed, f.NEVER
 
     def _attribute(self, root: str, id: str) -> Bag | None:
-        found = _LAST.search(id)
-        name = re.sub(r"\W", "_", found[0]) if found else ""
+        last_part = _LAST.search(id)
+        name = re.sub(r"\W", "_", last_part[0]) if last_part else ""
         match root, name:
             case "action", _:
                 return Acting()
@@ -484,15 +487,15 @@ class ExpressionReader:
         id = identifier(element.attributes.get(key, ""))
         if not id:
             raise self.wrong(element, f"has no `{key}`; name the function")
-        found = _FUNCTION.fullmatch(id)
-        return id, found[1] if found else ""
+        standard = _FUNCTION.fullmatch(id)
+        return id, standard[1] if standard else ""
 
     @staticmethod
     def _type(element: Element) -> str:
         """`string`, `anyURI` or `boolean`; empty for every other type."""
         id = identifier(element.attributes.get("DataType", "http://www.w3.org/2001/XMLSchema#string"))
-        found = _TYPE.fullmatch(id)
-        return found[1] if found else ""
+        standard = _TYPE.fullmatch(id)
+        return standard[1] if standard else ""
 
 
 def _too_large(asked: Evaluation) -> bool:

@@ -25,7 +25,7 @@ _COUNT: Final = re.compile(r"\{[0-9]{1,4}(,[0-9]{0,4})?\}")
 
 def as_re2(pattern: str) -> str | None:
     """The same pattern for RE2; None if there is none."""
-    made: list[str] = []
+    pieces: list[str] = []
     at, inside = 0, False
     while at < len(pattern):
         character = pattern[at]
@@ -35,7 +35,7 @@ def as_re2(pattern: str) -> str | None:
             if written is None:
                 return None
             text, used = written
-            made.append(text)
+            pieces.append(text)
             at += 1 + used
             continue
         if inside:
@@ -52,14 +52,14 @@ def as_re2(pattern: str) -> str | None:
             count = _COUNT.match(pattern, at)
             if count is None:
                 return None
-            made.append(count[0])
+            pieces.append(count[0])
             at = count.end()
             continue
         elif character in "]}":
             return None
-        made.append(character)
+        pieces.append(character)
         at += 1
-    return None if inside else "".join(made)
+    return None if inside else "".join(pieces)
 
 
 def _escape(rest: str, inside: bool) -> tuple[str, int] | None:

@@ -16,6 +16,7 @@ from tidegate.pipeline.checks import quality, security
 from tidegate.pipeline.checks.evidence import gathered
 from tidegate.pipeline.checks.registry import REGISTRY, Check, Evidence, check
 from tidegate.pipeline.columns import DIMENSIONS
+from tidegate.pipeline.spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -44,16 +45,16 @@ def problems(score: Score) -> Iterator[str]:
         near = suggestion(score.dimension, DIMENSIONS)
         remedy = f"did you mean `{near}`?" if near else f"there is {', '.join(DIMENSIONS)}"
         yield f"there is no dimension `{score.dimension}`; {remedy}"
-    found = REGISTRY.get(score.check)
-    if found is None:
+    known = REGISTRY.get(score.check)
+    if known is None:
         near = suggestion(score.check, REGISTRY)
         remedy = f"did you mean `{near}`?" if near else f"there is {', '.join(sorted(REGISTRY))}"
         yield f"there is no check `{score.check}`; {remedy}"
     else:
-        if score.dimension in DIMENSIONS and score.dimension not in found.dimensions:
-            judged = " and ".join(found.dimensions)
-            yield f"`{found.name}` judges {judged}, not {score.dimension}; write `dimension: {found.dimensions[0]}`"
-        yield from found.problems(score.args)
+        if score.dimension in DIMENSIONS and score.dimension not in known.dimensions:
+            judged = " and ".join(known.dimensions)
+            yield f"`{known.name}` judges {judged}, not {score.dimension}; write `dimension: {known.dimensions[0]}`"
+        yield from known.problems(score.args)
     if score.filter is not None:
         for problem in conditions.problems(score.filter):
             yield f"filter: {problem}"
@@ -61,14 +62,12 @@ def problems(score: Score) -> Iterator[str]:
 
 def column(score: Score) -> Column:
     """The scores of a rule: between 0 and 1, or null where the filter does not fit or there is nothing to say."""
-    from pyspark.sql import functions as F
-
     wrong = tuple(problems(score))
     if wrong:
         raise PipelineError("; ".join(wrong))
     # Spark takes NaN for the largest number and passes over null, so both go before the bounds are applied
-    found = F.nanvl(REGISTRY[score.check](score.args), F.lit(None).cast("double"))
-    bounded = F.when(found.isNotNull(), F.least(F.greatest(found, F.lit(0.0)), F.lit(1.0)))
+    score_column = F.nanvl(REGISTRY[score.check](score.args), F.lit(None).cast("double"))
+    bounded = F.when(score_column.isNotNull(), F.least(F.greatest(score_column, F.lit(0.0)), F.lit(1.0)))
     applies = F.col("fault").isNull()
     if score.filter is not None:
         applies = applies & conditions.fits(score.filter)
@@ -82,4 +81,4 @@ def needed(scores: Iterable[Score]) -> frozenset[Evidence]:
 
 def listed() -> tuple[Check, ...]:
     """Every check, by dimension and name: for the documentation."""
-    return tuple(sorted(REGISTRY.values(), key=lambda found: (DIMENSIONS.index(found.dimensions[0]), found.name)))
+    return tuple(sorted(REGISTRY.values(), key=lambda each: (DIMENSIONS.index(each.dimensions[0]), each.name)))

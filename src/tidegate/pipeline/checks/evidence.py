@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidegate.pipeline.checks import grade
 from tidegate.pipeline.checks.registry import Evidence
+from tidegate.pipeline.spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -50,8 +51,6 @@ def gathered(
 
 
 def _with_history(frame: DataFrame, baselines: DataFrame | None, *, single: bool) -> DataFrame:
-    from pyspark.sql import functions as F
-
     if baselines is None:
         ddl = ",".join(f"{name}:{type}" for name, type in HISTORY)
         return frame.withColumn(Evidence.HISTORY.value, F.lit(None).cast(f"struct<{ddl}>"))
@@ -61,8 +60,6 @@ def _with_history(frame: DataFrame, baselines: DataFrame | None, *, single: bool
 
 def _beside(frame: DataFrame, other: DataFrame, keys: tuple[str, ...], *, single: bool) -> DataFrame:
     """Joined on the keys, of which `other` has each combination once."""
-    from pyspark.sql import functions as F
-
     renamed = {key: f"_{key}_of_evidence" for key in keys}
     right = other.withColumnsRenamed(renamed).hint("shuffle_hash" if single else "broadcast")
     same = [F.col(key) == F.col(renamed[key]) for key in keys]
@@ -75,11 +72,9 @@ def _series(good: DataFrame, needed: frozenset[Evidence]) -> DataFrame:
 
 @lru_cache(maxsize=4)
 def _of_series(needed: frozenset[Evidence]) -> list[Column]:
-    from pyspark.sql import functions as F
-
     number = grade.finite(F.col("value"))
     at = grade.seconds(F.col("measured_at"))
-    found: list[Column] = [
+    columns: list[Column] = [
         F.struct(
             F.count(F.lit(1)).alias("count"),
             F.min(at).alias("first_at"),
@@ -92,11 +87,11 @@ def _of_series(needed: frozenset[Evidence]) -> list[Column]:
     if Evidence.STEPS in needed:
         values = F.sort_array(F.collect_set(number))
         steps = F.struct(F.size(values).alias("distinct"), F.array_min(_apart(values)).alias("step"))
-        found.append(steps.alias(Evidence.STEPS.value))
+        columns.append(steps.alias(Evidence.STEPS.value))
     if Evidence.GAPS in needed:
         gap = F.array_max(_apart(F.sort_array(F.collect_list(at))))
-        found.append(F.struct(gap.alias("gap")).alias(Evidence.GAPS.value))
-    return found
+        columns.append(F.struct(gap.alias("gap")).alias(Evidence.GAPS.value))
+    return columns
 
 
 def _neighbours(good: DataFrame) -> DataFrame:
@@ -121,8 +116,6 @@ class _Neighbours:
 
 @cache
 def _of_neighbours() -> _Neighbours:
-    from pyspark.sql import functions as F
-
     number = grade.finite(F.col("value"))
     deviation = grade.finite(_median("off") * F.lit(_NORMAL))
     known = F.struct(F.size("values").alias("sources"), "median", deviation.alias("deviation"))
@@ -138,8 +131,6 @@ def _of_neighbours() -> _Neighbours:
 
 def _median(name: str) -> Column:
     """Of a sorted array that is not empty. Halved before they are added: two large numbers may have no sum."""
-    from pyspark.sql import functions as F
-
     size = F.size(name)
     lower, upper = F.floor((size - 1) / 2).cast("int"), F.floor(size / 2).cast("int")
     return F.get(name, lower) / 2 + F.get(name, upper) / 2
@@ -147,8 +138,6 @@ def _median(name: str) -> Column:
 
 def _apart(values: Column) -> Column:
     """The differences between neighbours of a sorted array."""
-    from pyspark.sql import functions as F
-
     return F.zip_with(
         F.slice(values, 2, F.greatest(F.size(values) - 1, F.lit(0))),
         F.slice(values, 1, F.greatest(F.size(values) - 1, F.lit(0))),

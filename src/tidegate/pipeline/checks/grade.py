@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from tidegate.pipeline.spark_functions import F
+
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
@@ -19,8 +21,6 @@ DECIMALS: Final = 6
 
 def finite(number: Column) -> Column:
     """The number, or null for NaN and the infinities."""
-    from pyspark.sql import functions as F
-
     return F.when(number.between(-_LARGEST, _LARGEST), number)
 
 
@@ -29,15 +29,11 @@ def falling(number: Column, good: float, bad: float) -> Column:
 
     It goes on above 1 and below 0: the bounds are applied to every check, once, by whoever asks it.
     """
-    from pyspark.sql import functions as F
-
     return (F.lit(bad) - number) / F.lit(bad - good)
 
 
 def rising(number: Column, bad: float, good: float) -> Column:
     """0 at `bad`, 1 at `good`, and the straight line through both; bad is below good."""
-    from pyspark.sql import functions as F
-
     return (number - F.lit(bad)) / F.lit(good - bad)
 
 
@@ -53,19 +49,15 @@ def seconds(time: Column) -> Column:
 
 def decimals(number: Column) -> Column:
     """With how many decimals a number is written, at most DECIMALS; it tells 9 digits apart."""
-    from pyspark.sql import functions as F
-
-    found = F.lit(float(DECIMALS))
+    count = F.lit(float(DECIMALS))
     for places in reversed(range(DECIMALS)):
         scaled = F.abs(number) * F.lit(10.0**places)
         off = F.abs(scaled - F.rint(scaled))
-        found = F.when(off <= F.greatest(F.lit(1.0), scaled) * F.lit(1e-9), F.lit(float(places))).otherwise(found)
-    return F.when(number.isNotNull(), found)
+        count = F.when(off <= F.greatest(F.lit(1.0), scaled) * F.lit(1e-9), F.lit(float(places))).otherwise(count)
+    return F.when(number.isNotNull(), count)
 
 
 def distance(number: Column, centre: Column, deviation: Column, floor: float) -> Column:
     """How many deviations a number is off; a deviation is at least `floor`, and never that of rounding alone."""
-    from pyspark.sql import functions as F
-
     width = F.greatest(deviation, F.abs(centre) * F.lit(1e-9), F.lit(max(floor, 1e-150)))
     return F.when(deviation.isNotNull(), F.abs(finite(number) - centre) / width)

@@ -10,22 +10,19 @@ from typing import TYPE_CHECKING
 from tidegate.pipeline.checks import grade
 from tidegate.pipeline.checks.registry import Columns, Duration, Evidence, Number, check
 from tidegate.pipeline.conditions import COLUMNS, Kind
+from tidegate.pipeline.spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
 
 def _known(evidence: Evidence, field: str) -> Column:
-    from pyspark.sql import functions as F
-
     return F.col(f"{evidence.value}.{field}")
 
 
 @check("in_range", dimension="accuracy", ascending=[("min", "max")], least={"soft": 0})
 def in_range(column: Number = "value", *, min: float, max: float, soft: float = 0.0) -> Column:
     """1 from `min` to `max`; outside it falls to 0 at a distance of `soft`. What is no number scores 0."""
-    from pyspark.sql import functions as F
-
     off = F.greatest(F.lit(min) - column, column - F.lit(max), F.lit(0.0))
     if soft == 0:
         graded = grade.yes(off <= 0)
@@ -49,8 +46,6 @@ def deviates_from_history(
     Says nothing until there are `count` records. `floor` is the least deviation to expect, for sources that hardly
     vary.
     """
-    from pyspark.sql import functions as F
-
     mean, deviation = _known(Evidence.HISTORY, "mean"), _known(Evidence.HISTORY, "deviation")
     graded = grade.falling(grade.distance(column, mean, deviation, floor), good, bad)
     return F.when(_known(Evidence.HISTORY, "count") >= count, graded)
@@ -71,8 +66,6 @@ def deviates_from_neighbours(
     The deviation is the median absolute one, scaled to be a standard deviation where values are normal. Says nothing
     with fewer than `count` other sources. `floor` is the least deviation to expect.
     """
-    from pyspark.sql import functions as F
-
     median, deviation = _known(Evidence.NEIGHBOURS, "median"), _known(Evidence.NEIGHBOURS, "deviation")
     graded = grade.falling(grade.distance(column, median, deviation, floor), good, bad)
     return F.when(_known(Evidence.NEIGHBOURS, "sources") > count, graded)
@@ -87,8 +80,6 @@ def deviates_from_neighbours(
 )
 def not_stuck(*, good: int = 20, bad: int = 100) -> Column:
     """1 while a source has repeated one value at most `good` times in a row, 0 from `bad` times on."""
-    from pyspark.sql import functions as F
-
     low, high = _known(Evidence.SERIES, "low"), _known(Evidence.SERIES, "high")
     before = F.when(_known(Evidence.HISTORY, "last_value") == low, _known(Evidence.HISTORY, "run")).otherwise(F.lit(0))
     run = F.when(low == high, F.coalesce(before, F.lit(0)) + _known(Evidence.SERIES, "count")).otherwise(F.lit(1))
@@ -108,8 +99,6 @@ def decimals(column: Number = "value", *, good: int = 1, bad: int = 0) -> Column
     The most decimals that it has used lately count, since any value may end in zeros. They are those of the
     normalised value: one that was converted from another unit has many.
     """
-    from pyspark.sql import functions as F
-
     before = F.coalesce(F.rint(_known(Evidence.HISTORY, "decimals")), F.lit(0.0))
     used = F.greatest(before, _known(Evidence.SERIES, "decimals"))
     return F.when(grade.finite(column).isNotNull(), grade.rising(used, float(bad), float(good)))
@@ -127,8 +116,6 @@ def resolution(*, good: float, bad: float, count: int = 5) -> Column:
 
     Says nothing with fewer than `count` different values.
     """
-    from pyspark.sql import functions as F
-
     graded = grade.falling(_known(Evidence.STEPS, "step"), good, bad)
     return F.when(_known(Evidence.STEPS, "distinct") >= count, graded)
 
@@ -145,8 +132,6 @@ def spread_under(*, good: float, bad: float, count: int = 20) -> Column:
 
     For what should repeat itself. Says nothing until there are `count` records.
     """
-    from pyspark.sql import functions as F
-
     graded = grade.falling(_known(Evidence.HISTORY, "deviation"), good, bad)
     return F.when(_known(Evidence.HISTORY, "count") >= count, graded)
 
@@ -154,24 +139,18 @@ def spread_under(*, good: float, bad: float, count: int = 20) -> Column:
 @check("age_under", dimension="timeliness", ascending=[("good", "bad")])
 def age_under(*, good: Duration, bad: Duration) -> Column:
     """1 if the record was measured at most `good` before it was received, 0 from `bad` on."""
-    from pyspark.sql import functions as F
-
     return grade.falling(grade.seconds(F.col("received_at")) - grade.seconds(F.col("measured_at")), good, bad)
 
 
 @check("not_in_future", dimension="timeliness", ascending=[("skew", "bad")])
 def not_in_future(*, skew: Duration = 1.0, bad: Duration = 60.0) -> Column:
     """1 if the record was measured at most `skew` after it was received, 0 from `bad` on: the source's clock is off."""
-    from pyspark.sql import functions as F
-
     return grade.falling(grade.seconds(F.col("measured_at")) - grade.seconds(F.col("received_at")), skew, bad)
 
 
 @check("present", dimension="completeness")
 def present(*, columns: Columns) -> Column:
     """The share of these columns that hold something; an empty text and what is no number hold nothing."""
-    from pyspark.sql import functions as F
-
     total = F.lit(0.0)
     for name in columns:
         column = F.col(name)
@@ -189,16 +168,12 @@ def present(*, columns: Columns) -> Column:
 @check("has_unit", dimension="completeness")
 def has_unit() -> Column:
     """1 if a number comes with a unit, 0 if not; nothing of a text."""
-    from pyspark.sql import functions as F
-
     return F.when(F.col("value").isNotNull(), grade.yes(F.coalesce(F.col("unit") != "", F.lit(False))))
 
 
 @check("expected_rate", dimension="completeness", needs=[Evidence.HISTORY, Evidence.SERIES], least={"interval": 0.001})
 def expected_rate(*, interval: Duration) -> Column:
     """Records of the source in the batch, of those that one every `interval` since the batch before would make."""
-    from pyspark.sql import functions as F
-
     first, last = _known(Evidence.SERIES, "first_at"), _known(Evidence.SERIES, "last_at")
     before = grade.seconds(_known(Evidence.HISTORY, "last_at"))
     start = F.when(before < first, before).otherwise(first - F.lit(interval))
@@ -214,7 +189,5 @@ def expected_rate(*, interval: Duration) -> Column:
 )
 def no_gaps(*, good: Duration, bad: Duration) -> Column:
     """1 if the source was silent for at most `good` in the batch and since the one before, 0 from `bad` on."""
-    from pyspark.sql import functions as F
-
     since = _known(Evidence.SERIES, "first_at") - grade.seconds(_known(Evidence.HISTORY, "last_at"))
     return grade.falling(F.greatest(since, _known(Evidence.GAPS, "gap")), good, bad)

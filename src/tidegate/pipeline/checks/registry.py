@@ -22,6 +22,7 @@ from tidegate.config.problems import suggestion
 from tidegate.errors import PipelineError
 from tidegate.pipeline.columns import DIMENSIONS
 from tidegate.pipeline.conditions import COLUMNS, Kind
+from tidegate.pipeline.spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -135,8 +136,6 @@ class Check:
 
     def __call__(self, given: Mapping[str, object]) -> Column:
         """The column for a rule's arguments, with names of columns made columns."""
-        from pyspark.sql import functions as F
-
         arguments = self.arguments(given)
         for parameter in self.parameters:
             if parameter.form == _COLUMN:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from tidegate.pipeline.checks import grade
 from tidegate.pipeline.checks.registry import Duration, Evidence, check
+from tidegate.pipeline.spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -31,16 +32,12 @@ def level_at_least(*, level: str, of: Literal["floor", "level"] = "floor", order
 @check("level_for_category", dimension=("confidentiality", "privacy"), members=[("level", "order")])
 def level_for_category(*, categories: tuple[str, ...], level: str, order: tuple[str, ...] = ORDER) -> Column:
     """As `level_at_least`, of records of these categories; nothing of others."""
-    from pyspark.sql import functions as F
-
     return F.when(F.col("category").isin(list(categories)), _graded(level, "floor", order))
 
 
 @check("schema_in", dimension="integrity")
 def schema_in(*, schemas: tuple[str, ...]) -> Column:
     """1 if the record has one of these schemas, 0 if not."""
-    from pyspark.sql import functions as F
-
     return grade.yes(F.coalesce(F.col("schema").isin(list(schemas)), F.lit(False)))
 
 
@@ -50,8 +47,6 @@ def in_order(*, good: Duration = 1.0, bad: Duration = 60.0) -> Column:
 
     What comes out of order may have been held back, or be an old message sent again.
     """
-    from pyspark.sql import functions as F
-
     newest = grade.seconds(F.col(f"{Evidence.HISTORY.value}.last_at"))
     return grade.falling(newest - grade.seconds(F.col("measured_at")), good, bad)
 
@@ -59,8 +54,6 @@ def in_order(*, good: Duration = 1.0, bad: Duration = 60.0) -> Column:
 @check("category_in", dimension="privacy")
 def category_in(*, good: tuple[str, ...], bad: tuple[str, ...] = ()) -> Column:
     """1 if the category is one of `good`, 0 if one of `bad`; nothing of other categories."""
-    from pyspark.sql import functions as F
-
     category = F.col("category")
     return F.when(category.isin(list(good)), F.lit(1.0)).when(category.isin(list(bad)), F.lit(0.0))
 
@@ -68,16 +61,12 @@ def category_in(*, good: tuple[str, ...], bad: tuple[str, ...] = ()) -> Column:
 @check("owner_known", dimension=("privacy", "authentication"))
 def owner_known() -> Column:
     """1 if it is known whose data it is, so that this person's preferences hold; 0 if not."""
-    from pyspark.sql import functions as F
-
     return grade.yes(F.coalesce(F.col("owner") != "", F.lit(False)))
 
 
 @check("no_personal_extra", dimension="privacy")
 def no_personal_extra(*, names: tuple[str, ...]) -> Column:
     """1 if what is kept beside the value has no field of these names at any depth, 0 if it has; capitals are alike."""
-    from pyspark.sql import functions as F
-
     any_name = "|".join(re.escape(name) for name in names)
     # a quote that begins a field's name has no backslash before it; one inside a text has. Kept names may be pointers
     field = rf'(?iu)(?<!\\)"(?:[^"\\]*/)?(?:{any_name})"\s*:'
@@ -87,22 +76,16 @@ def no_personal_extra(*, names: tuple[str, ...]) -> Column:
 @check("registered", dimension="authentication")
 def registered() -> Column:
     """1 if the source is registered, 0 if not."""
-    from pyspark.sql import functions as F
-
     return grade.yes(F.col("registered"))
 
 
 @check("source_is_client", dimension=("authentication", "integrity"))
 def source_is_client() -> Column:
     """1 if the source that the record names is the client that sent it, 0 if it is another."""
-    from pyspark.sql import functions as F
-
     return grade.yes(F.col("source") == F.col("client"))
 
 
 def _graded(level: str, of: str, order: tuple[str, ...]) -> Column:
-    from pyspark.sql import functions as F
-
     wanted = order.index(level)
     held = F.col(of)
     graded = F.when(held.isNotNull(), F.lit(1.0 if wanted == 0 else 0.0))

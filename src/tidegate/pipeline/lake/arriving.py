@@ -13,7 +13,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from tidegate.pipeline.columns import struct
 from tidegate.pipeline.lake.erased import Tombstone, concerned, tombstones
@@ -21,9 +25,6 @@ from tidegate.pipeline.lake.files import Owned, conformed
 from tidegate.pipeline.lake.place import Place
 from tidegate.pipeline.lake.tables import RAW, Table
 from tidegate.topics import matches
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 HARDLY_REPEAT: Final = ("id", "offset", "payload", "message", "value", "received_at", "measured_at", "at")
 """Columns for which a dictionary is not worth its while."""
@@ -64,8 +65,6 @@ class _Day:
     """The file of one day."""
 
     def __init__(self, folder: Path, day: int, schema: pa.Schema) -> None:
-        import pyarrow.parquet as pq
-
         # never the name of an earlier attempt: that file goes when this one comes
         name = f"part-{uuid.uuid4().hex}.parquet"
         path = folder / f"date={(_EPOCH + timedelta(days=day)).date().isoformat()}" / name
@@ -82,8 +81,6 @@ class _Day:
             self._write()
 
     def _write(self) -> None:
-        import pyarrow as pa
-
         if self._waiting:
             whole = pa.concat_tables(self._waiting)
             self._waiting, self._size = [], 0
@@ -102,15 +99,13 @@ class _Day:
 
 def owned(batch: pa.RecordBatch, categories: Categories = ()) -> pa.Table:
     """Messages with the columns `owner` and `category`."""
-    import pyarrow as pa
-
     rows = pa.Table.from_batches([batch])
     owned = rows.append_column("owner", rows["user"])
     if not categories:
         return owned.append_column("category", pa.nulls(rows.num_rows, pa.string()))
     topics = rows["topic"].combine_chunks().dictionary_encode()
-    found = [_category(topic, categories) for topic in topics.dictionary.to_pylist()]
-    return owned.append_column("category", pa.array(found, pa.string()).take(topics.indices))
+    names = [_category(topic, categories) for topic in topics.dictionary.to_pylist()]
+    return owned.append_column("category", pa.array(names, pa.string()).take(topics.indices))
 
 
 def _category(topic: str, categories: Categories) -> str | None:
@@ -118,12 +113,10 @@ def _category(topic: str, categories: Categories) -> str | None:
 
 
 def _graves(stones: tuple[Tombstone, ...], table: Table) -> list[Owned]:
-    return [Owned(owner=one.user, time=table.time, before=one.before) for one in concerned(stones, table)]
+    return [Owned(owner=stone.user, time=table.time, before=stone.before) for stone in concerned(stones, table)]
 
 
 def _without(rows: pa.Table, graves: Iterable[Owned]) -> pa.Table:
-    import pyarrow.compute as pc
-
     for grave in graves:
         rows = rows.filter(pc.invert(grave.matches(rows)))
     return rows
@@ -131,9 +124,6 @@ def _without(rows: pa.Table, graves: Iterable[Owned]) -> pa.Table:
 
 def _by_day(rows: pa.Table, time: str) -> Iterable[tuple[int, pa.Table]]:
     """Days since 1970, in UTC; rows without a time are put where they will not be overlooked."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if not rows.num_rows:
         return
     micros = pc.fill_null(rows[time].cast(pa.int64()), 0)
@@ -150,6 +140,4 @@ def _by_day(rows: pa.Table, time: str) -> Iterable[tuple[int, pa.Table]]:
 
 def _leaves(schema: pa.Schema) -> list[str]:
     """The columns as Parquet names them; those that have parts are left to themselves."""
-    import pyarrow as pa
-
     return [field.name for field in schema if not pa.types.is_nested(field.type)]

@@ -62,18 +62,18 @@ def compact(
         finish_erasures(claim, step=step)
         limit = (time() if now is None else now) - settled.total_seconds()
         with trouble(lake.path):
-            found = {table: _groups(lake, table, target, limit) for table in NAMES}
-        total = sum(len(group) for groups, _ in found.values() for group in groups)
+            work = {table: _groups(lake, table, target, limit) for table in NAMES}
+        total = sum(len(group) for groups, _ in work.values() for group in groups)
         done = 0
         results = []
-        for table, (groups, illegible) in found.items():
+        for table, (groups, illegible) in work.items():
             outcomes = []
             for group in groups:
                 with trouble(lake.path):
                     outcomes.append(_put_together(claim, group, step))
                 done += len(group)
                 progress(done, total)
-            results.append(_summed(table, [one for one in outcomes if one is not None], illegible))
+            results.append(_summed(table, [outcome for outcome in outcomes if outcome is not None], illegible))
         return tuple(results)
 
 
@@ -148,10 +148,10 @@ def _put_together(claim: Claim, group: Sequence[Part], step: Step) -> _Outcome |
 def _summed(table: str, outcomes: Sequence[_Outcome], illegible: tuple[str, ...]) -> Compacted:
     return Compacted(
         table=table,
-        before=sum(one.files for one in outcomes),
-        after=sum(one.rows > 0 for one in outcomes),
-        size_before=sum(one.size_before for one in outcomes),
-        size_after=sum(one.size_after for one in outcomes),
-        rows=sum(one.rows for one in outcomes),
+        before=sum(outcome.files for outcome in outcomes),
+        after=sum(outcome.rows > 0 for outcome in outcomes),
+        size_before=sum(outcome.size_before for outcome in outcomes),
+        size_after=sum(outcome.size_after for outcome in outcomes),
+        rows=sum(outcome.rows for outcome in outcomes),
         illegible=illegible,
     )

@@ -73,15 +73,15 @@ def finish_erasures(claim: Claim, *, step: Step = unwatched) -> None:
 def _sources(lake: Place, stone: Tombstone) -> set[str]:
     """Of the rows that are going to be removed; what cannot be read is told when that is tried."""
     while True:
-        found: set[str] = set()
+        sources: set[str] = set()
         try:
             with trouble(lake.path):
                 for part in (part for name in TABLES if name != AUDIT.name for part in lake.parts(name)):
                     if (owned := _owned(part, stone)) is not None and legible(part):
-                        found |= sources_of(part.path, owned)
+                        sources |= sources_of(part.path, owned)
         except FileNotFoundError:
             continue  # the job has replaced it: then by another
-        return found
+        return sources
 
 
 def _owned(part: Part, stone: Tombstone) -> Owned | None:
@@ -121,8 +121,8 @@ def _clean(claim: Claim, part: Part, stone: Tombstone, step: Step) -> int:
     if (owned := _owned(part, stone)) is None:
         return 0
     try:
-        found = held(part.path, owned)
-        if not found:
+        rows = held(part.path, owned)
+        if not rows:
             return 0
         with claim.stage() as folder:
             new = folder / f"part-{folder.name}.parquet"
@@ -135,4 +135,4 @@ def _clean(claim: Claim, part: Part, stone: Tombstone, step: Step) -> int:
                 swap(claim.lake, add=add, remove=[part.path], step=step)
     except FileNotFoundError:
         return 0
-    return found
+    return rows

@@ -16,6 +16,7 @@ from tidegate.errors import PipelineError
 from tidegate.pipeline.lake.place import Place
 from tidegate.pipeline.lake.place import replace as write
 from tidegate.pipeline.lake.tables import AUDIT, Table
+from tidegate.pipeline.spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,12 +42,12 @@ def tombstones(lake: Place) -> tuple[Tombstone, ...]:
         content = json.loads(path.read_text())
         return tuple(
             Tombstone(
-                user=str(one["user"]),
-                before=datetime.fromisoformat(one["before"]),
-                audit=bool(one["audit"]),
-                finished=bool(one["finished"]),
+                user=str(entry["user"]),
+                before=datetime.fromisoformat(entry["before"]),
+                audit=bool(entry["audit"]),
+                finished=bool(entry["finished"]),
             )
-            for one in content["erased"]
+            for entry in content["erased"]
         )
     except FileNotFoundError:
         return ()
@@ -56,7 +57,7 @@ def tombstones(lake: Place) -> tuple[Tombstone, ...]:
 
 def bury(lake: Place, stone: Tombstone) -> Tombstone:
     """Within `swapping`: add it; what was said of the same user before stays true."""
-    known = {one.user: one for one in tombstones(lake)}
+    known = {each.user: each for each in tombstones(lake)}
     before = known.get(stone.user)
     if before is not None:
         stone = replace(stone, before=max(stone.before, before.before), audit=stone.audit or before.audit)
@@ -67,7 +68,7 @@ def bury(lake: Place, stone: Tombstone) -> Tombstone:
 
 def finish(lake: Place, stone: Tombstone) -> None:
     """Within `swapping`: its rows are gone."""
-    _save(lake, tuple(replace(one, finished=True) if one == stone else one for one in tombstones(lake)))
+    _save(lake, tuple(replace(each, finished=True) if each == stone else each for each in tombstones(lake)))
 
 
 def concerned(stones: tuple[Tombstone, ...], table: Table) -> tuple[Tombstone, ...]:
@@ -77,8 +78,6 @@ def concerned(stones: tuple[Tombstone, ...], table: Table) -> tuple[Tombstone, .
 
 def without(frame: DataFrame, table: Table, stones: tuple[Tombstone, ...]) -> DataFrame:
     """The frame without rows of those who have been erased."""
-    from pyspark.sql import functions as F
-
     stones = concerned(stones, table)
     if not stones or table.time is None:
         return frame
@@ -91,7 +90,7 @@ def without(frame: DataFrame, table: Table, stones: tuple[Tombstone, ...]) -> Da
 
 def _save(lake: Place, stones: tuple[Tombstone, ...]) -> None:
     content = [
-        {"user": one.user, "before": one.before.isoformat(), "audit": one.audit, "finished": one.finished}
-        for one in sorted(stones, key=lambda one: one.user)
+        {"user": each.user, "before": each.before.isoformat(), "audit": each.audit, "finished": each.finished}
+        for each in sorted(stones, key=lambda each: each.user)
     ]
     write(lake.own / _NAME, json.dumps({"tidegate": 1, "erased": content}, indent=1) + "\n")

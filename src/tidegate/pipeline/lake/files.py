@@ -10,14 +10,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from tidegate.errors import PipelineError
 from tidegate.pipeline.lake.place import COMPACTED, Part, Place
 from tidegate.pipeline.lake.tables import RAW
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _GROUP: Final = 64 << 20  # bytes of rows, before compression, that are written together
 _CHUNK: Final = 32_768  # rows that are read at a time
@@ -33,61 +34,49 @@ class Owned:
 
     def matches(self, table: pa.Table) -> Any:
         """For each row, whether it is one; never null."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        found = pc.fill_null(pc.equal(table["owner"], self.owner), False)
+        owned = pc.fill_null(pc.equal(table["owner"], self.owner), False)
         if self.time is None or self.before is None:
-            return found
+            return owned
         limit = pa.scalar(self.before, pa.timestamp("us", tz="UTC"))
         early = pc.fill_null(pc.less(_plain(table[self.time]), limit), True)
-        return pc.and_(found, early)
+        return pc.and_(owned, early)
 
 
 def count(path: Path) -> int:
     """The rows in a file."""
-    import pyarrow.parquet as pq
-
     with _legible(path):
         return int(pq.read_metadata(path).num_rows)
 
 
 def held(path: Path, owned: Owned) -> int:
     """How many such rows a file has; reads no more than it must."""
-    import pyarrow.compute as pc
-
     columns = ["owner"] if owned.time is None else ["owner", owned.time]
-    found = 0
+    rows = 0
     with _legible(path), _open(path) as file:
         if "owner" not in file.schema_arrow.names:
             return 0
         for group in range(file.num_row_groups):
             if _may_hold(file, group, owned.owner):
-                found += int(pc.sum(owned.matches(file.read_row_group(group, columns=columns))).as_py() or 0)
-    return found
+                rows += int(pc.sum(owned.matches(file.read_row_group(group, columns=columns))).as_py() or 0)
+    return rows
 
 
 def sources_of(path: Path, owned: Owned) -> set[str]:
     """The sources of such rows."""
-    import pyarrow.compute as pc
-
     columns = ["owner", "source"] if owned.time is None else ["owner", "source", owned.time]
-    found: set[str] = set()
+    sources: set[str] = set()
     with _legible(path), _open(path) as file:
         if not {"owner", "source"} <= set(file.schema_arrow.names):
-            return found
+            return sources
         for group in range(file.num_row_groups):
             if _may_hold(file, group, owned.owner):
                 table = file.read_row_group(group, columns=columns)
-                found.update(pc.unique(table.filter(owned.matches(table))["source"].drop_null()).to_pylist())
-    return found
+                sources.update(pc.unique(table.filter(owned.matches(table))["source"].drop_null()).to_pylist())
+    return sources
 
 
 def rewrite(sources: Sequence[Path], target: Path, *, but: Owned | None = None) -> int:
     """The rows of some files in one, but those; how many. Nothing is written if there are none."""
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
     schema = together(sources)
     rows = 0
     with pq.ParquetWriter(target, schema, compression="zstd", compression_level=3) as writer:
@@ -96,7 +85,7 @@ def rewrite(sources: Sequence[Path], target: Path, *, but: Owned | None = None) 
             for chunk in _chunks(path):
                 table = chunk if but is None else chunk.filter(pc.invert(but.matches(chunk)))
                 waiting.append(conformed(table, schema))
-                if sum(one.nbytes for one in waiting) >= _GROUP:
+                if sum(each.nbytes for each in waiting) >= _GROUP:
                     rows += _put(writer, waiting)
         rows += _put(writer, waiting)
     if not rows:
@@ -106,8 +95,6 @@ def rewrite(sources: Sequence[Path], target: Path, *, but: Owned | None = None) 
 
 def together(paths: Iterable[Path]) -> pa.Schema:
     """A schema with the columns of all files."""
-    import pyarrow as pa
-
     schemas = []
     for path in paths:
         with _legible(path), _open(path) as file:
@@ -122,8 +109,6 @@ def together(paths: Iterable[Path]) -> pa.Schema:
 
 def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The table with exactly these columns."""
-    import pyarrow as pa
-
     columns = [
         _plain(table[field.name]).cast(field.type)
         if field.name in table.column_names
@@ -135,8 +120,6 @@ def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def last_start(lake: Place) -> dict[int, int]:
     """By shard, where the batch of `raw` that has the highest offset begins; what is compacted has long been done."""
-    import pyarrow.compute as pc
-
     spans: dict[int, dict[str, tuple[int, int]]] = {}
     for part in lake.parts(RAW.name):
         with _legible(part.path), _open(part.path) as file:
@@ -146,8 +129,8 @@ def last_start(lake: Place) -> dict[int, int]:
             low, high = spans.setdefault(shard, {}).get(part.batch, (ends["min"], ends["max"]))
             spans[shard][part.batch] = min(low, ends["min"]), max(high, ends["max"])
     starts = {}
-    for shard, found in spans.items():
-        batch, (low, high) = max(found.items(), key=lambda one: one[1][1])
+    for shard, batches in spans.items():
+        batch, (low, high) = max(batches.items(), key=lambda item: item[1][1])
         starts[shard] = high + 1 if batch == COMPACTED else low
     return starts
 
@@ -164,8 +147,6 @@ def legible(part: Part) -> bool:
 
 
 def _chunks(path: Path) -> Iterator[pa.Table]:
-    import pyarrow as pa
-
     with _legible(path), _open(path) as file:
         for batch in file.iter_batches(batch_size=_CHUNK):
             yield pa.Table.from_batches([batch])
@@ -173,8 +154,6 @@ def _chunks(path: Path) -> Iterator[pa.Table]:
 
 def _put(writer: Any, waiting: list[pa.Table]) -> int:
     """Write what waits as one group of rows."""
-    import pyarrow as pa
-
     if not waiting:
         return 0
     table = pa.concat_tables(waiting)
@@ -185,8 +164,6 @@ def _put(writer: Any, waiting: list[pa.Table]) -> int:
 
 
 def _open(path: Path) -> Any:
-    import pyarrow.parquet as pq
-
     return pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
 
 
@@ -205,15 +182,11 @@ def _may_hold(file: Any, group: int, owner: str) -> bool:
 
 def _plain_field(field: pa.Field) -> pa.Field:
     """Times are UTC in microseconds, however old the file is; every column may be null."""
-    import pyarrow as pa
-
     kind = pa.timestamp("us", tz="UTC") if pa.types.is_timestamp(field.type) else field.type
     return pa.field(field.name, kind)
 
 
 def _plain(column: Any) -> Any:
-    import pyarrow as pa
-
     return column.cast(pa.timestamp("us", tz="UTC")) if pa.types.is_timestamp(column.type) else column
 
 
@@ -227,7 +200,5 @@ class _legible:
         return None
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        import pyarrow as pa
-
         if isinstance(error, pa.ArrowException):
             raise PipelineError(f"{self._path} cannot be read: {error}; if it is damaged, move it away") from error

@@ -105,12 +105,12 @@ class Place:
                 continue
             folder = self.path / table / f"date={day.isoformat()}"
             for name in sorted(_names(folder)) if batch is None else [f"batch={batch}"]:
-                found = _BATCH.fullmatch(name)
-                if found is None:
+                match = _BATCH.fullmatch(name)
+                if match is None:
                     continue
                 for file in sorted(_names(folder / name)):
                     if _FILE.fullmatch(file):
-                        yield Part(table=table, date=day, batch=found[1], path=folder / name / file)
+                        yield Part(table=table, date=day, batch=match[1], path=folder / name / file)
 
 
 def checked(batch: str) -> str:
@@ -165,20 +165,20 @@ def refused(path: Path, code: int | None, why: str) -> PipelineError:
     return PipelineError(f"the lake {path} cannot be used: {why}; {_REMEDY.get(code or 0, 'look at the disk')}")
 
 
-def refused_by_spark(path: Path, said: str) -> PipelineError:
+def refused_by_spark(path: Path, message: str) -> PipelineError:
     """The same for what comes through Spark, which only has the system's words."""
     for code in _REMEDY:
-        if os.strerror(code) in said:
+        if os.strerror(code) in message:
             return refused(path, code, os.strerror(code))
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("Caused by:")] or lines or ["it did not say why"]
     return PipelineError(f"Spark could not write to the lake {path}: {causes[-1][:300]}; look at what it printed")
 
 
 def _day(name: str) -> date | None:
-    found = _DATE.fullmatch(name)
+    match = _DATE.fullmatch(name)
     try:
-        return date.fromisoformat(found[1]) if found else None
+        return date.fromisoformat(match[1]) if match else None
     except ValueError:
         return None
 

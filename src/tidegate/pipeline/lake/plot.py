@@ -47,7 +47,7 @@ def plot(rows: Sequence[Trend], path: Path) -> Path:
         axes.set_visible(False)
     for axes in list(panels.flat)[max(0, len(lines) - columns) : len(lines)]:
         axes.tick_params(axis="x", labelbottom=True, labelrotation=30, labelsize=8)
-    _legend(canvas, panels, colours, len({source for found in lines.values() for source in found}))
+    _legend(canvas, panels, colours, len({source for by_source in lines.values() for source in by_source}))
     canvas.supxlabel(
         "line: mean score of the day; band, of the lowest sources: down to the lowest twentieth", fontsize=8
     )
@@ -66,12 +66,12 @@ def by_dimension(rows: Sequence[Trend]) -> dict[str, dict[str, Line]]:
         assessed, total, low = sums[key]
         lowest = row.mean if row.p05 is None else row.p05
         sums[key] = assessed + row.assessed, total + row.mean * row.assessed, min(low, lowest)
-    found: dict[str, dict[str, Line]] = {}
+    lines: dict[str, dict[str, Line]] = {}
     for dimension in DIMENSIONS:
         for (of, source, day), (assessed, total, low) in sorted(sums.items()):
             if of == dimension:
-                found.setdefault(dimension, {}).setdefault(source, {})[day] = (total / assessed, low)
-    return found
+                lines.setdefault(dimension, {}).setdefault(source, {})[day] = (total / assessed, low)
+    return lines
 
 
 def _coloured(lines: dict[str, dict[str, Line]]) -> dict[str, str]:
@@ -84,7 +84,7 @@ def _coloured(lines: dict[str, dict[str, Line]]) -> dict[str, str]:
 
 
 def _panel(axes: Any, dimension: str, sources: dict[str, Line], colours: dict[str, str]) -> None:
-    for source, line in sorted(sources.items(), key=lambda one: one[0] in colours):
+    for source, line in sorted(sources.items(), key=lambda item: item[0] in colours):
         days = sorted(line)
         means, lows = [line[day][0] for day in days], [line[day][1] for day in days]
         colour = colours.get(source, _OTHERS)

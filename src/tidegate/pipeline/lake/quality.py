@@ -12,6 +12,8 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow.parquet as pq
+
 from tidegate.errors import PipelineError
 from tidegate.pipeline.columns import DIMENSIONS
 from tidegate.pipeline.lake.files import conformed, count, together
@@ -19,6 +21,7 @@ from tidegate.pipeline.lake.place import DAILY, Place, trouble
 from tidegate.pipeline.lake.swap import MAINTENANCE, Claim, Step, swap, swapping, unwatched
 from tidegate.pipeline.lake.tables import NORMALISED, QUALITY_DAILY, read
 from tidegate.pipeline.lake.write import stage, staged_files
+from tidegate.pipeline.spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,8 +61,6 @@ class Computed:
 
 def summarised(records: DataFrame) -> DataFrame:
     """The rows of `quality_daily` for rows of `normalised`."""
-    from pyspark.sql import functions as F
-
     figures = []
     for dimension in DIMENSIONS:
         score = F.col(f"scores.{dimension}")
@@ -101,8 +102,8 @@ def _summarise(spark: SparkSession, claim: Claim, day: date, step: Step) -> int:
     if not any(lake.parts(NORMALISED.name, dates={day})):
         return 0
     with claim.stage() as folder, trouble(lake.path):
-        made = summarised(read(spark, lake.path, NORMALISED.name, dates={day}))
-        stage(lake, made.coalesce(1), QUALITY_DAILY, folder / QUALITY_DAILY.name)
+        summary = summarised(read(spark, lake.path, NORMALISED.name, dates={day}))
+        stage(lake, summary.coalesce(1), QUALITY_DAILY, folder / QUALITY_DAILY.name)
         files = staged_files(folder / QUALITY_DAILY.name)
         rows = sum(map(count, files))
         with swapping(lake):
@@ -119,32 +120,32 @@ def trends(
     if dimension is not None and dimension not in DIMENSIONS:
         raise PipelineError(f"there is no dimension {dimension!r}; take one of {', '.join(DIMENSIONS)}")
     lake = Place.open(path)
-    found: dict[tuple[Any, ...], Trend] = {}
+    by_key: dict[tuple[Any, ...], Trend] = {}
     with trouble(lake.path):
         for part in lake.parts(QUALITY_DAILY.name):
             if since is not None and part.date < since:
                 continue
             for row in _rows(part.path):
                 if source in (None, row["source"]) and dimension in (None, row["dimension"]):
-                    one = Trend(date=part.date, **row)
-                    found[one.date, one.source, one.type, one.name, one.owner, one.category, one.dimension] = one
-    return tuple(sorted(found.values(), key=_order))
+                    trend = Trend(date=part.date, **row)
+                    by_key[
+                        trend.date, trend.source, trend.type, trend.name, trend.owner, trend.category, trend.dimension
+                    ] = trend
+    return tuple(sorted(by_key.values(), key=_order))
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
-    import pyarrow.parquet as pq
-
     schema = together([path])
     names = [name for name, _ in QUALITY_DAILY.columns]
     table = conformed(pq.ParquetFile(path).read(), schema)
     return [{name: row.get(name) for name in names} for row in table.to_pylist()]
 
 
-def _order(one: Trend) -> tuple[Any, ...]:
-    texts = (one.source, one.type, one.name, one.owner, one.category)
+def _order(trend: Trend) -> tuple[Any, ...]:
+    texts = (trend.source, trend.type, trend.name, trend.owner, trend.category)
     return (
         *(text or "" for text in texts[:1]),
-        DIMENSIONS.index(one.dimension),
-        one.date,
+        DIMENSIONS.index(trend.dimension),
+        trend.date,
         *(t or "" for t in texts[1:]),
     )

@@ -139,8 +139,8 @@ def _carry_out(lake: Place, path: Path, step: Step) -> None:
         touched.add(final.parent)
         step("added")
     for folder in touched:
-        for one in (folder, folder.parent, folder.parent.parent):
-            sync(one)
+        for path_to_sync in (folder, folder.parent, folder.parent.parent):
+            sync(path_to_sync)
     for old in removed:
         old.unlink(missing_ok=True)
         step("removed")
@@ -152,9 +152,9 @@ def _carry_out(lake: Place, path: Path, step: Step) -> None:
 
 def _tidy(folder: Path) -> None:
     """Remove the folder of a batch, and of its day, if nothing is left in it; not even of somebody else."""
-    for one in (folder, folder.parent):
+    for empty in (folder, folder.parent):
         try:
-            one.rmdir()
+            empty.rmdir()
         except OSError:
             return
 

@@ -104,5 +104,5 @@ def read(spark: SparkSession, path: Path, table: str, *, dates: Collection[date]
     schema = struct(kind.columns + PLACE)
     if not files:
         return spark.createDataFrame([], schema)
-    found = spark.read.schema(schema).option("basePath", str(lake.path / table)).parquet(*files)
-    return found.dropDuplicates(list(kind.key))
+    rows = spark.read.schema(schema).option("basePath", str(lake.path / table)).parquet(*files)
+    return rows.dropDuplicates(list(kind.key))

@@ -20,15 +20,18 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from tidegate.pipeline.lake.arriving import HARDLY_REPEAT, Categories, owned, stage_rows
 from tidegate.pipeline.lake.erased import Tombstone, tombstones, without
 from tidegate.pipeline.lake.files import count, last_start
 from tidegate.pipeline.lake.place import Place, checked, refused_by_spark, trouble
 from tidegate.pipeline.lake.swap import WRITER, Claim, Step, swap, swapping, unwatched
 from tidegate.pipeline.lake.tables import AUDIT, NORMALISED, QUARANTINE, RAW, Table
+from tidegate.pipeline.spark_functions import F
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
 Rows: TypeAlias = "Callable[[], Iterable[pa.RecordBatch]]"
@@ -37,7 +40,8 @@ Rows: TypeAlias = "Callable[[], Iterable[pa.RecordBatch]]"
 Staged: TypeAlias = Callable[[Path, tuple[Tombstone, ...]], None]
 """Writes rows to a folder, but those of people who have been erased."""
 _DAY: Final = 86_400_000_000
-_CONTENT: Final = ("value", "text", "extra")
+_KEPT_IF_SEALED: Final = {"value": False, "text": False, "extra": False, "message": True}
+"""Columns of which a sealed record keeps only `message`, and any other record keeps all but `message`."""
 _SETTINGS: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # the default, INT96, is deprecated and slower
     "spark.sql.maxConcurrentOutputFileWriters": "16",  # rows need not be sorted by day first
@@ -94,14 +98,12 @@ class Lake:
 
     def write_few(self, records: pa.Table, batch: str) -> Counts:
         """What all stages made of a small batch, as `write_records` does it; one file for each table and day."""
-        import pyarrow.compute as pc
-
         good = pc.is_null(records["fault"])
-        rows = {NORMALISED: _without_content(records.filter(good)), QUARANTINE: records.filter(pc.invert(good))}
+        rows = {NORMALISED: _sealed_table(records.filter(good)), QUARANTINE: records.filter(pc.invert(good))}
 
         def staged(folder: Path, stones: tuple[Tombstone, ...]) -> None:
-            for table, found in rows.items():
-                stage_rows([found], table, folder / table.name, stones)
+            for table, table_rows in rows.items():
+                stage_rows([table_rows], table, folder / table.name, stones)
 
         return self._written(batch, staged)
 
@@ -110,7 +112,7 @@ class Lake:
 
         Without `faulty` it is known that there are none of those.
         """
-        frames = {NORMALISED: _withheld(records.where("fault is null"))}
+        frames = {NORMALISED: records.where("fault is null").withColumns(_sealed_columns())}
         if faulty:
             frames[QUARANTINE] = records.where("fault is not null")
 
@@ -177,8 +179,6 @@ def stage(lake: Place, frame: DataFrame, table: Table, folder: Path) -> None:
 
 @cache
 def _columns(table: Table) -> tuple[Column, ...]:
-    from pyspark.sql import functions as F
-
     day = F.col("date") if table.time is None else _date(table.time)
     return *(F.col(name).cast(type).alias(name) for name, type in table.columns), day.alias("date")
 
@@ -190,35 +190,22 @@ def staged_files(folder: Path) -> list[Path]:
 
 def _date(time: str) -> Column:
     """The day in UTC, whatever zone the session has; a row without a time is put where it will not be overlooked."""
-    from pyspark.sql import functions as F
-
     day = F.date_from_unix_date(F.floor(F.unix_micros(time) / F.lit(_DAY)).cast("int"))
     return F.coalesce(day, F.date_from_unix_date(F.lit(0)))
 
 
-def _withheld(frame: DataFrame) -> DataFrame:
-    """What a topic's key protects is kept under that key."""
-    return frame.withColumns(_content())
-
-
-def _without_content(records: pa.Table) -> pa.Table:
-    """The same, of a table."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
+def _sealed_table(records: pa.Table) -> pa.Table:
+    """Content that a topic key protects is stored under that key only."""
     sealed = pc.is_valid(records["key_id"])
-    for hidden, names in ((sealed, _CONTENT), (pc.invert(sealed), ("message",))):
-        for name in names:
-            place, column = records.schema.get_field_index(name), records[name]
-            kept = pc.if_else(hidden, pa.scalar(None, column.type), column)
-            records = records.set_column(place, name, kept)
+    for name, if_sealed in _KEPT_IF_SEALED.items():
+        place, column = records.schema.get_field_index(name), records[name]
+        kept = pc.if_else(sealed if if_sealed else pc.invert(sealed), column, pa.scalar(None, column.type))
+        records = records.set_column(place, name, kept)
     return records
 
 
 @cache
-def _content() -> dict[str, Column]:
-    from pyspark.sql import functions as F
-
+def _sealed_columns() -> dict[str, Column]:
+    """The same for a frame."""
     sealed = F.col("key_id").isNotNull()
-    clear = {name: F.when(~sealed, F.col(name)) for name in _CONTENT}
-    return {**clear, "message": F.when(sealed, F.col("message"))}
+    return {name: F.when(sealed if if_sealed else ~sealed, F.col(name)) for name, if_sealed in _KEPT_IF_SEALED.items()}

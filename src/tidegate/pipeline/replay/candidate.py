@@ -41,19 +41,19 @@ _WHY: Final[Mapping[str, str]] = {
 
 def candidate(base: Path, file: Path) -> Config:
     """What `file` says, over what `base` says if it does not say everything. Raises `ConfigErrors`."""
-    said = read_source(file)
-    keys = _entries(said)
+    given = read_source(file)
+    keys = _entries(given)
     if WHOLE & keys.keys():
         return load(file)
-    found = [*said.found]
+    errors = [*given.problems]
     for key in keys:
         if key not in KEYS and key != "version":
-            found.append(ConfigError(_refused(key), file=str(file), line=said.tree.key_lines.get(key, 0)))
-    if not found and not keys.keys() - {"version"}:
-        found.append(ConfigError(f"says nothing; write some of {', '.join(KEYS)}", file=str(file)))
-    if found:
-        raise ConfigErrors(found)
-    return _over(read_source(base), said, file)
+            errors.append(ConfigError(_refused(key), file=str(file), line=given.tree.key_lines.get(key, 0)))
+    if not errors and not keys.keys() - {"version"}:
+        errors.append(ConfigError(f"says nothing; write some of {', '.join(KEYS)}", file=str(file)))
+    if errors:
+        raise ConfigErrors(errors)
+    return _over(read_source(base), given, file)
 
 
 def _refused(key: str) -> str:
@@ -64,20 +64,20 @@ def _refused(key: str) -> str:
     return f"`{key}` is not among what can be replaced ({', '.join(KEYS)}); {remedy}"
 
 
-def _over(base: Source, said: Source, file: Path) -> Config:
+def _over(base: Source, given: Source, file: Path) -> Config:
     """The base is valid by itself, so that whatever is wrong is wrong with what was replaced."""
     tree = replace(base.tree, value=dict(_entries(base)), key_lines=dict(base.tree.key_lines))
     assert isinstance(tree.value, dict)
-    for key, node in _entries(said).items():
+    for key, node in _entries(given).items():
         if key != "version":
             tree.value[key] = node
-            tree.key_lines[key] = said.tree.key_lines.get(key, node.line)
+            tree.key_lines[key] = given.tree.key_lines.get(key, node.line)
     try:
         # relative paths start beside the base; conditions are found in the text that they were written in
-        return build_config(Source(file=base.file, text=said.text, tree=tree))
+        return build_config(Source(file=base.file, text=given.text, tree=tree))
     except ConfigErrors as wrong:
-        told = [ConfigError(str(each.args[0]), file=str(file), line=each.line) for each in wrong.problems]
-        raise ConfigErrors(told) from None
+        errors = [ConfigError(str(each.args[0]), file=str(file), line=each.line) for each in wrong.problems]
+        raise ConfigErrors(errors) from None
 
 
 def _entries(source: Source) -> dict[str, Node]:

@@ -126,37 +126,46 @@ class DecisionComparer:
         recorded = self.sessions.by_key.get((context.subject.user, context.subject.client))
         if recorded is None and context.subject.kind == "client":
             self.sessions.unknown += 1  # it was there, and nothing is known of it: so may others have been
-        said: Pairs = () if recorded is None else recorded.properties
-        made = row.id is not None and "." in row.id[row.id.rfind("-") :]
-        sender = self._senders.get((data, said, made))
+        connection_properties: Pairs = () if recorded is None else recorded.properties
+        derived = row.id is not None and "." in row.id[row.id.rfind("-") :]
+        sender = self._senders.get((data, connection_properties, derived))
         if sender is None:
-            sender = self._hear(context, data, said, made)
+            sender = self._hear(context, data, connection_properties, derived)
             if len(self._senders) >= KEPT:
                 self._senders.clear()
-            self._senders[data, said, made] = sender
+            self._senders[data, connection_properties, derived] = sender
         return sender
 
-    def _hear(self, context: Context, data: bytes, said: Pairs, made: bool) -> _Sender:
+    def _hear(self, context: Context, data: bytes, connection_properties: Pairs, derived: bool) -> _Sender:
         """What the connection demands is known by its rows, so what is demanded beyond that the message has said."""
         levels = self.engines[0].rules.levels
-        usual = levels.effective(context.subject.level, None, levels.demand(said))
+        usual = levels.effective(context.subject.level, None, levels.demand(connection_properties))
         recorded = context.demand or RELAXED
         options = MessageOptions(None if recorded == usual else recorded, context.view)
         options = NO_OPTIONS if options == NO_OPTIONS else options
         # A message that says what its connection would have meant anyway looks like one that says nothing. Where the
         # connection has said nothing either, that makes a difference as soon as levels are implied on one side only.
-        alike = options.demand is None and levels.demand(said) is None
+        alike = options.demand is None and levels.demand(connection_properties) is None
         other = self.engines[1].rules.levels
-        return self._both(context, data, said, options, made, assumed=alike and levels.implied != other.implied)
+        return self._both(
+            context, data, connection_properties, options, derived, assumed=alike and levels.implied != other.implied
+        )
 
     def _both(
-        self, context: Context, data: bytes, said: Pairs, options: MessageOptions, made: bool, *, assumed: bool = False
+        self,
+        context: Context,
+        data: bytes,
+        connection_properties: Pairs,
+        options: MessageOptions,
+        derived: bool,
+        *,
+        assumed: bool = False,
     ) -> _Sender:
         before, after = self.engines
 
         def on(engine: ReplayEngine) -> Publisher | Deny:
-            demand: Demand | None = engine.rules.levels.demand(said)
-            return engine.publisher(context, data, demand, options, made)
+            demand: Demand | None = engine.rules.levels.demand(connection_properties)
+            return engine.publisher(context, data, demand, options, derived)
 
         return _Sender(
             name=named(context.subject),
@@ -195,32 +204,32 @@ class DecisionComparer:
         plan = engine.plan(publisher, lane, row.topic.encode())
         return _Ingress(engine=engine, publisher=publisher, lane=lane, plan=plan, why=plan.refusal)
 
-    def _admit(self, said: _Ingress, sender: _Sender, row: Row) -> None:
-        if said.why is None and said.plan is not None and said.plan.admission:
-            said.why = undecided(said.plan.admission, self._message(said, sender, row))
+    def _admit(self, ingress: _Ingress, sender: _Sender, row: Row) -> None:
+        if ingress.why is None and ingress.plan is not None and ingress.plan.admission:
+            ingress.why = undecided(ingress.plan.admission, self._message(ingress, sender, row))
 
-    def _message(self, said: _Ingress, sender: _Sender, row: Row) -> Message:
+    def _message(self, ingress: _Ingress, sender: _Sender, row: Row) -> Message:
         """The message as it is on one side; made once, if it is asked for."""
-        if said.message is None:
-            assert isinstance(said.publisher, Publisher)
-            assert said.plan is not None
-            sealed = said.plan.sealing is not None
-            said.message = _made(row, said.publisher, sealed=sealed, hidden=sender.sealed and not sealed)
-        return said.message
+        if ingress.message is None:
+            assert isinstance(ingress.publisher, Publisher)
+            assert ingress.plan is not None
+            sealed = ingress.plan.sealing is not None
+            ingress.message = _made(row, ingress.publisher, sealed=sealed, hidden=sender.sealed and not sealed)
+        return ingress.message
 
     def _changed_in(self, sender: _Sender, row: Row, before: _Ingress, after: _Ingress) -> None:
-        told = []
-        for said in (before, after):
-            if said.why is not None:
-                told.append(Decision(False, said.why.rule))
+        decisions = []
+        for ingress in (before, after):
+            if ingress.why is not None:
+                decisions.append(Decision(False, ingress.why.rule))
                 continue
-            assert said.lane is not None
-            assert said.plan is not None
-            assert isinstance(said.publisher, Publisher)
-            asked = self._message(said, sender, row) if said.plan.admission else None
-            rule = said.engine.allowed_in(said.publisher.scope.gate, said.lane, row.topic, asked)
-            told.append(Decision(True, rule or OPEN))
-        self.tally.changed(Change(sender.name, "write", row.topic, "", *told), row.at)
+            assert ingress.lane is not None
+            assert ingress.plan is not None
+            assert isinstance(ingress.publisher, Publisher)
+            asked = self._message(ingress, sender, row) if ingress.plan.admission else None
+            rule = ingress.engine.allowed_in(ingress.publisher.scope.gate, ingress.lane, row.topic, asked)
+            decisions.append(Decision(True, rule or OPEN))
+        self.tally.changed(Change(sender.name, "write", row.topic, "", *decisions), row.at)
 
     def _refused(self, row: Row) -> None:
         """It was not let in. What it held is not known."""
@@ -233,7 +242,7 @@ class DecisionComparer:
             tally.totals[sums.MESSAGES] += 1
             tally.undecided(NOBODY)
             return
-        sender = self._both(Context(subject=recorded.subject), b"", recorded.properties, NO_OPTIONS, made=False)
+        sender = self._both(Context(subject=recorded.subject), b"", recorded.properties, NO_OPTIONS, derived=False)
         both = [self._entered(engine, sender.publishers[at], row) for at, engine in enumerate(self.engines)]
         if any(each.plan is not None and each.plan.control for each in both):
             tally.totals[sums.PASSED_OVER] += 1
@@ -265,17 +274,17 @@ class DecisionComparer:
             tally.undecided(why)
         for key, offered in case.open:
             verdicts: list[Verdict] = []
-            for said, offers in zip(both, offered, strict=True):
+            for ingress, offers in zip(both, offered, strict=True):
                 if isinstance(offers, Deny):
                     verdicts.append(offers)
                 else:
-                    asked = self._message(said, sender, row) if any(offer.open for offer in offers) else None
+                    asked = self._message(ingress, sender, row) if any(offer.open for offer in offers) else None
                     verdicts.append(answer(offers, asked))
-            found = self._compared(sender, row, key, verdicts, both)
-            if isinstance(found, Change):
-                tally.changed(found, row.at)
-            elif found:
-                tally.undecided(found)
+            outcome = self._compared(sender, row, key, verdicts, both)
+            if isinstance(outcome, Change):
+                tally.changed(outcome, row.at)
+            elif outcome:
+                tally.undecided(outcome)
 
     def _case(self, sender: _Sender, row: Row, before: _Ingress, after: _Ingress) -> _Case:
         """The case of a message, made unless it is known. Plans are made anew when anything about them changes."""
@@ -303,30 +312,30 @@ class DecisionComparer:
         lasting = True
         sheets: list[Offers] = []
         ways: list[list[Arrival]] = []
-        for said in both:
+        for ingress in both:
             arrivals: list[Arrival] = []
-            if said.why is None:
-                assert isinstance(said.publisher, Publisher)
-                assert said.lane is not None
-                assert said.plan is not None
-                arrivals = said.engine.arrivals(said.publisher, said.lane, said.plan, None)
-                if len(arrivals) > 1 or not said.engine.steady(arrivals):
+            if ingress.why is None:
+                assert isinstance(ingress.publisher, Publisher)
+                assert ingress.lane is not None
+                assert ingress.plan is not None
+                arrivals = ingress.engine.arrivals(ingress.publisher, ingress.lane, ingress.plan, None)
+                if len(arrivals) > 1 or not ingress.engine.steady(arrivals):
                     # behind links a message may be called otherwise: it is made for each scope that it comes to
                     lasting = False
                     try:
-                        come = self._message(said, sender, row)
-                        arrivals = said.engine.arrivals(said.publisher, said.lane, said.plan, come)
+                        come = self._message(ingress, sender, row)
+                        arrivals = ingress.engine.arrivals(ingress.publisher, ingress.lane, ingress.plan, come)
                     except FieldNotRecorded as missing:
                         why = f"{missing} was not recorded, and a rule about a link between scopes reads it"
                         return _Case(decided=0, changes=(), unclear=(why,), open=()), False
             ways.append(arrivals)
-            sheets.append(sheet(said.engine, self.sessions, arrivals, waits, source))
+            sheets.append(sheet(ingress.engine, self.sessions, arrivals, waits, source))
         decided, changes, unclear = 0, [], []
         left: list[tuple[Key, tuple[Sequence[Offer] | Deny, Sequence[Offer] | Deny]]] = []
         for key in dict.fromkeys((*sheets[0], *sheets[1])):
             offered = [
-                said.why or found.get(key) or said.engine.unreached(arrivals, key[0].subject.scope)
-                for said, found, arrivals in zip(both, sheets, ways, strict=True)
+                ingress.why or offers.get(key) or ingress.engine.unreached(arrivals, key[0].subject.scope)
+                for ingress, offers, arrivals in zip(both, sheets, ways, strict=True)
             ]
             if any(not isinstance(each, Deny) and any(offer.open for offer in each) for each in offered):
                 left.append((key, (offered[0], offered[1])))
@@ -350,27 +359,27 @@ class DecisionComparer:
                 return ""
             case (Undecided(what=what), _) | (_, Undecided(what=what)):
                 return f"{what} was not recorded, and a rule or a subscription reads it"
-            case (Part(view=one), Part(view=other)):
-                return "" if one == other else IN_PART
+            case (Part(view=first), Part(view=other)):
+                return "" if first == other else IN_PART
             case (Part(), _) | (_, Part()):
                 return IN_PART
-            case (Delivered(payload=one), Delivered(payload=other)) if _same(one, other, row):
+            case (Delivered(payload=first), Delivered(payload=other)) if _same(first, other, row):
                 return ""
         if row.context is None and not recorded.connected:
             return MAYBE_LATER
-        told = []
-        for said, verdict, session in zip(both, verdicts, recorded.sessions, strict=True):
+        decisions = []
+        for ingress, verdict, session in zip(both, verdicts, recorded.sessions, strict=True):
             if isinstance(verdict, Deny):
-                told.append(Decision(False, verdict.rule))
+                decisions.append(Decision(False, verdict.rule))
             else:
                 assert isinstance(verdict, Delivered)
                 assert session is not None
-                told.append(self._allowed(said, verdict, session))
-        return Change(recorded.name, "read", row.topic, sender.name, *told)
+                decisions.append(self._allowed(ingress, verdict, session))
+        return Change(recorded.name, "read", row.topic, sender.name, *decisions)
 
-    def _allowed(self, said: _Ingress, verdict: Delivered, session: Session) -> Decision:
-        come = verdict.arrival.message or said.message
-        rule, view = said.engine.allowed_out(verdict.arrival, session, verdict.grant, come)
+    def _allowed(self, ingress: _Ingress, verdict: Delivered, session: Session) -> Decision:
+        come = verdict.arrival.message or ingress.message
+        rule, view = ingress.engine.allowed_out(verdict.arrival, session, verdict.grant, come)
         return Decision(True, rule or OPEN, None if view.shows_all else ", ".join(view.plain))
 
     # -- handed out later --------------------------------------------------------------------------------------------
@@ -386,34 +395,34 @@ class DecisionComparer:
             both: list[_Ingress] = []
             verdicts: list[Verdict] = []
             for at, engine in enumerate(self.engines):
-                said = _Ingress(engine=engine, publisher=sender.publishers[at])
-                both.append(said)
-                verdicts.append(self._owed(said, sender, row, recorded.sessions[at]))
-            found = self._compared(sender, row, (recorded, None), verdicts, both)
-            if isinstance(found, Change):
-                self.tally.changed(found, row.at)
-            elif found:
-                self.tally.undecided(found)
+                ingress = _Ingress(engine=engine, publisher=sender.publishers[at])
+                both.append(ingress)
+                verdicts.append(self._owed(ingress, sender, row, recorded.sessions[at]))
+            outcome = self._compared(sender, row, (recorded, None), verdicts, both)
+            if isinstance(outcome, Change):
+                self.tally.changed(outcome, row.at)
+            elif outcome:
+                self.tally.undecided(outcome)
 
-    def _owed(self, said: _Ingress, sender: _Sender, row: Row, session: Session | None) -> Verdict:
-        publisher = said.publisher
+    def _owed(self, ingress: _Ingress, sender: _Sender, row: Row, session: Session | None) -> Verdict:
+        publisher = ingress.publisher
         if isinstance(publisher, Deny):
             return publisher
         if session is None:
-            return said.engine.unreached([], "")
-        gate = said.engine.realm.scopes[session.home].gate
-        come = said.message = _made(row, publisher, sealed=sender.sealed, hidden=False)
+            return ingress.engine.unreached([], "")
+        gate = ingress.engine.realm.scopes[session.home].gate
+        come = ingress.message = _made(row, publisher, sealed=sender.sealed, hidden=False)
         try:
-            found = gate.permits(come, session)
+            permitted = gate.permits(come, session)
         except FieldNotRecorded as missing:
             return Undecided(str(missing))
-        if isinstance(found, Deny):
-            return found
+        if isinstance(permitted, Deny):
+            return permitted
         lane = Lane(gate.attributes.context(come), publisher.link.type, V5, NONE, gate.version)
         arrival = Arrival(gate=gate, lane=lane, plan=Plan(row.topic, gate.version), message=come)
         grants = (session.subscriptions or {}).items()
         grant = next((grant for filter, grant in grants if grant.group is None and matches(filter, row.topic)), None)
-        return Delivered(None if found is come else found.payload, arrival, grant)
+        return Delivered(None if permitted is come else permitted.payload, arrival, grant)
 
 
 def _made(row: Row, publisher: Publisher, *, sealed: bool, hidden: bool) -> Message:
@@ -434,15 +443,15 @@ def _made(row: Row, publisher: Publisher, *, sealed: bool, hidden: bool) -> Mess
     )
 
 
-def _same(one: bytes | None, other: bytes | None, row: Row) -> bool:
+def _same(first: bytes | None, other: bytes | None, row: Row) -> bool:
     """Whether two parts of a message are the same; None is all of it, with its user properties."""
-    if one == other:
+    if first == other:
         return True
-    if one is not None and other is not None:
+    if first is not None and other is not None:
         return False
     if row.properties or row.payload is None:
         return False
-    part = other if one is None else one
+    part = other if first is None else first
     try:
         return bool(orjson.loads(part or b"") == orjson.loads(row.payload))
     except orjson.JSONDecodeError:

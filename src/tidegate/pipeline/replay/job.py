@@ -59,20 +59,22 @@ def run(
         width=max((whole.high - whole.low) / BUCKETS, 1e-3),
     )
     frame = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(_decided(work, tasks), tally.SPARK)
-    found = frame.groupBy("kind", "name", *_KEYS, "bucket").agg(
+    sums_frame = frame.groupBy("kind", "name", *_KEYS, "bucket").agg(
         {"count": "sum", "first": "min", "last": "max"}  # columns are named after what is done with them
     )
-    found = found.withColumnsRenamed({"sum(count)": "count", "min(first)": "first", "max(last)": "last"}).persist()
+    sums_frame = sums_frame.withColumnsRenamed(
+        {"sum(count)": "count", "min(first)": "first", "max(last)": "last"}
+    ).persist()
     try:
         with _Watching(spark, progress, len(tasks)):
-            sums = {row["name"]: row["count"] for row in found.filter(f"kind = '{tally.TOTAL}'").collect()}
-        undecided = found.filter(f"kind = '{tally.UNDECIDED}'").orderBy("count", ascending=False)
+            sums = {row["name"]: row["count"] for row in sums_frame.filter(f"kind = '{tally.TOTAL}'").collect()}
+        undecided = sums_frame.filter(f"kind = '{tally.UNDECIDED}'").orderBy("count", ascending=False)
         reasons = {row["name"]: row["count"] for row in undecided.collect()}
-        changes = found.filter(f"kind = '{tally.CHANGE}'")
+        changes = sums_frame.filter(f"kind = '{tally.CHANGE}'")
         grouped, groups = _groups(changes)
         by_rule, by_subject = (_series(changes, name) for name in (_RULE, "who"))
     finally:
-        found.unpersist()
+        sums_frame.unpersist()
     totals = dict.fromkeys(tally.TOTALS, 0) | sums
     return Report(
         since=whole.low,
@@ -137,10 +139,10 @@ def _series(changes: DataFrame, by: str) -> tuple[Series, ...]:
     names = [row["label"] for row in largest.collect()]
     label = f.when(f.col("label").isin(names), f.col("label")).otherwise(f.lit(REST)).alias("label")
     rows = named.select(label, "bucket", "count").groupBy("label", "bucket").agg(f.sum("count").alias("count"))
-    found: dict[str, dict[int, int]] = {name: {} for name in names}
+    series: dict[str, dict[int, int]] = {name: {} for name in names}
     for row in rows.collect():
-        found.setdefault(row["label"], {})[row["bucket"]] = row["count"]
-    return tuple(Series(name=name, counts=counts) for name, counts in found.items())
+        series.setdefault(row["label"], {})[row["bucket"]] = row["count"]
+    return tuple(Series(name=name, counts=counts) for name, counts in series.items())
 
 
 class _Watching:
@@ -170,7 +172,7 @@ class _Watching:
             done = 0
             for job in set(self._tracker.getJobIdsForGroup(None)) - self._known:
                 for stage in getattr(self._tracker.getJobInfo(job), "stageIds", ()):
-                    told = self._tracker.getStageInfo(stage)
-                    if told is not None and told.numTasks == self._parts:
-                        done = max(done, told.numCompletedTasks)
+                    info = self._tracker.getStageInfo(stage)
+                    if info is not None and info.numTasks == self._parts:
+                        done = max(done, info.numCompletedTasks)
             self._progress(done, self._parts)

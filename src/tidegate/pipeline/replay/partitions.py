@@ -13,9 +13,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import orjson
+import pyarrow as pa
 
 from tidegate.errors import PipelineError
 from tidegate.gate import RuleSet
@@ -26,9 +27,6 @@ from tidegate.pipeline.replay.tally import Tally
 from tidegate.store.journal import TRAFFIC, Happening, Reader
 from tidegate.store.journal.index import read_last
 from tidegate.store.journal.segment import first_offsets, folder_of, index_of, segment_of
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 BEHIND: Final = 2  # segments read before the one that a part begins in
 LEAST: Final = 50_000  # rows of a part, so that reading what comes before it is worth while
@@ -82,20 +80,20 @@ def span(data: Path, since: float, until: float) -> Span:
             f"no traffic was recorded in {data}; set `record: traffic`, and come back when there has been some"
         )
     _, end = Reader(data, TRAFFIC).bounds()
-    found: list[tuple[int, int, float, float]] = []
+    segments: list[tuple[int, int, float, float]] = []
     for first, following in zip(firsts, (*firsts[1:], end), strict=True):
         last = read_last(index_of(segment_of(folder, first)))
         low, high = (0.0, until) if last is None else (last.low * _MICRO, last.high * _MICRO)
         if following > first and high >= since and low < until:
-            found.append((first, following, low, high))
-    if not found:
+            segments.append((first, following, low, high))
+    if not segments:
         raise PipelineError("no traffic was recorded in that time; choose another with --since and --until")
     return Span(
-        start=found[0][0],
-        stop=found[-1][1],
-        low=max(since, min(low for _, _, low, _ in found)),
-        high=min(until, max(high for _, _, _, high in found)),
-        cut=firsts[0] > 0 and found[0][0] == firsts[0],
+        start=segments[0][0],
+        stop=segments[-1][1],
+        low=max(since, min(low for _, _, low, _ in segments)),
+        high=min(until, max(high for _, _, _, high in segments)),
+        cut=firsts[0] > 0 and segments[0][0] == firsts[0],
     )
 
 
@@ -105,11 +103,11 @@ def parts(data: Path, whole: Span, tasks: int, least: int = LEAST) -> list[Part]
     rows = whole.stop - whole.start
     number = max(1, min(tasks, rows // least))
     cuts = [whole.start + rows * at // number for at in range(number)] + [whole.stop]
-    made: list[Part] = []
+    cut: list[Part] = []
     for start, stop in pairwise(cuts):
         within = max((at for at, first in enumerate(firsts) if first <= start), default=0)
-        made.append(Part(state=firsts[max(0, within - BEHIND)], start=start, stop=stop))
-    return made
+        cut.append(Part(state=firsts[max(0, within - BEHIND)], start=start, stop=stop))
+    return cut
 
 
 def replay(work: Work, part: Part) -> Iterator[pa.RecordBatch]:
@@ -138,11 +136,10 @@ def replay(work: Work, part: Part) -> Iterator[pa.RecordBatch]:
 
 def _take(batch: pa.RecordBatch, comparer: DecisionComparer, work: Work, digest: str, *, decided: bool) -> None:
     """The rows of one batch. Columns as lists: that is much quicker than rows as mappings."""
-    import pyarrow as pa
 
     def column(name: str) -> list[Any]:
-        found = batch.column(name)
-        return [None] * len(found) if found.null_count == len(found) else found.to_pylist()
+        values = batch.column(name)
+        return [None] * len(values) if values.null_count == len(values) else values.to_pylist()
 
     events, ids = column("event"), column("id")
     run = next((id for id in ids if id is not None), None)
@@ -208,10 +205,10 @@ def _take(batch: pa.RecordBatch, comparer: DecisionComparer, work: Work, digest:
                     case Happening.DISCONNECT.value:
                         comparer.sessions.disconnected(key)
                     case Happening.SUBSCRIBE.value:
-                        said = RecordedSubscription(
+                        subscription = RecordedSubscription(
                             filter=filters[at], options=options[at] or 0, properties=_pairs(properties[at])
                         )
-                        comparer.sessions.subscribed(key, said)
+                        comparer.sessions.subscribed(key, subscription)
                     case Happening.UNSUBSCRIBE.value if filters[at] is None:
                         comparer.sessions.ended(key)
                     case Happening.UNSUBSCRIBE.value:
@@ -220,13 +217,13 @@ def _take(batch: pa.RecordBatch, comparer: DecisionComparer, work: Work, digest:
                         raise PipelineError(f"the journal speaks of `{event}`; use the Tidegate that wrote it")
 
 
-def _pairs(found: list[dict[str, str]] | None) -> Pairs:
-    return tuple((pair["name"], pair["value"]) for pair in found) if found else ()
+def _pairs(entries: list[dict[str, str]] | None) -> Pairs:
+    return tuple((pair["name"], pair["value"]) for pair in entries) if entries else ()
 
 
-def _message_pairs(found: list[dict[str, str]] | None) -> Pairs:
+def _message_pairs(entries: list[dict[str, str]] | None) -> Pairs:
     """What the publisher said: the floor is told by the node, last."""
-    if not found:
+    if not entries:
         return ()
-    said = _pairs(found)
-    return said[:-1] if said[-1][0] == FLOOR else said
+    pairs = _pairs(entries)
+    return pairs[:-1] if pairs[-1][0] == FLOOR else pairs

@@ -52,14 +52,14 @@ def draw(report: Report, file: Path) -> Path:
     return file
 
 
-def _stack(axes: Any, report: Report, found: Sequence[Series], title: str) -> None:
+def _stack(axes: Any, report: Report, stacked: Sequence[Series], title: str) -> None:
     from matplotlib import dates
 
-    made: Any = dates  # its functions have no types
+    untyped: Any = dates  # its functions have no types
 
     places = [datetime.fromtimestamp(report.since + at * report.width, UTC) for at in range(BUCKETS + 1)]
     bottom = [0] * len(places)
-    for number, series in enumerate(found):
+    for number, series in enumerate(stacked):
         heights = [series.counts.get(at, 0) for at in range(len(places))]
         colour = OTHERS if series.name == REST else COLOURS[number % len(COLOURS)]
         name = series.name if len(series.name) <= LONGEST else f"{series.name[: LONGEST - 1]}…"
@@ -69,8 +69,8 @@ def _stack(axes: Any, report: Report, found: Sequence[Series], title: str) -> No
     axes.set_title(title, fontsize=9, loc="left")
     axes.grid(axis="y", alpha=0.3)
     axes.yaxis.get_major_locator().set_params(integer=True)
-    locator = made.AutoDateLocator()
+    locator = untyped.AutoDateLocator()
     axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(made.ConciseDateFormatter(locator))
-    if found:
+    axes.xaxis.set_major_formatter(untyped.ConciseDateFormatter(locator))
+    if stacked:
         axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))  # beside it: bars may be anywhere

@@ -97,7 +97,7 @@ def sheet(
     """The offers of a message. `waits`: it does, for who is away. `source`: who published it, if that matters."""
     at = sessions.engines.index(engine)
     own = None if source is None else source.sessions[at]
-    found: Offers = {}
+    offers: Offers = {}
     for arrival in arrivals:
         plan, gate = arrival.plan, arrival.gate
         if plan.refusal is not None:
@@ -116,10 +116,10 @@ def sheet(
                 offer = Offer(arrival=arrival, why=UNMET)  # the others of its subscriptions do not let it pass
             else:
                 offer = _offer(arrival, session, grants, whole, asked, denied)
-            found.setdefault((sessions.of(session), None), []).append(offer)
+            offers.setdefault((sessions.of(session), None), []).append(offer)
         for group, members in plan.groups:
-            _shared(found, sessions, arrival, group, members, waits)
-    return found
+            _shared(offers, sessions, arrival, group, members, waits)
+    return offers
 
 
 def _offer(
@@ -147,7 +147,7 @@ def _offer(
 
 
 def _shared(
-    found: Offers,
+    offers: Offers,
     sessions: RecordedSessions,
     arrival: Arrival,
     group: Group[Session, Grant],
@@ -162,17 +162,17 @@ def _shared(
             offer = Offer(arrival=arrival, why=way)
         else:
             offer = Offer(arrival=arrival, ways=() if way.clear else (way,), grant=grant)
-        found.setdefault((sessions.of(session), grant.group), []).append(offer)
+        offers.setdefault((sessions.of(session), grant.group), []).append(offer)
 
 
 def answer(offers: Sequence[Offer], message: Message | None) -> Verdict:
     """What comes of the offers for one message: the first that passes counts. Without one, of every message."""
     why: Verdict | None = None
     for offer in offers:
-        found = _asked(offer, message)
-        if not isinstance(found, Deny):
-            return found
-        why = why or found
+        verdict = _asked(offer, message)
+        if not isinstance(verdict, Deny):
+            return verdict
+        why = why or verdict
     assert why is not None
     return why
 
@@ -185,13 +185,13 @@ def _asked(offer: Offer, message: Message | None) -> Verdict:
     assert message is not None
     come = offer.arrival.message or message
     try:
-        found = passed(offer.ways, come)
+        passing = passed(offer.ways, come)
     except FieldNotRecorded as missing:
         view = offer.view
         return Undecided(str(missing)) if view is None else Part(view)
-    if isinstance(found, Deny):
-        return found
-    _, shown = found
+    if isinstance(passing, Deny):
+        return passing
+    _, shown = passing
     grant = next(way.grant for way in offer.ways if way.grant is not None)
     if len(offer.ways) > 1:
         grant = next(way.grant for way in offer.ways if isinstance(way.show(come), Message) and way.grant is not None)

@@ -79,12 +79,12 @@ class RecordedSessions:
     ) -> None:
         """There is a connection, or it has other attributes."""
         recorded = self.by_key.get(key)
-        said = f"{level} {attributes}"
+        description = f"{level} {attributes}"
         if recorded is not None:
             recorded.seen = offset
-            if recorded.connected and recorded.said == said and recorded.properties == properties:
+            if recorded.connected and recorded.said == description and recorded.properties == properties:
                 return
-        if recorded is None or recorded.said != said:
+        if recorded is None or recorded.said != description:
             subject = _subject(key, kind, level, orjson.loads(attributes))
             if recorded is not None and recorded.subject.scope != subject.scope:
                 self.confused += 1
@@ -94,14 +94,14 @@ class RecordedSessions:
                 sessions = tuple(engine.recorded(subject) for engine in self.engines)
                 recorded = self.by_key[key] = RecordedSession(
                     subject=subject,
-                    said=said,
+                    said=description,
                     properties=properties,
                     connected=True,
                     seen=offset,
                     sessions=sessions,
                 )
                 self._by_session |= {session: recorded for session in sessions if session is not None}
-            recorded.subject, recorded.said = subject, said
+            recorded.subject, recorded.said = subject, description
         recorded.properties, recorded.connected = properties, True
         self._identify(recorded)
 
@@ -111,14 +111,14 @@ class RecordedSessions:
             recorded.connected = False
             self._identify(recorded)
 
-    def subscribed(self, key: Key, said: RecordedSubscription) -> None:
+    def subscribed(self, key: Key, subscription: RecordedSubscription) -> None:
         recorded = self._known(key)
-        if recorded is None or recorded.subscriptions.get(said.filter) == said:
+        if recorded is None or recorded.subscriptions.get(subscription.filter) == subscription:
             return
-        recorded.subscriptions[said.filter] = said
+        recorded.subscriptions[subscription.filter] = subscription
         for engine, session in zip(self.engines, recorded.sessions, strict=True):
             if session is not None:
-                engine.subscribe(session, said)
+                engine.subscribe(session, subscription)
 
     def unsubscribed(self, key: Key, filter: str) -> None:
         recorded = self._known(key)
@@ -160,22 +160,22 @@ class RecordedSessions:
                 engine.unsubscribe(session, filter)
 
 
-def _subject(key: Key, kind: str, level: str | None, said: dict[str, Any]) -> Subject:
+def _subject(key: Key, kind: str, level: str | None, attributes: dict[str, Any]) -> Subject:
     """The subject whose attributes were recorded: `policy.actor.attributes_of` turned round."""
     user, client = key
     return Subject(
         kind=kind,
         client=client,
         user=user,
-        scope=said["scope"],
-        node=said["node"],
-        domain=said["domain"],
-        level=level or said["level"],
-        address=said["address"],
-        listener=said["listener"],
-        roles=tuple(said["roles"]),
-        groups=tuple(said["groups"]),
-        tls=said.get("tls", _NO_ADDED),
-        impostor="client" not in said,
-        attributes={name: value for name, value in said.items() if name not in BUILT_IN},
+        scope=attributes["scope"],
+        node=attributes["node"],
+        domain=attributes["domain"],
+        level=level or attributes["level"],
+        address=attributes["address"],
+        listener=attributes["listener"],
+        roles=tuple(attributes["roles"]),
+        groups=tuple(attributes["groups"]),
+        tls=attributes.get("tls", _NO_ADDED),
+        impostor="client" not in attributes,
+        attributes={name: value for name, value in attributes.items() if name not in BUILT_IN},
     )

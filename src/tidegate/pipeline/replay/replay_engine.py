@@ -135,19 +135,19 @@ class ReplayEngine:
         for filter in session.subscriptions or ():
             self._touch(scope, filter)
 
-    def subscribe(self, session: Session, said: RecordedSubscription) -> None:
-        self.unsubscribe(session, said.filter)
+    def subscribe(self, session: Session, recorded: RecordedSubscription) -> None:
+        self.unsubscribe(session, recorded.filter)
         scope = self.realm.scopes[session.home]
-        options = said.options
+        options = recorded.options
         subscription = Subscription(
-            filter=said.filter,
+            filter=recorded.filter,
             qos=options & 3,
-            no_local=said.no_local,
+            no_local=recorded.no_local,
             retain_as_published=bool(options & 8),
             retain_handling=options >> 4 & 3,
         )
-        text = next((value for name, value in said.properties if name == WHERE), None)
-        terms = Terms(self.rules.levels.demand(said.properties), text)
+        text = next((value for name, value in recorded.properties if name == WHERE), None)
+        terms = Terms(self.rules.levels.demand(recorded.properties), text)
         where = None
         if text is not None:
             try:
@@ -155,16 +155,16 @@ class ReplayEngine:
             except ConfigError:
                 where = None  # it calls a function that these rules do not have: nothing meets it
         grant = Grant(session, subscription, options & 3, None, terms if terms.asks else NO_TERMS, where)
-        group, inner = share(said.filter)
+        group, inner = share(recorded.filter)
         if session.subscriptions is None:
             session.subscriptions = {}
-        session.subscriptions[said.filter] = grant
+        session.subscriptions[recorded.filter] = grant
         if group is None:
             scope.subscriptions.add(inner, session, grant)
         else:
             grant.group = (group, inner)
             scope.shares.add(group, inner, session, grant)
-        self._touch(scope, said.filter)
+        self._touch(scope, recorded.filter)
 
     def unsubscribe(self, session: Session, filter: str) -> None:
         if not session.subscriptions or session.subscriptions.pop(filter, None) is None:
@@ -186,9 +186,9 @@ class ReplayEngine:
     # -- who speaks ----------------------------------------------------------------------------------------------
 
     def publisher(
-        self, context: Context, data: bytes, demand: Demand | None, options: MessageOptions, made: bool
+        self, context: Context, data: bytes, demand: Demand | None, options: MessageOptions, derived: bool
     ) -> Publisher | Deny:
-        """A publisher by these rules; why it may say nothing at all. `made`: by a monitor, of what it published."""
+        """A publisher by these rules; why it may say nothing at all. `derived`: by a monitor, of what it published."""
         subject = context.subject
         home = self.realm.scopes.get(subject.scope)
         if home is None:
@@ -197,10 +197,10 @@ class ReplayEngine:
             return WITHDRAWN
         scope = home.entrance
         link = Link(subject, True, self.rules.brokering.types(subject).inward, demand, scope.name)
-        if made:
+        if derived:
             return Publisher(scope=scope, link=link, options=NO_OPTIONS, context=data, lane=None)
-        told = scope.gate.context(link, options).encode()
-        return Publisher(scope=scope, link=link, options=options, context=told, lane=scope.gate.lane(link, V5))
+        encoded = scope.gate.context(link, options).encode()
+        return Publisher(scope=scope, link=link, options=options, context=encoded, lane=scope.gate.lane(link, V5))
 
     def lane(self, publisher: Publisher) -> Lane:
         """Looked for each time: some lanes go with their last plan."""
@@ -225,13 +225,13 @@ class ReplayEngine:
         Without a message only those that every message comes to: see `steady`.
         """
         scope = publisher.scope
-        found: list[Arrival] = []
+        arrivals: list[Arrival] = []
         crossed: set[ScopeExit] = set()
         first = Arrival(gate=scope.gate, lane=lane, plan=plan, message=message)
         waiting: deque[tuple[Arrival, tuple[str, ...]]] = deque([(first, (scope.name,))])
         while waiting:
             here, path = waiting.popleft()
-            found.append(here)
+            arrivals.append(here)
             for branch in here.plan.branches:
                 exit = branch.exit
                 if exit.target in path or exit in crossed:
@@ -247,7 +247,7 @@ class ReplayEngine:
                 waiting.append(
                     (Arrival(gate=exit.gate, lane=branch.lane, plan=there, message=come), (*path, exit.target))
                 )
-        return found
+        return arrivals
 
     def steady(self, arrivals: list[Arrival]) -> bool:
         """Whether every message of this kind comes to these scopes, whatever is in it."""
@@ -306,8 +306,10 @@ def _called(message: Message, branch: Branch) -> Message:
     context = message.context
     lowered = branch.qos < 2 and branch.qos < message.qos
     if branch.renamed or lowered:
-        told = branch.lane.context
-        context = replace(told, qos=message.qos if lowered and told.qos is None else told.qos).encode()
+        lane_context = branch.lane.context
+        context = replace(
+            lane_context, qos=message.qos if lowered and lane_context.qos is None else lane_context.qos
+        ).encode()
     qos = branch.qos if lowered else message.qos
     return message.across(branch.topic, qos, context, branch.exit.link.type, message.properties)
 

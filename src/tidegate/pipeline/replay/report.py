@@ -85,15 +85,15 @@ class Report:
 
     def plain(self) -> dict[str, Any]:
         """For programs."""
-        told = {name: self.totals[name] for name in (tally.MESSAGES, tally.DELIVERIES, tally.CHANGED, tally.OPEN)}
+        headline = {name: self.totals[name] for name in (tally.MESSAGES, tally.DELIVERIES, tally.CHANGED, tally.OPEN)}
         return {
             "since": iso(self.since),
             "until": iso(self.until),
-            **told,
+            **headline,
             "groups": self.grouped,
             "changes": [group.plain() for group in self.groups],
             "undecided_because": dict(self.undecided),
-            "record": {name: self.totals[name] for name in tally.TOTALS if name not in told},
+            "record": {name: self.totals[name] for name in tally.TOTALS if name not in headline},
             "notes": list(self.notes),
             "not_covered": list(NOT_COVERED),
             "rows": self.rows,

@@ -6,10 +6,9 @@ Rows of one task are partial: whoever collects them adds up those of the same na
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+import pyarrow as pa
 
 MOST: Final = 20_000  # sums that are kept before they are handed on
 
@@ -63,29 +62,17 @@ class Change(NamedTuple):
     after: Decision
 
 
-COLUMNS: Final = (
-    "kind",
-    "name",
-    "who",
-    "action",
-    "topic",
-    "publisher",
-    "before_allowed",
-    "before_rule",
-    "before_sees",
-    "after_allowed",
-    "after_rule",
-    "after_sees",
-    "bucket",
-    "count",
-    "first",
-    "last",
-)
 SPARK: Final = (
     "kind string, name string, who string, action string, topic string, publisher string, "
     "before_allowed boolean, before_rule string, before_sees string, "
     "after_allowed boolean, after_rule string, after_sees string, "
-    "bucket int, count long, first double, last double"
+    "bucket int, count bigint, first double, last double"
+)
+"""The columns of a sum, as Spark writes a schema."""
+COLUMNS: Final = tuple(column.split()[0] for column in SPARK.split(", "))
+_ARROW: Final = {"boolean": "bool", "int": "int32", "bigint": "int64"}
+_SCHEMA: Final = pa.schema(
+    [(name, pa.type_for_alias(_ARROW.get(kind, kind))) for name, kind in map(str.split, SPARK.split(", "))]
 )
 
 
@@ -115,16 +102,11 @@ class Tally:
 
     def take(self) -> pa.RecordBatch:
         """What there is, which begins anew."""
-        import pyarrow as pa
-
-        text, yes = pa.string(), pa.bool_()
-        types = [text] * 6 + [yes, text, text, yes, text, text, pa.int32(), pa.int64(), pa.float64(), pa.float64()]
-        layout = pa.schema([pa.field(name, kind) for name, kind in zip(COLUMNS, types, strict=True)])
         columns = list(zip(*self._rows(), strict=True)) or [()] * len(COLUMNS)
-        arrays = [pa.array(list(column), kind) for column, kind in zip(columns, types, strict=True)]
+        arrays = [pa.array(list(column), field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
         self._changes, self._open = {}, {}
         self.totals = dict.fromkeys(TOTALS, 0)
-        return pa.RecordBatch.from_arrays(arrays, schema=layout)
+        return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
 
     def _rows(self) -> Iterator[tuple[object, ...]]:
         nothing = (None,) * 11

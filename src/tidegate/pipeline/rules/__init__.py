@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tidegate.pipeline.rules.model import Form, Kind, Mapping, Rules, Score, Target, Time, Value
-from tidegate.pipeline.rules.place import WrongRules
-from tidegate.pipeline.rules.read import parse
+from tidegate.pipeline.rules.read import WrongRules, parse
 
 __all__ = ["Form", "Kind", "Mapping", "Rules", "Score", "Target", "Time", "Value", "WrongRules", "parse"]

@@ -20,14 +20,13 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from tidegate import topics
-from tidegate.config.overlay import OverlayDocument, document_tree
+from tidegate.config.document import DocumentValue, document_tree, source_of
 from tidegate.config.problems import PLAIN_NAME, ConfigErrors, suggestion
-from tidegate.config.tree import MAX_DEPTH, Location, compose
-from tidegate.errors import ConfigError
+from tidegate.config.tree import MAX_DEPTH
+from tidegate.errors import ConfigError, PipelineError
 from tidegate.pipeline import units
 from tidegate.pipeline.columns import DIMENSIONS
 from tidegate.pipeline.rules.model import Form, Kind, Mapping, Rules, Score, Target, Time, Value
-from tidegate.pipeline.rules.place import Place, WrongRules
 from tidegate.policy.pointers import Pointer
 
 VERSION: Final = 1
@@ -49,6 +48,15 @@ _SECTIONS: Final = {"source": "sources", "score": "scores", "topic": "topics"}
 _SOURCE: Final = ("id", "type", "topic", "schema", "as", "records", "source", "time", "values", "keep")
 _SCORE: Final = ("id", "dimension", "weight", "filter", "check", "args")
 _TARGET: Final = ("id", "type", "filter", "topic")
+
+
+class WrongRules(PipelineError):
+    """All that is wrong with the rules; `str()` is one `file:line: what is wrong; how to mend it` per line."""
+
+    def __init__(self, problems: Sequence[ConfigError]) -> None:
+        # A document has no lines: there the order of reading stays.
+        self.problems = tuple(sorted(problems, key=lambda problem: (problem.file, problem.line)))
+        super().__init__("\n".join(map(str, self.problems)))
 
 
 def parse(text: str, file: str, documents: Sequence[tuple[str, Entries[str, Any]]] = ()) -> Rules:
@@ -101,12 +109,12 @@ class _Reading:
             self.problems.append(ConfigError(f"larger than {MAX_BYTES >> 20} MiB; make it smaller", file=file))
             return
         try:
-            tree, problems = compose(text, file, None)
+            source = source_of(text, file, None)
         except ConfigErrors as broken:
             self.problems += broken.problems
             return
-        self.problems += problems
-        top = Place(node=tree, location=Location(file=file, line=tree.line, path=()), problems=self.problems)
+        self.problems += source.problems
+        top = DocumentValue.top(source.tree, file, self.problems)
         found = top.entries(_TOP, needed=("version",)) or {}
         if (version := found.get("version")) and not version.node.broken and version.node.value != VERSION:
             version.wrong(f"is not known; write `{VERSION}`")
@@ -118,12 +126,12 @@ class _Reading:
 
     def document(self, id: str, body: Entries[str, Any]) -> None:
         name = f"pipeline/{id}"
-        node = document_tree(OverlayDocument(kind="pipeline", id=id, body=body))
+        node = document_tree(body, name)
         if node is None:
             text = f"the document is nested deeper than {MAX_DEPTH} levels; flatten it"
             self.problems.append(ConfigError(text, file=name))
             return
-        top = Place(node=node, location=Location(file=name, line=0, path=()), problems=self.problems)
+        top = DocumentValue.top(node, name, self.problems)
         found = top.entries(tuple(_SECTIONS)) or {}
         if len(found) == 1:
             [(kind, place)] = found.items()
@@ -131,7 +139,7 @@ class _Reading:
         elif not any(problem.file == name for problem in self.problems):
             top.wrong("must have one key; write `source`, `score` or `topic`")
 
-    def _rule(self, kind: str, place: Place, document: str | None) -> None:
+    def _rule(self, kind: str, place: DocumentValue, document: str | None) -> None:
         known = {"source": _SOURCE, "score": _SCORE, "topic": _TARGET}[kind]
         needed = {"source": ("values",), "score": ("dimension", "check"), "topic": ("topic",)}[kind]
         before = len(self.problems)
@@ -157,7 +165,7 @@ class _Reading:
                     self._condition(target.filter, found["filter"])
                 self.topics.append(target)
 
-    def _id(self, written: Place | None, place: Place, document: str | None) -> str | None:
+    def _id(self, written: DocumentValue | None, place: DocumentValue, document: str | None) -> str | None:
         id = document
         if written is not None:
             id = written.name()
@@ -173,26 +181,26 @@ class _Reading:
         self.taken.setdefault(id, here)
         return id
 
-    def _reach(self, section: str, id: str | None, place: Place, *, catches: bool) -> None:
+    def _reach(self, section: str, id: str | None, place: DocumentValue, *, catches: bool) -> None:
         if first := self.everything.get(section):
             place.wrong(f"is never reached: `{first}` before it fits everything; let `{first}` ask for a type or topic")
         elif catches and id is not None:
             self.everything[section] = id
 
-    def _checked(self, score: Score, place: Place) -> None:
+    def _checked(self, score: Score, place: DocumentValue) -> None:
         from tidegate.pipeline import checks
 
         for text in checks.problems(score):
             place.wrong(f"(`{score.id}`): {text}")
 
-    def _condition(self, filter: str, place: Place) -> None:
+    def _condition(self, filter: str, place: DocumentValue) -> None:
         from tidegate.pipeline import conditions
 
         for text in conditions.problems(filter):
             place.wrong(f"is no condition: {text}")
 
 
-def _mapping(id: str, found: Entries[str, Place]) -> Mapping:
+def _mapping(id: str, found: Entries[str, DocumentValue]) -> Mapping:
     time = _time(found["time"]) if "time" in found else None
     values = _values(found["values"]) if "values" in found else ()
     return Mapping(
@@ -209,7 +217,7 @@ def _mapping(id: str, found: Entries[str, Place]) -> Mapping:
     )
 
 
-def _time(place: Place) -> Time | None:
+def _time(place: DocumentValue) -> Time | None:
     found = place.entries(("at", "form"), needed=("at",))
     if found is None:
         return None
@@ -218,7 +226,7 @@ def _time(place: Place) -> Time | None:
     return None if at is None or form is None else Time(at=at, form=form)
 
 
-def _values(place: Place) -> tuple[Value, ...]:
+def _values(place: DocumentValue) -> tuple[Value, ...]:
     made: list[Value] = []
     places = place.items(MAX_VALUES)
     if not places and place.node.value == []:
@@ -233,7 +241,7 @@ def _values(place: Place) -> tuple[Value, ...]:
     return tuple(made)
 
 
-def _value(place: Place) -> Value | None:
+def _value(place: DocumentValue) -> Value | None:
     found = place.entries(("name", "at", "kind", "unit", "to", "required"), needed=("name", "at"))
     if found is None:
         return None
@@ -257,7 +265,7 @@ def _value(place: Place) -> Value | None:
     return Value(name=name, at=at, kind=kind, unit=unit, to=to, required=required)
 
 
-def _keep(place: Place) -> tuple[Pointer, ...]:
+def _keep(place: DocumentValue) -> tuple[Pointer, ...]:
     made: dict[str, Pointer] = {}
     for each in place.items(MAX_VALUES):
         pointer = _pointer(each)
@@ -276,7 +284,7 @@ def kept_name(pointer: Pointer) -> str:
     return "/".join(pointer)
 
 
-def _pointer(place: Place) -> Pointer | None:
+def _pointer(place: DocumentValue) -> Pointer | None:
     found = place.pointer()
     if found is not None and sum(map(is_index, found)) > MAX_INDEXES:
         place.wrong(f"has more than {MAX_INDEXES} steps that are numbers; point to something less deep")
@@ -284,7 +292,7 @@ def _pointer(place: Place) -> Pointer | None:
     return found
 
 
-def _filter(place: Place) -> str | None:
+def _filter(place: DocumentValue) -> str | None:
     found = place.long_text(topics.MAX)
     if found is None:
         return None
@@ -294,7 +302,7 @@ def _filter(place: Place) -> str | None:
     return found
 
 
-def _score(id: str, found: Entries[str, Place]) -> Score:
+def _score(id: str, found: Entries[str, DocumentValue]) -> Score:
     weight = found["weight"].number() if "weight" in found else 1.0
     if weight is not None and weight <= 0:
         found["weight"].wrong("must be more than 0; raise it, or remove the score")
@@ -308,7 +316,7 @@ def _score(id: str, found: Entries[str, Place]) -> Score:
     )
 
 
-def _target(id: str, found: Entries[str, Place]) -> Target:
+def _target(id: str, found: Entries[str, DocumentValue]) -> Target:
     return Target(
         id=id,
         types=found["type"].texts(MAX_VALUES) if "type" in found else (),
@@ -317,7 +325,7 @@ def _target(id: str, found: Entries[str, Place]) -> Target:
     )
 
 
-def _template(place: Place) -> str | None:
+def _template(place: DocumentValue) -> str | None:
     found = place.text()
     if found is None:
         return None

@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
@@ -32,7 +33,6 @@ from tidegate.pipeline.source.shards import Offsets, Range, Shards
 from tidegate.store.journal import Selection, readers, schema, stream_named
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
 
@@ -182,8 +182,6 @@ def checked(wanted: StructType, stream: str) -> StructType:
 
 def fitted(batches: Iterator[pa.RecordBatch], wanted: StructType) -> Iterator[pa.RecordBatch]:
     """Only the wanted columns, and exactly of the types that Spark expects."""
-    import pyarrow as pa
-
     layout = to_arrow_schema(wanted, timezone="UTC")
     for batch in batches:
         if batch.schema.equals(layout):

@@ -28,10 +28,10 @@ def known(options: Mapping[str, str], *names: str) -> None:
 
 def needed(options: Mapping[str, str], name: str, example: str) -> str:
     """An option without which nothing can be done."""
-    found = options.get(name)
-    if not found:
+    given = options.get(name)
+    if not given:
         raise PipelineError(f"the option {name!r} is missing; write for example {example}")
-    return found
+    return given
 
 
 def switch(options: Mapping[str, str], name: str, *, default: bool) -> bool:
@@ -62,12 +62,12 @@ def instant(options: Mapping[str, str], name: str) -> float | None:
     except ValueError:
         pass  # not how long ago, so when
     try:
-        found = moment(written)
+        time_given = moment(written)
     except ValueError:
         raise PipelineError(
             f"the option {name!r} is {written!r}; write a time such as 2026-03-02T09:30:00Z, or how long ago: 1h, 7d"
         ) from None
-    return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+    return (time_given if time_given.tzinfo is not None else time_given.replace(tzinfo=UTC)).timestamp()
 
 
 def starting_offsets(options: Mapping[str, str]) -> str | Offsets:
@@ -76,14 +76,14 @@ def starting_offsets(options: Mapping[str, str]) -> str | Offsets:
     if written.lower() in (EARLIEST, LATEST):
         return written.lower()
     try:
-        found = json.loads(written)
+        offsets = json.loads(written)
     except ValueError:
-        found = None
-    if not isinstance(found, dict) or not all(
-        shard.isdecimal() and type(offset) is int and offset >= 0 for shard, offset in found.items()
+        offsets = None
+    if not isinstance(offsets, dict) or not all(
+        shard.isdecimal() and type(offset) is int and offset >= 0 for shard, offset in offsets.items()
     ):
         raise PipelineError(
             f"the option 'startingOffsets' is {written!r}; write earliest, latest, or an offset for each shard, "
             'such as {"0": 1200}'
         )
-    return found
+    return offsets

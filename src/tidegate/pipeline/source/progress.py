@@ -23,10 +23,10 @@ def _end(checkpoint: Path, number: int) -> Offsets:
     path = checkpoint / "offsets" / str(number)
     try:
         version, _, offsets = path.read_text().splitlines()
-        found = json.loads(offsets)
-        if version != "v1" or not isinstance(found, dict):
+        parsed = json.loads(offsets)
+        if version != "v1" or not isinstance(parsed, dict):
             raise ValueError(f"{version}, {offsets}")
-        return {str(shard): int(offset) for shard, offset in found.items()}
+        return {str(shard): int(offset) for shard, offset in parsed.items()}
     except (OSError, ValueError) as error:
         raise PipelineError(
             f"{path} does not tell where the batch ends ({error}). Remedy: delete {checkpoint}; what is done is in the "

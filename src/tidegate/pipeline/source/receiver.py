@@ -183,8 +183,8 @@ class Receiver:
         answers: list[Packet] = []
         position = 0
         try:
-            while (found := frame(data, position, _LARGEST)) is not None:
-                first, start, position = found
+            while (bounds := frame(data, position, _LARGEST)) is not None:
+                first, start, position = bounds
                 answers.extend(self._handle(decode(first, data[start:position], self._broker.version)))
         finally:
             if answers:

@@ -15,15 +15,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
+import pyarrow as pa
 import structlog
 
 from tidegate.errors import PipelineError
 from tidegate.store.journal import Reader, Selection, stream_named
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Offsets: TypeAlias = dict[str, int]
 
@@ -87,21 +85,21 @@ class Shards:
         """What lies between, in pieces for tasks."""
         bounds = self.bounds()
         self._same_journal(end, bounds)
-        found = []
+        ranges = []
         for shard, stop in sorted(end.items()):
             oldest = min(bounds[shard][0], stop) if shard in bounds else 0
             begin = start.get(shard, oldest)
             if oldest > begin:
                 self.lost(Range(int(shard), begin, stop), oldest - begin)
                 begin = oldest
-            found.extend(pieces(Range(int(shard), begin, stop)))
-        return found
+            ranges.extend(pieces(Range(int(shard), begin, stop)))
+        return ranges
 
     def read(self, wanted: Range, select: Selection | None = None) -> Iterator[pa.RecordBatch]:
         """The rows, a few megabytes at a time."""
         with self._reader(wanted.shard, wanted, select) as reader:
-            while found := reader.poll():
-                yield together(found)
+            while batches := reader.poll():
+                yield together(batches)
             missing = reader.missed + max(0, wanted.stop - reader.next)
         if missing:
             self.lost(wanted, min(missing, wanted.stop - wanted.start))
@@ -159,8 +157,6 @@ def shared_out(waiting: Mapping[str, int], rows: int) -> dict[str, int]:
 
 def together(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     """One batch of many: each that goes to Spark costs some time of its own, and a group commit may be one row."""
-    import pyarrow as pa
-
     if len(batches) == 1:
         return batches[0]
     (whole,) = pa.Table.from_batches(batches).combine_chunks().to_batches()

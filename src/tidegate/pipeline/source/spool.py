@@ -59,9 +59,9 @@ class Names:
         self._count += 1
         if not message.qos:
             return f"{self._prefix}-{self._count:x}"
-        made = f"{self._prefix}-{self._count:x}/{message.packet_id:x}"
-        self._last[message.packet_id] = (content, made)
-        return made
+        id = f"{self._prefix}-{self._count:x}/{message.packet_id:x}"
+        self._last[message.packet_id] = (content, id)
+        return id
 
     def forget(self) -> None:
         self._last.clear()

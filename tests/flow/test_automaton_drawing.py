@@ -11,8 +11,8 @@ import pytest
 from monitor.test_automaton import BY_HAND, WAITING
 from monitor.test_sequence import A1
 from monitor.traces import made
+from tidegate.flow.drawing.automaton_formats import dot, mermaid
 from tidegate.flow.drawing.automaton_svg import svg
-from tidegate.monitor.drawing import dot, mermaid
 
 BRANCHING = {
     "automaton": {

@@ -1,4 +1,4 @@
-"""Machines as pictures: Mermaid, Graphviz (dot) and, in `picture`, SVG.
+"""Machines as pictures: Mermaid, Graphviz (dot) and, in `automaton_svg`, SVG.
 
 All show the same: states, the first one marked, and arrows labelled `event → what is put out`. Arrows between the same
 two states are one arrow with several lines. What has no arrow passes and leaves the state.
@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tidegate.flow.drawing.elements import mermaid_label, quoted
 from tidegate.monitor.machine import Graph
-
-_MERMAID = {"#": "#35;", ";": "#59;", ":": "#58;", '"': "#quot;", "<": "#lt;", ">": "#gt;"}
 
 
 def stages(graph: Graph) -> Iterator[Graph]:
@@ -31,16 +30,16 @@ def arrows(graph: Graph) -> dict[tuple[str, str], list[str]]:
 
 def mermaid(title: str, graph: Graph) -> str:
     """A state diagram in Mermaid."""
-    lines = ["---", f"title: {_quoted(title)}", "---", "stateDiagram-v2", "    direction LR"]
+    lines = ["---", f"title: {quoted(title)}", "---", "stateDiagram-v2", "    direction LR"]
     parts = list(stages(graph))
     for number, part in enumerate(parts):
         names = {state: f"s{number}_{index}" for index, state in enumerate(part.states)}
         if len(parts) > 1:
             lines.append(f'    state "{number + 1}" as stage{number} {{')
-        lines += [f'    state "{_escaped(state)}" as {name}' for state, name in names.items()]
+        lines += [f'    state "{mermaid_label(state)}" as {name}' for state, name in names.items()]
         lines.append(f"    [*] --> {names[part.start]}")
         for (source, target), labels in arrows(part).items():
-            lines.append(f"    {names[source]} --> {names[target]} : {'<br/>'.join(map(_escaped, labels))}")
+            lines.append(f"    {names[source]} --> {names[target]} : {'<br/>'.join(map(mermaid_label, labels))}")
         if len(parts) > 1:
             lines.append("    }")
     lines += [f"    stage{number} --> stage{number + 1} : what passes" for number in range(len(parts) - 1)]
@@ -49,27 +48,18 @@ def mermaid(title: str, graph: Graph) -> str:
 
 def dot(title: str, graph: Graph) -> str:
     """A directed graph for Graphviz."""
-    lines = [f"digraph {_quoted(title)} {{", "  rankdir=LR; compound=true;", '  node [shape=box, style="rounded"];']
+    lines = [f"digraph {quoted(title)} {{", "  rankdir=LR; compound=true;", '  node [shape=box, style="rounded"];']
     parts = list(stages(graph))
     for number, part in enumerate(parts):
         names = {state: f"s{number}_{index}" for index, state in enumerate(part.states)}
-        lines.append(f"  subgraph cluster_{number} {{ label={_quoted(str(number + 1) if len(parts) > 1 else title)};")
+        lines.append(f"  subgraph cluster_{number} {{ label={quoted(str(number + 1) if len(parts) > 1 else title)};")
         lines.append(f"    start{number} [shape=point];")
-        lines += [f"    {name} [label={_quoted(state)}];" for state, name in names.items()]
+        lines += [f"    {name} [label={quoted(state)}];" for state, name in names.items()]
         lines.append(f"    start{number} -> {names[part.start]};")
         for (source, target), labels in arrows(part).items():
-            lines.append(f"    {names[source]} -> {names[target]} [label={_quoted(chr(10).join(labels))}];")
+            lines.append(f"    {names[source]} -> {names[target]} [label={quoted(chr(10).join(labels))}];")
         lines.append("  }")
         if number:
             ends = f"ltail=cluster_{number - 1}, lhead=cluster_{number}"
             lines.append(f'  s{number - 1}_0 -> s{number}_0 [label="what passes", style=dashed, {ends}];')
     return "\n".join([*lines, "}"]) + "\n"
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
-
-
-def _escaped(text: str) -> str:
-    """A label in Mermaid, where some characters mean something."""
-    return "".join(_MERMAID.get(character, character) for character in text)

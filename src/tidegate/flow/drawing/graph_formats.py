@@ -1,19 +1,17 @@
 """Flows and the connection graph for people and programs: rows of a table, a document, Mermaid, Graphviz (dot).
 
-SVG is in `picture`. All list things in the order of the graph, so that two pictures of one graph are the same text.
+SVG is in `graph_svg`. All list things in the order of the graph, so that two pictures of one graph are the same text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
 
+from tidegate.flow.drawing.elements import mermaid_label, quoted
 from tidegate.flow.graph import ConnectionGraph, Link, is_scope
 from tidegate.flow.groups import groups
 from tidegate.flow.route import Route, Search
-
-_MERMAID: Final = {"#": "#35;", ";": "#59;", ":": "#58;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "|": "#124;"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,14 +69,14 @@ def mermaid(
 ) -> str:
     """A flowchart in Mermaid. The two links of a connection are one line, with the type of each direction."""
     names = {name: f"n{number}" for number, name in enumerate(graph.entities)}
-    lines = ["---", f"title: {_quoted(title)}", "---", "flowchart LR"]
+    lines = ["---", f"title: {quoted(title)}", "---", "flowchart LR"]
     for name, short in names.items():
-        label = _escaped(_short(name))
+        label = mermaid_label(_short(name))
         lines.append(f'    {short}["{label}"]' if is_scope(name) else f'    {short}(["{label}"])')
     shown = _shown(show)
     thick: list[int] = []
     for number, (there, back) in enumerate(_connections(graph, parents or {})):
-        label = " / ".join(_escaped(link.type) for link in (there, back) if link is not None and link.type)
+        label = " / ".join(mermaid_label(link.type) for link in (there, back) if link is not None and link.type)
         arrow = "<-->" if back is not None else "-->"
         lines.append(f"    {names[there.source]} {arrow}{f'|{label}|' if label else ''} {names[there.target]}")
         if _pair(there) in shown or (back is not None and _pair(back) in shown):
@@ -92,20 +90,20 @@ def dot(
     title: str, graph: ConnectionGraph, parents: Mapping[str, Iterable[str]] | None = None, show: Route | None = None
 ) -> str:
     """A directed graph for Graphviz, with an arrow for each link."""
-    lines = [f"digraph {_quoted(title)} {{", f"  label={_quoted(title)}; rankdir=LR; node [fontname=monospace];"]
+    lines = [f"digraph {quoted(title)} {{", f"  label={quoted(title)}; rankdir=LR; node [fontname=monospace];"]
     for name in graph.entities:
         shape = "shape=box" if is_scope(name) else 'shape=box, style="rounded"'
-        lines.append(f"  {_quoted(name)} [label={_quoted(_short(name))}, {shape}];")
+        lines.append(f"  {quoted(name)} [label={quoted(_short(name))}, {shape}];")
     shown = _shown(show)
     for there, back in _connections(graph, parents or {}):
         for link in (there, back):
             if link is not None:
-                said = [f"label={_quoted(link.type)}"] if link.type else []
+                said = [f"label={quoted(link.type)}"] if link.type else []
                 said += ["penwidth=3"] if _pair(link) in shown else ["style=bold"] if link.trusted else []
                 # what comes back would turn the ranks round
                 said += ["constraint=false"] if link is back else []
                 inside = f" [{', '.join(said)}]" if said else ""
-                lines.append(f"  {_quoted(link.source)} -> {_quoted(link.target)}{inside};")
+                lines.append(f"  {quoted(link.source)} -> {quoted(link.target)}{inside};")
     return "\n".join([*lines, "}"]) + "\n"
 
 
@@ -137,12 +135,3 @@ def _pair(link: Link) -> tuple[str, str]:
 
 def _short(name: str) -> str:
     return name.partition(":")[2]
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
-
-
-def _escaped(text: str) -> str:
-    """A label in Mermaid, where some characters mean something."""
-    return "".join(_MERMAID.get(character, character) for character in text)

@@ -24,7 +24,7 @@ from flow.figures import (
 )
 from flow.worlds import graphs
 from tidegate.flow import ConnectionGraph, Route, connection, shortest
-from tidegate.flow.drawing.formats import document, dot, flows, mermaid, rows
+from tidegate.flow.drawing.graph_formats import document, dot, flows, mermaid, rows
 from tidegate.flow.drawing.graph_svg import svg
 
 SVG = "{http://www.w3.org/2000/svg}"
