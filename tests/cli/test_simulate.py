@@ -137,7 +137,7 @@ def test_policies_are_left_out_and_that_is_said(simulate: Simulate) -> None:
 
 
 def test_an_engine_that_does_something_else_is_told(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(EngineRun, "play", lambda self: Outcome.of({}))
+    monkeypatch.setattr(EngineRun, "run", lambda self: Outcome.of({}))
     result = simulate("--engine")
     assert result.exit_code == 1
     told = lines(result)

@@ -26,7 +26,7 @@ def test_the_model_knows_that_a_topic_may_become_too_long() -> None:
     made = EngineRun.of(
         config, scenario({"clients": {"a": {"scope": "A"}, "b": {"scope": "B", "subscribes": "#"}}, "steps": steps})
     )
-    assert find_run(made.schema, made.scenario.rounds, made.play()) is not None
+    assert find_run(made.schema, made.scenario.rounds, made.run()) is not None
 
 
 def test_monitors_where_members_of_a_role_publish_can_be_simulated() -> None:

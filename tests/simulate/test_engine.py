@@ -62,14 +62,14 @@ def config_of(file: str) -> Config:
     return parse(file, "test.yaml")
 
 
-def rehearsed(file: str, clients: dict[str, Any], *steps: Any) -> EngineRun:
+def engine_run_of(file: str, clients: dict[str, Any], *steps: Any) -> EngineRun:
     return EngineRun.of(config_of(file), scenario_of({"clients": clients, "steps": list(steps)}))
 
 
-def both(rehearsal: EngineRun) -> Outcome:
+def both(engine_run: EngineRun) -> Outcome:
     """What the engine does, which is an outcome of the model."""
-    played = rehearsal.play()
-    assert find_run(rehearsal.schema, rehearsal.scenario.rounds, played) is not None, played
+    played = engine_run.run()
+    assert find_run(engine_run.schema, engine_run.scenario.rounds, played) is not None, played
     return played
 
 
@@ -82,7 +82,7 @@ def topics(outcome: Outcome, client: str) -> list[str]:
 
 def in_the_house(*published: str) -> EngineRun:
     steps = [each for topic in published for each in ({"client": SAYS[topic], "publish": topic}, "settle")]
-    return rehearsed(HOME, CLIENTS, *steps)
+    return engine_run_of(HOME, CLIENTS, *steps)
 
 
 @pytest.mark.parametrize(
@@ -128,12 +128,12 @@ brokering:
 """
     clients = {name: {"scope": "plant", "subscribes": "#"} for name in ("d1", "d2")}
     steps = [{"client": client, "publish": topic} for client in clients for topic in "ab"]
-    found = rehearsed(file, clients, *steps)
+    found = engine_run_of(file, clients, *steps)
     played = both(found)
     assert [topics(played, name) for name in clients] == [["b"], ["a"]]
     assert {scope for _, came in played.heard for scope, _ in came} == {"scope:r1.sub", "scope:r2.sub"}
     with pytest.raises(ConfigError, match="`client:d3` cannot be connected to `plant`"):
-        rehearsed(file, {"d3": {"scope": "plant"}})
+        engine_run_of(file, {"d3": {"scope": "plant"}})
 
 
 def test_labels_only_rise_and_clients_without_one_are_refused() -> None:
@@ -160,7 +160,7 @@ brokering:
         "high": {"scope": "B", "subscribes": "#"},
         "hers": {"scope": "B", "subscribes": "#", "user": "mary"},
     }
-    played = both(rehearsed(file, clients, {"client": "low", "publish": "a"}, {"client": "high", "publish": "b"}))
+    played = both(engine_run_of(file, clients, {"client": "low", "publish": "a"}, {"client": "high", "publish": "b"}))
     assert [topics(played, name) for name in clients] == [["a"], ["a", "b"], ["a"]]
     for wrong, why in (
         ({"x": {"scope": "A"}}, "no label is assigned to you"),
@@ -168,7 +168,7 @@ brokering:
         ({"x": {"scope": "A", "user": "mery"}}, "unknown user `mery`"),
     ):
         with pytest.raises(ConfigError, match=why):
-            rehearsed(file, wrong)
+            engine_run_of(file, wrong)
 
 
 def test_what_is_shared_has_other_names_and_answers_changes_of_subscriptions() -> None:
@@ -186,7 +186,7 @@ policies: open
 """
     clients = {"tr1": {"scope": "gym", "subscribes": "#"}, "hq": {"scope": "brand"}}
     played = both(
-        rehearsed(
+        engine_run_of(
             file,
             clients,
             {"client": "tr1", "publish": "tr1/speed"},
@@ -205,7 +205,7 @@ policies: open
 def test_policies_are_left_out_of_both() -> None:
     file = HOME.replace("policies: open", "policies: []\npreferences: [{user: mary, topic: '#', when: 'false'}]")
     file = file.replace("brokering:", "directory: {users: {mary: {password: 'plain:x'}}}\nbrokering:")
-    found = rehearsed(file, CLIENTS, {"client": "MD", "publish": "MD_motion"})
+    found = engine_run_of(file, CLIENTS, {"client": "MD", "publish": "MD_motion"})
     assert found.left_out == ("policies", "preferences")
     assert topics(both(found), "DB") == ["MD_motion"]
     assert in_the_house().left_out == ()
@@ -223,7 +223,7 @@ def staged(world: World) -> EngineRun:
         node="n",
         rules=RuleSet(space=world.space, brokering=world.brokering, monitors=world.monitors),
         left_out=(),
-        cast={link: Identity(principal=link[1]) for link in world.scenario.sub},
+        identities={link: Identity(principal=link[1]) for link in world.scenario.sub},
         presences=world.presences,
     )
 
@@ -232,7 +232,7 @@ def staged(world: World) -> EngineRun:
 @given(worlds(most=3))
 def test_what_the_engine_delivers_is_an_outcome_of_the_model(world: World) -> None:
     found = staged(world)
-    played = found.play()
+    played = found.run()
     try:
         run = find_run(found.schema, found.scenario.rounds, played, bound=3000)
     except Unfinished:

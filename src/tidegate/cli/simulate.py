@@ -53,14 +53,14 @@ def simulate(
         terminal.usage("--all explores everything, and --walks some of it; leave one of them out")
     if seed and walks is None:
         terminal.usage("--seed has no effect without --walks; leave it out")
-    rehearsal = EngineRun.of(load(file), read_scenario(scenario))
-    found = _found(rehearsal, every=every, walks=walks, seed=seed)
-    played = _played(rehearsal) if engine else None
-    missed = [*_missed(found.outcomes, rehearsal), *(_missed([played.outcome], rehearsal) if played else ())]
+    engine_run = EngineRun.of(load(file), read_scenario(scenario))
+    found = _found(engine_run, every=every, walks=walks, seed=seed)
+    played = _played(engine_run) if engine else None
+    missed = [*_missed(found.outcomes, engine_run), *(_missed([played.outcome], engine_run) if played else ())]
     if json:
-        terminal.print_json(_document(rehearsal, found, played, missed))
+        terminal.print_json(_document(engine_run, found, played, missed))
     else:
-        _report(rehearsal, found, played, missed)
+        _report(engine_run, found, played, missed)
     if missed or (played is not None and not played.allowed):
         raise typer.Exit(terminal.NO)
 
@@ -87,23 +87,23 @@ class _Played:
     allowed: bool
 
 
-def _found(rehearsal: EngineRun, *, every: bool, walks: int | None, seed: int) -> _Found:
+def _found(engine_run: EngineRun, *, every: bool, walks: int | None, seed: int) -> _Found:
     from random import Random
 
     from tidegate.simulate import chosen_run, find_run, outcomes, sequential_run
 
-    schema, rounds = rehearsal.schema, rehearsal.scenario.rounds
+    schema, rounds = engine_run.schema, engine_run.scenario.rounds
     if walks is not None:
         random = Random(seed)  # noqa: S311  nothing depends on its being hard to guess
         runs = [chosen_run(schema, rounds, random.randrange) for _ in range(walks)]
-        shown = next((run for run in runs if any(_missed([run.outcome], rehearsal))), runs[0])
+        shown = next((run for run in runs if any(_missed([run.outcome], engine_run))), runs[0])
         several = _ordered({run.outcome for run in runs})
         return _Found(run=shown, outcomes=several, how=f"{_count(walks, 'run')} at random", complete=False)
     run = sequential_run(schema, rounds)
     if not every:
         return _Found(run=run, outcomes=[run.outcome], how="one run", complete=False)
     several = _ordered(outcomes(schema, rounds))
-    bad = next((each for each in several if any(_missed([each], rehearsal))), None)
+    bad = next((each for each in several if any(_missed([each], engine_run))), None)
     other = None if bad is None else find_run(schema, rounds, bad)
     return _Found(run=other or run, outcomes=several, how="all runs", complete=True)
 
@@ -112,18 +112,18 @@ def _ordered(outcomes: Iterable[Outcome]) -> list[Outcome]:
     return sorted(outcomes, key=str)
 
 
-def _played(rehearsal: EngineRun) -> _Played:
+def _played(engine_run: EngineRun) -> _Played:
     from tidegate.simulate import find_run
 
-    outcome = rehearsal.play()
-    allowed = find_run(rehearsal.schema, rehearsal.scenario.rounds, outcome) is not None
+    outcome = engine_run.run()
+    allowed = find_run(engine_run.schema, engine_run.scenario.rounds, outcome) is not None
     return _Played(outcome=outcome, allowed=allowed)
 
 
-def _missed(outcomes: Iterable[Outcome], rehearsal: EngineRun) -> Iterator[Expectation]:
+def _missed(outcomes: Iterable[Outcome], engine_run: EngineRun) -> Iterator[Expectation]:
     """The expectations that some outcome does not meet."""
     several = list(outcomes)
-    for each in rehearsal.scenario.expects:
+    for each in engine_run.scenario.expects:
         if not all(each.met(one[each.client]) for one in several):
             yield each
 
@@ -131,25 +131,25 @@ def _missed(outcomes: Iterable[Outcome], rehearsal: EngineRun) -> Iterator[Expec
 # -- for people --------------------------------------------------------------------------------------------------------
 
 
-def _report(rehearsal: EngineRun, found: _Found, played: _Played | None, missed: list[Expectation]) -> None:
+def _report(engine_run: EngineRun, found: _Found, played: _Played | None, missed: list[Expectation]) -> None:
     from rich.text import Text
 
     from tidegate.simulate import rows
 
     out = terminal.out()
-    if rehearsal.left_out:
-        terminal.note(f"{', '.join(rehearsal.left_out)}: left out, the model knows nothing of them")
-    if any(_missed([found.run.outcome], rehearsal)):
+    if engine_run.left_out:
+        terminal.note(f"{', '.join(engine_run.left_out)}: left out, the model knows nothing of them")
+    if any(_missed([found.run.outcome], engine_run)):
         out.print("A run in which an expectation is not met:")
     out.print(_steps(rows(found.run.trace)))
     number = len(found.outcomes)
     out.print(f"{found.how}: {_count(number, 'outcome')}")
-    clients = sorted(rehearsal.schema.cg.devices)
+    clients = sorted(engine_run.schema.cg.devices)
     out.print(_heard(clients, found.outcomes[:_SHOWN]))
     if number > _SHOWN:
         out.print(f"and {number - _SHOWN} more; --json tells all of them")
     unmet = set(missed)
-    for each in rehearsal.scenario.expects:
+    for each in engine_run.scenario.expects:
         said, style = ("not met", "red") if each in unmet else ("met", "green")
         out.print(Text.assemble("expected: ", terminal.harmless(str(each)), ": ", (said, style)))
     if played is None:
@@ -202,12 +202,14 @@ def _count(number: int, what: str) -> str:
 # -- for programs ------------------------------------------------------------------------------------------------------
 
 
-def _document(rehearsal: EngineRun, found: _Found, played: _Played | None, missed: list[Expectation]) -> dict[str, Any]:
+def _document(
+    engine_run: EngineRun, found: _Found, played: _Played | None, missed: list[Expectation]
+) -> dict[str, Any]:
     from tidegate.simulate import rows
 
     made: dict[str, Any] = {
         "ok": not missed and (played is None or played.allowed),
-        "left_out": list(rehearsal.left_out),
+        "left_out": list(engine_run.left_out),
         "steps": [
             {
                 "time": row.time,
@@ -223,7 +225,7 @@ def _document(rehearsal: EngineRun, found: _Found, played: _Played | None, misse
         ],
         "complete": found.complete,
         "outcomes": [_outcome(each) for each in found.outcomes],
-        "expected": [{"text": str(each), "met": each not in missed} for each in rehearsal.scenario.expects],
+        "expected": [{"text": str(each), "met": each not in missed} for each in engine_run.scenario.expects],
     }
     if played is not None:
         made["engine"] = {"allowed": played.allowed, "outcome": _outcome(played.outcome)}

@@ -1,4 +1,4 @@
-"""The words of one configuration: its functions, and every text of policies that was understood, once.
+"""Parses the conditions, subjects, topic filters and views of one configuration, each text once.
 
 Thousands of policies share a few conditions, subjects and topics. Each is parsed when the file is checked, and
 the same value is used when the rules are built. A text that is wrong raises `ConfigError` every time.
@@ -6,7 +6,8 @@ the same value is used when the rules are built. A text that is wrong raises `Co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeVar
 
 from pydantic import ValidationInfo
 
@@ -21,9 +22,12 @@ _TAKEN = frozenset((*FUNCTIONS, *(macro.value for macro in Macros), "has", "age"
 LEVEL_ROOTS = frozenset("s")
 """What the condition of a level may speak of."""
 
+Key = TypeVar("Key", bound=Hashable)
+Parsed = TypeVar("Parsed")
+
 
 class Parser:
-    """What has been understood so far."""
+    """Parses the texts of one configuration, and remembers what each means."""
 
     def __init__(self) -> None:
         self.functions: dict[str, Function] = {}
@@ -37,15 +41,15 @@ class Parser:
     def learn(self, reference: str) -> None:
         """Takes up the function that `package.module:name` refers to."""
         try:
-            found = _loaded(reference)
-            if found.name in _TAKEN:
-                raise ConfigError(f"`{found.name}` is a function of the language already: call it otherwise")
-            if found.name in self.functions:
-                raise ConfigError(f"there is a function `{found.name}` already: call one of the two otherwise")
+            function = _loaded(reference)
+            if function.name in _TAKEN:
+                raise ConfigError(f"`{function.name}` is a function of the language already: call it otherwise")
+            if function.name in self.functions:
+                raise ConfigError(f"there is a function `{function.name}` already: call one of the two otherwise")
         except ConfigError:
             self.missing.add(reference.rpartition(":")[2])
             raise
-        self.functions[found.name] = found
+        self.functions[function.name] = function
 
     def known_functions(self) -> tuple[str, ...]:
         """The names that conditions can call."""
@@ -53,38 +57,34 @@ class Parser:
 
     def predicate(self, text: str, names: frozenset[str] = NAMES) -> Predicate:
         """The condition of a text."""
-        found = self._predicates.get((text, names))
-        if found is None:
-            found = self._predicates[text, names] = compile(text, functions=self.functions, names=names)
-        return found
+        return _once(self._predicates, (text, names), lambda: compile(text, functions=self.functions, names=names))
 
     def selector(self, text: str | Sequence[str]) -> policy.Selector:
         """Whom a subject, or a list of subjects, selects."""
         key = text if isinstance(text, str) else tuple(text)
-        found = self._selectors.get(key)
-        if found is None:
-            found = self._selectors[key] = policy.Selector.parse(key)
-        return found
+        return _once(self._selectors, key, lambda: policy.Selector.parse(key))
 
     def template(self, text: str) -> policy.Template:
         """A topic filter that may hold placeholders."""
-        found = self._templates.get(text)
-        if found is None:
-            found = self._templates[text] = policy.Template.parse(text)
-        return found
+        return _once(self._templates, text, lambda: policy.Template.parse(text))
 
     def filter(self, text: str) -> str:
         """A topic filter without placeholders, as it is matched."""
-        found = self.template(text).fixed
-        return policy.plain_filter(text) if found is None else found
+        fixed = self.template(text).fixed
+        return policy.plain_filter(text) if fixed is None else fixed
 
     def view(self, keep: str | Sequence[str]) -> policy.View:
         """What `keep` leaves."""
         key = keep if isinstance(keep, str) else tuple(keep)
-        found = self._views.get(key)
-        if found is None:
-            found = self._views[key] = policy.View.parse(key)
-        return found
+        return _once(self._views, key, lambda: policy.View.parse(key))
+
+
+def _once(parsed: dict[Key, Parsed], key: Key, parse: Callable[[], Parsed]) -> Parsed:
+    """What a text means; it is parsed the first time only."""
+    value = parsed.get(key)
+    if value is None:
+        value = parsed[key] = parse()
+    return value
 
 
 def _loaded(reference: str) -> Function:

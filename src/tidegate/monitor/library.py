@@ -17,10 +17,9 @@ from typing import Final
 
 from tidegate import topics
 from tidegate.monitor.event import Event, State
-from tidegate.monitor.machine import NOT_FINITE, ONLY, Edge, Graph, MonitorFailed
+from tidegate.monitor.machine import NOT_FINITE, ONLY, Edge, Graph, MonitorFailed, UntimedMachine
 from tidegate.monitor.matching import matcher
 
-_NOTHING: Final[frozenset[str]] = frozenset()
 _ONE_STATE: Final[frozenset[Hashable]] = frozenset((ONLY,))
 # 95 characters for 256 bytes: some come three times, some twice, as with any generator of bytes
 _PRINTABLE: Final = bytes(0x20 + byte * 95 // 256 for byte in range(256))
@@ -30,27 +29,16 @@ _SEEDS: Final = 1 << 53
 """As many as JSON keeps exactly everywhere."""
 
 
-class _Stateless:
+class _Stateless(UntimedMachine):
     """What machines without a memory have in common."""
 
-    __slots__ = ("reads",)
-
-    overhears = False
-
-    def __init__(self) -> None:
-        self.reads = _NOTHING
+    __slots__ = ()
 
     def start(self) -> State:
         return ONLY
 
-    def due(self, _state: State) -> float | None:
-        return None
-
     def accepts(self, state: State) -> bool:
         return isinstance(state, str) and state == ONLY
-
-    def hears(self, _topic: str) -> bool:
-        return True
 
     def calm(self, topic: str) -> frozenset[Hashable]:
         return NOT_FINITE if self.hears(topic) else _ONE_STATE
@@ -89,16 +77,16 @@ class _Renaming:
     def of(self, topic: str) -> str:
         levels = topic.split("/")
         at = iter(self._wanted)
-        made: list[str] = []
+        renamed: list[str] = []
         for level in self._levels:
             match level:
                 case "+":
-                    made.append(levels[next(at)])
+                    renamed.append(levels[next(at)])
                 case "#":
-                    made += levels[next(at) :]
+                    renamed += levels[next(at) :]
                 case _:
-                    made.append(level)
-        return "/".join(made)
+                    renamed.append(level)
+        return "/".join(renamed)
 
 
 class Names:
@@ -170,16 +158,16 @@ class Mapper(_Stateless):
         return _loops(*self._names.labels())
 
 
-class Complex:
+class Complex(UntimedMachine):
     """Renames topics and replaces payloads. The state is the seed of the next one."""
 
-    __slots__ = ("_names", "reads")
+    __slots__ = ("_names",)
 
     overhears = True
 
     def __init__(self, names: Names) -> None:
+        super().__init__()
         self._names = names
-        self.reads = _NOTHING
 
     def start(self) -> State:
         return 0
@@ -190,15 +178,6 @@ class Complex:
         drawn = hashlib.shake_128(state.to_bytes(8)).digest(len(event.payload)).translate(_PRINTABLE)
         return (state + 1) % _SEEDS, (event.changed(topic=self._names.renamed(event.topic), payload=drawn),)
 
-    def hears(self, _topic: str) -> bool:
-        return True
-
-    def calm(self, _topic: str) -> frozenset[Hashable]:
-        return NOT_FINITE
-
-    def due(self, _state: State) -> float | None:
-        return None
-
     def accepts(self, state: State) -> bool:
         return type(state) is int and 0 <= state < _SEEDS
 
@@ -206,15 +185,10 @@ class Complex:
         return _loops(*self._names.labels(), "everything → same with a random payload")
 
 
-class Alternate:
+class Alternate(UntimedMachine):
     """Suppresses every other event."""
 
-    __slots__ = ("reads",)
-
-    overhears = False
-
-    def __init__(self) -> None:
-        self.reads = _NOTHING
+    __slots__ = ()
 
     def start(self) -> State:
         return "allow"
@@ -223,15 +197,6 @@ class Alternate:
         if event.is_tick:
             return state, ()
         return ("suppress", (event,)) if state == "allow" else ("allow", ())
-
-    def hears(self, _topic: str) -> bool:
-        return True
-
-    def calm(self, _topic: str) -> frozenset[Hashable]:
-        return NOT_FINITE
-
-    def due(self, _state: State) -> float | None:
-        return None
 
     def accepts(self, state: State) -> bool:
         return isinstance(state, str) and state in ("allow", "suppress")

@@ -85,6 +85,26 @@ class Machine(Protocol):
         """What to draw."""
 
 
+class UntimedMachine:
+    """What most machines answer: they listen to everything, are never known to be calm, and want no ticks."""
+
+    __slots__ = ("reads",)
+
+    overhears = False
+
+    def __init__(self) -> None:
+        self.reads: frozenset[str] = frozenset()
+
+    def hears(self, _topic: str) -> bool:
+        return True
+
+    def calm(self, _topic: str) -> frozenset[Hashable]:
+        return NOT_FINITE
+
+    def due(self, _state: State) -> float | None:
+        return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
     """An arrow from state to state, and what is written on it."""

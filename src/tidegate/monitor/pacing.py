@@ -18,42 +18,32 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Hashable
 from typing import Final
 
 from tidegate.monitor.automaton import Emit, listed
 from tidegate.monitor.event import Event, State
-from tidegate.monitor.machine import NOT_FINITE, Edge, Graph
+from tidegate.monitor.machine import Edge, Graph, UntimedMachine
 from tidegate.monitor.matching import EVERYTHING, matcher
 
 MEMORY: Final = 128
 """Events that `Dedupe` remembers."""
 
-_NOTHING: Final[frozenset[str]] = frozenset()
 _DIGEST: Final = 12
 _WHOLE: Final = 1.0 - 1e-9  # five a minute, added up from twelfths of a token, are five
 
 
-class _Pacing:
+class _Pacing(UntimedMachine):
     """What the three have in common: filters, no conditions, and states that are not finite."""
 
-    __slots__ = ("_matches", "_on", "reads")
-
-    overhears = False
+    __slots__ = ("_matches", "_on")
 
     def __init__(self, on: tuple[str, ...]) -> None:
+        super().__init__()
         self._on = on
         self._matches = matcher(on)
-        self.reads = _NOTHING
 
     def hears(self, topic: str) -> bool:
         return self._matches(topic)
-
-    def calm(self, _topic: str) -> frozenset[Hashable]:
-        return NOT_FINITE
-
-    def due(self, _state: State) -> float | None:
-        return None
 
     def _drawn(self, *arrows: tuple[str, str, str]) -> Graph:
         states = tuple(dict.fromkeys(name for source, target, _ in arrows for name in (source, target)))
@@ -194,10 +184,10 @@ def _per(rate: float) -> str:
 
 def _digest(event: Event) -> str:
     topic = event.topic.encode()
-    made = hashlib.blake2b(len(topic).to_bytes(4), digest_size=_DIGEST)
-    made.update(topic)
-    made.update(event.payload)
-    return made.hexdigest()
+    digest = hashlib.blake2b(len(topic).to_bytes(4), digest_size=_DIGEST)
+    digest.update(topic)
+    digest.update(event.payload)
+    return digest.hexdigest()
 
 
 def _is_time(value: object) -> bool:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from tidegate.errors import ConfigError
 from tidegate.monitor.event import Event, State
-from tidegate.monitor.machine import NOT_FINITE, ONLY, Edge, Graph, Monitor, MonitorFailed, checked
+from tidegate.monitor.machine import ONLY, Edge, Graph, Monitor, MonitorFailed, UntimedMachine, checked
 
 MAX_STATE: Final = 64 << 10
 """Characters of JSON that a state may have."""
@@ -23,20 +23,18 @@ MAX_STATE: Final = 64 << 10
 MAX_NESTING: Final = 100
 """Lists and objects within each other that a state may have: the store reads back no more than some hundred."""
 
-_NOTHING: Final[frozenset[str]] = frozenset()
 
-
-class PythonMonitor:
+class PythonMonitor(UntimedMachine):
     """A monitor of an administrator as a machine."""
 
-    __slots__ = ("_monitor", "_start", "name", "reads")
+    __slots__ = ("_monitor", "_start", "name")
 
     overhears = True
 
     def __init__(self, monitor: Monitor, name: str) -> None:
+        super().__init__()
         self._monitor = monitor
         self.name = name
-        self.reads = _NOTHING
         self._start = _text(monitor.start())
 
     def start(self) -> State:
@@ -46,22 +44,13 @@ class PythonMonitor:
         given = json.loads(json.dumps(state)) if isinstance(state, list | dict) else state
         copy = event.changed()
         try:
-            new, made = self._monitor.step(given, copy)
+            new, put_out = self._monitor.step(given, copy)
             same = copy == event
-            outputs = checked(event, (event if each is copy and same else each for each in made))
+            outputs = checked(event, (event if each is copy and same else each for each in put_out))
             text = _text(new)
         except (Exception, SystemExit) as error:
             raise MonitorFailed(self._why(error)) from error
         return json.loads(text), outputs
-
-    def hears(self, _topic: str) -> bool:
-        return True
-
-    def calm(self, _topic: str) -> frozenset[Hashable]:
-        return NOT_FINITE
-
-    def due(self, _state: State) -> float | None:
-        return None
 
     def accepts(self, _state: State) -> bool:
         return True

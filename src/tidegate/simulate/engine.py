@@ -1,4 +1,4 @@
-"""A scenario, played by the model and by the engine, without a node: nothing is opened, listens or passes time.
+"""Runs a scenario in the model and in the engine, without a node: nothing is opened, listens or waits.
 
 The engine is all scopes of the configuration in memory: clients connect, subscribe and publish with MQTT packets, one
 after the other in the order of the file, and everything arrives before the next one acts. That is one of the many runs
@@ -54,15 +54,15 @@ class EngineRun:
     rules: RuleSet
     left_out: tuple[str, ...]
     """Sections of the configuration that count in neither play."""
-    cast: dict[Link, Identity]
+    identities: dict[Link, Identity]
     presences: dict[Link, Presence]
 
     @classmethod
     def of(cls, config: Config, scenario: Scenario) -> EngineRun:
         """Raises `ConfigError` where the two do not fit, or the model cannot play it."""
         rules = config.built.rules
-        cast = {link: _identity(config, scenario, link) for link in scenario.sub}
-        presences = {link: _presence(config, link, identity) for link, identity in cast.items()}
+        identities = {link: _identity(config, scenario, link) for link in scenario.sub}
+        presences = {link: _presence(config, link, identity) for link, identity in identities.items()}
         schema, placed = configured(rules.space, rules.brokering, rules.monitors, scenario, presences)
         used = {
             "policies": rules.policies is not None,
@@ -78,13 +78,13 @@ class EngineRun:
             node=config.node.name,
             rules=bare,
             left_out=tuple(name for name, there in used.items() if there),
-            cast=cast,
+            identities=identities,
             presences=presences,
         )
 
-    def play(self) -> Outcome:
+    def run(self) -> Outcome:
         """What clients get from the engine."""
-        return _Stage(self).play()
+        return _InMemoryNode(self).run()
 
 
 # -- who ---------------------------------------------------------------------------------------------------------------
@@ -153,17 +153,17 @@ def _presence(config: Config, link: Link, identity: Identity) -> Presence:
 
 
 class _Listening:
-    name = "rehearsal"
+    name = "simulation"
     max_packet = 2**28
     publish_rate: float | None = None
     publish_burst = 1.0
 
 
-class _Stage:
+class _InMemoryNode:
     """All scopes, and the clients' ends of their connections. It is also who knows them (scope.Authenticator)."""
 
-    def __init__(self, rehearsal: EngineRun) -> None:
-        self.rehearsal = rehearsal
+    def __init__(self, engine_run: EngineRun) -> None:
+        self.engine_run = engine_run
         self.heard: dict[Entity, list[Delivery]] = {}
         self.site = Site(
             store=Volatile(),
@@ -174,14 +174,14 @@ class _Stage:
         )
         keyring = TopicKeys(self.site, Keys(), None, None)
         self.realm = Realm(
-            node=rehearsal.node, site=self.site, authenticator=self, rules=rehearsal.rules, keyring=keyring
+            node=engine_run.node, site=self.site, authenticator=self, rules=engine_run.rules, keyring=keyring
         )
         self._ends: dict[Link, _End] = {}
         self._coming: Identity | None = None
 
-    def play(self) -> Outcome:
-        written = self.rehearsal.written
-        for link, identity in self.rehearsal.cast.items():
+    def run(self) -> Outcome:
+        written = self.engine_run.written
+        for link, identity in self.engine_run.identities.items():
             self._coming = identity
             end = self._ends[link] = _End(self, link)
             end.connect()
@@ -224,15 +224,15 @@ class _Stage:
 class _End:
     """A client's end of a connection that is only memory (session.Shell)."""
 
-    def __init__(self, stage: _Stage, link: Link) -> None:
+    def __init__(self, node: _InMemoryNode, link: Link) -> None:
         self.filters: tuple[str, ...] = ()
-        self._stage = stage
+        self._node = node
         self._link = link
         self._buffer = b""
-        self._no_local = link not in stage.rehearsal.written.echo
-        self._over = SCOPE + stage.rehearsal.presences[link].leaves
-        scope = stage.realm.scopes[link[0].removeprefix(SCOPE)]
-        self._peer = Peer(site=stage.site, host=scope, listener=_Listening(), on_bug=_broken)
+        self._no_local = link not in node.engine_run.written.echo
+        self._over = SCOPE + node.engine_run.presences[link].leaves
+        scope = node.realm.scopes[link[0].removeprefix(SCOPE)]
+        self._peer = Peer(site=node.site, host=scope, listener=_Listening(), on_bug=_broken)
         self._peer.made(self, "127.0.0.1", None)
 
     # session.Shell
@@ -280,13 +280,13 @@ class _End:
 
     def _send(self, packet: wire.Packet) -> None:
         self._peer.receive(wire.encode(packet, wire.V5))
-        self._stage.turn()
+        self._node.turn()
 
     def _take(self, packet: wire.Packet) -> None:
         match packet:
             case wire.Publish():
                 event = Event(packet.topic, bytes(packet.payload), packet.qos, packet.retain)
-                self._stage.heard.setdefault(self._link[1], []).append((self._over, event))
+                self._node.heard.setdefault(self._link[1], []).append((self._over, event))
             case wire.Connack(reason=reason) | wire.Disconnect(reason=reason) if reason:
                 raise EngineRefusal(f"the engine refuses `{self._link[1]}` at {self._link[0]}: {_why(packet)}")
             case wire.Suback(reasons=reasons) | wire.Unsuback(reasons=reasons) if any(one >= 0x80 for one in reasons):
