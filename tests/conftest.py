@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import structlog
+from hypothesis import settings
 
 import forkserver
 from tidegate.cli import terminal
@@ -19,6 +20,8 @@ def pytest_configure() -> None:
     """Started in the background, a shell makes us ignore SIGINT, and the programs that tests interrupt with us."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    settings.register_profile("tests", deadline=None)  # how fast a machine is, is not what tests are about
+    settings.load_profile("tests")
     forkserver.install()
     _java()
 
