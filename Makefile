@@ -10,21 +10,34 @@ SHELL := /bin/bash
 BIN := .venv/bin
 VENV := .venv/.installed
 FOREIGN := $(if $(wildcard tests/foreign/package.json),tests/foreign/node_modules/.installed)
+ARCHIVE := .venv/spark.jsa
 PYTEST_ARGS ?=
+
+# Without compiled modules each of the processes that tests start would compile everything again.
+unexport PYTHONDONTWRITEBYTECODE
+test test-quick soak: export PYTHONPYCACHEPREFIX := $(CURDIR)/.stamps/pycache
+
+# Rooms whose tests start no process, or few.
+QUICK := wire routing session scope monitor predicate policy gate keys config flow explain simulate authentication \
+  audit client seeds net sockets test_topics.py
 
 say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 
-.PHONY: help run test lint format bench soak reference venv java servers foreign clean
+.PHONY: help run test test-quick lint format bench soak reference venv java servers foreign clean
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 run: $(VENV) java ## run the quick start: a node, its pipeline, a few devices (Ctrl-C stops it)
 	@$(BIN)/python examples/quickstart/run.py
 
-test: lint java servers foreign ## lint, types, contracts and all tests but the long ones
+test: lint java servers foreign $(ARCHIVE) ## lint, types, contracts and all tests but the long ones
 	$(call say,tests)
-	@$(BIN)/pytest -m "not soak" -n 2 --dist loadfile $(PYTEST_ARGS)
+	@$(BIN)/pytest -m "not soak" -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+
+test-quick: $(VENV) ## tests without Spark, examples and commands, in three minutes
+	$(call say,quick tests)
+	@$(BIN)/pytest -m "not soak" -n 2 --dist loadfile $(addprefix tests/,$(QUICK)) $(PYTEST_ARGS)
 
 lint: $(VENV) ## ruff, mypy and the import contracts
 	$(call say,lint)
@@ -41,10 +54,11 @@ bench: $(VENV) servers ## measure against Mosquitto; results in bench/results/
 	@$(BIN)/tidegate bench broker
 	@$(BIN)/tidegate bench gate
 
-soak: $(VENV) java servers foreign ## the long crash, fuzz and load tests; reports in docs/reliability/
+soak: $(VENV) java servers foreign $(ARCHIVE) ## the long crash, fuzz and load tests; reports in docs/reliability/
 	$(call say,soak)
 	@mkdir -p docs/reliability
 	@$(BIN)/pytest -m soak --timeout=14400 $(PYTEST_ARGS)
+	@TIDEGATE_EXAMPLES=long $(BIN)/pytest -m "hypothesis and not soak" --timeout=14400 $(PYTEST_ARGS)
 
 reference: $(VENV) ## write docs/reference/ again from the schema
 	@mkdir -p docs/reference
@@ -60,6 +74,13 @@ venv: $(VENV) ## the virtual environment only
 $(VENV): pyproject.toml scripts/venv.sh
 	@scripts/venv.sh
 	@touch $@
+
+# What Java has loaded and checked once need not be loaded and checked by each of the Sparks that tests start.
+$(ARCHIVE): $(VENV) scripts/spark_archive.py | java
+	@rm -f $@
+	@SPARK_SUBMIT_OPTS="-XX:TieredStopAtLevel=1 -XX:ArchiveClassesAtExit=$@ -Xlog:disable" \
+	  $(BIN)/python scripts/spark_archive.py >/dev/null 2>&1 || true
+	@touch $@ # empty where there is no Java
 
 java: ## a Java runtime for the pipeline, from the system's packages if there is none
 	@scripts/java.sh >/dev/null

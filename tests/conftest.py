@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import structlog
+from hypothesis import settings
 
 import forkserver
 from tidegate.cli import terminal
@@ -16,7 +20,20 @@ def pytest_configure() -> None:
     """Started in the background, a shell makes us ignore SIGINT, and the programs that tests interrupt with us."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    settings.register_profile("tests", deadline=None)  # how fast a machine is, is not what tests are about
+    settings.load_profile("tests")
     forkserver.install()
+    _java()
+
+
+def _java() -> None:
+    """Tests run Spark for seconds: classes come from the archive that `make` has written, and compiling stays cheap."""
+    options = ["-XX:TieredStopAtLevel=1"]
+    archive = Path(sys.prefix, "spark.jsa")
+    if archive.exists() and archive.stat().st_size:
+        options += [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(options))
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 @pytest.fixture(autouse=True)

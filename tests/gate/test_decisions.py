@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 import pure
 from gate import dense, oracle, worlds
+from generated import examples
 from pure import End
 from tidegate import wire
 from tidegate.config import Config, parse
@@ -520,14 +521,14 @@ class Play:
 HEALTH = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=HEALTH)
+@settings(max_examples=examples(100, 2000), deadline=None, suppress_health_check=HEALTH)
 @given(worlds.worlds(), st.sampled_from([400_000, 3]))
 def test_what_clients_receive_is_what_the_specification_says(world: worlds.World, bound: int) -> None:
     """Plans compiled and kept, and plans thrown away all the time: the same decisions as without any."""
     played(world, bound)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=HEALTH)
+@settings(max_examples=examples(50, 1500), deadline=None, suppress_health_check=HEALTH)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([400_000, 3]))
 def test_and_also_in_long_histories(seed: int, bound: int) -> None:
     played(dense.world(seed), bound)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from generated import examples
 from importing.decided import allowed, rules
 from policy.people import Person
 from tidegate.errors import ConfigError
@@ -360,7 +361,7 @@ PLAIN_TOPICS = ["a", "a/b", "a/b/c", "a/mary", "a/xtr1", "b1/b", "mary/z", "/a",
 CLIENTS = [remote, local, nobody, Person(user="bob", client="tr1", address="2001:db8::1")]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(80, 2000), deadline=None)
 @given(acls)
 def test_it_decides_as_emqx_does(acl: list[Rule]) -> None:
     found = imported("".join(map(Rule.text, acl)))

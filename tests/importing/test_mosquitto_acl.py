@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from cli.driving import mosquitto_program
+from generated import examples
 from harness import free_port
 from importing.twins import Outcome, Person, difference, mosquitto, play, tidegate
 from tidegate.config import parse
@@ -101,7 +102,7 @@ acls = st.lists(st.one_of(topic_lines, topic_lines, pattern_lines, user_lines), 
 
 
 @seed(20)
-@settings(max_examples=50, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(15, 500), deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(acls)
 def test_random_files_have_the_same_outcome(acl: str) -> None:
     there, here = asyncio.run(outcomes(acl))

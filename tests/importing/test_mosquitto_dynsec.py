@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
+from generated import examples
 from importing.decided import allowed, rules
 from importing.twins import Outcome, Person, Received, difference, mosquitto, play, tidegate
 from policy.people import Person as Subject
@@ -258,7 +259,7 @@ def files(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @seed(4)
-@settings(max_examples=60, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(20, 600), deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(files())
 def test_random_files_have_the_same_outcome_or_one_that_is_listed(content: dict[str, Any]) -> None:
     compare(content, *asyncio.run(outcomes(content)))

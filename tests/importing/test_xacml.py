@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
+from generated import examples
 from importing.decided import allowed, rules
 from importing.xacml_documents import (
     APPENDIX_A,
@@ -324,7 +325,7 @@ def test_ids_are_unique_and_allowed() -> None:
 
 # -- against the oracle ---------------------------------------------------------------------------------------------
 
-many = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+many = settings(max_examples=examples(50, 1500), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @many

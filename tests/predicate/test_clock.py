@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from generated import examples
 from tidegate.policy import Environment
 from tidegate.predicate import UNKNOWN, Predicate, PredicateFailed, compile, function
 
@@ -149,7 +150,7 @@ def predicates(draw: st.DrawFn, depth: int = 2) -> str:
             return left
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(150, 5000), deadline=None)
 @given(data=st.data(), text=atoms() | predicates(), zone=st.sampled_from(ZONES), when=instants(), shift=windows())
 def test_the_answer_is_the_same_until_then(
     data: st.DataObject, text: str, zone: tzinfo, when: datetime, shift: str

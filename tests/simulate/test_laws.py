@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, event, given, reject, settings
 from hypothesis import strategies as st
 
+from generated import examples
 from simulate.systems import components, publications, said, schemas, systems, transmitted, trees
 from tidegate.simulate import (
     IDENTITY,
@@ -312,7 +313,7 @@ def test_without_norm_1_there_are_two_brokering_tasks() -> None:
 # exploring
 
 
-@settings(quick, max_examples=100)
+@settings(quick, max_examples=examples(40, 1000))
 @given(systems(scopes=3))
 def test_leaving_out_what_commutes_loses_no_outcome(system: tuple[Schema, Rounds]) -> None:
     schema, rounds = system

@@ -15,6 +15,7 @@ from tidegate.session.message import Message
 from tidegate.wire import NONE, V5, encode_properties, encode_varint
 
 FORMS = 8  # kept per message: each holds the payload again, and a retained message lives long
+EXACT = 1e-3  # seconds: more than adding and subtracting a clock is off by, so that 100 s are never sent as 101
 
 Parts = tuple[bytes, bytes]
 
@@ -60,7 +61,7 @@ def _encode(
     if version == V5:
         properties = message.properties
         if alias or ids or message.expires is not None:
-            left = None if message.expires is None else max(1, ceil(message.expires - now))
+            left = None if message.expires is None else max(1, ceil(message.expires - now - EXACT))
             properties = replace(
                 properties,
                 message_expiry_interval=left,
