@@ -123,8 +123,8 @@ class _Builder:
         if self.problems or brokering is None or levels is None or directory is None:
             raise ConfigErrors(self.problems)
         conflicts = keys.conflicts(config, [] if policies is None else written(policies), preferences, views, monitors)
-        if found := [config.location(*path).problem(text) for path, text in conflicts]:
-            raise ConfigErrors(found)
+        if problems := [config.location(*path).problem(text) for path, text in conflicts]:
+            raise ConfigErrors(problems)
         digest = _digest(config, accepted, capabilities)
         joined = space(config, self.parser)
         rules = RuleSet(
@@ -216,61 +216,61 @@ class _Builder:
         return make() if entry.python is None else self.place(("monitors", index, "python"), make)
 
     def make_brokering(self) -> Brokering:
-        said = self.config.brokering
+        section = self.config.brokering
         return Brokering(
-            said.pairs,
+            section.pairs,
             [
-                Assignment(subject=self.parser.selector(one.subject), types=said.types(one))
-                for one in said.assign
+                Assignment(subject=self.parser.selector(one.subject), types=section.types(one))
+                for one in section.assign
                 if one.subject is not None
             ],
-            said.otherwise,
-            labelled=said.labelled,
+            section.otherwise,
+            labelled=section.labelled,
             domain=self.domain,
         )
 
     def make_levels(self) -> policy.Levels:
-        said = self.config.levels
-        if said is None:
+        section = self.config.levels
+        if section is None:
             return policy.Levels()
-        return policy.Levels(said.order, said.define, implied=said.implied, functions=self.parser.functions)
+        return policy.Levels(section.order, section.define, implied=section.implied, functions=self.parser.functions)
 
     def make_directory(self) -> policy.Directory:
-        said = self.config.directory
+        section = self.config.directory
         return policy.Directory(
-            users={name: _entry(user) for name, user in said.users.items()},
+            users={name: _entry(user) for name, user in section.users.items()},
             clients={
                 name: _entry(client, user=client.user, scopes=client.scopes or ())
-                for name, client in said.clients.items()
+                for name, client in section.clients.items()
             },
-            roles={name: role.attributes for name, role in said.roles.items()},
-            groups={name: group.attributes for name, group in said.groups.items()},
+            roles={name: role.attributes for name, role in section.roles.items()},
+            groups={name: group.attributes for name, group in section.groups.items()},
             domain=self.domain,
         )
 
     def make_accepted(self) -> Iterator[str]:
         """The trust list, with certificates where it names files."""
-        said = self.config.trust
-        for index, entry in enumerate(said.accept if said is not None else ()):
-            if said is not None and names_file(said.by, entry):
+        section = self.config.trust
+        for index, entry in enumerate(section.accept if section is not None else ()):
+            if section is not None and names_file(section.by, entry):
                 yield from self.place(("trust", "accept", index), partial(_certificates, entry)) or ()
             else:
                 yield entry
 
     def make_capabilities(self) -> Accepts | None:
-        said = self.config.capabilities
-        return None if said is None else accepts(said)
+        section = self.config.capabilities
+        return None if section is None else accepts(section)
 
     def make_trust(self, accepted: list[str]) -> policy.Trust | None:
-        said = self.config.trust
-        return None if said is None else policy.Trust(said.by, accepted, said.otherwise)
+        section = self.config.trust
+        return None if section is None else policy.Trust(section.by, accepted, section.otherwise)
 
 
 def _entry(
-    said: directory.User | directory.Client, user: str | None = None, scopes: tuple[str, ...] = ()
+    section: directory.User | directory.Client, user: str | None = None, scopes: tuple[str, ...] = ()
 ) -> policy.Entry:
-    attributes = MappingProxyType(dict(said.attributes))
-    return policy.Entry(user=user, roles=said.roles, groups=said.groups, attributes=attributes, scopes=scopes)
+    attributes = MappingProxyType(dict(section.attributes))
+    return policy.Entry(user=user, roles=section.roles, groups=section.groups, attributes=attributes, scopes=scopes)
 
 
 def _readers(config: Config) -> Iterator[tuple[str, PublicKey]]:
@@ -288,14 +288,14 @@ def _certificates(file: str) -> list[str]:
     except OSError as broken:
         text = f"it names `{file}`, which cannot be read ({broken.strerror}): check its name and permissions"
         raise ConfigError(text) from None
-    found = _PEM.findall(content.decode("ascii", errors="replace")) if len(content) <= _MAX_PEM else []
-    if not found:
+    certificates = _PEM.findall(content.decode("ascii", errors="replace")) if len(content) <= _MAX_PEM else []
+    if not certificates:
         raise ConfigError(f"it names `{file}`, which holds no certificate: write one in PEM into it")
     try:
-        policy.Trust(policy.By.CERTIFICATE, found)
+        policy.Trust(policy.By.CERTIFICATE, certificates)
     except ConfigError:
         raise ConfigError(f"it names `{file}`, whose certificate cannot be read: write it again in PEM") from None
-    return found
+    return certificates
 
 
 def _digest(config: Config, accepted: list[str], capabilities: Accepts | None) -> str:
@@ -303,10 +303,10 @@ def _digest(config: Config, accepted: list[str], capabilities: Accepts | None) -
 
     Entry by entry: other threads run in between, and there may be tens of thousands.
     """
-    made = hashlib.sha256()
+    digest = hashlib.sha256()
 
     def add(*content: Any) -> None:
-        made.update(json.dumps(content, sort_keys=True, separators=(",", ":")).encode() + b"\n")
+        digest.update(json.dumps(content, sort_keys=True, separators=(",", ":")).encode() + b"\n")
 
     for name in _LONG:
         entries = getattr(config, name)
@@ -330,7 +330,7 @@ def _digest(config: Config, accepted: list[str], capabilities: Accepts | None) -
     if config.trust is not None:
         content["trust"] = {**config.trust.model_dump(mode="json"), "accept": accepted}
     if config.capabilities is not None and capabilities is not None:
-        said = config.capabilities.model_dump(mode="json", exclude={"issuers": {"__all__": {"keys"}}})
-        content["capabilities"] = {**said, "keys": list(thumbprints(capabilities))}
+        section = config.capabilities.model_dump(mode="json", exclude={"issuers": {"__all__": {"keys"}}})
+        content["capabilities"] = {**section, "keys": list(thumbprints(capabilities))}
     add(content)
-    return made.hexdigest()[:12]
+    return digest.hexdigest()[:12]

@@ -14,37 +14,39 @@ from tidegate.gate.verdict import Step
 from tidegate.policy import attributes_of
 
 
-def document(found: Explanation, question: Question, config: Config) -> dict[str, Any]:
+def document(explanation: Explanation, question: Question, config: Config) -> dict[str, Any]:
     """Everything, as values that JSON has."""
-    decided = found.decided
+    decided = explanation.decided
     domain = config.built.rules.domain
     return {
-        "allowed": found.allowed,
-        "verdict": "allow" if found.allowed else "deny",
+        "allowed": explanation.allowed,
+        "verdict": "allow" if explanation.allowed else "deny",
         "step": None if decided is None else decided.step.value,
         "part": None if decided is None else decided.part or None,
-        "rule": found.rule or None,
-        "action": found.action,
-        "topic": found.topic,
-        "as": {"subject": question.subject, "s": plain(attributes_of(found.subject, domain))},
+        "rule": explanation.rule or None,
+        "action": explanation.action,
+        "topic": explanation.topic,
+        "as": {"subject": question.subject, "s": plain(attributes_of(explanation.subject, domain))},
         "from": None
-        if found.publisher is None
-        else {"subject": publisher_of(question), "s": plain(attributes_of(found.publisher, domain))},
-        "at": moment_of(found, config).isoformat(),
+        if explanation.publisher is None
+        else {"subject": publisher_of(question), "s": plain(attributes_of(explanation.publisher, domain))},
+        "at": moment_of(explanation, config).isoformat(),
         "policy_version": config.built.policy_version,
-        "steps": [_step(line, found, question) for line in found.lines],
-        "sees": _seen(found),
-        "audit": None if found.told is None else {"step": found.told.step.value, "rule": found.told.rule},
-        "notes": list(found.notes),
+        "steps": [_step(line, explanation, question) for line in explanation.lines],
+        "sees": _seen(explanation),
+        "audit": None
+        if explanation.told is None
+        else {"step": explanation.told.step.value, "rule": explanation.told.rule},
+        "notes": list(explanation.notes),
     }
 
 
-def _step(line: Line, found: Explanation, question: Question) -> dict[str, Any]:
+def _step(line: Line, explanation: Explanation, question: Question) -> dict[str, Any]:
     return {
         "step": line.step.value,
         "part": line.part or None,
         "link": line.link or None,
-        "about": _about(line, found, question),
+        "about": _about(line, explanation, question),
         "verdict": line.verdict.value,
         "rule": line.rule or None,
         "error": line.error or None,
@@ -65,8 +67,8 @@ def _step(line: Line, found: Explanation, question: Question) -> dict[str, Any]:
     }
 
 
-def _seen(found: Explanation) -> dict[str, Any] | None:
-    shown = found.shown
+def _seen(explanation: Explanation) -> dict[str, Any] | None:
+    shown = explanation.shown
     if shown is None:
         return None
     return {
@@ -106,11 +108,11 @@ def publisher_of(question: Question) -> str:
     return question.publisher or f"client:{UNKNOWN}"
 
 
-def _about(line: Line, found: Explanation, question: Question) -> str:
+def _about(line: Line, explanation: Explanation, question: Question) -> str:
     if line.link:
         return f"link:{line.link}"
-    return publisher_of(question) if found.action == "read" and line.step is Step.WRITE else question.subject
+    return publisher_of(question) if explanation.action == "read" and line.step is Step.WRITE else question.subject
 
 
-def moment_of(found: Explanation, config: Config) -> datetime:
-    return datetime.fromtimestamp(found.at, config.built.rules.environment.zone)
+def moment_of(explanation: Explanation, config: Config) -> datetime:
+    return datetime.fromtimestamp(explanation.at, config.built.rules.environment.zone)

@@ -100,27 +100,27 @@ class WhatIf:
         subject, notes = actor.subject, actor.notes
         here = self._within(rules, subject, overrides.e)
         if question.action is not Operation.READ and actor.refusal:
-            found = self._refused(question, actor, at)
+            explanation = self._refused(question, actor, at)
         elif question.action is Operation.WRITE:
-            found = here.write(_publication(question, actor), at)
+            explanation = here.write(_publication(question, actor), at)
         elif question.action is Operation.SUBSCRIBE:
             self._terms(question.terms)
-            found = here.subscribe(question.topic, Link(subject, False, "out"), at)
+            explanation = here.subscribe(question.topic, Link(subject, False, "out"), at)
         else:
             terms, where = self._terms(question.terms)
             author = self._publisher(question, overrides)
             notes += author.notes if question.publisher is not None else ()
             if author.refusal or actor.refusal:
                 refused = author if author.refusal else actor
-                found = replace(self._refused(question, refused, at), subject=subject, publisher=author.subject)
+                explanation = replace(self._refused(question, refused, at), subject=subject, publisher=author.subject)
             else:
                 there = self._within(rules, author.subject, overrides.around)
                 published = at if overrides.time is None else overrides.time
                 written = there.write(_publication(question, author), published)
-                found = here.read(written, Link(subject, False, "out"), at, terms, where)
+                explanation = here.read(written, Link(subject, False, "out"), at, terms, where)
                 if question.publisher is None:
-                    self._check_anonymous(written, found, overrides)
-        return replace(found, notes=(*found.notes, *notes))
+                    self._check_anonymous(written, explanation, overrides)
+        return replace(explanation, notes=(*explanation.notes, *notes))
 
     def _refused(self, question: Question, actor: _Connected, at: float) -> Explanation:
         """A node does not let somebody in, so nothing else is asked."""
@@ -155,10 +155,10 @@ class WhatIf:
         author = self._publisher(question, overrides)
         published = at if overrides.time is None else overrides.time
         here = self._within(rules, end.subject, overrides.e)
-        found = here.cross(action, end, _publication(question, author), published)
+        explanation = here.cross(action, end, _publication(question, author), published)
         if question.publisher is not None:
-            return replace(found, publisher=author.subject, notes=(*found.notes, *author.notes))
-        why = _reads_publisher(found.lines)
+            return replace(explanation, publisher=author.subject, notes=(*explanation.notes, *author.notes))
+        why = _reads_publisher(explanation.lines)
         if action is Action.WRITE:
             remedy = "ask what somebody else reads of it, which shows every link"
         else:
@@ -166,7 +166,7 @@ class WhatIf:
             why = self._preferred(question.topic) or why
         if why:
             raise ConfigError(f"it matters who published the message: {why}; {remedy}")
-        return found
+        return explanation
 
     def _end(self, text: str, action: Action) -> Link:
         """The end of a link at which it acts: it forwards from the one scope, and imports into the other."""
@@ -282,10 +282,10 @@ class WhatIf:
 
     def _listener(self, name: object, root: str) -> Listener:
         listeners = {str(each.url): each for each in self.config.listeners}
-        found = listeners.get(str(name))
-        if found is None:
+        listener = listeners.get(str(name))
+        if listener is None:
             raise ConfigError(f"`{root}.listener` is none of the file's: write one of {', '.join(listeners)}")
-        return found
+        return listener
 
     # -- what ----------------------------------------------------------------------------------------------------
 
@@ -313,7 +313,7 @@ class WhatIf:
         except ConfigError as error:
             raise ConfigError(f"`where` is no condition: {error}") from error
 
-    def _check_anonymous(self, written: Explanation, found: Explanation, overrides: Overrides) -> None:
+    def _check_anonymous(self, written: Explanation, explanation: Explanation, overrides: Overrides) -> None:
         """Whoever published it was not named: an answer stands only if that does not matter."""
         why = ""
         if not written.allowed:
@@ -327,7 +327,7 @@ class WhatIf:
         elif len(self.rules.space.scopes) > 1 and "scope" not in overrides.p:
             why = "there are several scopes, and it was published in one of them"
         else:
-            why = _reads_publisher(found.lines[len(written.lines) :])
+            why = _reads_publisher(explanation.lines[len(written.lines) :])
         if why:
             raise ConfigError(f"it matters who published the message: {why}; say who with `from`")
 
