@@ -318,7 +318,7 @@ async def test_no_key_to_seal_with() -> None:
         task = asyncio.create_task(client.publish("flowers/1", b"a", encrypt=True))
         await other.asked()
         other.speaker.abort()
-        with pytest.raises(KeysError, match="cannot be asked for"):
+        with pytest.raises(KeysError, match="cannot be requested"):
             await task
         assert other.published.empty(), "nothing left in clear"
 

@@ -13,7 +13,7 @@ from tidegate.cli.pipeline import app
 from tidegate.config import Config, load
 from tidegate.errors import PipelineError
 from tidegate.pipeline.folders import READER, Folders, alone
-from tidegate.pipeline.journal_release import ReleasedJournal, forget
+from tidegate.pipeline.journal_release import ReleasedJournal, release_journals
 from tidegate.store.journal import AUDIT, INGEST, audit_row, ingest_row, readers
 
 WITHOUT = """\
@@ -47,24 +47,24 @@ def held(folder: Path) -> list[str]:
 
 def test_without_a_pipeline_nothing_is_kept_for_it(tmp_path: Path) -> None:
     config = configured(tmp_path)
-    assert forget(config) == (
+    assert release_journals(config) == (
         ReleasedJournal(stream="ingest", rows=5, unread=2),
         ReleasedJournal(stream="audit", rows=4, unread=4),
     )
     assert held(tmp_path) == []
-    assert forget(config) == ()
+    assert release_journals(config) == ()
 
 
 def test_the_audit_alone(tmp_path: Path) -> None:
     config = configured(tmp_path, "pipeline: {audit: false}\n")
-    assert [one.stream for one in forget(config)] == ["audit"]
+    assert [one.stream for one in release_journals(config)] == ["audit"]
     assert held(tmp_path) == ["ingest"]
 
 
 def test_what_is_read_is_kept(tmp_path: Path) -> None:
     config = configured(tmp_path, "pipeline: {}\n")
     with pytest.raises(PipelineError, match="remove `pipeline`"):
-        forget(config)
+        release_journals(config)
     assert held(tmp_path) == ["ingest", "audit"]
 
 
@@ -72,7 +72,7 @@ def test_not_while_a_pipeline_runs(tmp_path: Path) -> None:
     config = configured(tmp_path)
     folders = Folders(data=tmp_path / "data", lake=tmp_path / "lake")
     with alone(folders), pytest.raises(PipelineError, match="another pipeline runs"):
-        forget(config)
+        release_journals(config)
     assert held(tmp_path) == ["ingest", "audit"]
 
 

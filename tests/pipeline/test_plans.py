@@ -70,7 +70,7 @@ class Yard:
 
     def tell(self, start: int, stop: int, history: Path | None = None) -> None:
         self.known = series_statistics.empty() if history is None else series_statistics.read(history)
-        batch_input.tell(self.spark, [Range(0, start, stop)], history)
+        batch_input.set_input(self.spark, [Range(0, start, stop)], history)
 
     def again(self, rules: str = RULES) -> tuple[list[Any], pa.Table | None]:
         with self.plans.again(self.messages, _parsed(rules), self.known) as plan:

@@ -9,17 +9,10 @@ from typing import Annotated
 import typer
 
 from tidegate.cli import terminal
-from tidegate.cli.node_commands import ConfigFile, Port, Socket
+from tidegate.cli.node_commands import ConfigFile, Json, Port, Socket
 
-app = typer.Typer(
-    help="Issue, inspect and revoke capabilities.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+app = terminal.command_group("Issue, inspect and revoke capabilities.")
 
-Json = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 Token = Annotated[str, typer.Argument(help="The token, a file that holds it, or - for standard input.")]
 
 

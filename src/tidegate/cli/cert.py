@@ -8,18 +8,12 @@ from typing import Annotated
 import typer
 
 from tidegate.cli import terminal
+from tidegate.cli.node_commands import Json
 
-app = typer.Typer(
-    help="Make certificates for trying things out. [dim]Not an authority for production.[/dim]",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+app = terminal.command_group("Make certificates for trying things out. [dim]Not an authority for production.[/dim]")
 
 Folder = Annotated[Path, typer.Option("-f", "--folder", help="Folder of the authority.", file_okay=False)]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")]
-Json = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 
 
 @app.command()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from tidegate.cli import terminal
+from tidegate.cli.node_commands import Json
 from tidegate.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,20 +22,13 @@ if TYPE_CHECKING:
 
 MAX_BYTES: Final = 16 << 20
 
-app = typer.Typer(
-    help="Write the access rules of another broker as policies.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+app = terminal.command_group("Write the access rules of another broker as policies.")
 
 File = Annotated[Path, typer.Argument(help="File to read.", show_default=False, metavar="FILE")]
 Output = Annotated[
     Path | None,
     typer.Option("-o", "--output", help="File to write; it must not exist. Default: standard output.", metavar="FILE"),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if anything has no equivalent.")]
 
 

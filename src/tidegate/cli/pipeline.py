@@ -25,13 +25,7 @@ if TYPE_CHECKING:
     from tidegate.config import Config
     from tidegate.pipeline.job import Done
 
-app = typer.Typer(
-    help="The data pipeline: from messages to scored records in the lake.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+app = terminal.command_group("The data pipeline: from messages to scored records in the lake.")
 
 File = Annotated[
     Path, typer.Option("-c", "--config", help="Configuration of the node.", metavar="FILE", show_default=False)
@@ -174,12 +168,12 @@ def forget(
     """
     from dataclasses import asdict
 
-    from tidegate.pipeline.journal_release import forget as forgotten
+    from tidegate.pipeline.journal_release import release_journals
 
     configured = _configured(config)
     if not yes and sys.stdin.isatty():
         typer.confirm("Stop keeping the journal for the pipeline?", abort=True)
-    journals = forgotten(configured)
+    journals = release_journals(configured)
     if json:
         terminal.print_json({"forgotten": [asdict(journal) for journal in journals]})
         return
@@ -264,7 +258,7 @@ def _work(file: Path, master: str | None, *, json: bool, once: bool) -> None:
     with _spark(config, master) as spark:
         from tidegate.pipeline.job import Job
 
-        job = Job(spark, config, _told(json), stopping=stopping)
+        job = Job(spark, config, _batch_reporter(json), stopping=stopping)
         if stopping.is_set():
             return
         if not json:
@@ -276,7 +270,7 @@ def _work(file: Path, master: str | None, *, json: bool, once: bool) -> None:
             job.run()
 
 
-def _told(json: bool) -> Callable[[Done], None]:
+def _batch_reporter(json: bool) -> Callable[[Done], None]:
     def report(done: Done) -> None:
         facts: dict[str, Any] = {
             "batch": done.batch.name,

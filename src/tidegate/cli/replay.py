@@ -148,11 +148,11 @@ def _table(report: Report) -> Table:
         names = (group.who, group.action, group.topic, group.publisher)
         texts = [Text(terminal.harmless(name, lines=False)) for name in names]
         times = (iso(group.first)[:19], iso(group.last)[:19])
-        table.add_row(*texts, _said(group.before), _said(group.after), f"{group.count:,}", *times)
+        table.add_row(*texts, _decision_text(group.before), _decision_text(group.after), f"{group.count:,}", *times)
     return table
 
 
-def _said(decision: Decision) -> Text:
+def _decision_text(decision: Decision) -> Text:
     from rich.text import Text
 
     sees = "" if decision.sees is None else f", sees {decision.sees}"

@@ -46,6 +46,17 @@ def harmless(text: str, *, lines: bool = True) -> str:
     return _CONTROL.sub(lambda character: f"\\x{ord(character[0]):02x}", text)
 
 
+def command_group(help: str) -> typer.Typer:
+    """A command that only has sub-commands."""
+    return typer.Typer(
+        help=help,
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        add_completion=False,
+        pretty_exceptions_enable=False,  # they print local variables, and some of those are passwords
+    )
+
+
 def error(text: str) -> None:
     """One line on standard error that says what went wrong."""
     from rich.text import Text

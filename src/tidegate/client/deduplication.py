@@ -1,4 +1,4 @@
-"""What the data pipeline publishes a second time, after a crash, is not delivered a second time.
+"""Messages that the data pipeline publishes again after a crash are delivered once.
 
 Each of its messages has an id, in the user property `id`, that is the same whenever it is published. That it is one of
 the pipeline is told by the user property `scores`, which nobody else can send through a Tidegate node: an application's

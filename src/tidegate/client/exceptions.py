@@ -1,6 +1,6 @@
-"""What ends a connection, a call or a message: the broker said no, it is not there, or a key is not given.
+"""The exceptions of the client: the broker refuses, the broker is unreachable, or the key service refuses a key.
 
-These and KeysError are all that leave this room, besides ValueError for options that make no sense together.
+The client raises only these, KeysError, and ValueError for options that contradict each other.
 """
 
 from __future__ import annotations

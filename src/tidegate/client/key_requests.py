@@ -1,8 +1,7 @@
-"""How a key is asked for: over the MQTT connection there is, or over HTTP.
+"""Requests for topic keys, over the client's MQTT connection or over HTTP.
 
-A question is `{"keyId": …}` (of a message that was received) or `{"topic": …}` (to seal for it), with a mark that is
-made for it alone. Whoever asks takes one answer with that mark; those with another mark, an old one or none are ignored
-and counted.
+A request is `{"keyId": …}` (to decrypt a received message) or `{"topic": …}` (to encrypt for it), with a unique mark.
+The requester accepts one answer with that mark. Answers with another mark, an old one or none are ignored and counted.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class MqttKeyRequester:
                 raise result
             return result
         except (Refused, Unreachable) as no:
-            raise KeysError(f"the key cannot be asked for: {no}") from no
+            raise KeysError(f"the key cannot be requested: {no}") from no
         finally:
             self._open.pop(mark, None)
 

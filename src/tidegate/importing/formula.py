@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final
+from typing import ClassVar, Final
 
 from tidegate.errors import ConfigError
 from tidegate.importing import policy_text
@@ -31,19 +31,14 @@ MAX_WEIGHT: Final = BUDGET // 2
 @dataclass(frozen=True, slots=True)
 class Const:
     value: bool
-
-    @property
-    def weight(self) -> int:
-        return 0
+    weight: ClassVar[int] = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Unsaid:
     """Holds or not, and no policy can say when."""
 
-    @property
-    def weight(self) -> int:
-        return 0
+    weight: ClassVar[int] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +46,7 @@ class Doing:
     """The action is one of these; of `read` and `write`."""
 
     actions: frozenset[str]
-
-    @property
-    def weight(self) -> int:
-        return 0
+    weight: ClassVar[int] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

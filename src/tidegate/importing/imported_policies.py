@@ -1,4 +1,4 @@
-"""What an importer has read, and how it is written down as a part of `tidegate.yaml`.
+"""The result of an import, and its YAML as a part of `tidegate.yaml`.
 
 Invariants
 - The text holds `version`, `combining`, `policies` and `directory`; with a `node` and `listeners` before it, it is

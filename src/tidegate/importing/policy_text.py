@@ -1,4 +1,4 @@
-"""How names, topics and texts of other brokers are spelled in policies.
+"""Names, topics and texts of other brokers, quoted for policies.
 
 Whatever a source contains comes out as what it says there: a quote ends no text of a condition, and a brace begins no
 placeholder.

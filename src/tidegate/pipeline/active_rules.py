@@ -1,8 +1,8 @@
-"""Which rules are in force: those of the file and of the documents, once they have been tried; else the last good ones.
+"""The rules in force: those of the file and of the documents once they have passed a trial, else the last good ones.
 
-Looked at before each batch. Rules that changed are read and checked, then tried on recent messages; what is wrong with
-them keeps them out, is told, and changes nothing else. The content of every version that was in force is in the ledger,
-so that a batch that is made again is made by the same rules, also after the file has changed.
+They are read before each batch. Changed rules are checked, then tried on recent messages. Rules that fail are refused
+and logged, and the last good ones stay. The ledger keeps every version that was in force, so a repeated batch uses
+the same rules even if the file has changed since.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Frames whose rows are chosen when they are read, not when they are planned.
 
 Spark takes longer to plan the stages than to run them over a small batch. So a plan is made once and run for many
-batches, and what it reads is said with each job: in a property of the thread that starts it, which Spark hands to every
-task. A task that was told nothing fails.
+batches. `set_input` sets what it reads, in a property of the calling thread that Spark passes to every task. A task
+without that property fails.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-_TOLD: Final = "tidegate.reading"
+_INPUT_PROPERTY: Final = "tidegate.reading"
 COLUMNS: Final = tuple(one for one in INGEST if one[0] not in ("qos", "retain", "content_type", "properties"))
 """Of a message. What no stage reads goes to the lake only, which it does without Spark."""
 
 
-def tell(spark: SparkSession, messages: Iterable[Range], history: Path | None = None) -> None:
-    """What is read by jobs that this thread starts from now on, and threads that inherit its properties."""
+def set_input(spark: SparkSession, messages: Iterable[Range], history: Path | None = None) -> None:
+    """Sets the input of all jobs that this thread, or a thread that inherits its properties, starts from now on."""
     chosen = {"messages": list(messages), "history": None if history is None else str(history.absolute())}
-    spark.sparkContext.setLocalProperty(_TOLD, json.dumps(chosen))
+    spark.sparkContext.setLocalProperty(_INPUT_PROPERTY, json.dumps(chosen))
 
 
 def messages(spark: SparkSession, journal: Shards, lake: Path, *, tasks: int) -> DataFrame:
@@ -54,24 +54,24 @@ def history(spark: SparkSession) -> DataFrame:
 def _messages(
     numbers: Iterator[pa.RecordBatch], *, journal: Shards, lake: Path, tasks: int, columns: StructType
 ) -> Iterator[pa.RecordBatch]:
-    wanted = [piece for bounds in _told()["messages"] for piece in pieces(Range(*bounds))]
+    wanted = [piece for bounds in _input()["messages"] for piece in pieces(Range(*bounds))]
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             yield from fitted(remaining(lake, journal.rows(wanted[number::tasks])), columns)
 
 
 def _history(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    path = _told()["history"]
+    path = _input()["history"]
     state = series_statistics.empty() if path is None else series_statistics.read(Path(path))
     for _ in numbers:
         yield from state.replace_schema_metadata(None).to_batches()
 
 
-def _told() -> dict[str, Any]:
+def _input() -> dict[str, Any]:
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    text = None if context is None else context.getLocalProperty(_TOLD)
+    text = None if context is None else context.getLocalProperty(_INPUT_PROPERTY)
     if text is None:
         raise PipelineError("a task was not told what to read")
     chosen: dict[str, Any] = json.loads(text)

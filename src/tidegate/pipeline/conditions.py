@@ -338,7 +338,7 @@ class _Reading:
         operand = self.operand(raw)
         if operand.kind is not Kind.BOOLEAN:
             token = raw.parts[0]
-            self.problem(f"{_told(operand)} is neither true nor false", token, "compare it, as in `value > 3`")
+            self.problem(f"{_described(operand)} is neither true nor false", token, "compare it, as in `value > 3`")
         return Truth(operand=operand)
 
     def operand(self, raw: _Raw) -> Operand:
@@ -379,7 +379,7 @@ class _Reading:
             Kind.BOOLEAN: "write true or false, without quotes",
             Kind.TIME: "compare it with `measured_at` or `received_at`",
         }[left.kind if isinstance(left, Name) else right.kind]
-        self.problem(f"{_told(left)} cannot be compared with {_told(right)}", at, remedy)
+        self.problem(f"{_described(left)} cannot be compared with {_described(right)}", at, remedy)
 
     def problem(self, what: str, token: Token | _Raw, remedy: str) -> None:
         assert isinstance(token, Token)
@@ -391,7 +391,7 @@ def _known(*operands: Operand) -> bool:
     return all(operand.name for operand in operands if isinstance(operand, Name))
 
 
-def _told(operand: Operand) -> str:
+def _described(operand: Operand) -> str:
     match operand:
         case Name(name=name, kind=kind):
             return f"`{name}` (a {kind})"

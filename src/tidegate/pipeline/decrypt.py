@@ -1,6 +1,6 @@
-"""Messages that came in under a topic key, opened for the stages: only those whose key the node lets the pipeline have.
+"""The stage decrypt: decrypts messages that arrived under a topic key, if the node gives the pipeline that key.
 
-What cannot be opened stays as it is, with the reason in `sealed_fault`, and goes to quarantine.
+A message that cannot be decrypted is not changed. Its `sealed_fault` holds the reason, and it goes to quarantine.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class KeyRequests:
 
 
 def decrypt(spark: SparkSession, frame: DataFrame, answers: Iterable[Answer]) -> DataFrame:
-    """The frame with clear payloads, and `sealed_fault` where that cannot be."""
+    """The frame with decrypted payloads, and `sealed_fault` where decryption fails."""
     rows = [
         (answer.asked.topic, answer.asked.context, answer.asked.key_id, answer.under, answer.secret, answer.denied)
         for answer in answers

@@ -77,7 +77,7 @@ class Done:
 
 
 class Job:
-    """One pipeline. `told` is called after each batch. Without `publishing` records go to the lake only.
+    """One pipeline. `on_batch` is called after each batch. Without `publishing` records go to the lake only.
 
     `stopping` is set by whoever wants it to end after the batch that it is at.
     """
@@ -86,7 +86,7 @@ class Job:
         self,
         spark: SparkSession,
         config: Config,
-        told: Callable[[Done], None] = lambda done: None,
+        on_batch: Callable[[Done], None] = lambda done: None,
         *,
         publishing: bool = True,
         stopping: threading.Event | None = None,
@@ -99,7 +99,7 @@ class Job:
         self.said = config.pipeline
         self.stopping = stopping or threading.Event()
         self.status = Status(folders.status)
-        self._told = told
+        self._on_batch = on_batch
         self._ledger = Ledger(folders.ledger)
         self._lake = Lake(spark, folders.lake)
         self._node = NodeClient(config.control_socket, waiting=self._waits, stopped=self.stopping.is_set)
@@ -281,7 +281,7 @@ class Job:
         self._warn(outcome.denied)
         self.status.done(batch.messages, counts.records)
         self._write("running", last=done)
-        self._told(done)
+        self._on_batch(done)
 
     def _warn(self, denied: Mapping[str, int]) -> None:
         """Once of each rule: the audit tells of all."""
@@ -318,7 +318,7 @@ class Job:
         """New rules, on recent messages: they must work, and leave something of what passes now."""
         if not self._recent:
             return
-        batch_input.tell(self.spark, self._recent)
+        batch_input.set_input(self.spark, self._recent)
         sample = self._stages.messages(1)
         try:
             passes = self._passing(sample, rules)

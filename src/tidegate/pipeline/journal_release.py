@@ -1,7 +1,7 @@
-"""The journal is no longer kept for a pipeline that is not there any more.
+"""Stops keeping journals for a pipeline that no longer exists.
 
-Only what the configuration does not let a pipeline read is given up: everything without `pipeline`, the audit without
-`pipeline.audit`. Nothing is deleted here: rows go by the retention of their journal.
+It releases only journals that the configuration gives to no pipeline: all of them without `pipeline`, the audit without
+`pipeline.audit`. It deletes nothing: rows are removed by the retention of their journal.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class ReleasedJournal:
     """Of these, what the pipeline has not worked on."""
 
 
-def forget(config: Config) -> tuple[ReleasedJournal, ...]:
-    """Gives them up. PipelineError if a pipeline runs, or is to read all of it."""
+def release_journals(config: Config) -> tuple[ReleasedJournal, ...]:
+    """Releases them. PipelineError if a pipeline is running, or is configured to read all of them."""
     if config.node.data is None:
         raise PipelineError("this node keeps no journal: there is no `node.data` in its configuration")
     streams: list[Stream] = []
@@ -40,11 +40,11 @@ def forget(config: Config) -> tuple[ReleasedJournal, ...]:
             "`pipeline.audit: false` to give up the audit alone"
         )
     with alone(Folders(data=config.node.data, lake=config.node.data / "lake")):
-        released = [_forgotten(config, stream) for stream in streams]
+        released = [_released(config, stream) for stream in streams]
     return tuple(each for each in released if each is not None)
 
 
-def _forgotten(config: Config, stream: Stream) -> ReleasedJournal | None:
+def _released(config: Config, stream: Stream) -> ReleasedJournal | None:
     assert config.node.data is not None
     at = readers.withdraw(readers.readers_of(config.node.data, stream), READER)
     if at is None:

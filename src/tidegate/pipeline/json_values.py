@@ -66,7 +66,7 @@ def is_number(kind: Column) -> Column:
     return kind.isin("BIGINT", "DOUBLE") | kind.startswith("DECIMAL")
 
 
-def told(kind: Column) -> Column:
+def type_name(kind: Column) -> Column:
     """A kind as people call it."""
     return (
         F.when(kind == "STRING", F.lit("a text"))

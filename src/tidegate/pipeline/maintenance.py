@@ -1,4 +1,4 @@
-"""What a lake needs now and then: days that are older than their table is kept go, and scores are summed up by day."""
+"""Maintenance of the lake: removes days that are past their table's retention, and computes the daily quality."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = structlog.get_logger("tidegate.pipeline")
 
 
 def expire_tables(config: Config) -> tuple[Expired, ...]:
-    """Removes what the configuration does not want to be kept any longer."""
+    """Removes the days that are past the retention in the configuration."""
     folders = Folders.of(config)
     assert config.pipeline is not None
     settings = config.pipeline.tables
@@ -30,11 +30,11 @@ def expire_tables(config: Config) -> tuple[Expired, ...]:
 
 
 def maintain(spark: SparkSession, config: Config) -> None:
-    """All of it, beside a job that runs; what fails is told and tried again the next time."""
+    """Does all of it next to a running job. A failure is logged, and tried again the next time."""
     today = datetime.now(UTC).date()
     try:
         for day in expire_tables(config):
             log.info("a day of the lake is gone", table=day.table, date=day.date.isoformat(), files=day.files)
         summarise(spark, Folders.of(config).lake, {today - timedelta(days=1), today})
     except PipelineError as error:
-        log.warning("the lake was not looked after", reason=str(error))
+        log.warning("maintenance of the lake failed", reason=str(error))

@@ -236,7 +236,7 @@ def value_of(spec: Column, value_found: Column, kind: Column) -> Column:
 def mistaken(spec: Column, kind: Column, value: Column) -> Column:
     """What is wrong with a value; null if nothing is."""
     label, absent = spec["label"], kind.isNull() | (kind == "VOID")
-    other = F.concat(label, F.lit(" is "), json_values.told(kind), F.lit(", not a "), spec["kind"])
+    other = F.concat(label, F.lit(" is "), json_values.type_name(kind), F.lit(", not a "), spec["kind"])
     return (
         F.when(absent & ~spec["required"], F.lit(None).cast("string"))
         .when(kind.isNull(), F.concat(label, F.lit(" is missing")))
@@ -278,7 +278,7 @@ def unnamed(label: Column, kind: Column, named: Column) -> Column:
     return (
         F.when(label.isNull(), F.lit(None).cast("string"))
         .when(kind.isNull(), F.concat(label, F.lit(" is missing")))
-        .when(named.isNull(), F.concat(label, F.lit(" is "), json_values.told(kind), F.lit(", not a text")))
+        .when(named.isNull(), F.concat(label, F.lit(" is "), json_values.type_name(kind), F.lit(", not a text")))
         .when(~F.length(named).between(1, NAME), F.concat(label, F.lit(f" must have 1 to {NAME} characters")))
     )
 

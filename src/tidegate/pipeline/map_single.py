@@ -1,7 +1,7 @@
-"""The usual messages: one element, alone or in an array, with a few values. What is made of them is the same, faster.
+"""The fast path of `map_elements` for the usual message: one element, alone or in an array, with a few values.
 
-What `elements` does with functions of elements, which Spark interprets, is done here with plain columns, which it
-compiles. The meaning stands there; here is only the order of things.
+`map_elements` uses functions over arrays, which Spark interprets. This module computes the same rows with plain
+columns, which Spark compiles. What a row means is defined there.
 """
 
 from __future__ import annotations

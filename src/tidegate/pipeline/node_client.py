@@ -1,7 +1,7 @@
-"""The node, as the pipeline knows it: what it may read and write, under which keys, and where its messages go.
+"""The pipeline's client of the node: it requests keys and documents, and publishes records.
 
-Everything is asked over the control socket, in pieces that fit its lines. A node that is away is waited for: what it
-has to decide is not decided without it.
+Requests go over the control socket, in pieces that fit its lines. If the node is unreachable, the client waits: nothing
+is decided without the node.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class StaleKeys(PipelineError):
 
 
 class NodeClient:
-    """One node. `waiting` is told when it is away (with the reason), and when it is back (None)."""
+    """Client of one node. Calls `waiting` with the reason while the node is unreachable, and with None afterwards."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""How a pipeline is doing, for whoever looks: what the job says of itself, and how far behind the journal it is."""
+"""The state of a pipeline for people and programs: the job's own status, and how far it is behind the journal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidegate.store.journal import INGEST, Reader
 
 
 def overview(config: Config) -> dict[str, Any]:
-    """Facts for a table, or as JSON."""
+    """The facts that `tidegate pipeline status` shows."""
     folders = Folders.of(config)
     state = status.read(folders.status)
     oldest, following = Reader(folders.data, INGEST, settled=True).bounds()

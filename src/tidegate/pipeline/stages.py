@@ -79,7 +79,7 @@ class Stages:
         others.
         """
         known = self._baselines.before(batch.number) if needs_history(rules) else None
-        batch_input.tell(self._spark, ranges, self._baselines.began)
+        batch_input.set_input(self._spark, ranges, self._baselines.began)
         with ExitStack() as kept:
             with self._plan(ranges, key_requests, rules, known) as plan:
                 after = None

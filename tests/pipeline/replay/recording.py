@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline.replay import naive
 from tidegate.config import Config, parse
-from tidegate.pipeline.replay.partitions import LEAST, Part, Work, parts, replay, span
+from tidegate.pipeline.replay.partitions import LEAST, Partition, Work, partitions, replay, span
 from tidegate.policy import Demand
 from tidegate.policy.actor import attributes_of
 from tidegate.session import Context, Subject
@@ -141,7 +141,7 @@ def decided(before: Config, after: Config, *, tasks: int = 1, least: int = LEAST
         low=whole.low,
         width=max((whole.high - whole.low) / 60, 1e-3),
     )
-    made: list[Part] = parts(data, whole, tasks, least)
+    made: list[Partition] = partitions(data, whole, tasks, least)
     return [row for part in made for batch in replay(work, part) for row in batch.to_pylist()]
 
 

@@ -12,7 +12,7 @@ from pipeline.replay.naive import Event, Person, Policy, RecordedSubscription, R
 from pipeline.replay.recording import config, decided, rows, total, write
 from pipeline.replay.test_naive import NIGHT, found_in
 from tidegate.errors import PipelineError
-from tidegate.pipeline.replay.partitions import parts, span
+from tidegate.pipeline.replay.partitions import partitions, span
 from tidegate.store.journal import traffic_row
 
 ALICE, BOB, CAROL = Person("one", "alice"), Person("two", "bob"), Person("three", "carol")
@@ -59,7 +59,7 @@ def test_a_part_begins_with_segments_before_it(tmp_path: Path) -> None:
     for start in range(0, len(events), 25):
         write(tmp_path, [*rows(state(), BEFORE), *rows(events[start : start + 25], BEFORE)], segment_age=0.0)
     whole = span(tmp_path, 0.0, 1e11)
-    made = parts(tmp_path, whole, 4, 10)
+    made = partitions(tmp_path, whole, 4, 10)
     assert len(made) == 4
     assert all(part.state <= part.start for part in made)
     assert made[-1].state > 0  # not all of the journal

@@ -1,7 +1,7 @@
-"""Two sides, asked about each recorded message; what they say is compared.
+"""Decides each recorded message by two rule sets, and compares the decisions.
 
-What is compared is what happens, not by which rule: whether a publish is let in, whether somebody receives it, and what
-of its content. Whoever is denied by another rule than before is denied as before.
+It compares results, not rules: whether a publish is accepted, who receives it, and which part of its content. A denial
+by another rule than before is the same result.
 
 - A delivery is decided by the whole path: what may not be published is received by nobody.
 - What depends on something that was not recorded is counted as undecided, whatever else speaks for or against it.
@@ -19,7 +19,17 @@ import orjson
 from tidegate.gate import Deny, Lane, Plan, undecided
 from tidegate.pipeline.replay import tally as sums
 from tidegate.pipeline.replay.missing_fields import FieldNotRecorded, RefusedMessage, message
-from tidegate.pipeline.replay.recipients import Delivered, Key, Offer, Offers, Part, Undecided, Verdict, answer, sheet
+from tidegate.pipeline.replay.recipients import (
+    Delivered,
+    Key,
+    Offer,
+    Offers,
+    PartialView,
+    Undecided,
+    Verdict,
+    answer,
+    offers_for,
+)
 from tidegate.pipeline.replay.recorded_sessions import RecordedSession, RecordedSessions, named
 from tidegate.pipeline.replay.replay_engine import Arrival, Pairs, Publisher, ReplayEngine
 from tidegate.pipeline.replay.tally import Change, Decision, Tally
@@ -130,13 +140,13 @@ class DecisionComparer:
         derived = row.id is not None and "." in row.id[row.id.rfind("-") :]
         sender = self._senders.get((data, connection_properties, derived))
         if sender is None:
-            sender = self._hear(context, data, connection_properties, derived)
+            sender = self._identify_sender(context, data, connection_properties, derived)
             if len(self._senders) >= KEPT:
                 self._senders.clear()
             self._senders[data, connection_properties, derived] = sender
         return sender
 
-    def _hear(self, context: Context, data: bytes, connection_properties: Pairs, derived: bool) -> _Sender:
+    def _identify_sender(self, context: Context, data: bytes, connection_properties: Pairs, derived: bool) -> _Sender:
         """What the connection demands is known by its rows, so what is demanded beyond that the message has said."""
         levels = self.engines[0].rules.levels
         usual = levels.effective(context.subject.level, None, levels.demand(connection_properties))
@@ -281,10 +291,7 @@ class DecisionComparer:
                     asked = self._message(ingress, sender, row) if any(offer.open for offer in offers) else None
                     verdicts.append(answer(offers, asked))
             outcome = self._compared(sender, row, key, verdicts, both)
-            if isinstance(outcome, Change):
-                tally.changed(outcome, row.at)
-            elif outcome:
-                tally.undecided(outcome)
+            self._count(outcome, row)
 
     def _case(self, sender: _Sender, row: Row, before: _Ingress, after: _Ingress) -> _Case:
         """The case of a message, made unless it is known. Plans are made anew when anything about them changes."""
@@ -310,7 +317,7 @@ class DecisionComparer:
     ) -> tuple[_Case, bool]:
         both = (before, after)
         lasting = True
-        sheets: list[Offers] = []
+        offers_by_engine: list[Offers] = []
         ways: list[list[Arrival]] = []
         for ingress in both:
             arrivals: list[Arrival] = []
@@ -329,13 +336,13 @@ class DecisionComparer:
                         why = f"{missing} was not recorded, and a rule about a link between scopes reads it"
                         return _Case(decided=0, changes=(), unclear=(why,), open=()), False
             ways.append(arrivals)
-            sheets.append(sheet(ingress.engine, self.sessions, arrivals, waits, source))
+            offers_by_engine.append(offers_for(ingress.engine, self.sessions, arrivals, waits, source))
         decided, changes, unclear = 0, [], []
         left: list[tuple[Key, tuple[Sequence[Offer] | Deny, Sequence[Offer] | Deny]]] = []
-        for key in dict.fromkeys((*sheets[0], *sheets[1])):
+        for key in dict.fromkeys((*offers_by_engine[0], *offers_by_engine[1])):
             offered = [
                 ingress.why or offers.get(key) or ingress.engine.unreached(arrivals, key[0].subject.scope)
-                for ingress, offers, arrivals in zip(both, sheets, ways, strict=True)
+                for ingress, offers, arrivals in zip(both, offers_by_engine, ways, strict=True)
             ]
             if any(not isinstance(each, Deny) and any(offer.open for offer in each) for each in offered):
                 left.append((key, (offered[0], offered[1])))
@@ -359,9 +366,9 @@ class DecisionComparer:
                 return ""
             case (Undecided(what=what), _) | (_, Undecided(what=what)):
                 return f"{what} was not recorded, and a rule or a subscription reads it"
-            case (Part(view=first), Part(view=other)):
+            case (PartialView(view=first), PartialView(view=other)):
                 return "" if first == other else IN_PART
-            case (Part(), _) | (_, Part()):
+            case (PartialView(), _) | (_, PartialView()):
                 return IN_PART
             case (Delivered(payload=first), Delivered(payload=other)) if _same(first, other, row):
                 return ""
@@ -376,6 +383,12 @@ class DecisionComparer:
                 assert session is not None
                 decisions.append(self._allowed(ingress, verdict, session))
         return Change(recorded.name, "read", row.topic, sender.name, *decisions)
+
+    def _count(self, outcome: Change | str, row: Row) -> None:
+        if isinstance(outcome, Change):
+            self.tally.changed(outcome, row.at)
+        elif outcome:
+            self.tally.undecided(outcome)
 
     def _allowed(self, ingress: _Ingress, verdict: Delivered, session: Session) -> Decision:
         come = verdict.arrival.message or ingress.message
@@ -399,10 +412,7 @@ class DecisionComparer:
                 both.append(ingress)
                 verdicts.append(self._owed(ingress, sender, row, recorded.sessions[at]))
             outcome = self._compared(sender, row, (recorded, None), verdicts, both)
-            if isinstance(outcome, Change):
-                self.tally.changed(outcome, row.at)
-            elif outcome:
-                self.tally.undecided(outcome)
+            self._count(outcome, row)
 
     def _owed(self, ingress: _Ingress, sender: _Sender, row: Row, session: Session | None) -> Verdict:
         publisher = ingress.publisher

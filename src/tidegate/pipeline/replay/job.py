@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from tidegate.config import Config
 from tidegate.errors import PipelineError
 from tidegate.pipeline.replay import report, tally
-from tidegate.pipeline.replay.partitions import BUCKETS, LEAST, Part, Work, parts, replay, span
+from tidegate.pipeline.replay.partitions import BUCKETS, LEAST, Partition, Work, partitions, replay, span
 from tidegate.pipeline.replay.report import Group, Report, Series
 from tidegate.pipeline.replay.tally import Decision
 
@@ -47,7 +47,7 @@ def run(
         raise PipelineError("the configuration has no `node.data`, so nothing was recorded; set it, and record traffic")
     begun = time.monotonic()
     whole = span(data, since, until)
-    tasks = parts(data, whole, WAVES * spark.sparkContext.defaultParallelism, least)
+    tasks = partitions(data, whole, WAVES * spark.sparkContext.defaultParallelism, least)
     work = Work(
         data=data.absolute(),
         node=before.node.name,
@@ -92,7 +92,7 @@ def run(
     )
 
 
-def _decided(work: Work, tasks: list[Part]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _decided(work: Work, tasks: list[Partition]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def decided(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
@@ -148,11 +148,11 @@ def _series(changes: DataFrame, by: str) -> tuple[Series, ...]:
 class _Watching:
     """Tells how far Spark is, from a thread of its own, while something else waits for it."""
 
-    def __init__(self, spark: SparkSession, progress: Progress | None, parts: int) -> None:
+    def __init__(self, spark: SparkSession, progress: Progress | None, partitions: int) -> None:
         self._tracker = spark.sparkContext.statusTracker()
         self._known = set(self._tracker.getJobIdsForGroup(None))
         self._progress = progress
-        self._parts = parts
+        self._parts = partitions
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="tidegate-replay", daemon=True)
 

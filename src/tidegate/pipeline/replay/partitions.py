@@ -48,7 +48,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Partition:
     """Rows `start` to before `stop`; who is there is read from `state` on."""
 
     state: int
@@ -97,20 +97,20 @@ def span(data: Path, since: float, until: float) -> Span:
     )
 
 
-def parts(data: Path, whole: Span, tasks: int, least: int = LEAST) -> list[Part]:
+def partitions(data: Path, whole: Span, tasks: int, least: int = LEAST) -> list[Partition]:
     """At most so many, of about the same size."""
     firsts = first_offsets(folder_of(data, TRAFFIC, 0))
     rows = whole.stop - whole.start
     number = max(1, min(tasks, rows // least))
     cuts = [whole.start + rows * at // number for at in range(number)] + [whole.stop]
-    cut: list[Part] = []
+    cut: list[Partition] = []
     for start, stop in pairwise(cuts):
         within = max((at for at, first in enumerate(firsts) if first <= start), default=0)
-        cut.append(Part(state=firsts[max(0, within - BEHIND)], start=start, stop=stop))
+        cut.append(Partition(state=firsts[max(0, within - BEHIND)], start=start, stop=stop))
     return cut
 
 
-def replay(work: Work, part: Part) -> Iterator[pa.RecordBatch]:
+def replay(work: Work, part: Partition) -> Iterator[pa.RecordBatch]:
     """Decides a part; what was found, now and then and at the end."""
     tally = Tally(work.low, work.width)
     comparer = DecisionComparer(ReplayEngine(work.before, work.node), ReplayEngine(work.after, work.node), tally)

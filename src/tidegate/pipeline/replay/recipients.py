@@ -1,4 +1,4 @@
-"""What one side says of everybody who could receive a message: a sheet of offers.
+"""What one rule set offers to each session that could receive a message.
 
 Made from plans, and kept for as long as the plans are: each distinct combination of publisher, topic and subscriptions
 is decided once. What has to see the message itself stays open.
@@ -71,7 +71,7 @@ class Delivered:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartialView:
     """Somebody may have what a view leaves of it, which is not known."""
 
     view: View
@@ -84,10 +84,10 @@ class Undecided:
     what: str
 
 
-Verdict = Delivered | Deny | Part | Undecided
+Verdict = Delivered | Deny | PartialView | Undecided
 
 
-def sheet(
+def offers_for(
     engine: ReplayEngine,
     sessions: RecordedSessions,
     arrivals: Sequence[Arrival],
@@ -188,7 +188,7 @@ def _asked(offer: Offer, message: Message | None) -> Verdict:
         passing = passed(offer.ways, come)
     except FieldNotRecorded as missing:
         view = offer.view
-        return Undecided(str(missing)) if view is None else Part(view)
+        return Undecided(str(missing)) if view is None else PartialView(view)
     if isinstance(passing, Deny):
         return passing
     _, shown = passing
