@@ -19,7 +19,7 @@ from playing import ALL, Play, Player, TurnedAway, denials, node, perform, playe
 
 from tidegate.cli import tokens  # noqa: E402
 from tidegate.cli.tokens import load_key  # noqa: E402
-from tidegate.client.capability_holder import Holder  # noqa: E402
+from tidegate.client.capability_holder import CapabilityHolder  # noqa: E402
 from tidegate.policy.capability.keys import decoded, encoded  # noqa: E402
 
 PORT = 1883
@@ -51,7 +51,7 @@ def main() -> int:
                 ("with a capability that B wrote itself", connecting(issued("B", subject="A", by="forger"), "A")),
                 ("with B's capability, and A's name in it", connecting(renamed(b), "A")),
                 ("with A's capability, overheard", {"capability": a.token}),
-                ("the same, proven by B's key", connecting(Holder(a.token, load_key(KEYS / "B.key")), "A")),
+                ("the same, proven by B's key", connecting(CapabilityHolder(a.token, load_key(KEYS / "B.key")), "A")),
                 ("with A's whole CONNECT, overheard", as_a),
             ]
             for how, says in attempts:
@@ -79,7 +79,7 @@ def main() -> int:
 # -- who has what --------------------------------------------------------------------------------------------------
 
 
-def issued(name: str, *, subject: str | None = None, by: str = "issuer") -> Holder:
+def issued(name: str, *, subject: str | None = None, by: str = "issuer") -> CapabilityHolder:
     """A capability for somebody's key, with the key."""
     _, token = tokens.issue(  # `tidegate capability issue`
         issuer="office",
@@ -92,25 +92,25 @@ def issued(name: str, *, subject: str | None = None, by: str = "issuer") -> Hold
         proof="none",  # the node demands it of everybody
         id=subject or name,
     )
-    return Holder(token, load_key(KEYS / f"{name}.key"))
+    return CapabilityHolder(token, load_key(KEYS / f"{name}.key"))
 
 
-def renamed(b: Holder) -> Holder:
+def renamed(b: CapabilityHolder) -> CapabilityHolder:
     """B's capability with another subject, under the signature that was there."""
     header, claims, signature = b.token.split(".")
     text = (decoded(claims) or b"").replace(b'"user:B"', b'"user:A"')
-    return Holder(f"{header}.{encoded(text)}.{signature}", load_key(KEYS / "B.key"))
+    return CapabilityHolder(f"{header}.{encoded(text)}.{signature}", load_key(KEYS / "B.key"))
 
 
 # -- what they say -------------------------------------------------------------------------------------------------
 
 
-def connecting(holder: Holder, client: str) -> Properties:
+def connecting(holder: CapabilityHolder, client: str) -> Properties:
     """User properties of a CONNECT."""
     return {"capability": holder.token, "proof": holder.proof("connect", client)}
 
 
-def subscribing(holder: Holder) -> Properties:
+def subscribing(holder: CapabilityHolder) -> Properties:
     """User properties of a SUBSCRIBE."""
     return {"proof": holder.proof("read", TOPIC)}
 

@@ -37,7 +37,7 @@ import devices  # noqa: E402
 
 from tidegate.config import load  # noqa: E402
 from tidegate.errors import PipelineError  # noqa: E402
-from tidegate.pipeline.overview import looked  # noqa: E402
+from tidegate.pipeline.overview import overview  # noqa: E402
 from tidegate.pipeline.spark import java  # noqa: E402
 
 CONFIG = HERE / "tidegate.yaml"
@@ -162,7 +162,7 @@ async def lake() -> None:
     config, known = load(CONFIG), dict[Path, int]()
     began = False
     while True:
-        found = await asyncio.to_thread(looked, config)
+        found = await asyncio.to_thread(overview, config)
         if found["running"] and found.get("totals", {}).get("batches"):
             began = began or welcome()
             rows = await asyncio.to_thread(counted, Path(found["lake"]), known)

@@ -22,7 +22,7 @@ from playing import Play, Received, Trouble
 from station import Reader
 
 from tidegate.config import Config, load
-from tidegate.pipeline.overview import looked
+from tidegate.pipeline.overview import overview
 
 STARTING = 300.0  # seconds before we give up; Spark takes 15 to start where nothing else runs
 STOPPING = 60.0
@@ -40,7 +40,7 @@ class Pipeline:
     def caught_up(self) -> None:
         """Waits until everything that was acknowledged before is in the lake, and published."""
         deadline = time.monotonic() + STARTING
-        while (found := looked(self._config))["lag"] or not found["journal"]["next"]:
+        while (found := overview(self._config))["lag"] or not found["journal"]["next"]:
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise Trouble(f"the pipeline does not work:\n{self._log.read_text()}")
             time.sleep(0.1)
