@@ -169,7 +169,7 @@ async def test_a_timer_over_a_change(tmp_path: Path) -> None:
         return setting(monitors=list(monitors))
 
     def quiet(payload: str) -> Section:
-        return entering("q", silence="300ms", on="beat", emit={"topic": "alarm", "payload": payload})
+        return entering("q", silence="2s", on="beat", emit={"topic": "alarm", "payload": payload})
 
     async with door(tmp_path, monitors=[quiet("old")]) as node:
         mary, alice = await come(node, "mary"), await come(node, "alice")
@@ -179,7 +179,7 @@ async def test_a_timer_over_a_change(tmp_path: Path) -> None:
         assert (await alice.message()).payload == b"new"
         await say(mary, "beat")
         await node.reload(text())
-        await asyncio.sleep(0.45)  # longer than the silence
+        await asyncio.sleep(2.2)  # longer than the silence
         await alice.silent()
 
 

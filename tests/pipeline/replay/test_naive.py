@@ -268,6 +268,20 @@ def test_what_is_assumed_is_counted() -> None:
     assert total(tried(events, before, before), "assumed") == 0
 
 
+def test_for_whom_a_refused_publish_was_is_not_guessed() -> None:
+    """It may have come with a table that shows it to nobody; the record does not say."""
+    one, two = PEOPLE[0], PEOPLE[1]
+    events = [
+        Event("connect", NIGHT, one),
+        Event("connect", NIGHT, two),
+        Event("subscribe", NIGHT, two, subscription=RecordedSubscription("#")),
+        Event("refused", NIGHT, one, topic="a"),
+    ]
+    sums = tried(events, Rules(policies=()), Rules(policies=None))
+    assert {(action, before, after) for _, action, _, _, before, after in found_in(sums)} == {("write", False, True)}
+    assert total(sums, "undecided") == 1
+
+
 def test_it_can_fail() -> None:
     """The comparison sees a difference where there is one."""
     one, two = PEOPLE[0], PEOPLE[1]

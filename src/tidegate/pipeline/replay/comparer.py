@@ -5,7 +5,8 @@ by another rule than before is the same result.
 
 - A delivery is decided by the whole path: what may not be published is received by nobody.
 - What depends on something that was not recorded is counted as undecided, whatever else speaks for or against it.
-- A publish that was refused was recorded without its content. It is taken to have asked for nothing of its own.
+- A publish that was refused was recorded without its content, its level and its table of who may see it. Whether it
+  is let in now is decided; who would then receive it is undecided, except for those whom the rules deny it.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ ELSEWHERE: Final = "it was refused, but not by these rules: by others, a monitor
 NOBODY: Final = "who published it is not known: nothing was recorded of that session before"
 NOT_THERE: Final = "whom it was for is not known: nothing was recorded of that session before"
 MAYBE_LATER: Final = "its QoS was not recorded: whether it would have waited for somebody who was away"
+NOT_KNOWN_FOR_WHOM: Final = "whom a publish that was refused was meant for was not recorded: who would receive it"
 IN_PART: Final = "the payload was not recorded: what a view leaves of it"
 OPEN: Final = "open"
 """What is named where no rule had to allow anything."""
@@ -372,8 +374,8 @@ class DecisionComparer:
                 return IN_PART
             case (Delivered(payload=first), Delivered(payload=other)) if _same(first, other, row):
                 return ""
-        if row.context is None and not recorded.connected:
-            return MAYBE_LATER
+        if row.context is None:
+            return NOT_KNOWN_FOR_WHOM if recorded.connected else MAYBE_LATER
         decisions = []
         for ingress, verdict, session in zip(both, verdicts, recorded.sessions, strict=True):
             if isinstance(verdict, Deny):

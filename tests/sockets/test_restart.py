@@ -1,4 +1,4 @@
-"""What could open a hole in the door: a restart of the node, with other rules than it had before.
+"""A restart of the node, with other rules than it had before.
 
 *Everything in egress is decided at sending … for live, queued, retained and resumed messages alike*: what was stored is
 decided by the rules that the node starts with. Each test quotes the sentence that it holds the node to.

@@ -1,4 +1,4 @@
-"""What could open a hole in the door: levels, demands, the floor, and who is trusted, over real plain and TLS sockets.
+"""Levels, demands, the floor, and who is trusted, over real plain and TLS sockets.
 
 Each test quotes the sentence of the specification that it holds the node to.
 """

@@ -1,4 +1,4 @@
-"""Holes that monitors once had, through real sockets: what they must not break, whatever they remember or put out."""
+"""What monitors must not break, through real sockets, whatever they remember or put out."""
 
 from __future__ import annotations
 

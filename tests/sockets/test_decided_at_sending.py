@@ -1,4 +1,4 @@
-"""What could open a hole in the door: time. Wills, retained, queued and resumed messages, the clock.
+"""Time. Wills, retained, queued and resumed messages, the clock.
 
 *Everything in egress is decided at sending, with the policies, clock and newest known preferences of that moment, for
 live, queued, retained and resumed messages alike.* Each test quotes the sentence that it holds the node to.

@@ -1,4 +1,4 @@
-"""What could open a hole in the door: shared subscriptions with denied members, and subscriptions that are held.
+"""Shared subscriptions with denied members, and subscriptions that are held.
 
 Each test quotes the sentence of the specification that it holds the node to.
 """

@@ -1,4 +1,4 @@
-"""What could open a hole in the door: what a publisher has begun and not ended, and whose a session is.
+"""What a publisher has begun and not ended, and whose a session is.
 
 Each test quotes the sentence of the specification that it holds the node to.
 """

@@ -1,7 +1,7 @@
-"""What could open a hole in the door, one by one: conditions of subscribers, views, and errors in all of them.
+"""Conditions of subscribers, views, and errors in all of them.
 
 Each test quotes the sentence of the specification that it holds the node to, and tries to make a forbidden message
-pass or an allowed one be lost. See also the other `test_holes_…` modules.
+pass or an allowed one be lost.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What could open a hole in the door: names. Of topics with placeholders and wildcards, of clients, of attributes.
+"""Names. Of topics with placeholders and wildcards, of clients, of attributes.
 
 Each test quotes the sentence of the specification that it holds the node to.
 """
