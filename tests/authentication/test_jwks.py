@@ -164,7 +164,7 @@ def test_a_failure_that_nobody_foresaw(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is reported as any bug in a thread, and nobody waits for an answer that cannot come."""
     seen: list[Any] = []
     monkeypatch.setattr(threading, "excepthook", seen.append)
-    monkeypatch.setattr(jwks, "_fetched", lambda address, connection: 1 // 0)
+    monkeypatch.setattr(jwks, "_get", lambda client, address, trace: 1 // 0)
     with pytest.raises(ConfigError, match="see the log"):
         jwks.fetch("http://127.0.0.1:1/keys")
     assert [each.exc_type for each in seen] == [ZeroDivisionError]

@@ -87,7 +87,7 @@ class Recorder:
 @pytest.fixture
 def argon(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     recorder = Recorder()
-    monkeypatch.setattr(passwords, "_HASHER", recorder)
+    monkeypatch.setattr(passwords, "_hasher", lambda: recorder)
     return recorder
 
 
@@ -205,7 +205,7 @@ def test_a_surprise_is_a_refusal(desk: Callable[..., Desk], monkeypatch: pytest.
         def verify(self, stored: str, password: bytes) -> bool:
             raise MemoryError
 
-    monkeypatch.setattr(passwords, "_HASHER", Broken())
+    monkeypatch.setattr(passwords, "_hasher", Broken)
     one = desk()
     with capture_logs() as logs:
         assert one.ask() is Outcome.REFUSED

@@ -39,6 +39,7 @@ from tidegate.scope import Realm, Scope
 from tidegate.scope.authenticator import ANONYMOUS, Identity
 from tidegate.session import Link, Message, Subject
 from tidegate.store.journal import INGEST, Together, Writer, ingest_row
+from tidegate.store.journal.arrow import REMEDY, installed
 from tidegate.store.journal.rows import Row
 from tidegate.wire import V5, Properties
 
@@ -246,7 +247,8 @@ class Ingest:
         """The journal, if there is hope."""
         journal = self._journal
         if journal is None:
-            raise Problem("data cannot be kept here: set `node.data` in the file of the node", problem="unavailable")
+            remedy = "set `node.data` in the file of the node" if installed() else f"pyarrow is missing, run {REMEDY}"
+            raise Problem(f"data cannot be kept here: {remedy}", problem="unavailable")
         if journal.full:
             raise _unavailable("the disk is too slow")
         if self._host.realm.site.store.refusing or (journal.trouble is not None and self._waiting):

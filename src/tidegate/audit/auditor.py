@@ -23,7 +23,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Protocol
 
-from tidegate.audit.journals import Journals
+from tidegate.audit.journals import Journals, journal_warning
 from tidegate.audit.rate_limit import RateLimit
 from tidegate.audit.rows import AuditRow, Query
 from tidegate.audit.sink import RECENT, AuditSink
@@ -390,6 +390,7 @@ class Auditor:
     async def open(self, config: Config) -> None:
         """Opens what the configuration asks for; StoreError if that cannot be."""
         self.sink.journal = await self._journals.open(config, AUDIT)
+        self.sink.logged = journal_warning(config) is not None
         await self.prepare(config)
 
     async def prepare(self, config: Config) -> None:

@@ -1,6 +1,7 @@
 """The journals of a node: opened and closed off the loop, with what the configuration says of keeping them.
 
-Without `node.data` there are none.
+Without `node.data`, and without the extra `journal`, there are none. A configuration that needs one is refused then;
+the audit is kept in memory, and written to the log if only the extra is missing.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from typing import Any
 
 import structlog
 
-from tidegate.config import Config, Durability
+from tidegate.config import Config, Durability, Record
 from tidegate.errors import ConfigError, StoreError
 from tidegate.store.journal import AUDIT, INGEST, TRAFFIC, Retention, Stream, Writer, readers
+from tidegate.store.journal.arrow import REMEDY, installed
 
 SEGMENTS = 16  # of so many parts one goes at once when a journal is full, or too old
 LARGEST = 64 << 20  # bytes of a segment
@@ -37,10 +39,11 @@ class Journals:
         return self._open[stream.name][0]
 
     async def open(self, config: Config, stream: Stream, rolled: Callable[[int], None] | None = None) -> Writer | None:
-        """The journal, opened unless it is; None without a data folder. StoreError if it cannot be opened."""
+        """The journal, opened unless it is; None if there can be none. StoreError if it cannot be opened."""
         if stream.name in self._open:
             return self[stream]
-        if config.node.data is None:
+        check_installed(config)
+        if config.node.data is None or not installed():
             if stream is TRAFFIC:
                 raise ConfigError("`record: traffic` needs a folder to write to: set `node.data`")
             return None
@@ -73,7 +76,8 @@ class Journals:
         return await self.open(config, INGEST)
 
     def check(self, config: Config) -> None:
-        """ConfigError if what is open was to be kept otherwise."""
+        """ConfigError if an open journal would have to be kept differently, or if a journal cannot be written."""
+        check_installed(config)
         for stream, name in ((AUDIT, "audit"), (TRAFFIC, "traffic"), (INGEST, "sources.ingest")):
             if stream.name in self._open and self._open[stream.name][1] != _retention(config, stream):
                 text = f"`{name}.keep` and `{name}.size` cannot change while the node runs; restart it"
@@ -97,6 +101,22 @@ class Journals:
             "bytes": sum(journal.size for journal in journals),
             "trouble": "; ".join(journal.trouble for journal in journals if journal.trouble) or None,
         }
+
+
+def check_installed(config: Config) -> None:
+    """ConfigError with the remedy if the configuration needs a journal and the extra `journal` is not installed."""
+    needs = {"`pipeline`": config.pipeline is not None, "`record: traffic`": config.record is Record.TRAFFIC}
+    for name, needed in needs.items():
+        if needed and not installed():
+            raise ConfigError(f"{name} needs a journal, and pyarrow is not installed; run {REMEDY}")
+
+
+def journal_warning(config: Config) -> str | None:
+    """What is not written down because the extra `journal` is not installed."""
+    if installed() or config.node.data is None:
+        return None
+    text = f"the audit is kept in memory and written to the log: pyarrow is not installed; run {REMEDY} for a journal"
+    return text if config.http is None else f"{text} and for `POST /data`"
 
 
 def _retention(config: Config, stream: Stream) -> Retention:

@@ -1,4 +1,4 @@
-"""Where rows of the audit go: into the journal, and into the memory of the last ones, for whoever looks or follows.
+"""Where rows of the audit go: into the journal or the log, and into the memory of the last ones, for whoever follows.
 
 `write` never waits and never fails. A follower that is slower than the node misses rows and is told how many.
 """
@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator
 from itertools import islice
 from typing import Any
 
+import structlog
+
 from tidegate.audit.rows import AuditRow, Query
 from tidegate.store.journal import Writer
 from tidegate.store.journal.rows import Kind
@@ -18,14 +20,17 @@ from tidegate.store.journal.rows import Kind
 RECENT = 10_000  # rows that are remembered
 PIECE = 200  # rows told at a time: less than a millisecond
 
+log = structlog.get_logger("tidegate.audit")
+
 
 class AuditSink:
     """Written on the loop."""
 
-    __slots__ = ("_heard", "_recent", "journal", "written")
+    __slots__ = ("_heard", "_recent", "journal", "logged", "written")
 
     def __init__(self, recent: int = RECENT) -> None:
         self.journal: Writer | None = None
+        self.logged = False  # whether rows go to the log
         self.written = 0  # rows, ever
         self._recent: deque[AuditRow] = deque(maxlen=recent)
         self._heard: list[asyncio.Event] = []  # of those who follow
@@ -35,6 +40,9 @@ class AuditSink:
         self._recent.append(row)
         if self.journal is not None:
             self.journal.append(tuple(row))  # plain: the garbage collector forgets about it
+        elif self.logged:
+            columns = row._asdict().items()
+            log.info("audit", **{name: value for name, value in columns if value is not None and name != "at"})
         for event in self._heard:
             event.set()
 

@@ -1,4 +1,4 @@
-"""Issuers' keys that have to be fetched: once when a configuration is taken up, never while it is in force.
+"""The keys of issuers that are at an address (JWKS): fetched when a configuration is taken up, then every hour.
 
 Blocks; call it beside the loop. It follows no redirections and uses no proxy: the keys decide who gets in, so they come
 from where the configuration says or not at all.
@@ -7,96 +7,98 @@ from where the configuration says or not at all.
 from __future__ import annotations
 
 import contextlib
-import http.client
 import socket
-import ssl
 import threading
 import time
-from urllib.parse import urlsplit
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.config import Config
 from tidegate.config.capabilities import complete
 from tidegate.errors import ConfigError
+from tidegate.lazy import LazyModule
 from tidegate.policy.capability import Accepts
 
+if TYPE_CHECKING:
+    import httpx
+else:
+    httpx = LazyModule("httpx")
+
+REFRESH: Final = 3600.0  # seconds after which keys are fetched again
 PATIENCE = 5.0  # seconds of silence, and for the content
 ALTOGETHER = 15.0  # seconds for one address, however the answer comes: meanwhile nothing else can be changed
 LARGEST = 1 << 20  # bytes
 
 
+def fetched(config: Config) -> bool:
+    """Whether some issuer's keys are at an address."""
+    return config.capabilities is not None and any(issuer.address for issuer in config.capabilities.issuers)
+
+
 def accepted(config: Config) -> Accepts | None:
     """Which capabilities a configuration takes, with all keys. ConfigError if some cannot be had."""
-    said, built = config.capabilities, config.built.capabilities
-    if said is None or built is None:
+    settings, built = config.capabilities, config.built.capabilities
+    if settings is None or built is None:
         return None
-    fetched = {issuer.name: fetch(issuer.address) for issuer in said.issuers if issuer.address is not None}
-    return complete(built, said, fetched) if fetched else built
+    key_sets = {issuer.name: fetch(issuer.address) for issuer in settings.issuers if issuer.address is not None}
+    return complete(built, settings, key_sets) if key_sets else built
 
 
 def fetch(address: str) -> bytes:
     """What is found at an address."""
-    fetching = _Fetching(address)
-    fetching.start()
-    fetching.join(ALTOGETHER)
-    if fetching.is_alive():
-        fetching.abandon()
+    request = _Request(address)
+    request.start()
+    request.join(ALTOGETHER)
+    if request.is_alive():
+        request.abandon()
         raise _failed(address, f"it takes more than {ALTOGETHER:g} s")
-    if isinstance(fetching.outcome, ConfigError):
-        raise fetching.outcome
-    return fetching.outcome
+    if isinstance(request.outcome, ConfigError):
+        raise request.outcome
+    return request.outcome
 
 
-class _Fetching(threading.Thread):
+class _Request(threading.Thread):
     """One request. In a thread of its own: a name that is not resolved, or headers that come byte by byte, have no end
     that could be set. Nobody waits for it when the node stops."""
 
     def __init__(self, address: str) -> None:
         super().__init__(name="jwks", daemon=True)
         self._address = address
-        self._connection = _connection(address)
+        self._socket: socket.socket | None = None
         self.outcome: bytes | ConfigError = _failed(address, "asking for them failed, see the log")
 
     def run(self) -> None:
         try:
-            self.outcome = _fetched(self._address, self._connection)
-        except ConfigError as told:
-            self.outcome = told
+            with httpx.Client(timeout=PATIENCE, trust_env=False, follow_redirects=False) as client:
+                self.outcome = _get(client, self._address, self._trace)
+        except ConfigError as error:
+            self.outcome = error
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError) as error:  # the last: of a name that is none
+            self.outcome = _failed(self._address, str(error) or type(error).__name__)
+
+    def _trace(self, event: str, info: Mapping[str, Any]) -> None:
+        if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
+            self._socket = info["return_value"].get_extra_info("socket")
 
     def abandon(self) -> None:
         """Lets it end: what it waits for does not come any more."""
-        waiting = self._connection.sock
-        if waiting is not None:
+        if self._socket is not None:
             with contextlib.suppress(OSError):  # it has ended meanwhile
-                waiting.shutdown(socket.SHUT_RDWR)
+                self._socket.shutdown(socket.SHUT_RDWR)
 
 
-def _connection(address: str) -> http.client.HTTPConnection:
-    parts = urlsplit(address)
-    host = parts.hostname or ""
-    if parts.scheme == "https":
-        return http.client.HTTPSConnection(host, parts.port, timeout=PATIENCE, context=ssl.create_default_context())
-    return http.client.HTTPConnection(host, parts.port, timeout=PATIENCE)
+def _get(client: httpx.Client, address: str, trace: Callable[[str, Mapping[str, Any]], None]) -> bytes:
+    headers = {"accept-encoding": "identity"}  # what is not compressed is as large as it looks
+    with client.stream("GET", address, headers=headers, extensions={"trace": trace}) as response:
+        if response.status_code != httpx.codes.OK:
+            raise _failed(address, f"it answers {response.status_code}")
+        return _content(response, address)
 
 
-def _fetched(address: str, connection: http.client.HTTPConnection) -> bytes:
-    parts = urlsplit(address)
-    try:
-        path = parts.path or "/"
-        connection.request("GET", f"{path}?{parts.query}" if parts.query else path)
-        with connection.getresponse() as answer:
-            if answer.status != http.HTTPStatus.OK:
-                raise _failed(address, f"it answers {answer.status}")
-            return _content(answer, address)
-    except (OSError, http.client.HTTPException, UnicodeError) as broken:  # the last: of a name that is none
-        raise _failed(address, str(broken) or type(broken).__name__) from None
-    finally:
-        connection.close()
-
-
-def _content(answer: http.client.HTTPResponse, address: str) -> bytes:
+def _content(response: httpx.Response, address: str) -> bytes:
     until = time.monotonic() + PATIENCE
     content = b""
-    while piece := answer.read1(65536):
+    for piece in response.iter_raw():
         content += piece
         if len(content) > LARGEST:
             raise _failed(address, f"it is larger than {LARGEST >> 20} MiB")

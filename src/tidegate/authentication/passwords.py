@@ -27,10 +27,19 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
+from functools import cache
+from typing import TYPE_CHECKING
 
 import structlog
-from argon2 import PasswordHasher
-from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatchError
+
+from tidegate.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import argon2
+    from argon2 import exceptions
+else:
+    argon2 = LazyModule("argon2")
+    exceptions = LazyModule("argon2.exceptions")
 
 PLAIN = "plain:"
 MINUTE = 60.0
@@ -39,8 +48,6 @@ ENTRIES = 65_536  # most entries of each memory; the oldest go first
 
 log = structlog.get_logger(__name__)
 
-# OWASP's smallest recommendation for argon2id: enough for a broker that many devices join at once.
-_HASHER = PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
 _NOBODY = "$argon2id$v=19$m=19456,t=2,p=1$dGlkZWdhdGUgbm9ib2R5cw$Jt2HVbNyDhRqoBYJUoQKKSZhRJ0kmRaxWhu7cFmEE9E"
 
 
@@ -53,9 +60,15 @@ class Outcome(Enum):
     LIMITED = "limited"  # nothing was computed: too many failures from this address or of this user
 
 
+@cache
+def _hasher() -> argon2.PasswordHasher:
+    """With OWASP's smallest recommendation for argon2id: enough for a broker that many devices join at once."""
+    return argon2.PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
+
+
 def hash_password(password: bytes) -> str:
     """The argon2id hash to store for a password. Takes some 20 ms."""
-    return _HASHER.hash(password)
+    return _hasher().hash(password)
 
 
 class Passwords:
@@ -172,11 +185,11 @@ class Passwords:
             return False
         try:
             if not stored.startswith("$argon2"):
-                raise InvalidHashError("neither an argon2 hash nor plain:")
-            matches: bool = _HASHER.verify(stored, attempt.password)
-        except VerifyMismatchError:
+                raise exceptions.InvalidHashError("neither an argon2 hash nor plain:")
+            matches: bool = _hasher().verify(stored, attempt.password)
+        except exceptions.VerifyMismatchError:
             matches = False
-        except (VerificationError, ValueError) as error:  # ValueError: also a hash that is not ASCII
+        except (exceptions.VerificationError, ValueError) as error:  # ValueError: also a hash that is not ASCII
             self._report(attempt, str(error) or "not an argon2 hash")
             self._burn(attempt)
             return False
@@ -185,8 +198,8 @@ class Passwords:
 
     def _burn(self, attempt: Attempt) -> None:
         try:
-            _HASHER.verify(self._stranger, attempt.password)
-        except VerificationError:
+            _hasher().verify(self._stranger, attempt.password)
+        except exceptions.VerificationError:
             pass  # as expected: only the time matters
 
     def _report(self, attempt: Attempt, what: str) -> None:

@@ -72,6 +72,10 @@ def run(
 
     [dim]tidegate run -c tidegate.yaml[/dim]
     """
+    import gc
+
+    gc.disable()  # what is imported and built stays; the node enables it when it is ready
+    from tidegate.audit import logs  # noqa: F401  first: it keeps structlog from importing rich
     from tidegate.config import Config, load
 
     if config is not None and port is not None:
@@ -106,6 +110,7 @@ def check(
 
     [dim]tidegate check tidegate.yaml[/dim]
     """
+    from tidegate.audit.journals import journal_warning
     from tidegate.cli.summary import facts, table
     from tidegate.config import ConfigErrors, load
     from tidegate.errors import ConfigError
@@ -121,7 +126,9 @@ def check(
         verify(config)
         _check_rules(config)
         tested = run_tests(config, file=str(file))
-        warnings = sorted([*config.warnings(), *tested.warnings], key=lambda warning: warning[0])
+        missing = journal_warning(config)
+        extras = [] if missing is None else [(config.location("node", "data").line, missing)]
+        warnings = sorted([*config.warnings(), *tested.warnings, *extras], key=lambda warning: warning[0])
         if not json:
             _show_warnings(warnings, file)
         if tested.problems:

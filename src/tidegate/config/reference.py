@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from tidegate.config.model import Config
+from tidegate.config.section import describe, sections
 from tidegate.config.units import duration_text, size_text
 
 Section = dict[str, Any]
@@ -32,9 +33,12 @@ This page is made from the schema by `tidegate schema --markdown`; `tidegate sch
 
 def schema() -> Section:
     """The JSON schema of the file."""
+    describe()
+    for section in sections():
+        section.model_rebuild(force=True)
     made = Config.model_json_schema()
-    for section in (made, *made["$defs"].values()):
-        for about in section.get("properties", {}).values():
+    for written in (made, *made["$defs"].values()):
+        for about in written.get("properties", {}).values():
             _tidy(about)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

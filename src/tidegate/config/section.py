@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -34,9 +36,44 @@ class Section(BaseModel):
     model_config = ConfigDict(
         extra="forbid",
         frozen=True,
-        use_attribute_docstrings=True,
+        defer_build=True,  # what is only part of others is built with them
         hide_input_in_errors=True,  # a password must not end up in a traceback
     )
+
+
+@cache
+def describe() -> None:
+    """Gives each field of the configuration the text below it as its description.
+
+    Pydantic can do that when a class is made, but reads the sources to do it: a tenth of the time in which a node
+    starts, which needs no descriptions unless something is missing.
+    """
+    for section in sections():
+        for base in reversed(section.__mro__):
+            if issubclass(base, Section) and base is not Section:
+                for name, text in _texts(base).items():
+                    section.model_fields[name].description = text
+
+
+def sections(below: type[Section] = Section) -> list[type[Section]]:
+    """All sections of the configuration."""
+    return [each for child in below.__subclasses__() for each in (child, *sections(child))]
+
+
+@cache
+def _texts(section: type[Section]) -> dict[str, str]:
+    """The text below each field of a class, by its name."""
+    import ast
+    import inspect
+
+    (written,) = ast.parse(inspect.cleandoc("\n" + inspect.getsource(section))).body
+    assert isinstance(written, ast.ClassDef)
+    texts: dict[str, str] = {}
+    for field, text in pairwise(written.body):
+        match field, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str() as words)):
+                texts[name] = inspect.cleandoc(words)
+    return texts
 
 
 def shape(written: object) -> str:

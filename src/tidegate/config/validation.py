@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 from tidegate.config.document import Source
 from tidegate.config.problems import path_text, suggestion
 from tidegate.config.scalar_position import position_in_file
-from tidegate.config.section import TAGS
+from tidegate.config.section import TAGS, describe
 from tidegate.config.tree import Location, Node
 from tidegate.errors import ConfigError
 
@@ -140,6 +140,7 @@ def _fits(pattern: str, step: int | str) -> bool:
 
 
 def _missing(path: DocumentPath, location: Location, model: type[BaseModel]) -> str:
+    describe()
     field = _fields(_section(path[:-1], model)).get(str(path[-1]))
     described = (field.description or "") if field is not None else ""
     about = " ".join(described.split()).partition(". ")[0].rstrip(".")

@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
-from typing import Final
-
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from typing import TYPE_CHECKING, Final
 
 from tidegate.errors import KeysError
 from tidegate.keys.group import Group
+from tidegate.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers import aead
+else:
+    aead = LazyModule("cryptography.hazmat.primitives.ciphers.aead")
 
 SECRET: Final = 32  # bytes: AES-256
 
@@ -37,7 +41,7 @@ class TopicKey:
     """From then on no new message is sealed with it."""
     readable_until: float
     """From then on it is handed out no more."""
-    cipher: AESGCM = field(init=False, repr=False, compare=False)
+    cipher: aead.AESGCM = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not valid_id(self.id):
@@ -48,4 +52,4 @@ class TopicKey:
         if not all(math.isfinite(time) for time in times) or list(times) != sorted(times):
             raise KeysError("a key is made, then valid, and then readable for a while: its times say otherwise")
         # made once: it costs as much as sealing a short message
-        object.__setattr__(self, "cipher", AESGCM(self.secret))
+        object.__setattr__(self, "cipher", aead.AESGCM(self.secret))

@@ -16,26 +16,27 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cache
 from hashlib import shake_256
-from typing import Final, TypeAlias
-
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.hpke import MLKEM768X25519PrivateKey, MLKEM768X25519PublicKey
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-    load_pem_private_key,
-    load_pem_public_key,
-)
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tidegate.errors import KeysError
+from tidegate.lazy import LazyModule
 
-NativePublic: TypeAlias = X25519PublicKey | MLKEM768X25519PublicKey
-NativePrivate: TypeAlias = X25519PrivateKey | MLKEM768X25519PrivateKey
+if TYPE_CHECKING:
+    from cryptography import exceptions
+    from cryptography.hazmat.primitives import hpke, serialization
+    from cryptography.hazmat.primitives.asymmetric import mlkem, x25519
+
+    NativePublic: TypeAlias = x25519.X25519PublicKey | hpke.MLKEM768X25519PublicKey
+    NativePrivate: TypeAlias = x25519.X25519PrivateKey | hpke.MLKEM768X25519PrivateKey
+else:
+    exceptions = LazyModule("cryptography.exceptions")
+    mlkem = LazyModule("cryptography.hazmat.primitives.asymmetric.mlkem")
+    x25519 = LazyModule("cryptography.hazmat.primitives.asymmetric.x25519")
+    hpke = LazyModule("cryptography.hazmat.primitives.hpke")
+    serialization = LazyModule("cryptography.hazmat.primitives.serialization")
+
 
 SEED: Final = 32
 _PRIVATE: Final = "-private"
@@ -46,7 +47,6 @@ _USELESS: Final = "no secret can be agreed on with this public key: make a new p
 _MAX: Final = 4096  # characters of a key; the hybrid has some 1,640
 _POINT: Final = 32
 _LATTICE: Final = 1184
-_ANYBODY: Final = X25519PrivateKey.from_private_bytes(bytes(_POINT))  # a point of small order agrees with all on zero
 
 
 class Kem(Enum):
@@ -84,7 +84,7 @@ class PublicKey:
 
     def _agreeable(self) -> PublicKey:
         try:
-            _ANYBODY.exchange(_point(self.raw))
+            _anybody().exchange(_point(self.raw))
         except ValueError:
             raise KeysError(_USELESS) from None
         return self
@@ -94,9 +94,11 @@ class PublicKey:
 
     def pem(self) -> str:
         """Of X25519 only: there is no other way to write the hybrid yet."""
-        if not isinstance(self.native, X25519PublicKey):
+        if not isinstance(self.native, x25519.X25519PublicKey):
             raise KeysError("only an X25519 key can be written in PEM")
-        return self.native.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+        return self.native.public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        ).decode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,21 +141,23 @@ class PrivateKey:
 
     def pem(self) -> str:
         """Of X25519 only."""
-        if not isinstance(self.native, X25519PrivateKey):
+        if not isinstance(self.native, x25519.X25519PrivateKey):
             raise KeysError("only an X25519 key can be written in PEM")
-        return self.native.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+        return self.native.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        ).decode()
 
 
 def _pair(kem: Kem, seed: bytes) -> tuple[NativePrivate, bytes]:
     """The private key, and the raw public one."""
     if kem is Kem.X25519:
-        point = X25519PrivateKey.from_private_bytes(seed)
+        point = x25519.X25519PrivateKey.from_private_bytes(seed)
         return point, point.public_key().public_bytes_raw()
     expanded = shake_256(seed).digest(96)  # X-Wing, 5.2: 64 bytes for ML-KEM, 32 for X25519
-    lattice = MLKEM768PrivateKey.from_seed_bytes(expanded[:64])
-    point = X25519PrivateKey.from_private_bytes(expanded[64:])
+    lattice = mlkem.MLKEM768PrivateKey.from_seed_bytes(expanded[:64])
+    point = x25519.X25519PrivateKey.from_private_bytes(expanded[64:])
     raw = lattice.public_key().public_bytes_raw() + point.public_key().public_bytes_raw()
-    return MLKEM768X25519PrivateKey(lattice, point), raw
+    return hpke.MLKEM768X25519PrivateKey(lattice, point), raw
 
 
 def _native_public(kem: Kem, raw: bytes) -> NativePublic:
@@ -163,14 +167,20 @@ def _native_public(kem: Kem, raw: bytes) -> NativePublic:
     if kem is Kem.X25519:
         return _point(raw)
     try:
-        lattice = MLKEM768PublicKey.from_public_bytes(raw[:_LATTICE])
+        lattice = mlkem.MLKEM768PublicKey.from_public_bytes(raw[:_LATTICE])
     except ValueError:
         raise KeysError(_USELESS) from None
-    return MLKEM768X25519PublicKey(lattice, _point(raw))
+    return hpke.MLKEM768X25519PublicKey(lattice, _point(raw))
 
 
-def _point(raw: bytes) -> X25519PublicKey:
-    return X25519PublicKey.from_public_bytes(raw[-_POINT:])
+def _point(raw: bytes) -> x25519.X25519PublicKey:
+    return x25519.X25519PublicKey.from_public_bytes(raw[-_POINT:])
+
+
+@cache
+def _anybody() -> x25519.X25519PrivateKey:
+    """Some private key: a point of small order agrees with all of them on zero."""
+    return x25519.X25519PrivateKey.from_private_bytes(bytes(_POINT))
 
 
 def _kem(name: str) -> Kem:
@@ -180,24 +190,24 @@ def _kem(name: str) -> Kem:
         raise KeysError(f"it is no key of a known kind: {_KINDS}") from None
 
 
-def _public_pem(text: str) -> X25519PublicKey:
+def _public_pem(text: str) -> x25519.X25519PublicKey:
     if "PRIVATE" in text:
         raise KeysError("it is a private key: keep that, and give away the public one")
     try:
-        key = load_pem_public_key(text.encode())
-    except (ValueError, UnsupportedAlgorithm):
+        key = serialization.load_pem_public_key(text.encode())
+    except (ValueError, exceptions.UnsupportedAlgorithm):
         raise KeysError(f"it is no public key in PEM that can be read: {_KINDS}") from None
-    if not isinstance(key, X25519PublicKey):
+    if not isinstance(key, x25519.X25519PublicKey):
         raise KeysError(f"it is a key of another kind: {_KINDS}")
     return key
 
 
-def _private_pem(text: str) -> X25519PrivateKey:
+def _private_pem(text: str) -> x25519.X25519PrivateKey:
     try:
-        key = load_pem_private_key(text.encode(), password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
+        key = serialization.load_pem_private_key(text.encode(), password=None)
+    except (ValueError, TypeError, exceptions.UnsupportedAlgorithm):
         raise KeysError("it is no private key in PEM that can be read: write one without a password") from None
-    if not isinstance(key, X25519PrivateKey):
+    if not isinstance(key, x25519.X25519PrivateKey):
         raise KeysError("it is a private key of another kind than X25519")
     return key
 

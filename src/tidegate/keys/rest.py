@@ -21,14 +21,21 @@ import re
 from base64 import b64encode, urlsafe_b64decode
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
-from typing import Final
-
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from typing import TYPE_CHECKING, Final
 
 from tidegate.errors import ConfigError, KeysError
+from tidegate.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from cryptography import exceptions
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.ciphers import aead
+    from cryptography.hazmat.primitives.kdf import hkdf
+else:
+    exceptions = LazyModule("cryptography.exceptions")
+    aead = LazyModule("cryptography.hazmat.primitives.ciphers.aead")
+    hashes = LazyModule("cryptography.hazmat.primitives.hashes")
+    hkdf = LazyModule("cryptography.hazmat.primitives.kdf.hkdf")
 
 VERSION: Final = 1
 MASTER: Final = 32
@@ -87,7 +94,7 @@ class MasterKeySet:
         cipher, nonce = _derived(master, salt)
         try:
             return cipher.decrypt(nonce, sealed, _bound(head, of))
-        except InvalidTag:
+        except exceptions.InvalidTag:
             raise KeysError("a secret in the store was changed, or belongs to something else: restore it") from None
 
     def renewed(self, blob: bytes, *, of: str) -> bytes | None:
@@ -152,9 +159,9 @@ def _master(word: str, place: int) -> bytes:
     return master
 
 
-def _derived(master: bytes, salt: bytes) -> tuple[AESGCM, bytes]:
-    made = HKDF(algorithm=SHA256(), length=MASTER + _NONCE, salt=salt, info=_PURPOSE).derive(master)
-    return AESGCM(made[:MASTER]), made[MASTER:]
+def _derived(master: bytes, salt: bytes) -> tuple[aead.AESGCM, bytes]:
+    made = hkdf.HKDF(algorithm=hashes.SHA256(), length=MASTER + _NONCE, salt=salt, info=_PURPOSE).derive(master)
+    return aead.AESGCM(made[:MASTER]), made[MASTER:]
 
 
 def _head(id: str) -> bytes:

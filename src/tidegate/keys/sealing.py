@@ -15,14 +15,20 @@ from __future__ import annotations
 
 from base64 import b64encode
 from binascii import a2b_base64
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from tidegate.errors import KeysError
 from tidegate.keys.key import SECRET, TopicKey, valid_id
+from tidegate.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from cryptography import exceptions
+    from cryptography.hazmat.primitives.ciphers import aead
+else:
+    exceptions = LazyModule("cryptography.exceptions")
+    aead = LazyModule("cryptography.hazmat.primitives.ciphers.aead")
 
 NONCE: Final = 12
 TAG: Final = 16
@@ -57,8 +63,8 @@ def opened(secret: bytes, id: str, text: str, *, topic: str) -> bytes:
     if data is None or len(data) < NONCE + TAG:
         raise KeysError("the data of the sealed message is no base64 of nonce, ciphertext and tag")
     try:
-        return AESGCM(secret).decrypt(data[:NONCE], data[NONCE:], _bound(id, topic))
-    except InvalidTag:
+        return aead.AESGCM(secret).decrypt(data[:NONCE], data[NONCE:], _bound(id, topic))
+    except exceptions.InvalidTag:
         raise KeysError(
             f"it was not sealed with this key {id} under this topic, or was changed since: drop it"
         ) from None

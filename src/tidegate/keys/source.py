@@ -22,14 +22,20 @@ from __future__ import annotations
 
 from base64 import b64encode
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from tidegate.errors import KeysError
 from tidegate.keys.sealing import NONCE, TAG, decoded
+from tidegate.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from cryptography import exceptions
+    from cryptography.hazmat.primitives.ciphers import aead
+else:
+    exceptions = LazyModule("cryptography.exceptions")
+    aead = LazyModule("cryptography.hazmat.primitives.ciphers.aead")
 
 SCHEME: Final = "AES-256-GCM"
 """The only one there is."""
@@ -82,7 +88,7 @@ class SealedBody:
         bound = _bound(self.source, audience, self.time, self.counter, self.content, self.encoding)
         try:
             return _cipher(secret).decrypt(self.data[:NONCE], self.data[NONCE:], bound)
-        except InvalidTag:
+        except exceptions.InvalidTag:
             raise KeysError(
                 "it was not sealed with the key of this source for this node, or was changed since: use the key and "
                 "the audience of the last registration"
@@ -115,10 +121,10 @@ def seal_body(
     return orjson.dumps(said)
 
 
-def _cipher(secret: bytes) -> AESGCM:
+def _cipher(secret: bytes) -> aead.AESGCM:
     if len(secret) != SECRET:
         raise KeysError(f"the key of a source has {SECRET} bytes, this one has {len(secret)}")
-    return AESGCM(secret)
+    return aead.AESGCM(secret)
 
 
 def _bound(source: str, audience: str, time: int, counter: int, content: str, encoding: str) -> bytes:

@@ -22,26 +22,35 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from dataclasses import dataclass, field
-from typing import Final
+from functools import cache
+from typing import TYPE_CHECKING, Final
 
 import orjson
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
 from tidegate.errors import KeysError
 from tidegate.keys.key import SECRET, TopicKey, valid_id
 from tidegate.keys.pair import Kem, PrivateKey, PublicKey
 from tidegate.keys.sealing import decoded
+from tidegate.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from cryptography import exceptions
+    from cryptography.hazmat.primitives import hpke
+else:
+    exceptions = LazyModule("cryptography.exceptions")
+    hpke = LazyModule("cryptography.hazmat.primitives.hpke")
 
 MAX: Final = 8192
 """Bytes of an answer: the longest there is has some 2,000."""
 
 _PURPOSE: Final = b"tidegate/wrap/1"
 _REQUEST: Final = re.compile(r"[A-Za-z0-9_-]{16,128}")
-_SUITES: Final = {
-    Kem.X25519: Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM),
-    Kem.HYBRID: Suite(KEM.MLKEM768_X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM),
-}
+
+
+@cache
+def _suite(kem: Kem) -> hpke.Suite:
+    mechanism = hpke.KEM.X25519 if kem is Kem.X25519 else hpke.KEM.MLKEM768_X25519
+    return hpke.Suite(mechanism, hpke.KDF.HKDF_SHA256, hpke.AEAD.AES_256_GCM)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +75,7 @@ def wrap(key: TopicKey, public: PublicKey, *, reader: str, request: str, seconds
         raise KeysError("the key has ended: ask for the one of a newer message")
     valid = int(seconds * 1000)
     try:
-        wrapped = _SUITES[public.kem].encrypt(key.secret, public.native, _info(reader, key.id, valid, request))
+        wrapped = _suite(public.kem).encrypt(key.secret, public.native, _info(reader, key.id, valid, request))
     except ValueError:
         raise KeysError("nothing can be encrypted for this public key: register another one") from None
     return orjson.dumps(
@@ -108,8 +117,8 @@ def unwrap(private: PrivateKey, answer: bytes, *, reader: str, request: str) -> 
     if wrapped is None:
         raise KeysError("the key in the answer is no base64")
     try:
-        secret = _SUITES[private.kem].decrypt(wrapped, private.native, _info(reader, id, valid, request))
-    except (InvalidTag, ValueError):
+        secret = _suite(private.kem).decrypt(wrapped, private.native, _info(reader, id, valid, request))
+    except (exceptions.InvalidTag, ValueError):
         raise KeysError("it is not for this private key, reader and request, or was changed: ask again") from None
     if len(secret) != SECRET:
         raise KeysError("the answer brings something that is no topic key")

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from tidegate.errors import ConfigError
 from tidegate.net.connection import Connection
-from tidegate.net.websocket import WebSocket
 from tidegate.session import Bucket, Host, Peer, Site
 
 BACKLOG = 4096
@@ -161,6 +160,8 @@ class Listener:
         if endpoint.path is None:
             return connection
         # one WebSocket message may carry many packets, and the peer has its own say about their size
+        from tidegate.net.websocket import WebSocket
+
         return WebSocket(connection, endpoint.path, endpoint.origins, max(2**20, 16 * endpoint.max_packet))
 
     def admits(self, connection: Connection) -> bool:

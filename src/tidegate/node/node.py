@@ -34,7 +34,7 @@ from tidegate.admin.ingest_journal import Recorder
 from tidegate.admin.sources import ROOM as SOURCES
 from tidegate.admin.sources import Sources
 from tidegate.audit.auditor import FLUSH, Auditor
-from tidegate.audit.journals import Journals
+from tidegate.audit.journals import Journals, check_installed, journal_warning
 from tidegate.audit.logs import configure_logs
 from tidegate.authentication import jwks
 from tidegate.authentication.authentication import Authentication, load_method
@@ -46,7 +46,6 @@ from tidegate.config.administration import DATABASE, SQLITE
 from tidegate.config.deferred_free import free_configs
 from tidegate.config.overlay import closed_preference
 from tidegate.errors import ConfigError, StoreError, TidegateError
-from tidegate.explain.file_tests import verify_tests
 from tidegate.flow.presence import Presence
 from tidegate.net import Connection, Endpoint, Listener, Tls
 from tidegate.net.control_socket import Command, Control
@@ -104,8 +103,8 @@ async def _main(config: Config, path: Path | None) -> int:
     loop.add_signal_handler(signal.SIGHUP, node.reload_or_say_why)
     node.announce()
     # what is there now stays; the collector need not look at it again and again, nor stop the loop for it
-    gc.collect()
     gc.freeze()
+    gc.enable()
     gc.set_threshold(5_000, 20, 100)
     await stop.wait()
     await node.close()
@@ -169,7 +168,7 @@ class Node:
         if self.config.administered:
             await self._recall()
         config = self.config
-        verify_tests(config, file=str(self.path or ""))
+        _verify_tests(config, str(self.path or ""))
         config.built.rules.prepare()
         accepts = await self.loop.run_in_executor(None, jwks.accepted, config)
         sessions: list[StoredSession] = []
@@ -339,6 +338,8 @@ class Node:
             log.info("listening", url=str(config.http.url), port=self.http.port)
         for line, text in config.warnings():
             log.warning(text, file=str(self.path or ""), line=line)
+        if (missing := journal_warning(config)) is not None:
+            log.warning(missing)
         if config.node.data is None:
             log.warning("nothing survives a restart: `node.data` is not set")
         if self.path is None:
@@ -645,7 +646,8 @@ class Node:
 
 
 def verify(config: Config) -> None:
-    """What `tidegate check` can try without starting: certificates and authentication methods really load."""
+    """What `tidegate check` can try without starting: certificates, authentication methods and extras are there."""
+    check_installed(config)
     for listener in config.listeners:
         if (tls := _endpoint(listener).tls) is not None:
             tls.context()
@@ -686,12 +688,19 @@ def _whole(source: Source, pieces: Sequence[OverlayDocument]) -> Config:
     gc.disable()
     try:
         config = build_config(with_documents(source, pieces) if pieces else source)
-        verify_tests(config, file=source.file)
+        _verify_tests(config, source.file)
         config.built.rules.prepare()
     finally:
         gc.freeze()
         gc.enable()
     return config
+
+
+def _verify_tests(config: Config, file: str) -> None:
+    if config.tests:
+        from tidegate.explain.file_tests import verify_tests
+
+        verify_tests(config, file=file)
 
 
 def _registry(config: Config) -> Registry:

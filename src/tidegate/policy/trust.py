@@ -17,14 +17,21 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Final
-
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
-from cryptography.x509.oid import NameOID
+from functools import cache
+from typing import TYPE_CHECKING, Final
 
 from tidegate.errors import ConfigError
+from tidegate.lazy import LazyModule
 from tidegate.policy.levels import Facts
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.x509 import oid
+else:
+    x509 = LazyModule("cryptography.x509")
+    serialization = LazyModule("cryptography.hazmat.primitives.serialization")
+    oid = LazyModule("cryptography.x509.oid")
 
 
 class By(Enum):
@@ -65,21 +72,20 @@ class Close:
 Subject = tuple[frozenset[tuple[str, str | bytes]], ...]
 
 _FINGERPRINT: Final = re.compile(r"(?:sha256:)?([0-9a-f]{2}(?::?[0-9a-f]{2}){31})", re.IGNORECASE)
-_OIDS: Final = {
-    "CN": NameOID.COMMON_NAME,
-    "L": NameOID.LOCALITY_NAME,
-    "ST": NameOID.STATE_OR_PROVINCE_NAME,
-    "O": NameOID.ORGANIZATION_NAME,
-    "OU": NameOID.ORGANIZATIONAL_UNIT_NAME,
-    "C": NameOID.COUNTRY_NAME,
-    "STREET": NameOID.STREET_ADDRESS,
-    "DC": NameOID.DOMAIN_COMPONENT,
-    "UID": NameOID.USER_ID,
-    "emailAddress": NameOID.EMAIL_ADDRESS,
-    "serialNumber": NameOID.SERIAL_NUMBER,
+_ATTRIBUTES: Final = {
+    "CN": "COMMON_NAME",
+    "L": "LOCALITY_NAME",
+    "ST": "STATE_OR_PROVINCE_NAME",
+    "O": "ORGANIZATION_NAME",
+    "OU": "ORGANIZATIONAL_UNIT_NAME",
+    "C": "COUNTRY_NAME",
+    "STREET": "STREET_ADDRESS",
+    "DC": "DOMAIN_COMPONENT",
+    "UID": "USER_ID",
+    "emailAddress": "EMAIL_ADDRESS",
+    "serialNumber": "SERIAL_NUMBER",
 }
-# RFC 4514, 3: short names of attributes have no case, but the parser compares them exactly
-_SHORT: Final = _OIDS | {name.lower(): oid for name, oid in _OIDS.items()}
+"""Short names of attributes (RFC 4514, 3), and what `x509.NameOID` calls them."""
 _ASCII_LOWER: Final = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 
 
@@ -142,7 +148,7 @@ def judged(facts: Facts, outcome: Trusted | Degraded) -> Facts:
 
 def _subject(text: str) -> Subject:
     try:
-        subject = subject_of(x509.Name.from_rfc4514_string(text, _SHORT))
+        subject = subject_of(x509.Name.from_rfc4514_string(text, _short_names()))
     except ValueError as error:
         raise ConfigError(f"`{text}` is no subject: write it as in `CN=remotegym,O=MyGymBrand`") from error
     if not subject:
@@ -150,10 +156,19 @@ def _subject(text: str) -> Subject:
     return subject
 
 
+@cache
+def _short_names() -> dict[str, x509.ObjectIdentifier]:
+    """By short name, and by the same in lower case: they have no case, but the parser compares them exactly."""
+    known: dict[str, x509.ObjectIdentifier] = {
+        name: getattr(oid.NameOID, attribute) for name, attribute in _ATTRIBUTES.items()
+    }
+    return known | {name.lower(): identifier for name, identifier in known.items()}
+
+
 def _certificate(text: str) -> str:
     if "-----BEGIN CERTIFICATE-----" in text:
         try:
-            return fingerprint(x509.load_pem_x509_certificate(text.encode()).public_bytes(Encoding.DER))
+            return fingerprint(x509.load_pem_x509_certificate(text.encode()).public_bytes(serialization.Encoding.DER))
         except ValueError as error:
             raise ConfigError(f"a trusted certificate cannot be read: {error}") from error
     found = _FINGERPRINT.fullmatch(text.strip())

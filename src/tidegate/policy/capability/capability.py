@@ -17,16 +17,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
-
-from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tidegate.policy.access import Action
 from tidegate.policy.capability.ledger import Ledger
 from tidegate.topics import matches, overlaps
 
-PublicKey: TypeAlias = Ed25519PublicKey | EllipticCurvePublicKey
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+
+    PublicKey: TypeAlias = ed25519.Ed25519PublicKey | ec.EllipticCurvePublicKey
+else:
+    PublicKey = object
+
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 

@@ -9,26 +9,33 @@ import base64
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import orjson
-from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.ec import (
-    SECP256R1,
-    EllipticCurvePrivateKey,
-    EllipticCurvePublicKey,
-)
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
-from joserfc.errors import JoseError
-from joserfc.jwk import ECKey, OKPKey
 
 from tidegate.errors import ConfigError
+from tidegate.lazy import LazyModule
 from tidegate.policy.capability.capability import PublicKey
 
-PrivateKey: TypeAlias = Ed25519PrivateKey | EllipticCurvePrivateKey
-Jwk: TypeAlias = ECKey | OKPKey
+if TYPE_CHECKING:
+    from cryptography import exceptions, x509
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+    from joserfc import errors as jose_errors
+    from joserfc import jwk as jwk_types
+
+    PrivateKey: TypeAlias = ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey
+    Jwk: TypeAlias = jwk_types.ECKey | jwk_types.OKPKey
+else:
+    x509 = LazyModule("cryptography.x509")
+    exceptions = LazyModule("cryptography.exceptions")
+    ec = LazyModule("cryptography.hazmat.primitives.asymmetric.ec")
+    ed25519 = LazyModule("cryptography.hazmat.primitives.asymmetric.ed25519")
+    serialization = LazyModule("cryptography.hazmat.primitives.serialization")
+    jose_errors = LazyModule("joserfc.errors")
+    jwk_types = LazyModule("joserfc.jwk")
+    PrivateKey = Jwk = object
+
 
 MAX_KEYS: Final = 8  # of one issuer: each may have to be tried
 _PEM: Final = re.compile(rb"-----BEGIN ([A-Z ]+)-----.+?-----END \1-----", re.DOTALL)
@@ -48,7 +55,7 @@ class Key:
     @classmethod
     def of(cls, jwk: Jwk, name: str | None = None) -> Key:
         """RFC 9864 calls `Ed25519` what RFC 8037 calls `EdDSA`."""
-        algorithms = ("EdDSA", "Ed25519") if isinstance(jwk, OKPKey) else ("ES256",)
+        algorithms = ("EdDSA", "Ed25519") if isinstance(jwk, jwk_types.OKPKey) else ("ES256",)
         return cls(jwk=jwk, algorithms=algorithms, name=name, thumbprint=jwk.thumbprint())
 
 
@@ -82,22 +89,22 @@ def public_jwk(jwk: object) -> Jwk:
             if name in wanted and not (isinstance(wanted[name], str) and len(decoded(wanted[name]) or b"") == 32):
                 raise ValueError(name)
         if wanted["kty"] == "OKP":
-            return OKPKey.import_key(wanted)
-        return ECKey.import_key(wanted)
-    except (JoseError, ValueError, TypeError, UnsupportedAlgorithm):
+            return jwk_types.OKPKey.import_key(wanted)
+        return jwk_types.ECKey.import_key(wanted)
+    except (jose_errors.JoseError, ValueError, TypeError, exceptions.UnsupportedAlgorithm):
         raise ConfigError("it is a key that cannot be read: write it again") from None
 
 
 def native(jwk: Jwk) -> PublicKey:
     """The key that verifies."""
     key = jwk.public_key
-    assert isinstance(key, PublicKey)
+    assert isinstance(key, ed25519.Ed25519PublicKey | ec.EllipticCurvePublicKey)
     return key
 
 
 def jwk_of(key: PublicKey) -> dict[str, str]:
     """A public key as JSON has it."""
-    if isinstance(key, Ed25519PublicKey):
+    if isinstance(key, ed25519.Ed25519PublicKey):
         return {"kty": "OKP", "crv": "Ed25519", "x": encoded(key.public_bytes_raw())}
     numbers = key.public_numbers()
     x, y = (encoded(number.to_bytes(32, "big")) for number in (numbers.x, numbers.y))
@@ -115,8 +122,8 @@ def public_keys(pem: bytes) -> list[PublicKey]:
             if kind == "CERTIFICATE":
                 key: object = x509.load_pem_x509_certificate(block[0]).public_key()
             else:
-                key = load_pem_public_key(block[0])
-        except (ValueError, UnsupportedAlgorithm):
+                key = serialization.load_pem_public_key(block[0])
+        except (ValueError, exceptions.UnsupportedAlgorithm):
             raise ConfigError("it holds a key that cannot be read: write it again in PEM") from None
         found.append(_ours(key))
     if not found:
@@ -127,11 +134,11 @@ def public_keys(pem: bytes) -> list[PublicKey]:
 def private_key(pem: bytes) -> PrivateKey:
     """The private key in a text in PEM; ConfigError if there is none."""
     try:
-        key = load_pem_private_key(pem, password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
+        key = serialization.load_pem_private_key(pem, password=None)
+    except (ValueError, TypeError, exceptions.UnsupportedAlgorithm):
         raise ConfigError("it holds no private key that can be read: write one in PEM, without a password") from None
-    if isinstance(key, Ed25519PrivateKey) or (
-        isinstance(key, EllipticCurvePrivateKey) and isinstance(key.curve, SECP256R1)
+    if isinstance(key, ed25519.Ed25519PrivateKey) or (
+        isinstance(key, ec.EllipticCurvePrivateKey) and isinstance(key.curve, ec.SECP256R1)
     ):
         return key
     raise ConfigError(f"it is not {_KINDS}: use one of these")
@@ -165,9 +172,9 @@ def keys_of_jwks(text: bytes) -> list[Key]:
 
 
 def _ours(key: object) -> PublicKey:
-    if isinstance(key, Ed25519PublicKey):
+    if isinstance(key, ed25519.Ed25519PublicKey):
         return key
-    if isinstance(key, EllipticCurvePublicKey) and isinstance(key.curve, SECP256R1):
+    if isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1):
         return key
     raise ConfigError(f"it holds a key that is not {_KINDS}: use one of these")
 

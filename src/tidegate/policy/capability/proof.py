@@ -21,17 +21,25 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
-from typing import Final
+from functools import cache
+from typing import TYPE_CHECKING, Final
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
-from cryptography.hazmat.primitives.hashes import SHA256
-
+from tidegate.lazy import LazyModule
 from tidegate.policy.capability.capability import Capability, PublicKey
 from tidegate.policy.capability.keys import PrivateKey, decoded, encoded
 from tidegate.policy.capability.ledger import Shown
+
+if TYPE_CHECKING:
+    from cryptography import exceptions
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+    from cryptography.hazmat.primitives.asymmetric import utils as dss
+else:
+    exceptions = LazyModule("cryptography.exceptions")
+    ec = LazyModule("cryptography.hazmat.primitives.asymmetric.ec")
+    ed25519 = LazyModule("cryptography.hazmat.primitives.asymmetric.ed25519")
+    dss = LazyModule("cryptography.hazmat.primitives.asymmetric.utils")
+    hashes = LazyModule("cryptography.hazmat.primitives.hashes")
 
 PROOF: Final = "proof"
 """The user property that carries one."""
@@ -43,7 +51,6 @@ CHALLENGE: Final = 32  # bytes
 _MESSAGE: Final = b"tidegate-proof-1"
 _CONNECTION: Final = b"tidegate-connect-1"
 _TEXT: Final = re.compile(r"([1-9][0-9]{0,18})\.([A-Za-z0-9_-]{86})")
-_ECDSA: Final = ECDSA(SHA256())
 
 
 def shown_by(pairs: Iterable[tuple[str, str]], *, repeated: bool = False) -> Shown:
@@ -99,11 +106,16 @@ def proof(key: PrivateKey, id: str, subject: str, action: str, topic: str, paylo
     return f"{counter}.{encoded(signature(key, statement(id, subject, action, topic, payload, counter)))}"
 
 
+@cache
+def _ecdsa() -> ec.ECDSA:
+    return ec.ECDSA(hashes.SHA256())
+
+
 def signature(key: PrivateKey, data: bytes) -> bytes:
     """64 bytes, whichever the key."""
-    if isinstance(key, Ed25519PrivateKey):
+    if isinstance(key, ed25519.Ed25519PrivateKey):
         return key.sign(data)
-    r, s = decode_dss_signature(key.sign(data, _ECDSA))
+    r, s = dss.decode_dss_signature(key.sign(data, _ecdsa()))
     return r.to_bytes(32, "big") + s.to_bytes(32, "big")
 
 
@@ -112,12 +124,12 @@ def verified(key: PublicKey | None, signature: bytes, data: bytes) -> bool:
     if key is None or len(signature) != 64:
         return False
     try:
-        if isinstance(key, Ed25519PublicKey):
+        if isinstance(key, ed25519.Ed25519PublicKey):
             key.verify(signature, data)
         else:
             r, s = int.from_bytes(signature[:32], "big"), int.from_bytes(signature[32:], "big")
-            key.verify(encode_dss_signature(r, s), data, _ECDSA)
-    except InvalidSignature:
+            key.verify(dss.encode_dss_signature(r, s), data, _ecdsa())
+    except exceptions.InvalidSignature:
         return False
     return True
 

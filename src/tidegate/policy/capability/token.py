@@ -18,21 +18,28 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
-from joserfc import jws
-from joserfc.errors import JoseError, UnsupportedAlgorithmError
-from joserfc.jwa import JWSAlgModel
-from joserfc.jwk import ECKey, OKPKey
 
 from tidegate.errors import ConfigError
+from tidegate.lazy import LazyModule
 from tidegate.policy.access import Action
 from tidegate.policy.actor import BUILT_IN
 from tidegate.policy.capability.capability import Capability, Proof, Right
 from tidegate.policy.capability.keys import Issuers, Key, PrivateKey, decoded, native, public_jwk
 from tidegate.topics import valid_filter
+
+if TYPE_CHECKING:
+    from joserfc import errors as jose_errors
+    from joserfc import jwk, jws
+    from joserfc.jwa import JWSAlgModel
+else:
+    jose_errors = LazyModule("joserfc.errors")
+    jwk = LazyModule("joserfc.jwk")
+    jws = LazyModule("joserfc.jws")
 
 TYPE: Final = "tidegate-capability+jwt"
 METHOD: Final = "tidegate-capability"
@@ -64,16 +71,17 @@ class _Wrong(Exception):
     """What is wrong with a token."""
 
 
-class _Registry(jws.JWSRegistry):
+@cache
+def _registry() -> jws.JWSRegistry:
     """Knows three names, and does not warn of the older one for Ed25519."""
 
-    def get_alg(self, name: str) -> JWSAlgModel:
-        if name not in ALGORITHMS:
-            raise UnsupportedAlgorithmError(name)
-        return self.algorithms[name]
+    class Registry(jws.JWSRegistry):
+        def get_alg(self, name: str) -> JWSAlgModel:
+            if name not in ALGORITHMS:
+                raise jose_errors.UnsupportedAlgorithmError(name)
+            return self.algorithms[name]
 
-
-_REGISTRY: Final = _Registry(algorithms=ALGORITHMS)
+    return Registry(algorithms=ALGORITHMS)
 
 
 def looks_like_one(text: bytes) -> bool:
@@ -114,13 +122,13 @@ def sign(claims: Mapping[str, Any], key: PrivateKey, name: str | None = None) ->
     """A token with these claims."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    jwk: OKPKey | ECKey
+    signing: jwk.OKPKey | jwk.ECKey
     if isinstance(key, Ed25519PrivateKey):
-        algorithm, jwk = "EdDSA", OKPKey(key, key)
+        algorithm, signing = "EdDSA", jwk.OKPKey(key, key)
     else:
-        algorithm, jwk = "ES256", ECKey(key, key)
+        algorithm, signing = "ES256", jwk.ECKey(key, key)
     header = {"alg": algorithm, "typ": TYPE} | ({} if name is None else {"kid": name})
-    return jws.serialize_compact(header, orjson.dumps(dict(claims)), jwk, registry=_REGISTRY)
+    return jws.serialize_compact(header, orjson.dumps(dict(claims)), signing, registry=_registry())
 
 
 def understood(claims: Mapping[str, Any]) -> None:
@@ -163,8 +171,8 @@ def _signer(token: str, header: Mapping[str, Any], keys: tuple[Key, ...]) -> str
         if "kid" in header and key.name is not None and key.name != header["kid"]:
             continue
         try:
-            jws.deserialize_compact(token, key.jwk, registry=_REGISTRY)
-        except (JoseError, ValueError):
+            jws.deserialize_compact(token, key.jwk, registry=_registry())
+        except (jose_errors.JoseError, ValueError):
             continue
         return key.thumbprint
     raise _Wrong("no key of its issuer has signed it")

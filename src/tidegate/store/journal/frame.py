@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from tidegate.store.journal.arrow import arrow
 from tidegate.store.journal.rows import Row, Stream
 from tidegate.store.journal.schema import schema
 
@@ -60,7 +61,7 @@ class Source(Protocol):
 
 def encode(stream: Stream, shard: int, first: int, rows: Sequence[Row], *, compress: bool) -> tuple[bytearray, Place]:
     """The message for these rows, and its place (at 0). Any exception means that some row does not fit its columns."""
-    import pyarrow as pa
+    pa = arrow()
 
     layout = schema(stream)
     columns = list(zip(*rows, strict=True))
@@ -92,7 +93,7 @@ def header(stream: Stream) -> bytes:
 
 def decode(message: memoryview, layout: pa.Schema) -> pa.RecordBatch:
     """A whole message as a record batch, which refers to the same memory."""
-    import pyarrow as pa
+    pa = arrow()
 
     return pa.ipc.read_record_batch(pa.py_buffer(message), layout)
 

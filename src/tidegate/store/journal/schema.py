@@ -1,7 +1,5 @@
 """The Arrow schema of each stream, and batches of an older version made to look like the current one.
 
-pyarrow takes 0.1 s and 40 MB to import, so everything here imports it when it is first called.
-
 Columns are plain, not dictionary-encoded: a dictionary costs a message of its own in every batch, and most batches are
 small; large ones are compressed instead, which makes them smaller than dictionaries would. It also keeps a batch to
 exactly one IPC message that needs nothing but the schema to be read.
@@ -13,6 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from tidegate.errors import StoreError
+from tidegate.store.journal.arrow import arrow
 from tidegate.store.journal.rows import STREAMS, Stream
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ _NEVER_NULL: Final = ("shard", "offset", "at", "received_at")
 @cache
 def schema(stream: Stream) -> pa.Schema:
     """shard, offset, and the columns of its rows."""
-    import pyarrow as pa
+    pa = arrow()
 
     text, instant = pa.string(), pa.timestamp("us", tz="UTC")
     pair = pa.struct([pa.field("name", text, nullable=False), pa.field("value", text, nullable=False)])
@@ -50,24 +49,24 @@ def schema(stream: Stream) -> pa.Schema:
 
 def read_schema(header: bytes, stream: Stream) -> pa.Schema | None:
     """The schema in a segment's header, None if it is none. StoreError if it is not for us to read."""
-    import pyarrow as pa
+    pa = arrow()
 
     try:
-        found = pa.ipc.read_schema(pa.py_buffer(header))
-        version = int(found.metadata[b"tidegate"])
-        name = found.metadata[b"stream"].decode()
+        layout = pa.ipc.read_schema(pa.py_buffer(header))
+        version = int(layout.metadata[b"tidegate"])
+        name = layout.metadata[b"stream"].decode()
     except (pa.ArrowException, OSError, TypeError, KeyError, ValueError):
         return None
     if name != stream.name:
         raise StoreError(f"it holds the stream {name!r}, not {stream.name!r}. Remedy: put it back where it was")
     if version not in (VERSION, VERSION - 1):
         raise StoreError(f"it has version {version} of the format. Remedy: use the Tidegate that wrote it")
-    return found
+    return layout
 
 
 def conform(batch: pa.RecordBatch, stream: Stream) -> pa.RecordBatch:
     """The batch with the current columns: what it lacks is null, what is no longer there is left out."""
-    import pyarrow as pa
+    pa = arrow()
 
     current = schema(stream)
     if batch.schema.equals(current, check_metadata=False):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import StoreError
+from tidegate.store.journal.arrow import arrow
 from tidegate.store.journal.frame import Place
 from tidegate.store.journal.rows import Stream
 from tidegate.store.journal.schema import schema
@@ -30,7 +31,7 @@ class Selection:
 
     def check(self, stream: Stream) -> None:
         """StoreError if a column does not exist or cannot have that value."""
-        import pyarrow as pa
+        pa = arrow()
 
         layout = schema(stream)
         for name, value in self.where.items():
@@ -52,7 +53,7 @@ class Selection:
 
     def of(self, batch: pa.RecordBatch, place: Place, stream: Stream) -> pa.RecordBatch:
         """The wanted rows of a batch."""
-        import pyarrow as pa
+        pa = arrow()
         import pyarrow.compute as pc
 
         conditions: list[Any] = []
