@@ -1,7 +1,7 @@
 """The audit of a node: what was decided against whom, by which rule, and under which version of the rules.
 
 - The first denial of its kind (link, action, topic, stage, rule, version) is written at once; repeats are counted and
-  written as one row at the next flush. See `tally` for the limits.
+  written as one row at the next flush. See `rate_limit` for the limits.
 - What a plan denies it denies without asking: that is read off the plan's counter, soon after it was made, at each
   flush, and when it is retired.
 - A denial because a condition failed is one row of kind `deny` whose `detail` is the error; kind `error` is for

@@ -1,4 +1,6 @@
-"""The keys of issuers that are at an address (JWKS): fetched when a configuration is taken up, then every hour.
+"""The keys of issuers that are at an address (JWKS): fetched when a configuration is taken up, at start and at reload.
+
+They are not fetched again while a configuration is in force.
 
 Blocks; call it beside the loop. It follows no redirections and uses no proxy: the keys decide who gets in, so they come
 from where the configuration says or not at all.
@@ -11,7 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from tidegate.config import Config
 from tidegate.config.capabilities import complete
@@ -24,15 +26,9 @@ if TYPE_CHECKING:
 else:
     httpx = LazyModule("httpx")
 
-REFRESH: Final = 3600.0  # seconds after which keys are fetched again
 PATIENCE = 5.0  # seconds of silence, and for the content
 ALTOGETHER = 15.0  # seconds for one address, however the answer comes: meanwhile nothing else can be changed
 LARGEST = 1 << 20  # bytes
-
-
-def fetched(config: Config) -> bool:
-    """Whether some issuer's keys are at an address."""
-    return config.capabilities is not None and any(issuer.address for issuer in config.capabilities.issuers)
 
 
 def accepted(config: Config) -> Accepts | None:
