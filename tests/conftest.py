@@ -36,6 +36,18 @@ def _java() -> None:
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
+LONGEST = ("docs/test_examples", "pipeline/crash", "bench/test_pipeline", "examples/", "pipeline/", "bench/", "api/")
+"""Files that take longest, which are begun first: with the last one alone the other processes would wait for it."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def place(item: pytest.Item) -> int:
+        name = item.path.relative_to(Path(__file__).parent).as_posix()
+        return next((at for at, start in enumerate(LONGEST) if name.startswith(start)), len(LONGEST))
+
+    items.sort(key=place)
+
+
 @pytest.fixture(autouse=True)
 def consoles() -> None:
     """The consoles of commands remember how wide the terminal was when they were made, maybe by the test before."""

@@ -49,6 +49,7 @@ _SYS_CLONE: Final = {"x86_64": 56, "aarch64": 220}
 _HEAD: Final = struct.Struct("!I")
 _PRELOADED: Final = ("pyarrow", "pyarrow.parquet", "pyarrow.compute", "uvloop", "rich.table", "pyspark.sql.functions")
 _DESCRIPTORS: Final = 16
+_PATH: Final = os.environ.get("PYTHONPATH", "")  # of the server, too
 _original: Final = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 
 
@@ -56,7 +57,7 @@ def _warm(command: Any, environment: Mapping[str, str]) -> list[str] | None:
     """The words of a command that the server can run: `tidegate` or a Python file, with its arguments."""
     if isinstance(command, str | bytes | os.PathLike) or COLD in environment:
         return None
-    if environment.get("PYTHONPATH", "") != os.environ.get("PYTHONPATH", ""):
+    if environment.get("PYTHONPATH", "") != _PATH:
         return None
     words = [os.fspath(word) for word in command]
     if words[0] == TIDEGATE:

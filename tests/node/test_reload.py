@@ -242,7 +242,7 @@ async def test_later_reload_wins_however_long_the_earlier_one_takes(
                 go_on.wait(1)
             return source
 
-        monkeypatch.setattr("tidegate.node.node.read", slowly)
+        monkeypatch.setattr("tidegate.node.node.read_source", slowly)
         first = asyncio.create_task(node.reload(text({"early": "plain:e"})))
         await until(reading.is_set)
         second = asyncio.create_task(node.reload(text({"late": "plain:l"})))

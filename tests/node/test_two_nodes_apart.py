@@ -152,11 +152,12 @@ async def test_a_token_that_was_made_right_before_a_change_here(server: postgres
     async with administered(tmp_path / "a", store, name="a") as a, administered(tmp_path / "b", store, name="b") as b:
         here = a.node.administration
         assert here is not None
-        notice, heard = here._notice, list[int]()
-        here._notice = heard.append  # type: ignore[assignment,method-assign]
+        follower = here._follower
+        notice, heard = follower._notice, list[int]()
+        follower._notice = heard.append  # type: ignore[assignment,method-assign]
         token = await b.ask("token_make", role="auditor", by="test")
         done = await a.put("policy", "p", ANYBODY)
         await soon(lambda: done["sequence"] in heard)
         notice(heard[-1])
-        here._notice = notice  # type: ignore[method-assign]
-        await soon(lambda: here.tokens.check(token["token"], 0.0) is not None)
+        follower._notice = notice  # type: ignore[method-assign]
+        await soon(lambda: here.tokens.check(token["token"]) is not None)
