@@ -160,4 +160,4 @@ async def test_a_token_that_was_made_right_before_a_change_here(server: postgres
         await soon(lambda: done["sequence"] in heard)
         notice(heard[-1])
         follower._notice = notice  # type: ignore[method-assign]
-        await soon(lambda: here.tokens.check(token["token"]) is not None)
+        await soon(lambda: here.tokens._tokens.check(token["token"], 0.0) is not None)
