@@ -280,12 +280,16 @@ def _forked(
     *,
     beside: bool,
 ) -> int:
+    begun, begins = os.pipe()
     pid = _clone() if beside else os.fork()
     if pid:
-        for descriptor in descriptors:
+        for descriptor in (*descriptors, begins):
             os.close(descriptor)
+        os.read(begun, 1)  # until it has its own session, folder and files, as after Popen's exec
+        os.close(begun)
         return pid
     code = 1
+    os.close(begun)
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -293,7 +297,7 @@ def _forked(
         selector.close()
         for one in ours:
             one.close()
-        code = _become(request, descriptors)
+        code = _become(request, descriptors, begins)
     except BaseException:  # noqa: BLE001  the child ends here, whatever happens
         traceback.print_exc()
     finally:
@@ -316,8 +320,10 @@ def _clone() -> int:
     return int(pid)
 
 
-def _become(request: dict[str, Any], descriptors: list[int]) -> int:
+def _become(request: dict[str, Any], descriptors: list[int], begins: int) -> int:
     """Is the command from here to its end; its exit code."""
+    begins, low = os.dup2(begins, 199, inheritable=False), begins
+    os.close(low)
     wanted = [0, 1, 2, *request.get("descriptors", ())]
     above = [os.dup2(one, 200 + at, inheritable=False) for at, one in enumerate(descriptors)]
     for one in descriptors:
@@ -330,6 +336,7 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> int:
     elif request["group"] >= 0:
         os.setpgid(0, request["group"])
     os.chdir(request["folder"])
+    os.close(begins)
     sys.path[:0] = [
         os.path.abspath(one) for one in request["environment"].get("PYTHONPATH", "").split(os.pathsep) if one
     ]
