@@ -283,7 +283,7 @@ def test_reserved_topics_are_for_services() -> None:
     assert isinstance(ack, wire.Puback)
     assert ack.reason == 0x87
     service = Link(subject("sys", "service"), True, "in")
-    assert world.scope.publish(service, "$SYS/x", b"1") == 0
+    assert world.scope.path.send(service, "$SYS/x", b"1") == 0
 
 
 def test_default_deny() -> None:

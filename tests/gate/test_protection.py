@@ -91,7 +91,7 @@ class Town(Anybody):
         self.world = World(rules=self.config.built.rules, authenticator=self)
         self.world.wall = 1_772_442_000.0  # 09:00
         self.topic_keys = TopicKeys(self.world.site, Keys(), None, None)
-        self.world.scope.protector.keyring = self.topic_keys
+        self.world.scope.path.protector.keyring = self.topic_keys
         self.inbox: dict[str, list[wire.Publish]] = {name: [] for name in PEOPLE}
         self.ends = {name: self.come(name) for name in PEOPLE}
 

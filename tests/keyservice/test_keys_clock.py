@@ -45,7 +45,7 @@ class Node:
         self.world = World(rules=config.built.rules)
         self.audit = Listening()
         self.topic_keys = TopicKeys(self.world.site, config.keys, None, None)
-        self.world.scope.protector.keyring = self.topic_keys
+        self.world.scope.path.protector.keyring = self.topic_keys
         self.release = KeyRelease(
             self.topic_keys,
             self.world.realm,

@@ -167,19 +167,19 @@ class Both:
             self._pid += 1
             pid = self._pid if qos else 0
             packet = wire.Publish(topic=topic, payload=payload, qos=qos, retain=retain, packet_id=pid, properties=asked)
-            copies = self.walk.publish(key, topic, payload, qos, retain, require)
+            copy = self.walk.publish(key, topic, payload, qos, retain, require)
             end = self.engine.ends[key]
             if qos == 2:
                 end.send(packet)
                 self._same({})
                 if pick((False, False, True)):
-                    self.change(pick)  # QoS 2 is admitted once, and goes on when it is released
+                    self.change(pick)  # QoS 2 is decided again when it is released
                     if self.engine.ends.get(key) is not end:
                         return
                 last: wire.Packet = wire.Pubrel(packet_id=pid)
             else:
                 last = packet
-            outcome = self.walk.release(key, copies)
+            outcome = self.walk.release(key, self.walk.enter(key, copy))
             end.send(last)
             self._same(outcome.sent, outcome)
 

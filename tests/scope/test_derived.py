@@ -43,7 +43,7 @@ class Station:
         self.world: World = written(text)
         self.topic_keys = TopicKeys(self.world.site, Keys(), None, None)
         for each in self.world.realm.scopes.values():
-            each.protector.keyring = self.topic_keys
+            each.path.protector.keyring = self.topic_keys
         self.scope = self.world.realm.scopes[scope]
         self.service = Deriving(self.scope, "pipeline", scores=True)
         self.count = 0

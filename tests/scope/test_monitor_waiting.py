@@ -83,7 +83,7 @@ def test_a_monitor_that_comes_later_sees_what_waits_and_the_others_do_not_see_it
     both = before + "\n  - {id: f, link: 'main->client:lock', filter: ['one']}"
     there.scope.change(configured(both).built.rules)
     there.turn()
-    seen = there.scope.monitoring.states.tallies.get("a")
+    seen = there.scope.path.monitoring.states.tallies.get("a")
     count = seen.seen if seen is not None else 0
     assert answered(lock, waiting) == ["one", "one"]
     assert seen is None or seen.seen == count

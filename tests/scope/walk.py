@@ -247,8 +247,8 @@ class Walk:
 
     def publish(
         self, key: Key, topic: str, payload: bytes, qos: int, retain: bool, require: str | None = None
-    ) -> list[Copy]:
-        """Steps 1, 2 and 3: what is to be released, which may be nothing."""
+    ) -> Copy | None:
+        """Step 1: what may be written; None if it may not."""
         session = self.sessions[key]
         self._ids += 1
         asked = () if require is None else (("require", require),)
@@ -263,6 +263,15 @@ class Walk:
             p={**session.s, "topic": topic},
             demand=demand_of(CONFIG, asked, Level(client=session.client, level=session.level)),
         )
+        return copy if self._policies("write", session.s, copy, None) else None
+
+    def enter(self, key: Key, copy: Copy | None) -> list[Copy]:
+        """Steps 1 to 3, by the setting of this moment: "policies decide at PUBLISH, and once more at PUBREL; monitors
+        see it at PUBREL"."""
+        session = self.sessions[key]
+        if copy is None:
+            return []
+        copy = replace(copy, link=self._types(session)[0], p={**session.s, "topic": copy.topic})
         if not self._policies("write", session.s, copy, None):
             return []
         chain = self._over(f"client:{session.client}", f"scope:{session.scope}", "im_pub", session.scope)

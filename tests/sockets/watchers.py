@@ -59,13 +59,13 @@ def told(packet: wire.Publish) -> dict[str, str]:
 
 def states(node: Served, id: str) -> dict[str, Any]:
     """Whose state is what."""
-    found = node.node.scopes["main"].monitoring.states.instances
+    found = node.node.scopes["main"].path.monitoring.states.instances
     return {key: one.state for (monitor, key), one in found.items() if monitor == id}
 
 
 def tally(node: Served, id: str) -> tuple[int, int, int, int]:
     """What it has seen, suppressed, made, and where it failed."""
-    found = node.node.scopes["main"].monitoring.states.tallies[id]
+    found = node.node.scopes["main"].path.monitoring.states.tallies[id]
     return found.seen, found.suppressed, found.added, found.failed
 
 

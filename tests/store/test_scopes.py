@@ -69,7 +69,7 @@ async def look(node: Served, scope: str) -> list[object]:
     await back.subscribe("kept")
     found.append((await back.message()).payload)
     await back.silent()
-    states = node.node.scopes[scope].monitoring.states
+    states = node.node.scopes[scope].path.monitoring.states
     found.append({where: one.state for where, one in states.instances.items()})
     return found
 

@@ -1,10 +1,9 @@
 """What sources send over HTTP: decided, written to the journal `ingest`, and only then acknowledged and published.
 
 - All records of a request or none: they are one batch of the journal. What was not acknowledged in time is withdrawn.
-- With `sources.topic` each record is first decided as a write of its source; one that is denied refuses the request.
-  When it is safe it is published, and decided again by the rules that are in force then.
-- What goes to a protected topic is written down as it is published: under a topic key, which the store has before.
-- It is written down once: publishing it does not write it again, whatever `pipeline.ingest` says.
+- With `sources.topic` each record takes the steps of `scope.path` as a write of its source. First all are tried: one
+  that is denied refuses the request. Then monitors see each, it is sealed if its topic is protected, and what is
+  left of it is written to the journal. When that is safe it is delivered, by the rules that are in force then.
 - A sealed body counts once: its counter is safe before its records are. So one that was not acknowledged is sealed
   again, under the next counter; it is never taken twice.
 - No piece of work here holds the loop up for longer than `slices.SLICE`.
@@ -26,22 +25,23 @@ from typing import Any, Final, Protocol
 import structlog
 
 from tidegate.admin import slices
+from tidegate.admin.ingest_journal import RequestJournal
 from tidegate.admin.sources import ROOM, UNREGISTERED, Registered, Sources
 from tidegate.audit.auditor import Auditor
 from tidegate.config import Config
 from tidegate.config.sources import Unregistered
 from tidegate.errors import KeysError, Problem
-from tidegate.gate import Deny, Plan
+from tidegate.gate import Deny
 from tidegate.keys.source import JSON, SealedBody
 from tidegate.keyservice.row_keys import RowKeys
 from tidegate.policy.scopes import Role as Placed
 from tidegate.scope import Realm, Scope
 from tidegate.scope.authenticator import ANONYMOUS, Identity
 from tidegate.session import Link, Message, Subject
-from tidegate.store.journal import INGEST, Together, Writer, ingest_row
+from tidegate.store.journal import Together, Writer
 from tidegate.store.journal.arrow import REMEDY, installed
 from tidegate.store.journal.rows import Row
-from tidegate.wire import V5, Properties
+from tidegate.wire import Properties
 
 MARK: Final = b"\x1e"
 """Between records (RFC 7464)."""
@@ -55,6 +55,7 @@ ABANDONED: Final = 60.0  # seconds after which they are forgotten
 LINKS: Final = 10_000
 HTTP: Final = "http"
 UNKNOWN: Final = "unknown"
+_PROPERTIES: Final = Properties(content_type=JSON)
 _UPLOAD: Final = re.compile(r"[0-9a-f]{32}")
 
 log = structlog.get_logger("tidegate.sources")
@@ -213,17 +214,17 @@ class Ingest:
         topic = self._topic(sender)
         if topic is not None:
             await self._decide(sender, topic, payloads)
-        rows, weight, ids, protected = await self._rows(sender, topic, payloads)
+        request, protected = await self._enter(sender, topic, payloads)
         if key is not None:
             _check_sealed(self._source(user), key)  # it may have been renewed meanwhile
             assert counter is not None
             self._spend(key, counter)
         if key is not None or protected:
             await self._kept()
-        await self._written(journal, rows, weight)
-        if topic is not None:
-            await self._publish(sender, topic, payloads)
-        return {"accepted": len(rows), "ids": ids}
+        if request.rows:
+            await self._written(journal, request.rows, request.weight)
+        await self._deliver(sender, request.messages)
+        return {"accepted": len(payloads), "ids": request.ids}
 
     def _source(self, user: str | None) -> Registered | None:
         if user is None:
@@ -269,62 +270,51 @@ class Ingest:
 
         def decide(index: int) -> None:
             scope, link = self._link(sender)
-            denied = _denial(scope, link, topic, payloads[index])
-            if denied is not None:
-                scope.report("write", link, topic, denied)
-                text = f"record {index} may not be written to {topic}: denied by {denied.rule}"
-                raise Problem(text, problem="denied", details=[{"rule": denied.rule, "stage": denied.step.value}])
+            plan, message = scope.path.made(link, topic, payloads[index], qos=1, properties=_PROPERTIES)
+            if (denied := scope.path.tried(plan, message, link)) is not None:
+                raise _denied(f"record {index}", topic, denied)
 
         await self._each(len(payloads), decide)
 
-    async def _rows(
-        self, sender: Sender, topic: str | None, payloads: Sequence[bytes]
-    ) -> tuple[list[Row], int, dict[str, str], bool]:
-        """What is written down, how much that is, its ids, and whether it is protected: step 4 comes before step 5."""
+    async def _enter(self, sender: Sender, topic: str | None, payloads: Sequence[bytes]) -> tuple[RequestJournal, bool]:
+        """Steps 1 to 5 for the records of a request, and whether topic keys have to be kept before they are written.
+
+        The rows of all of them are written together, by `_written`.
+        """
         site = self._host.realm.site
         site.open()
         scope, link = self._link(sender)
-        subject, source = link.subject, sender.source
-        context = scope.gate.context(link).encode()
-        version, wall, first = self._host.audit.version, site.wall, site.number + 1
+        first = site.number + 1
         site.number += len(payloads)
-        start = f"{site.origin.node}-{site.origin.boot:x}-"
-        rows: list[Row] = []
-        weight, protected = 0, False
+        request = RequestJournal(
+            first=first,
+            count=len(payloads),
+            source=sender.source,
+            subject=link.subject,
+            context=scope.gate.context(link).encode(),
+            site=site,
+            keys=self._host.keys.rows,
+            version=self._host.audit.version,
+        )
+        protected = False
 
-        def make(index: int) -> None:
-            nonlocal weight, protected
-            payload, said = payloads[index], context
-            if topic is not None:
-                payload, said = _protected(*self._link(sender), topic, payload)
-                protected = protected or payload is not payloads[index]
-                if said != context:
-                    said = self._host.keys.rows.context(said, payload)
-            row = ingest_row(
-                wall,
-                f"{start}{first + index:x}",
-                topic,
-                payload,
-                None if topic is None else 1,
-                None if topic is None else False,
-                JSON,
-                None,
-                None if source is None else source.id,
-                None if source is None else source.type,
-                source is not None,
-                None if source is None else source.mode,
-                subject.client,
-                subject.user,
-                subject.level,
-                subject.level,  # it has crossed one link
-                said,
-                version,
-            )
-            rows.append(row)
-            weight += INGEST.weigh(row)
+        def enter(index: int) -> None:
+            nonlocal protected
+            if topic is None:
+                request.write_data(first + index, payloads[index])
+                return
+            scope, link = self._link(sender)
+            plan, message = scope.path.made(link, topic, payloads[index], qos=1, properties=_PROPERTIES)
+            message.number = first + index
+            if (denied := scope.path.write(plan, message, link)) is not None:
+                raise _denied("a record", topic, denied)
+            events, denied = scope.path.enter(plan, message, link, None, request)
+            if denied is not None and not denied.suppressed:
+                raise _denied("a record", topic, denied)
+            protected = protected or any(way.sealing is not None for way, _ in events)
 
-        await self._each(len(payloads), make)
-        return rows, weight, {"first": rows[0][1], "last": rows[-1][1]}, protected
+        await self._each(len(payloads), enter)
+        return request, protected
 
     def _link(self, sender: Sender) -> tuple[Scope, Link]:
         """Where it is published, and over what; by the directory and the rules in force."""
@@ -410,53 +400,26 @@ class Ingest:
                     raise Problem(text, problem="uncertain") from None
                 wait = LOOK
 
-    async def _publish(self, sender: Sender, topic: str, payloads: Sequence[bytes]) -> None:
-        """Decided once more, by the rules of now; a denial is audited."""
-        properties = Properties(content_type=JSON)
+    async def _deliver(self, sender: Sender, messages: Sequence[Message]) -> None:
+        """Steps 6 to 11, by the rules of now; a denial is audited."""
 
-        def publish(index: int) -> None:
+        def deliver(index: int) -> None:
             scope, link = self._link(sender)
-            scope.publish(link, topic, payloads[index], qos=1, properties=properties, recorded=True)
+            scope.path.deliver_later(messages[index], link)
 
         try:
-            await self._each(len(payloads), publish)
+            await self._each(len(messages), deliver)
         except Problem as problem:
-            # Who sent it has no business here any more. It is recorded, which is what was promised.
-            log.warning("data was recorded and not all of it published", topic=topic, reason=str(problem))
+            # The sender has lost its access. Its records are in the journal, which is what was promised.
+            log.warning("data was recorded and not all of it published", reason=str(problem))
 
     async def _each(self, count: int, do: Callable[[int], None]) -> None:
         await slices.each(self._host.realm.site, count, do)
 
 
-def _planned(scope: Scope, link: Link, topic: str) -> Plan:
-    lane, name = scope.gate.lane(link, V5), topic.encode()
-    return lane.plans.get(name) or scope.gate.plan(lane, name)
-
-
-def _message(scope: Scope, link: Link, topic: str, payload: bytes) -> Message:
-    site = scope.site
-    context = scope.gate.context(link).encode()
-    return Message(topic, payload, 1, False, site.wall, site.origin, site.number, context, link.type)
-
-
-def _protected(scope: Scope, link: Link, topic: str, payload: bytes) -> tuple[bytes, bytes]:
-    """A record as it is written down, and its context: sealed if its topic is protected."""
-    plan, message = _planned(scope, link, topic), _message(scope, link, topic, payload)
-    denied = plan.refusal or scope.protector.protect(plan, message)
-    if denied is not None:
-        text = f"a record may not be written to {topic}: denied by {denied.rule}"
-        raise Problem(text, problem="denied", details=[{"rule": denied.rule, "stage": denied.step.value}])
-    return message.payload, message.context
-
-
-def _denial(scope: Scope, link: Link, topic: str, payload: bytes) -> Deny | None:
-    """Why it must not be written, by the rules of now."""
-    plan = _planned(scope, link, topic)
-    comes_sealed = plan.sealing is not None and plan.sealing.end_to_end and not plan.monitored
-    if plan.refusal is not None or not (plan.admission or comes_sealed):
-        return plan.refusal
-    message = _message(scope, link, topic, payload)
-    return scope.refusal(plan, message) or (scope.protector.protect(plan, message) if comes_sealed else None)
+def _denied(what: str, topic: str, why: Deny) -> Problem:
+    text = f"{what} may not be written to {topic}: denied by {why.rule}"
+    return Problem(text, problem="denied", details=[{"rule": why.rule, "stage": why.step.value}])
 
 
 def _check_sealed(source: Registered | None, key: str | None) -> None:

@@ -3,12 +3,13 @@
 - What is written is what is routed: each event that monitors let pass or make, sealed if its topic is protected, with
   its context. Retained messages and wills, too.
 - Once, where a message enters the node, under the topic that it has there. What another scope makes of it, and what the
-  pipeline itself publishes, is not written; what came over HTTP is in the journal before it is published.
+  pipeline itself publishes, is not written.
+- What came over HTTP is written whatever its topic, all records of a request together (`RequestJournal`).
 - The bodies of sources with an encryption scheme are written as they came.
 - `registered` and what is said of a source come from the registry at that moment.
 
 Nothing here waits. Who has to wait for the disk, and what becomes of what cannot be written, is decided in
-`session.intake`. A message without an acknowledgement that finds no room is counted in `lost`, and delivered.
+`session.publishing`. A message without an acknowledgement that finds no room is counted in `lost`, and delivered.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ import structlog
 
 from tidegate.admin.sources import Registered, Sources
 from tidegate.gate.attributes import FLOOR
+from tidegate.keys.source import JSON
 from tidegate.keyservice.row_keys import RowKeys
-from tidegate.session import Context, Message, Site
-from tidegate.store.journal import Writer, ingest_row
+from tidegate.session import Context, Message, Site, Subject
+from tidegate.store.journal import INGEST, Writer, ingest_row
+from tidegate.store.journal.rows import Row
 
 CONTEXTS: Final = 10_000
 SILENCE: Final = 10.0  # seconds between complaints
@@ -52,6 +55,8 @@ class Publisher:
 
 class Recorder:
     """Writes to one journal (session.Journal)."""
+
+    takes_all = False
 
     def __init__(
         self, journal: Writer, site: Site, keys: RowKeys, *, versions: Versions, sources: Callable[[], Sources | None]
@@ -153,3 +158,79 @@ class Recorder:
             "bytes": journal.size,
             "trouble": journal.trouble,
         }
+
+
+class RequestJournal:
+    """The rows of one request over HTTP, collected to be written together (session.Journal)."""
+
+    takes_all = True
+    refusing = False
+    full = False
+
+    def __init__(
+        self,
+        *,
+        first: int,
+        count: int,
+        source: Registered | None,
+        subject: Subject,
+        context: bytes,
+        site: Site,
+        keys: RowKeys,
+        version: str,
+    ) -> None:
+        """`first`, `count`: the numbers of its records. `context`: of what its sender publishes."""
+        self.rows: list[Row] = []
+        self.weight = 0
+        self.messages: list[Message] = []
+        """What is delivered when the rows are safe."""
+        self._source = source
+        self._subject = subject
+        self._context = context
+        self._site = site
+        self._keys = keys
+        self._version = version
+        self._prefix = f"{site.origin.node}-{site.origin.boot:x}-"
+        self.ids = {"first": f"{self._prefix}{first:x}", "last": f"{self._prefix}{first + count - 1:x}"}
+
+    def write(self, message: Message) -> bool:
+        context = message.context
+        if context != self._context and Context.decode(context).sealed:
+            context = self._keys.context(context, message.payload)
+        self._add(message.id, message.topic, message.payload, message.qos, message.retain, context)
+        self.messages.append(message)
+        return True
+
+    def write_data(self, number: int, payload: bytes) -> None:
+        """A record that is not published."""
+        self._add(f"{self._prefix}{number:x}", None, payload, None, None, self._context)
+
+    def after(self, callback: Callable[..., None], *args: Any) -> None:
+        raise AssertionError("a request waits for the journal itself")
+
+    def _add(
+        self, id: str, topic: str | None, payload: bytes, qos: int | None, retain: bool | None, context: bytes
+    ) -> None:
+        source, subject = self._source, self._subject
+        row = ingest_row(
+            self._site.wall,
+            id,
+            topic,
+            payload,
+            qos,
+            retain,
+            JSON,
+            None,
+            None if source is None else source.id,
+            None if source is None else source.type,
+            source is not None,
+            None if source is None else source.mode,
+            subject.client,
+            subject.user,
+            subject.level,
+            subject.level,  # it has crossed one link
+            context,
+            self._version,
+        )
+        self.rows.append(row)
+        self.weight += INGEST.weigh(row)

@@ -63,6 +63,16 @@ class Deny:
     said: str = ""
     """What whoever is denied is told in place of the rule, where the node may say so."""
 
+    @property
+    def suppressed(self) -> bool:
+        """A monitor of the publisher's link has suppressed it."""
+        return self.step is Step.MONITOR_IN
+
+    @property
+    def no_room(self) -> bool:
+        """It may be written, and cannot be made safe at the moment."""
+        return self.step is Step.JOURNAL
+
 
 @dataclass(frozen=True, slots=True)
 class Residual:

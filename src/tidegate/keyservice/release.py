@@ -154,7 +154,7 @@ class KeyRelease:
         properties = NONE
         if asked.correlation_data is not None:
             properties = Properties(correlation_data=asked.correlation_data)
-        scope.tell(session, self._voice(scope), ANSWER, answer, properties)
+        scope.path.answer(session, self._voice(scope), ANSWER, answer, properties)
 
     def _voice(self, scope: Scope) -> bytes:
         """The context of what is answered in a scope."""
@@ -318,7 +318,7 @@ class KeyRelease:
 
     def _denied(self, asking: KeyRequest, topic: str, why: Deny) -> Problem:
         self.refused += 1
-        asking.scope.report("key", asking.link, topic, why)
+        asking.scope.path.report("key", asking.link, topic, why)
         details = {"rule": why.rule, "stage": why.step.value}
         return Problem(f"denied by {why.rule}", problem="denied", details=[details])
 

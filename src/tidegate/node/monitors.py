@@ -29,7 +29,7 @@ class MonitorCommands:
         """Each monitor with what it has seen since the node was started."""
         found = []
         for name, scope in self._scopes.items():
-            states = scope.monitoring.states
+            states = scope.path.monitoring.states
             held: dict[str, int] = {}
             for id, _ in states.instances:
                 held[id] = held.get(id, 0) + 1
@@ -64,7 +64,7 @@ class MonitorCommands:
         for scope in self._scopes.values():
             scope.site.open()
         for scope, instance in self._found(id, key):
-            scope.monitoring.states.reset(instance)
+            scope.path.monitoring.states.reset(instance)
             count += 1
         self._changed(f"monitor {id}" if key is None else f"monitor {id} of {key}")
         await self._safe()
@@ -79,7 +79,7 @@ class MonitorCommands:
         found = [
             (scope, instance)
             for scope in self._scopes.values()
-            for (name, whose), instance in scope.monitoring.states.instances.items()
+            for (name, whose), instance in scope.path.monitoring.states.instances.items()
             if name == id and key in (None, whose)
         ]
         if key is not None and not found:

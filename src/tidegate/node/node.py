@@ -620,7 +620,7 @@ class Node:
             for connection in self._connections():
                 connection.abort()
             for scope in self.scopes.values():
-                scope.monitoring.states.finish()
+                scope.path.monitoring.states.finish()
         self.turns.stop()
         if http is not None:
             await http

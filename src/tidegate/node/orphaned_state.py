@@ -28,7 +28,7 @@ class OrphanedState:
 
     def recall(self, scope: Scope) -> None:
         """Gives a scope the states of its monitors, once, under the rules that have these."""
-        states = scope.monitoring.states
+        states = scope.path.monitoring.states
         states.restore(self._records.pop(states.room, {}))
 
     def restore(self, scope: Scope) -> None:

@@ -55,7 +55,7 @@ class Publisher:
             text = f"{value} seconds" if name == "uptime" else str(value)
             if self._last.get(name) != text:
                 self._last[name] = text
-                self.scope.publish(link, f"$SYS/broker/{name}", text.encode(), retain=True)
+                self.scope.path.send(link, f"$SYS/broker/{name}", text.encode(), retain=True)
 
     def _link(self) -> Link:
         """A link inside the node, which has the highest level that there is and demands nothing of others."""

@@ -166,37 +166,39 @@ class Deriving:
             None,
             output,
         )
-        why = plan.refusal or self._sealed(plan, message)
+        why = self._written(plan, message)
         if why is not None:
-            return self.refused(topic, why)
+            return why
+        events, why = scope.path.enter(plan, message, self.inward, None, None)
+        if why is not None:
+            return why
         if plan.sealing is not None:
             named = key_id(message.payload)
             assert named is not None
             message.properties = Properties(user_properties=(*said, (KEY_ID, named), *way.floor))
-        return scope.route(plan, message, None)
+        return sum(scope.path.deliver(way, event, None) for way, event in events)
 
-    def _sealed(self, plan: Plan, message: Message) -> Deny | None:
-        """Asks what has to see the message, and seals it where it has to be, unless the service has."""
-        scope = self.scope
-        if plan.sealing is None:
-            return scope.refusal(plan, message) if plan.admission else None
-        keyring, came = scope.protector.keyring, message.payload
-        id = key_id(came)
-        held = id is not None and keyring is not None and keyring.holds(id, plan.sealing.group)
-        if id is not None and keyring is not None and (plan.admission or not held):
-            clear = keyring.opened(came, message.topic)
-            if clear is None:
-                return GONE
-            message.payload = clear
-        if plan.admission and (why := scope.refusal(plan, message)) is not None:
-            return why
+    def _written(self, plan: Plan, message: Message) -> Deny | None:
+        """Step 1, by the message in clear, also if the service has sealed it."""
+        path = self.scope.path
+        keyring, came = path.protector.keyring, message.payload
+        held = False
+        if plan.refusal is None and plan.sealing is not None and keyring is not None:
+            id = key_id(came)
+            held = id is not None and keyring.holds(id, plan.sealing.group)
+            if id is not None and (plan.admission or not held):
+                clear = keyring.opened(came, message.topic)
+                if clear is None:
+                    return self.refused(message.topic, GONE)
+                message.payload = clear
+        why = path.write(plan, message, self.inward)
         if held:
             message.payload = came  # else the key does not seal any more, or is not of this group: it gets another one
-        return scope.protector.protect(plan, message)
+        return why
 
     def refused(self, topic: str, why: Deny, action: str = "write") -> Deny:
         """Has it audited."""
-        self.scope.report(action, self.inward if action == "write" else self.outward, topic, why)
+        self.scope.path.report(action, self.inward if action == "write" else self.outward, topic, why)
         return why
 
     # -- reading -------------------------------------------------------------------------------------------------

@@ -268,7 +268,7 @@ class Handshake:
         scope.validity.came(session)
         scope.seen(session)
         scope.connected += 1
-        scope.monitoring.states.up(session)
+        scope.path.monitoring.states.up(session)
         self.site.counters.connections += 1
         if old is not None:
             scope.retouch(session)  # it speaks another version, has other limits, or comes over another connection

@@ -57,7 +57,7 @@ class Journey:
             visits += 1
             if len(path) > 1 and (full := scope.retained.refusal(message)):
                 message = self._unkept(scope, message, full)
-            reached += scope.arrived(plan, message, self.source, self._seen)
+            reached += scope.path.arrived(plan, message, self.source, self._seen)
             for branch in plan.branches:
                 self._cross(scope, branch, message, path)
             if message is not root and (message.rows or message.noted or (message.retain and site.store.noted)):
@@ -68,7 +68,7 @@ class Journey:
     def _unkept(self, scope: Scope, message: Message, why: Deny) -> Message:
         """The same for those who are there: no more can be kept in this scope."""
         publisher = scope.gate.attributes.context(message).subject
-        scope.report("write", Link(publisher, True, message.link), message.topic, why)
+        scope.path.report("write", Link(publisher, True, message.link), message.topic, why)
         made = message.across(message.topic, message.qos, message.context, message.link, message.properties)
         made.retain = False
         return made
@@ -84,7 +84,7 @@ class Journey:
         if not branch.clear:
             shown = branch.passage.show(message)
             if isinstance(shown, Deny):
-                scope.report(_doing(shown), exit.outward, message.topic, shown)
+                scope.path.report(_doing(shown), exit.outward, message.topic, shown)
                 return
             message = shown
             if branch.passage.failed:
@@ -93,7 +93,7 @@ class Journey:
         if not branch.watched or not exit.leaving:
             self._enter(exit, message, branch, path)
             return
-        for one in scope.monitoring.export(exit, message, self.root):
+        for one in scope.path.export(exit, message, self.root):
             self._enter(exit, one, branch if one is message else None, path)
 
     def _enter(self, exit: ScopeExit, message: Message, branch: Branch | None, path: Path) -> None:
@@ -104,7 +104,7 @@ class Journey:
             way = exported(exit, message)
             if way is None or isinstance(way, Deny):
                 if way is not None:
-                    scope.report(_doing(way), exit.outward, message.topic, way)
+                    scope.path.report(_doing(way), exit.outward, message.topic, way)
                 return
             shown, topic, qos = way
             arrived = _called(shown, exit, topic, qos)
@@ -115,21 +115,9 @@ class Journey:
             if branch.renamed or branch.qos < message.qos or message.properties.response_topic is not None:
                 arrived = _called(message, exit, branch.topic, branch.qos)
         beyond = (*path, exit.target)
-        if exit.entering and (branch is None or branch.watched):
-            made = scope.monitoring.arrive(exit, arrived, self.root)
-            if arrived.noted:
-                self.root.noted = True  # a monitor has changed its state, and may have suppressed it
-        else:
-            made = [(arrived, None)]
-        for one, route in made:
-            if isinstance(route, Plan):
-                plan, come = route, one
-            else:
-                plan, come = scope.found(lane, name), crossed(one, exit)
-            if plan.sealing is not None and (why := scope.protector.protect(plan, come)) is not None:
-                scope.report("write", exit.inward, come.topic, why)
-                continue
-            self._waiting.append((scope, plan, come, beyond))
+        watched = bool(exit.entering) and (branch is None or branch.watched)
+        for plan, event in scope.path.arrive(exit, arrived, self.root, lambda: scope.found(lane, name), watched):
+            self._waiting.append((scope, plan, event, beyond))
 
 
 def _doing(why: Deny) -> str:
@@ -140,7 +128,7 @@ def _doing(why: Deny) -> str:
 def _called(message: Message, exit: ScopeExit, topic: str, qos: int) -> Message:
     """A message as it is called behind a link."""
     before = message.qos if qos < message.qos else None
-    data, _ = exit.scope.monitoring.context(message.context, message.topic, topic, before)
+    data, _ = exit.scope.path.monitoring.context(message.context, message.topic, topic, before)
     return message.across(topic, min(message.qos, qos), data, exit.link.type, addressed(message.properties, exit))
 
 

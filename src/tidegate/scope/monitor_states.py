@@ -128,7 +128,7 @@ class States:
             self.down(session)
         entrance = self.scope.entrance
         entering = entrance.gate.monitors(session.inward)
-        session.entering = entrance.monitoring.states.chain(entering, session.inward, session.principal)
+        session.entering = entrance.path.monitoring.states.chain(entering, session.inward, session.principal)
         before = {one.attachment.id for one in session.leaving}
         session.leaving = self.chain(gate.monitors(session.outward), session.outward, session.principal)
         if session.queued and any(one.attachment.id not in before for one in session.leaving):
@@ -177,7 +177,7 @@ class States:
 
     def ended(self, session: Session) -> None:
         """A session is over. What is remembered of its client stays, within bounds."""
-        self.scope.entrance.monitoring.states.parted(session.entering)
+        self.scope.entrance.path.monitoring.states.parted(session.entering)
         self.parted(session.leaving)
         session.entering = session.leaving = ()
 

@@ -15,20 +15,18 @@ was refused. Whose state it is and how it is kept is in `states`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.gate import Deny, Lane, Plan, ScopeExit, Step, combine
+from tidegate.gate import Deny, Lane, Plan, ScopeExit, Step, combine, undecided
 from tidegate.monitor import NO_SCENE, Attachment, Each, Event, Instance, MonitorFailed
 from tidegate.monitor.python import PythonMonitor
 from tidegate.scope.derived import renumbered
-from tidegate.scope.journey import Journey
 from tidegate.scope.mixed_context import Mixture
 from tidegate.scope.monitor_states import States
 from tidegate.scope.timer_context import Cause
-from tidegate.session import Context, Delivery, Link, Message, Route, Session, Subject
-from tidegate.topics import matches
+from tidegate.session import Context, Delivery, Grant, Link, Message, Route, Session, Subject
 from tidegate.wire import Reason
 
 if TYPE_CHECKING:
@@ -79,13 +77,35 @@ class Crossing:
         return self.refusal
 
 
-class Monitoring:
-    """The monitors of all links of a scope."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emission:
+    """What a monitor's timer has put out, and where."""
 
-    def __init__(self, scope: Scope, stopwatch: Callable[[], float]) -> None:
+    cause: Message
+    """The message that set the timer."""
+    link: Link
+    inward: bool
+    exit: ScopeExit | None
+    """The link between scopes that it is; None: a client's."""
+    session: Session | None
+    emitted: list[Made]
+
+    @property
+    def events(self) -> list[tuple[Plan, Message]]:
+        return _planned(self.emitted)
+
+    @property
+    def messages(self) -> list[Message]:
+        return [message for message, _ in self.emitted]
+
+
+class Monitoring:
+    """The monitors of all links of a scope. `tick` is called when a timer of one is due."""
+
+    def __init__(self, scope: Scope, stopwatch: Callable[[], float], tick: Callable[[Instance], None]) -> None:
         self.scope = scope
         self.site = scope.site
-        self.states = States(scope, self._tick, scope.gate.compiler.mode_revision)
+        self.states = States(scope, tick, scope.gate.compiler.mode_revision)
         self._mixture = Mixture(scope)
         self._stopwatch = stopwatch
         self._contexts: dict[tuple[bytes, str, int | None], tuple[bytes, Context]] = {}
@@ -123,77 +143,34 @@ class Monitoring:
     # -- on the way in -------------------------------------------------------------------------------------------
 
     def enter(
-        self, session: Session, message: Message, route: Route
-    ) -> tuple[Sequence[tuple[Route, Message]], Deny | None]:
-        """What goes on of what came over a link, and why it was suppressed if that is nothing."""
-        return self._entered(session.entering, Crossing(session.inward, session.principal, message), route)
+        self, link: Link, message: Message, route: Route, session: Session | None
+    ) -> tuple[list[tuple[Plan, Message]], Deny | None]:
+        """Step 2: what goes on of a message that came over a link, and why it was suppressed if that is nothing.
 
-    def enter_alone(
-        self, link: Link, message: Message, route: Route
-    ) -> tuple[Sequence[tuple[Route, Message]], Deny | None]:
-        """The same of a client that sends without being connected."""
-        principal = f"user:{link.subject.user}"
-        chain = self.states.chain(self.scope.gate.monitors(link), link, principal)
-        if (principal, link.subject.client) not in self.scope.sessions:
-            self.site.timers.at(self.site.now, self.states.parted, chain)
-        return self._entered(chain, Crossing(link, principal, message), route)
-
-    def _entered(
-        self, chain: Iterable[Instance], crossing: Crossing, route: Route
-    ) -> tuple[Sequence[tuple[Route, Message]], Deny | None]:
-        message = crossing.message
-        made = self._run(chain, [(message, route)], crossing)
+        Without a session its client sends without being connected.
+        """
+        if session is None:
+            principal = f"user:{link.subject.user}"
+            chain = self.states.chain(self.scope.gate.monitors(link), link, principal)
+            if (principal, link.subject.client) not in self.scope.sessions:
+                self.site.timers.at(self.site.now, self.states.parted, chain)
+        else:
+            principal, chain = session.principal, session.entering
+        crossing = Crossing(link, principal, message)
+        outputs = self._run(chain, [(message, route)], crossing)
         message.outputs = crossing.count
-        sent = list(self._protected(made, crossing))
-        return sent, None if sent else crossing.refusal
-
-    def _protected(self, made: Iterable[Made], crossing: Crossing) -> Iterator[tuple[Plan, Message]]:
-        """What goes on into the scope, sealed where it has to be."""
-        for one, way in made:
-            if not isinstance(way, Plan):
-                continue
-            if (why := self.scope.protector.protect(way, one)) is not None:
-                crossing.refusal = why
-                self.scope.report("write", crossing.link, one.topic, why)
-            else:
-                yield way, one
+        events = _planned(outputs)
+        return events, None if events else crossing.refusal
 
     # -- on the way out ------------------------------------------------------------------------------------------
 
-    def leave(self, session: Session, delivery: Delivery) -> list[Delivery]:
-        """What is sent in place of a delivery."""
-        scope = self.scope
-        message = delivery.message
-        found = scope.gate.decide(message, session) if delivery.overheard else scope.decided(session, delivery)
-        subscribed = isinstance(found, Message) and not delivery.overheard
-        if isinstance(found, Deny):
-            if delivery.overheard:
-                session.offered = (0, 0)  # nobody asked for it, and another copy may be allowed
-                return []
-            scope.report("read", session.outward, message.topic, found)
-            if delivery.group is not None:
-                scope.hand_on(delivery)
-                return []
-            if found.step is not Step.WHERE:
-                return []
-            found = scope.gate.decide(message, session)  # not wanted, but it may be seen
-            if isinstance(found, Deny):
-                return []
-        crossing = Crossing(session.outward, session.principal, found)
-        crossing.overheard = not subscribed
+    def leave(self, session: Session, delivery: Delivery, shown: Message, overheard: bool) -> list[Message]:
+        """Step 11: what is sent in place of a message that a client may be shown; itself if nothing happens to it."""
+        crossing = Crossing(session.outward, session.principal, shown)
+        crossing.overheard = overheard
         by = delivery.by
-        chain = [one for one in session.leaving if one.attachment.id not in by] if by else session.leaving
-        made = self._run(chain, [(found, None)], crossing)
-        message.noted = message.noted or found.noted
-        sent: list[Delivery] = []
-        for one, _ in made:
-            if one is not found:
-                sent += self._addressed(session, one, delivery.retain, delivery.group)
-            elif subscribed:
-                delivery.seen = True
-                delivery.by = _ids(session)
-                sent.append(delivery)
-        return sent
+        chain = [each for each in session.leaving if each.attachment.id not in by] if by else session.leaving
+        return [event for event, _ in self._run(chain, [(shown, None)], crossing)]
 
     def overhear(self, plan: Plan, message: Message, seen: set[tuple[object, int]] | None = None) -> None:
         """Monitors that listen to it see it, also on links whose clients have not subscribed to it.
@@ -219,34 +196,20 @@ class Monitoring:
                 if seen is not None and session.offered == offered:
                     seen.add(heard)
 
-    def _addressed(
-        self, session: Session, message: Message, retain: bool, group: tuple[str, str] | None = None
-    ) -> list[Delivery]:
-        """A message that monitors made, to those of a client's subscriptions that match it and allow it.
-
-        `group`: what it was made of came by this shared subscription, and so does it.
-        """
-        scope = self.scope
-        own = scope.own(session, message)
-        grants = []
-        for filter, grant in (session.subscriptions or {}).items():
-            if grant.group != group or (own and grant.no_local):
-                continue
-            if not matches(filter if group is None else group[1], message.topic):
-                continue
-            found = scope.gate.decide(message, session, grant)
-            if isinstance(found, Deny):
-                scope.report("read", session.outward, message.topic, found)
-            else:
-                grants.append(grant)
-        if not grants:
-            return []
+    def delivery(
+        self, session: Session, message: Message, grants: list[Grant], retain: bool, group: tuple[str, str] | None
+    ) -> Delivery:
+        """A message that monitors made, owed to a client by some of its subscriptions."""
         grant = combine(grants)
         kept = message.retain and (retain or grant.retain_as_published)
         delivery = Delivery(message, min(message.qos, grant.qos), kept, grant.ids, group)
         delivery.seen = True
-        delivery.by = _ids(session)
-        return [delivery]
+        delivery.by = self.ids(session)
+        return delivery
+
+    def ids(self, session: Session) -> tuple[str, ...]:
+        """The monitors of a client's link from the scope."""
+        return tuple(instance.attachment.id for instance in session.leaving)
 
     # -- between scopes ------------------------------------------------------------------------------------------
 
@@ -313,7 +276,7 @@ class Monitoring:
             self.states.tallies[attachment.id].suppressed += 1
             why = crossing.suppress(attachment)
             if not crossing.overheard and not attachment.silent:
-                self.scope.report(crossing.action, crossing.link, message.topic, why)
+                self.scope.path.report(crossing.action, crossing.link, message.topic, why)
         made = [one if output is event else self._made(instance, output, message, crossing) for output in outputs]
         return [each for each in made if each is not None]
 
@@ -329,7 +292,7 @@ class Monitoring:
         except MonitorFailed as error:
             tally.failed += 1
             why = crossing.suppress(attachment, str(error))
-            self.scope.report(crossing.action, crossing.link, message.topic, why)
+            self.scope.path.report(crossing.action, crossing.link, message.topic, why)
             return None
         finally:
             if foreign:
@@ -377,25 +340,25 @@ class Monitoring:
         crossing.count += 1
         if crossing.count > MOST:
             why = Deny(step=crossing.step, rule=attachment.id, error=f"more than {MOST} outputs of one event")
-            scope.report(crossing.action, crossing.link, output.topic, why)
+            scope.path.report(crossing.action, crossing.link, output.topic, why)
             return None
         limits = self.site.limits
         if output.topic.count("/") >= limits.topic_levels:
             why = crossing.suppress(attachment, f"puts out a topic of more than {limits.topic_levels} levels")
-            scope.report(crossing.action, crossing.link, output.topic, why)
+            scope.path.report(crossing.action, crossing.link, output.topic, why)
             return None
         cause = crossing.message
         number = crossing.root.numbered(crossing.count)
         if number is None:
             why = crossing.suppress(attachment, "made it of what too many others have made, one after the other")
-            scope.report(crossing.action, crossing.link, output.topic, why)
+            scope.path.report(crossing.action, crossing.link, output.topic, why)
             return None
         whose = shown.context
         if attachment.id in self._foreign:
             found = self._mixture.context(crossing.mixed, whose)
             if found is None:
                 why = crossing.suppress(attachment, "made it of messages that are restricted differently")
-                scope.report(crossing.action, crossing.link, output.topic, why)
+                scope.path.report(crossing.action, crossing.link, output.topic, why)
                 return None
             whose = found
         if output.payload is not shown.payload:
@@ -407,14 +370,14 @@ class Monitoring:
             message.properties = renumbered(message)
         tally.added += 1
         if lane is None:
-            scope.protector.rename(message)
+            scope.path.protector.rename(message)
             return message, None
         plan = lane.plans.get(name) or scope.found(lane, name)
         refusal = plan.refusal
         if refusal is None and (retain or plan.admission):
-            refusal = scope.refusal(plan, message)
+            refusal = scope.retained.refusal(message) or undecided(plan.admission, message)
         if refusal is not None:
-            scope.report("write", Link(self._writers[attachment.id], True, crossing.came), output.topic, refusal)
+            scope.path.report("write", Link(self._writers[attachment.id], True, crossing.came), output.topic, refusal)
             return None
         return message, plan
 
@@ -460,66 +423,51 @@ class Monitoring:
 
     # -- timers --------------------------------------------------------------------------------------------------
 
-    def _tick(self, instance: Instance) -> None:
+    def tick(self, instance: Instance) -> Emission | None:
         """It is due: what it emits has the context of the message that set its timer."""
         cause: Cause | None = instance.cause
-        scope = self.scope
         if cause is None:
-            return  # nothing has reached it since the rules changed
+            return None  # nothing has reached it since the rules changed
+        scope = self.scope
         message = cause.message()
         publisher = scope.gate.attributes.context(message).subject
         message.properties = scope.gate.floor_properties(publisher.level)
+        exit: ScopeExit | None = None
+        link: Link
+        session: Session | None = None
+        chain: Sequence[Instance] = ()
         if cause.principal == LINK:
-            self._tick_between(instance, cause, message)
-            return
-        session = scope.sessions.get((cause.principal, cause.client))
-        if cause.inward:
-            # its client may be gone: that it is silent is what somebody waits for
-            link = Link(publisher, True, cause.link)
-            chain = self.states.chain(scope.gate.monitors(link), link, cause.principal)
-            if session is None:
-                self.site.timers.at(self.site.now, self.states.parted, chain)
-        elif session is not None and session.peer is not None and scope.fresh(session):
-            link, chain = session.outward, session.leaving
-        elif instance.attachment.each is Each.SCOPE:
-            # the link that it would speak over is down; the time of others goes on
-            link, chain, session = Link(publisher, False, cause.link), (instance,), None
+            exit = self.joined.get((cause.client, cause.inward))
+            if exit is None:
+                return None  # the rules have changed
+            chain = exit.entering if cause.inward else exit.leaving
+            link = exit.inward if cause.inward else exit.outward
         else:
-            return
+            session = scope.sessions.get((cause.principal, cause.client))
+            if cause.inward:
+                # its client may be gone: that it is silent is what somebody waits for
+                link = Link(publisher, True, cause.link)
+                chain = self.states.chain(scope.gate.monitors(link), link, cause.principal)
+                if session is None:
+                    self.site.timers.at(self.site.now, self.states.parted, chain)
+            elif session is not None and session.peer is not None and scope.fresh(session):
+                link, chain = session.outward, session.leaving
+            elif instance.attachment.each is Each.SCOPE:
+                # the link that it would speak over is down; the time of others goes on
+                link, chain, session = Link(publisher, False, cause.link), (instance,), None
+            else:
+                return None
         if instance not in chain:
-            return  # the rules have changed
+            return None  # the rules have changed
         crossing = Crossing(link, cause.principal, message, cause.ticked)
         outputs = self._asked(instance, Event.tick(self.site.steady), message, crossing)
         first = [self._made(instance, output, message, crossing) for output in outputs or ()]
         rest = chain[chain.index(instance) + 1 :]
-        made = self._run(rest, [each for each in first if each is not None], crossing)
-        for way, one in self._protected(made, crossing):
-            scope.record(way, one, None)
-        if session is not None and not cause.inward:
-            for one, _ in made:
-                for delivery in self._addressed(session, one, retain=False):
-                    session.add(delivery)
-
-    def _tick_between(self, instance: Instance, cause: Cause, message: Message) -> None:
-        """The same on a link between scopes."""
-        exit = self.joined.get((cause.client, cause.inward))
-        chain = () if exit is None else exit.entering if cause.inward else exit.leaving
-        if exit is None or instance not in chain:
-            return  # the rules have changed
-        crossing = Crossing(exit.inward if cause.inward else exit.outward, LINK, message, cause.ticked)
-        outputs = self._asked(instance, Event.tick(self.site.steady), message, crossing)
-        first = [self._made(instance, output, message, crossing) for output in outputs or ()]
-        rest = chain[chain.index(instance) + 1 :]
-        made = self._run(rest, [each for each in first if each is not None], crossing)
+        emitted = self._run(rest, [each for each in first if each is not None], crossing)
         message.outputs = crossing.count
-        journey = Journey(message, None)
-        path = (exit.link.source,)
-        if not cause.inward:
-            journey.resume(exit, [one for one, _ in made], path)
-            return
-        for way, one in self._protected(made, crossing):
-            journey.begin(self.scope, way, one, path)
+        return Emission(cause=message, link=link, inward=cause.inward, exit=exit, session=session, emitted=emitted)
 
 
-def _ids(session: Session) -> tuple[str, ...]:
-    return tuple(one.attachment.id for one in session.leaving)
+def _planned(outputs: Iterable[Made]) -> list[tuple[Plan, Message]]:
+    """Those that go on into the scope, with the plans that they follow."""
+    return [(plan, message) for message, plan in outputs if isinstance(plan, Plan)]

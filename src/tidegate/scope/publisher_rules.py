@@ -1,6 +1,6 @@
 """The rules of all publishers: taken, kept, and counted with as long as they may (semantics, *Publisher rules*).
 
-- Rules that lie outside what the administrator lets publishers say stay stored, and count for nothing while they do.
+- RuleSet that lie outside what the administrator lets publishers say stay stored, and count for nothing while they do.
 - A change makes anew what it concerns and nothing else: the plans of its publisher, which has lanes of its own as long
   as it has rules, and held subscriptions that overlap, in pieces. Nobody else's plans are touched.
 - How long a rule lasts is judged by the later of the wall clock and the steady one. One that was seen to expire does
@@ -290,7 +290,7 @@ class Publishers:
     # -- expiring --------------------------------------------------------------------------------------------------
 
     def _await(self, key: str, rules: Iterable[Rule]) -> None:
-        """Rules that expire are dropped then."""
+        """RuleSet that expire are dropped then."""
         for rule in rules:
             if rule.expires is not None:
                 heappush(self._expiring, (rule.expires, key))

@@ -5,13 +5,13 @@ The session lives in the receiving scope, with its subscriptions, its queue and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tidegate.session import Line, Message, MessageOptions, Peer, Refusal, Route, Session
+from tidegate.session import Line, MessageOptions, Peer, Route, Session
 from tidegate.wire import Auth, Connect, Disconnect, Properties, Reason, Subscribe, Unsubscribe
 
 if TYPE_CHECKING:
+    from tidegate.scope.path import Path
     from tidegate.scope.scope import Scope
 
 
@@ -51,19 +51,6 @@ class Member:
     def plan_as(self, peer: Line, topic: bytes, options: MessageOptions) -> tuple[Route, bytes]:
         return self._receiving.entrance.plan_as(peer, topic, options)
 
-    def plan_of(self, peer: Line, message: Message) -> Route:
-        return self._receiving.entrance.plan_of(peer, message)
-
-    def admit(self, route: Route, message: Message) -> Refusal | None:
-        return self._receiving.entrance.admit(route, message)
-
-    def monitor(
-        self, route: Route, message: Message, source: Session
-    ) -> tuple[Sequence[tuple[Route, Message]], Refusal | None]:
-        return self._receiving.entrance.monitor(route, message, source)
-
-    def route(self, plan: Route, message: Message, source: Session | None) -> int:
-        return self._receiving.entrance.route(plan, message, source)
-
-    def denied(self, session: Session, topic: str, refusal: Refusal) -> None:
-        self._receiving.entrance.denied(session, topic, refusal)
+    @property
+    def path(self) -> Path:
+        return self._receiving.entrance.path

@@ -6,27 +6,24 @@ the node's own services. Everything that is delivered was decided at the moment 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from tidegate.errors import ProtocolError
 from tidegate.flow.presence import Presence
 from tidegate.flow.watch import Watch
-from tidegate.gate import Deny, Gate, Lane, Plan, RuleSet, Step, passed, undecided
+from tidegate.gate import Deny, Gate, Lane, Plan, RuleSet
 from tidegate.monitor import ModeRevision
 from tidegate.policy import Demand
-from tidegate.policy.brokering import PLAIN
 from tidegate.policy.capability import BEFORE, NOTHING
-from tidegate.policy.control import KEYS
 from tidegate.policy.scopes import Role
 from tidegate.routing import Shares, Subscriptions
 from tidegate.scope.audit import Audit, Silent
 from tidegate.scope.authenticator import ANONYMOUS, Accepted, Authenticator, Identity, Refused
 from tidegate.scope.capability_expiry import Validity
 from tidegate.scope.handshake import Handshake
-from tidegate.scope.journey import Journey, crossed
-from tidegate.scope.monitors import Monitoring
-from tidegate.scope.protection import Keyring, Protector
+from tidegate.scope.path import Path
+from tidegate.scope.protection import Keyring
 from tidegate.scope.publisher_rules import Publishers
 from tidegate.scope.retained import Retained
 from tidegate.scope.shared_subscriptions import Sharing
@@ -42,7 +39,6 @@ from tidegate.session import (
     Message,
     MessageOptions,
     Peer,
-    Refusal,
     Route,
     Session,
     Site,
@@ -50,11 +46,10 @@ from tidegate.session import (
     Subject,
     Terms,
     forwarded,
-    with_floor_properties,
 )
+from tidegate.topics import matches
 from tidegate.wire import (
     NONE,
-    V5,
     Auth,
     Connect,
     Disconnect,
@@ -95,7 +90,7 @@ class Scope:
         self.sessions: dict[Key, Session] = {}
         self.subscriptions: Subscriptions[Session, Grant] = Subscriptions()
         self.shares: Shares[Session, Grant] = Shares()
-        self.retained = Retained(site, self._send_retained, name)
+        self.retained = Retained(site, self._deliver_retained, name)
         self.publishers = Publishers(site, {name: self}, audit) if publishers is None else publishers
         self.entrance = self  # where its clients publish
         self.neighbours: Mapping[str, Scope] = {name: self}  # all scopes of the node
@@ -114,15 +109,14 @@ class Scope:
         )
         site.on_alarm.append(self.gate.cache.tick)
         self.connected = 0
-        self.protector = Protector(self, keyring)
-        self.monitoring = Monitoring(self, stopwatch)
-        self.monitoring.change()
+        self.sharing = Sharing(self)
+        self.path = Path(self, keyring, stopwatch)
+        self.path.change()
         self._authenticator = authenticator
         self._sweeping = False
         self.validity = Validity(self)
         self._handshake = Handshake(self, authenticator)
         self._subscribing = Subscribing(self)
-        self._sharing = Sharing(self)
 
     # -- coming (session.Host) ---------------------------------------------------------------------------------
 
@@ -193,29 +187,6 @@ class Scope:
             context = contexts[1][options] = self.gate.context(link, options).encode()
         return self._asked(lane, topic), context
 
-    def plan_of(self, peer: Line, message: Message) -> Route:
-        if not peer.session.decider.fresh(peer.session):
-            raise ProtocolError("your access has been withdrawn", Reason.NOT_AUTHORIZED)
-        if message.context == peer.session.context and message.link == peer.session.inward.type:
-            topic = message.topic.encode()
-            route = peer.lane.plans.get(topic) or self.plan(peer, topic)
-            if route.refusal is None:
-                return self._sealing(route, message, peer.session)
-        # It asked for something of its own, came over an earlier connection or under earlier rules. It was admitted
-        # then, and is not asked again on the way in.
-        # Kept, for the next of the same kind: what lies behind links is found by it.
-        lane = self.gate.derived_lane(message.context, self.gate.attributes.context(message), message.link, None)
-        return self._sealing(self.found(lane, message.topic.encode()), message, peer.session)
-
-    def _sealing(self, route: Route, message: Message, source: Session) -> Route:
-        """Its route, after it was sealed, if it came before its topic was protected."""
-        assert isinstance(route, Plan)
-        if route.sealing is None or (why := self.protector.protect(route, message)) is None:
-            return route
-        self.report("write", source.inward, message.topic, why)
-        message.retain = False
-        return Plan(message.topic, self.gate.version)  # to nobody
-
     # -- who they are ------------------------------------------------------------------------------------------
 
     def subject(self, identity: Identity, *, client: str, address: str, listener: str) -> Subject:
@@ -246,7 +217,7 @@ class Scope:
         session.identify(subject, demand, context.encode(), types, self.entrance.name)
         session.generation = self.site.generation
         self.publishers.came(session, old)
-        self.monitoring.states.attach(session)
+        self.path.monitoring.states.attach(session)
 
     def objection(self, identity: Identity, subject: Subject) -> str:
         """Why a client may not be connected here; empty if it may."""
@@ -326,8 +297,7 @@ class Scope:
     def adopt(self, rules: RuleSet) -> None:
         """Other rules are in force here, and will be in all scopes of the node before anything else happens."""
         self.gate.change(rules)
-        self.monitoring.change()
-        self.protector.changed()
+        self.path.change()
         self._subscribing.changed()
 
     def review(self) -> None:
@@ -349,7 +319,7 @@ class Scope:
             if number % REVIEW == 0:
                 yield True
         else:
-            self.monitoring.states.settle()
+            self.path.monitoring.states.settle()
         yield False
 
     def sweep(self) -> None:
@@ -372,7 +342,7 @@ class Scope:
         self.validity.left(session)
         self._unseen(session)
         self.connected -= 1
-        self.monitoring.states.down(session)
+        self.path.monitoring.states.down(session)
         self.audit.disconnected(session, reason)
         if packet is not None:
             asked = packet.properties.session_expiry_interval
@@ -420,9 +390,9 @@ class Scope:
         session.subscriptions = None
         if session.will is not None:
             self._fire(session)
-        self._sharing.hand_round(back)
+        self.sharing.hand_round(back)
         session.clear()
-        self.monitoring.states.ended(session)
+        self.path.monitoring.states.ended(session)
 
     def _fire(self, session: Session) -> None:
         """The will, decided now like any other publish."""
@@ -435,7 +405,7 @@ class Scope:
         if capability is not None and session.will_proven:
             capability.ledger.shown = BEFORE  # with CONNECT
         try:
-            self.entrance.publish(
+            self.entrance.path.send(
                 session.inward,
                 will.topic,
                 will.payload,
@@ -458,273 +428,35 @@ class Scope:
         if session.row:
             session.save()
 
-    # -- publishing --------------------------------------------------------------------------------------------
+    # -- what the path asks of its scope ---------------------------------------------------------------------------
 
-    def publish(
-        self,
-        link: Link,
-        topic: str,
-        payload: bytes,
-        *,
-        qos: int = 0,
-        retain: bool = False,
-        properties: Properties = NONE,
-        expiry: int | None = None,
-        source: Session | None = None,
-        recorded: bool = False,
-    ) -> Deny | int:
-        """What does not come as a PUBLISH packet: wills, services, clients without a connection.
+    def _deliver_retained(self, session: Session, grant: Grant, message: Message) -> None:
+        self.path.deliver_retained(session, grant, message)
 
-        How many it reached, or why not. `recorded`: it has been written down, whatever monitors make of it now.
-        """
-        site = self.site
-        lane = self.gate.lane(link, V5)
-        options = NO_OPTIONS
-        if properties.user_properties:
-            options, properties = self.read_options(properties)
-            if options is not NO_OPTIONS:
-                lane = self.gate.options_lane(lane, link, options)
-        if lane.floor_properties is not NONE:
-            properties = with_floor_properties(properties, lane.floor_properties)
-        name = topic.encode()
-        plan = lane.plans.get(name) or self.gate.plan(lane, name)
-        site.number += 1
-        message = Message(
-            topic,
-            payload,
-            qos,
-            retain,
-            site.wall,
-            site.origin,
-            site.number,
-            self.gate.context(link, options).encode(),
-            link.type,
-            properties,
-            None if expiry is None else site.now + expiry,
-        )
-        refusal = plan.refusal or self.refusal(plan, message)
-        if refusal is None and not plan.monitored:
-            refusal = self.protector.protect(plan, message)
-        if refusal is not None:
-            self.report("write", link, topic, refusal)
-            return refusal
-        hand_on = self.route if recorded else self.record
-        if not plan.monitored:
-            return hand_on(plan, message, source)
-        if source is None:
-            events, _ = self.monitoring.enter_alone(link, message, plan)
-        else:
-            events, _ = self.monitor(plan, message, source)
-        return sum(hand_on(way, one, source) for way, one in events)
-
-    def record(self, plan: Route, message: Message, source: Session | None) -> int:
-        """Steps 5 and following, for what nobody waits to see acknowledged: written down if it has to be, and routed.
-
-        That is done once, where a message enters the node, under the topic that it has there: what links between scopes
-        make of it is not written down again.
-        """
-        if plan.ingested:
-            self.site.journal.write(message)
-        return self.route(plan, message, source)
-
-    def admit(self, route: Route, message: Message) -> Refusal | None:
-        assert isinstance(route, Plan)
-        if route.control:
-            refusal = undecided(route.admission, message)
-            return refusal if refusal is not None or message.topic in KEYS else self.publishers.take(message)
-        refusal = self.refusal(route, message) if route.admission or message.retain else None
-        if refusal is not None or route.monitored:
-            return refusal  # monitors see it as it came
-        return self.protector.protect(route, message)
-
-    def monitor(
-        self, route: Route, message: Message, source: Session
-    ) -> tuple[Sequence[tuple[Route, Message]], Refusal | None]:
-        return self.monitoring.enter(source, message, route)
-
-    def refusal(self, plan: Plan, message: Message) -> Deny | None:
-        return self.retained.refusal(message) or undecided(plan.admission, message)
-
-    def denied(self, session: Session, topic: str, refusal: Refusal) -> None:
-        assert isinstance(refusal, Deny)
-        self.report("write", session.inward, topic, refusal)
-
-    def report(self, action: str, link: Link, topic: str, why: Deny) -> None:
-        if why.step is Step.WHERE:  # it does not want it: nobody has denied anything
-            if why.error:
-                self.audit.failed(link, topic, ((why.rule, why.error),))
-            return
-        self.site.counters.denied += 1
-        self.audit.denied(action, link, topic, why)
+    def matching(self, session: Session, topic: str, group: tuple[str, str] | None) -> Iterator[Grant]:
+        """The subscriptions of a session that match a topic: those of its own, or of a shared subscription."""
+        for filter, grant in (session.subscriptions or {}).items():
+            if grant.group == group and matches(filter if group is None else group[1], topic):
+                yield grant
 
     def explained(self, text: str, why: Deny) -> str:
         """A reason string; it names the rule where the node may say so."""
         return f"{text}: denied by {why.rule}" if self.site.limits.explain else text
 
-    def route(self, plan: Route, message: Message, source: Session | None) -> int:
-        """Delivers to everybody the plan names, in all scopes that it leads to; to how many."""
-        assert isinstance(plan, Plan)
-        if plan.control:
-            return self._spoken(message, source)
-        if self.gate.watched:
-            self.audit.published(message, self.gate.attributes.context(message).subject)
-        if not plan.branches:
-            return self.arrived(plan, message, source)
-        if not plan.plain or message.retain or message.properties.response_topic is not None:
-            return Journey(message, source).begin(self, plan, message)
-        plan.passed += 1
-        busy = plan.busy
-        if len(busy) == 1 and plan.idle:
-            exit, other = busy[0]
-            message.link = exit.link.type  # nobody sees it who would have to know another
-            reached: int = exit.scope.hand_out(other, message, source)
-            return reached
-        seen: set[tuple[object, int]] | None = set() if plan.twice else None
-        reached = self.hand_out(plan, message, source, seen)
-        for exit, other in busy:
-            one = crossed(message, exit)
-            reached += exit.scope.hand_out(other, one, source, seen)
-            if one.rows or one.noted:
-                message.noted = True
-        return reached
-
-    def _spoken(self, message: Message, source: Session | None) -> int:
-        """Something that was said to the node itself: rules have been taken, a request for a key is answered."""
-        keyring = self.protector.keyring
-        if message.topic not in KEYS:
-            return 1
-        return 0 if keyring is None or source is None else keyring.ask(self, source, message)
-
-    def tell(self, session: Session, context: bytes, topic: str, payload: bytes, properties: Properties) -> bool:
-        """Something for one client alone, if it has subscribed to that; it is decided like anything else it is sent."""
-        grant = (session.subscriptions or {}).get(topic)
-        if grant is None or session.peer is None:
-            return False
-        site = self.site
-        site.number += 1
-        message = Message(
-            topic, payload, 1, False, site.wall, site.origin, site.number, context, PLAIN.inward, properties
-        )
-        found = self.gate.decide(message, session, grant)
-        if isinstance(found, Deny):
-            self.report("read", session.outward, topic, found)
-            return False
-        session.deliver(message, min(1, grant.qos), False, grant.ids, None, found)
-        return True
-
-    def arrived(
-        self, plan: Plan, message: Message, source: Session | None, seen: set[tuple[object, int]] | None = None
-    ) -> int:
-        """A message is here: kept if it is retained, and delivered to whomever the plan names here.
-
-        `seen`: who has been delivered it, of those that it could be delivered to more than once.
-        """
-        if plan.flat:
-            plan.apart += 1
-        else:
-            plan.passed += 1
-        if message.retain and (seen is None or _first(seen, (self.retained, message.topic), message)):
-            self.retained.keep(message)
-        return self.hand_out(plan, message, source, seen)
-
-    def hand_out(
-        self, plan: Plan, message: Message, source: Session | None, seen: set[tuple[object, int]] | None = None
-    ) -> int:
-        """Delivers to whomever a plan names in this scope."""
-        retain = message.retain
-        qos = message.qos
-        for target in plan.targets:
-            grant = target
-            session = grant.session
-            if seen is not None and not _first(seen, session, message):
-                continue
-            if session is source:
-                if grant.no_local:
-                    continue
-                grant = grant.own or grant
-            session.deliver(
-                message,
-                qos if qos < grant.qos else grant.qos,
-                retain and grant.retain_as_published,
-                grant.ids,
-            )
-        reached = len(plan.targets)
-        for ways in plan.conditional:
-            session = ways[0].session
-            if seen is not None and (session, message.output) in seen:
-                continue
-            found = passed(ways, message)
-            if isinstance(found, Deny):
-                self.report("read", session.outward, message.topic, found)
-                continue
-            grant, shown = found
-            if seen is not None:
-                seen.add((session, message.output))
-            for way in ways:
-                if way.failed:
-                    self.audit.failed(session.outward, message.topic, way.failed)
-            reached += 1
-            if session is source:
-                if grant.no_local:
-                    continue
-                grant = grant.own or grant
-            session.deliver(message, min(qos, grant.qos), retain and grant.retain_as_published, grant.ids, None, shown)
-        for group, members in plan.groups:
-            if seen is None or (group, message.output) not in seen:
-                sent = self._sharing.send(group, message, members)
-                reached += sent
-                if sent and seen is not None:
-                    seen.add((group, message.output))
-        if plan.hearing:
-            self.monitoring.overhear(plan, message, seen)
-        return reached
-
-    # -- decided when it is sent -------------------------------------------------------------------------------
-
-    def _send_retained(self, session: Session, grant: Grant, message: Message) -> None:
-        if grant.no_local and self.own(session, message):
-            return
-        found = self.gate.decide(message, session, grant)
-        if isinstance(found, Deny):
-            self.report("read", session.outward, message.topic, found)
-            return
-        if self.gate.stored.failed:
-            self.audit.failed(session.outward, message.topic, self.gate.stored.failed)
-        session.deliver(message, min(message.qos, grant.qos), True, grant.ids, None, found)
-
-    def own(self, session: Session, message: Message) -> bool:
-        publisher, subject = self.gate.attributes.context(message).subject, session.subject
-        return (publisher.client, publisher.user, publisher.scope) == (subject.client, subject.user, subject.scope)
-
     def permits(self, session: Session, delivery: Delivery) -> Message | None:
-        """What of something that waited may be sent now (session.Decider)."""
-        found = self.decided(session, delivery)
-        if isinstance(found, Deny):
-            self.report("read", session.outward, delivery.message.topic, found)
-            return None
-        if self.gate.stored.failed:
-            self.audit.failed(session.outward, delivery.message.topic, self.gate.stored.failed)
-        return found
+        return self.path.permits(session, delivery)
 
-    def hand_round(self, back: list[Delivery]) -> None:
-        self._sharing.hand_round(back)
-
-    def hand_on(self, delivery: Delivery) -> None:
-        self._sharing.hand_round([delivery])
-
-    def decided(self, session: Session, delivery: Delivery) -> Message | Deny:
-        group = delivery.group
-        filters = None if group is None else (f"$share/{group[0]}/{group[1]}",)
-        return self.gate.permits(delivery.message, session, filters)
-
-    def monitored(self, session: Session, delivery: Delivery) -> list[Delivery]:
-        return self.monitoring.leave(session, delivery)
+    def monitored(self, session: Session, delivery: Delivery, shown: Message | None) -> list[tuple[Delivery, Message]]:
+        return self.path.monitored(session, delivery, shown)
 
     def listened(self, session: Session, topic: str) -> bool:
-        return self.monitoring.listened(session, topic)
+        return self.path.monitoring.listened(session, topic)
 
     def caught_up(self, session: Session) -> None:
-        self.monitoring.states.caught_up(session)
+        self.path.monitoring.states.caught_up(session)
+
+    def hand_on(self, delivery: Delivery) -> None:
+        self.sharing.hand_round([delivery])
 
     # -- subscribing (session.Host) ----------------------------------------------------------------------------
 
@@ -770,12 +502,3 @@ class Scope:
         self._expire_later(session, max(0.0, left))
         if record.ended is None:
             session.save()  # from now on it is away, also for the start after the next crash
-
-
-def _first(seen: set[tuple[object, int]], where: object, message: Message) -> bool:
-    """Whether nobody has delivered it there; from now on somebody has."""
-    key = (where, message.output)
-    if key in seen:
-        return False
-    seen.add(key)
-    return True

@@ -128,7 +128,7 @@ class Realm:
         for scope in (*self.scopes.values(), *self._closed.values()):
             scope.gate.compiler.exits = ()
             scope.gate.cache.upstream = ()
-            scope.monitoring.joined = {}
+            scope.path.monitoring.joined = {}
             scope.entrance = scope
             scope.neighbours = self.scopes
         for scope in self.scopes.values():
@@ -164,9 +164,9 @@ class Realm:
         source, target = self.scopes[link.source], self.scopes[link.target]
         exit = ScopeExit(link, *link_ends(link, rules, self.node), target.gate, target)
         leaving, entering = link_monitors(link, rules)
-        exit.leaving = source.monitoring.states.join(exit, leaving, entering=False)
-        exit.entering = target.monitoring.states.join(exit, entering, entering=True)
+        exit.leaving = source.path.monitoring.states.join(exit, leaving, entering=False)
+        exit.entering = target.path.monitoring.states.join(exit, entering, entering=True)
         source.gate.compiler.exits += (exit,)
         target.gate.cache.upstream += (source.gate.cache,)
-        source.monitoring.joined[link.name, False] = exit
-        target.monitoring.joined[link.name, True] = exit
+        source.path.monitoring.joined[link.name, False] = exit
+        target.path.monitoring.joined[link.name, True] = exit

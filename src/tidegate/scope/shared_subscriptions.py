@@ -54,7 +54,7 @@ class Sharing:
         if chosen is None:
             for session, verdict in shown.items():
                 if isinstance(verdict, Deny):
-                    self.scope.report("read", session.outward, message.topic, verdict)
+                    self.scope.path.report("read", session.outward, message.topic, verdict)
                     break  # one of them speaks for all
             return False
         session, grant = chosen

@@ -62,7 +62,7 @@ class Subscribing:
         most = self.site.limits.subscriptions
         granted: list[Grant] = []
         if unproven := self._unproven(session, packet):
-            self.scope.report("subscribe", session.outward, packet.subscriptions[0].filter, unproven)
+            self.scope.path.report("subscribe", session.outward, packet.subscriptions[0].filter, unproven)
             refused = tuple(unproven.reason for _ in packet.subscriptions)
             said = Properties(reason_string=f"denied by {unproven.rule}" if self.site.limits.explain else None)
             session.send(self._suback(session, packet.packet_id, refused, said))
@@ -178,7 +178,7 @@ class Subscribing:
             known = session.subscriptions = {}
         old = known.get(subscription.filter)
         if isinstance(verdict, Deny):
-            self.scope.report("subscribe", session.outward, subscription.filter, verdict)
+            self.scope.path.report("subscribe", session.outward, subscription.filter, verdict)
             if not self.scope.gate.rules.holds:
                 return verdict.reason, None, verdict
             if not (old is not None and old.held) and session.held >= limits.held:
@@ -283,7 +283,7 @@ class Subscribing:
             self.site.store.after(self._subscribed, session, session.peer, answer, [])
         else:
             session.send(answer)
-        self.scope.hand_round(back)
+        self.scope.sharing.hand_round(back)
 
     def forget(self, session: Session, filter: str) -> bool:
         """Takes a subscription out of the routing; whether it was a shared one."""

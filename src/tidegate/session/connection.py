@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from tidegate.errors import PacketError, ProtocolError
 from tidegate.session.context import MessageOptions
-from tidegate.session.host import Host, Lane
+from tidegate.session.host import Host, Lane, Path
 from tidegate.session.link import Link
 from tidegate.session.runtime import Site
 from tidegate.session.session import Session
@@ -71,6 +71,7 @@ class Line:
         "limit",
         "listener",
         "maximum",
+        "path",
         "phase",
         "problem_information",
         "rest",
@@ -107,6 +108,7 @@ class Line:
         self.authentication: Any = None  # an enhanced authentication under way, and its method afterwards
         self.session: Session
         self.lane: Lane
+        self.path: Path  # of what it publishes
         self.shell: Shell
         self.write: Callable[[bytes], None]
 

@@ -6,7 +6,7 @@ A `Route` is what the gate compiled for one (kind of source, topic); peers only 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate.session.context import MessageOptions
 from tidegate.session.message import Message
@@ -28,6 +28,16 @@ class Refusal(Protocol):
     @property
     def said(self) -> str:
         """What its sender is told in place of the rule."""
+        ...
+
+    @property
+    def suppressed(self) -> bool:
+        """A monitor has suppressed it: nobody has denied anything."""
+        ...
+
+    @property
+    def no_room(self) -> bool:
+        """Nothing can be made safe at the moment: it may be sent again."""
         ...
 
 
@@ -91,6 +101,26 @@ class Lane(Protocol):
         ...
 
 
+class Path(Protocol):
+    """The steps that a published message takes (`scope.path`)."""
+
+    def publish(self, route: Route, message: Message, source: Session) -> int | Refusal:
+        """QoS 0 and 1: how many it reached, or why it did not go on; a denial is audited."""
+        ...
+
+    def accept(self, route: Route, message: Message, source: Session) -> Message | Refusal:
+        """QoS 2, with PUBLISH: what the store keeps until it is released, or why it is refused."""
+        ...
+
+    def release(self, connection: Line, message: Message) -> Sequence[Any] | Refusal:
+        """QoS 2, with PUBREL: what goes on, or why nothing does."""
+        ...
+
+    def deliver_released(self, events: Sequence[Any], message: Message, source: Session) -> None:
+        """Delivers what goes on of a QoS 2 message, once the journal is safe if it was written there."""
+        ...
+
+
 class Host(Protocol):
     """The scope, seen from a connection."""
 
@@ -106,18 +136,7 @@ class Host(Protocol):
         """The route of a message that asks for something, and its context."""
         ...
 
-    def plan_of(self, peer: Line, message: Message) -> Route:
-        """The route of a message that was admitted earlier."""
-        ...
-
-    def admit(self, route: Route, message: Message) -> Refusal | None: ...
-    def monitor(
-        self, route: Route, message: Message, source: Session
-    ) -> tuple[Sequence[tuple[Route, Message]], Refusal | None]:
-        """What the monitors of the link make of it, and why it was suppressed if that is nothing."""
-        ...
-
-    def route(self, plan: Route, message: Message, source: Session | None) -> int: ...
-    def denied(self, session: Session, topic: str, refusal: Refusal) -> None: ...
+    @property
+    def path(self) -> Path: ...
     def subscribe(self, session: Session, packet: Subscribe) -> None: ...
     def unsubscribe(self, session: Session, packet: Unsubscribe) -> None: ...

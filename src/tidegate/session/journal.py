@@ -1,6 +1,6 @@
 """What a session needs of the journal in which messages are written down before they are acknowledged (step 5).
 
-The real one is in `node/`; `Unwritten` writes nothing. All calls are made on the loop, do no I/O and never wait.
+The real one is in `admin/`; `Unwritten` writes nothing. All calls are made on the loop, do no I/O and never wait.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from tidegate.session.message import Message
 
 class Journal(Protocol):
     """Of messages whose plan says so (`Route.ingested`)."""
+
+    takes_all: bool
+    """It takes every message, whatever the plan says."""
 
     @property
     def refusing(self) -> bool:
@@ -36,6 +39,7 @@ class Journal(Protocol):
 class Unwritten:
     """Nothing is written down."""
 
+    takes_all = False
     refusing = False
     full = False
 

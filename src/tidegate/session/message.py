@@ -45,6 +45,7 @@ class Message:
         "form",
         "frames",
         "head",
+        "journaled",
         "link",
         "noted",
         "number",
@@ -97,6 +98,7 @@ class Message:
         self.head = self.tail = b""
         self.frames: dict[tuple[int, tuple[int, ...]], tuple[bytes, bytes]] | None = None  # see frames.py
         self.facts: Any = None  # what conditions read of it, made by the gate when first asked
+        self.journaled = False  # it is in the journal, or on its way: acknowledged when that is safe
         self.noted = False  # something beside its deliveries was noted for it: acknowledged after the commit
         self.use: Use | None = None  # of the proof that it came with
         self.views: dict[Any, Message | None] | None = None  # what is left of it by view; None: nothing

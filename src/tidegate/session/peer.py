@@ -210,6 +210,9 @@ class Peer(Intake):
                     pos = end
                     break
                 pos = stop
+                if self.stalled:
+                    self.need = STALLED
+                    break
                 continue
             elif first in QUICK_PUBLISH and length > 4:
                 publishes += 1
@@ -366,6 +369,7 @@ class Peer(Intake):
         """CONNECT was granted: packets are read from now on. The caller sends CONNACK."""
         self.session = session
         self.lane = lane
+        self.path = self.host.path
         self.phase = Phase.OPEN
         self.quota = self.site.limits.receive_maximum
         self.inherited = set(session.incoming) if session.incoming else None

@@ -1,17 +1,16 @@
-"""What a client publishes: admitted or refused, written down, handed on once, and acknowledged when it is safe.
+"""What a client publishes: quotas, topic aliases, QoS 2 until it is released, and acknowledgements in their order.
 
-QoS 1 is handed on with its PUBLISH, QoS 2 with its PUBREL, decided once, at the first PUBLISH. Acknowledgements leave
-in the order of what they acknowledge.
-
-What has to be written down (`Route.ingested`) is, with its PUBLISH; PUBACK and PUBREC wait until the row is safe. While
-the journal is behind nothing more is read from whoever publishes such messages. If a node crashes before its PUBREC,
-and the publisher sends the message again, there may be two rows of it, with the same id if its session was kept.
+What becomes of a message is decided in `scope.path`. QoS 1 is published with its PUBLISH, QoS 2 with its PUBREL.
+PUBACK and PUBCOMP wait until what they acknowledge is safe: in the store, and in the journal if it has to be there.
+While the journal is behind, nothing more is read from a client that publishes to it.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from tidegate.errors import ProtocolError
 from tidegate.policy.capability import NOTHING
@@ -26,6 +25,7 @@ from tidegate.wire import NONE, V5, Properties, Puback, Publish, Pubrec, Reason,
 
 BACKLOG = 64 * 2**20  # bytes waiting for the disk before publishers are paused
 PROOF = 5  # what verifying one counts for against the work of a turn
+RETRY = 1.0  # seconds after which what found no room in the journal is tried again
 PENDING = 20_000  # acknowledgements waiting for the disk before their publisher is paused
 
 _FORWARDED = (
@@ -60,7 +60,7 @@ class Ack:
 class Intake(Line):
     """The publishing side of a connection."""
 
-    __slots__ = ("acks", "aliases", "asked", "inherited", "owed", "quota", "stalled")
+    __slots__ = ("acks", "aliases", "asked", "inherited", "owed", "quota", "releases", "stalled")
 
     def __init__(self, *, site: Site, host: Host, listener: Listening) -> None:
         super().__init__(site=site, host=host, listener=listener)
@@ -70,6 +70,7 @@ class Intake(Line):
         self.quota = site.limits.receive_maximum  # as CONNACK said; a reload does not change it
         self.inherited: set[int] | None = None  # QoS 2 of an earlier connection, not heard of on this one
         self.aliases: dict[int, bytes] | None = None
+        self.releases: deque[int] | None = None  # QoS 2: released by the publisher, and waiting for the journal
         self.stalled = False  # nothing more is taken before the journal has caught up
 
     def _publish(self, packet: Publish) -> None:
@@ -141,24 +142,14 @@ class Intake(Line):
         """
         session = self.session
         site = self.site
-        host = self.host
         if qos > site.limits.max_qos:
             raise ProtocolError("QoS not supported", Reason.QOS_NOT_SUPPORTED)
-        if qos == 2:
-            incoming = session.incoming
-            if incoming is None:
-                incoming = session.incoming = {}
-            elif pid in incoming:
-                # [MQTT-4.3.3-10] seen before: acknowledge again, hand on once
-                if self.inherited:
-                    self.inherited.discard(pid)
-                if not (route.ingested or route.monitored):
-                    self._acknowledge(Type.PUBREC, pid, Reason.SUCCESS, wait=session.row != 0)
-                elif self._recorded_before(incoming[pid]):
-                    self._acknowledge(Type.PUBREC, pid, Reason.SUCCESS, wait=session.row != 0, written=False)
-                else:
-                    self.close(Reason.QUOTA_EXCEEDED)  # refused, it would be forgotten there and not here
-                return
+        if qos == 2 and session.incoming and pid in session.incoming:
+            # [MQTT-4.3.3-10] seen before: acknowledge again, publish once
+            if self.inherited:
+                self.inherited.discard(pid)
+            self._acknowledge(Type.PUBREC, pid, Reason.SUCCESS, wait=session.row != 0)
+            return
         if qos and self.version == V5:
             # 3.3.4: publishes without PUBACK or PUBCOMP; those that wait for PUBREL are in `incoming`.
             # 4.9: the quota begins anew with each connection, whatever an earlier one left unfinished
@@ -187,124 +178,81 @@ class Intake(Line):
             message.form = form(self.version, qos, False)
             message.head = head
             message.tail = tail
-        refusal = route.refusal
-        if refusal is None and (retain or route.asks):
-            refusal = host.admit(route, message)
-        if refusal is not None:
-            self._refused(route.topic, qos, pid, refusal)
+        if qos == 2:
+            self._accept(route, message, pid)
             return
-        if not qos and not route.monitored:
-            if route.ingested:
-                self._record(message)
-            host.route(route, message, session)
-            return
-        store = site.store
-        stored = route.durable or retain or route.monitored or (qos == 2 and session.row)
-        if qos and ((stored and store.refusing) or (route.ingested and site.journal.refusing)):
-            self._full(qos, pid)
-        elif qos == 2 and session.incoming and session.incoming_bytes + message.size > site.limits.queue_bytes:
-            self._full(qos, pid)  # it sends and sends, and releases nothing
-        elif route.monitored:
-            self._monitored(route, message, pid)
-        elif route.ingested and not self._record(message):
-            self._full(qos, pid)
-        elif qos == 1:
-            matched = host.route(route, message, session)
-            reason = Reason.SUCCESS if matched else Reason.NO_MATCHING_SUBSCRIBERS
-            wait = message.rows > 0 or message.noted or (retain and store.noted)
+        reached = self.path.publish(route, message, session)
+        if message.journaled:
+            self._hold_for_journal()
+        if not isinstance(reached, int):
+            self._not_published(message, pid, reached)
+        elif qos:
+            reason = Reason.SUCCESS if reached else Reason.NO_MATCHING_SUBSCRIBERS
+            wait = message.rows > 0 or message.noted or (retain and site.store.noted)
             self._acknowledge(
                 Type.PUBACK,
                 pid,
                 reason,
                 wait=wait,
-                message=None if message.noted else message,
-                written=not route.ingested,
+                message=None if message.noted or route.monitored else message,
+                written=not message.journaled,
             )
-        else:
-            self._keep(pid, message, (message,), None, written=not route.ingested)
 
-    def _monitored(self, route: Route, message: Message, pid: int) -> None:
-        """The same for what the monitors of its link make of a publish. Its handshake is not touched by that."""
-        store = self.site.store
-        events, refusal = self.host.monitor(route, message, self.session)
-        written = True  # already, or never
-        for way, one in events:
-            if way.ingested:
-                written = False
-                if not self._record(one) and message.qos:
-                    self._full(message.qos, pid)
-                    return
-        if message.qos == 2:
-            self._keep(pid, message, tuple(one for _, one in events), refusal, written=written)
-            return
-        matched = 0
-        for way, one in events:
-            matched += self.host.route(way, one, self.session)
-        if message.qos:
-            wait = message.noted or any(one.rows or one.noted or (one.retain and store.noted) for _, one in events)
-            if refusal is not None:
-                self._acknowledge(
-                    Type.PUBACK, pid, refusal.reason, wait=wait, said=self._explained(1, pid, refusal, "suppressed by")
-                )
-            else:
-                reason = Reason.SUCCESS if matched else Reason.NO_MATCHING_SUBSCRIBERS
-                self._acknowledge(Type.PUBACK, pid, reason, wait=wait, written=written)
+    def _not_published(self, message: Message, pid: int, why: Refusal) -> None:
+        """Tells the publisher of a QoS 0 or 1 message why it did not go on."""
+        if why.suppressed:
+            if message.qos:
+                said = self._explained(1, pid, why, "suppressed by")
+                self._acknowledge(Type.PUBACK, pid, why.reason, wait=message.noted, said=said)
+        elif why.no_room:
+            self._full(message.qos, pid)
+        else:
+            self._refused(message.qos, pid, why)
 
     # -- step 5: written down ----------------------------------------------------------------------------------
 
-    def _record(self, message: Message) -> bool:
-        """Into the journal; False if there is no room. Who is too fast for the disk has to wait for it."""
+    def _hold_for_journal(self) -> None:
+        """A publisher that is too fast for the disk has to wait for it."""
         journal = self.site.journal
-        taken = journal.write(message)
         if journal.full and not self.stalled:
             self.stalled = True
             self.hold_reading(Hold.JOURNAL)
             journal.after(self.caught_up)
-        return taken
 
     def caught_up(self) -> None:
         """Everything that was taken before is safe: it goes on."""
         self.stalled = False
         self.release_reading(Hold.JOURNAL)
-
-    def _recorded_before(self, messages: tuple[Message, ...]) -> bool:
-        """QoS 2, sent again: it has its rows, or is about to. False if there is no room for one that it may lack.
-
-        The publisher has seen no PUBREC: if the node has crashed since, the store may have the message, and the
-        journal not. Two rows with the same id are better than none.
-        """
-        site = self.site
-        for one in messages:
-            if one.origin.boot != site.origin.boot and self.host.plan_of(self, one).ingested:
-                if site.journal.refusing or not self._record(one):
-                    return False
-        return True
+        waiting, self.releases = self.releases, None
+        for pid in waiting or ():
+            if self.phase is Phase.OPEN:  # else the client releases it again when it is back
+                self._released(pid)
 
     # -- acknowledged ------------------------------------------------------------------------------------------
 
-    def _keep(
-        self,
-        pid: int,
-        message: Message,
-        messages: tuple[Message, ...],
-        refusal: Refusal | None,
-        written: bool = True,
-    ) -> None:
-        """QoS 2: what is handed on when the publisher releases it, which may be nothing."""
+    def _accept(self, route: Route, message: Message, pid: int) -> None:
+        """QoS 2: kept until the publisher releases it, if it may be written."""
         session = self.session
-        reason = Reason.SUCCESS if refusal is None else refusal.reason
-        said = b"" if refusal is None else self._explained(2, pid, refusal, "suppressed by")
-        if reason < 0x80 or self.version != V5:  # [MQTT-4.3.3-4] else the exchange ends here
-            assert session.incoming is not None
-            session.incoming[pid] = messages
-            session.incoming_bytes += sum(one.size for one in messages)
-            if session.row:
-                self.site.store.receive(session.row, pid, messages)
-        wait = session.row != 0 or message.noted
-        self._acknowledge(Type.PUBREC, pid, reason, wait=wait, said=said, written=written)
+        kept = self.path.accept(route, message, session)
+        if not isinstance(kept, Message):
+            if kept.no_room:
+                self._full(2, pid)
+            else:
+                self._refused(2, pid, kept)
+            return
+        if session.incoming and session.incoming_bytes + message.size > self.site.limits.queue_bytes:
+            self._full(2, pid)  # it sends and sends, and releases nothing
+            return
+        if session.incoming is None:
+            session.incoming = {}
+        session.incoming[pid] = (message,)
+        session.incoming_bytes += message.size
+        if session.row:
+            self.site.store.receive(session.row, pid, (kept,))
+        self._acknowledge(Type.PUBREC, pid, Reason.SUCCESS, wait=session.row != 0 or message.noted)
 
     def _released(self, pid: int) -> None:
-        """PUBREL: a QoS 2 message is handed on, once."""
+        """PUBREL: a QoS 2 message is published, once."""
         session = self.session
         incoming = session.incoming
         if incoming is None or pid not in incoming:
@@ -312,19 +260,64 @@ class Intake(Line):
                 raise ProtocolError("packet identifier is 0")  # [MQTT-2.2.1-3]
             self._acknowledge(Type.PUBCOMP, pid, Reason.PACKET_IDENTIFIER_NOT_FOUND, wait=False)
             return
-        messages = incoming.pop(pid)
+        if self.stalled:
+            self._release_later(pid)
+            return
+        messages = incoming[pid]
+        if any(message.journaled for message in messages):
+            self.site.journal.after(self._completed, pid)  # released before, over an earlier connection
+            return
+        released: list[tuple[Message, Sequence[Any]]] = []
+        for message in messages:
+            events = self.path.release(self, message)
+            if isinstance(events, Sequence):
+                released.append((message, events))
+            elif events.no_room:
+                self._release_later(pid)  # PUBCOMP cannot say no: it waits until there is room
+                return
+        if any(message.journaled for message in messages):
+            # delivered and forgotten in one commit, after the journal has it: a crash in between repeats its row
+            self.site.journal.after(self._publish_released, pid, released)
+            self._hold_for_journal()
+        else:
+            self._publish_released(pid, released)
+
+    def _publish_released(self, pid: int, released: list[tuple[Message, Sequence[Any]]]) -> None:
+        """Delivers what goes on of a QoS 2 message, and forgets it, in one commit."""
+        session = self.session
+        messages = (session.incoming or {}).pop(pid, ())
+        session.incoming_bytes -= sum(message.size for message in messages)
         if self.inherited:
             self.inherited.discard(pid)
+        self.site.open()
         wait = False
+        for message, events in released:
+            self.path.deliver_released(events, message, session)
         for message in messages:
-            session.incoming_bytes -= message.size
-            # admitted once, at the first PUBLISH; handing it on notes deliveries and the release in one commit
-            self.host.route(self.host.plan_of(self, message), message, session)
             wait = wait or message.rows > 0 or message.noted or (message.retain and self.site.store.noted)
         if session.row:
             self.site.store.release(session.row, pid)
             wait = True
-        self._acknowledge(Type.PUBCOMP, pid, Reason.SUCCESS, wait=wait)
+        self._completed(pid, wait)
+
+    def _completed(self, pid: int, wait: bool = True) -> None:
+        """A QoS 2 message was published; its publisher may be gone meanwhile."""
+        if self.phase is Phase.OPEN:
+            self.site.open()
+            self._acknowledge(Type.PUBCOMP, pid, Reason.SUCCESS, wait=wait)
+
+    def _release_later(self, pid: int) -> None:
+        """There is no room for it in the journal: it is released when there is, and what comes behind it waits."""
+        if self.releases is None:
+            self.releases = deque()
+        self.releases.append(pid)
+        if not self.stalled:
+            self.stalled = True
+            self.hold_reading(Hold.JOURNAL)
+            if self.site.journal.full:
+                self.site.journal.after(self.caught_up)
+            else:
+                self.site.timers.at(self.site.now + RETRY, self.caught_up)
 
     def _acknowledge(
         self,
@@ -388,9 +381,8 @@ class Intake(Line):
         if self.held and len(acks or ()) * 2 < PENDING:
             self.release_reading(Hold.STORE)
 
-    def _refused(self, topic: str, qos: int, pid: int, refusal: Refusal) -> None:
+    def _refused(self, qos: int, pid: int, refusal: Refusal) -> None:
         """A denied publish is acknowledged as such; 3.1.1 has no way to say no but closing."""
-        self.host.denied(self.session, topic, refusal)
         if self.version != V5 and self.site.limits.disconnect_denied_311:
             self.close(Reason.NOT_AUTHORIZED)
         elif qos:
@@ -398,7 +390,8 @@ class Intake(Line):
             self._acknowledge(type, pid, refusal.reason, wait=False, said=self._explained(qos, pid, refusal))
             if qos == 2 and self.version != V5:
                 # 3.1.1 goes on with PUBREL whatever PUBREC says; nothing is handed on for it
-                assert self.session.incoming is not None
+                if self.session.incoming is None:
+                    self.session.incoming = {}
                 self.session.incoming[pid] = ()
 
     def _explained(self, qos: int, pid: int, refusal: Refusal, word: str = "denied by") -> bytes:

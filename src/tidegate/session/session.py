@@ -46,8 +46,11 @@ class Decider(Protocol):
         """What of it may be sent now; None if nothing."""
         ...
 
-    def monitored(self, session: Session, delivery: Delivery) -> list[Delivery]:
-        """What the monitors of its link make of something that is about to be sent, each one seen by them."""
+    def monitored(self, session: Session, delivery: Delivery, shown: Message | None) -> list[tuple[Delivery, Message]]:
+        """What the monitors of its link make of something that is about to be sent, and what is shown of each.
+
+        `shown`: what may be seen of it, if that has been decided just now.
+        """
         ...
 
     def listened(self, session: Session, topic: str) -> bool:
@@ -291,7 +294,7 @@ class Session(Owed):
         if self.leaving:
             self.offered = (message.number, message.output)
             if self.peer is not None:
-                self.offer(Delivery(message, qos, retain, ids, group))
+                self.offer(Delivery(message, qos, retain, ids, group), shown or message)
                 return
         if not qos:
             if self.shut:
@@ -313,22 +316,28 @@ class Session(Owed):
         else:
             self._wait(delivery)
 
-    def offer(self, delivery: Delivery) -> None:
-        """Over a link with monitors that is up: what they make of it, which need not be of the same QoS."""
+    def offer(self, delivery: Delivery, shown: Message | None = None) -> None:
+        """Over a link with monitors that is up: what they make of it, which need not be of the same QoS.
+
+        `shown`: what may be seen of it, if that has been decided just now.
+        """
         if self.behind and (delivery.qos or self.decider.listened(self, delivery.message.topic)):
             self._wait(delivery)
             self.pump()
             return
-        for one in self.decider.monitored(self, delivery):
-            self.add(one)
+        for one, part in self.decider.monitored(self, delivery, shown):
+            self.add(one, part)
 
-    def add(self, delivery: Delivery) -> None:
-        """Owes it what its monitors have made or let pass."""
-        if delivery.qos:
+    def add(self, delivery: Delivery, shown: Message) -> None:
+        """Owes it what its monitors have made or let pass, which has been decided. What waits is decided again."""
+        room = self.window > 0 and self.flying < self.site.limits.queue_bytes
+        if not delivery.qos:
+            self._send_shown(delivery, shown)
+        elif not room or self.shut or self._queue or self._again:
             self._wait(delivery)
             self.pump()
-        else:
-            self._send_decided(delivery)
+        elif not self._stale(delivery):
+            self._transmit(delivery, shown)
 
     def _send_directly(self, delivery: Delivery, shown: Message) -> None:
         """The common case of `_transmit` and `_emit`: nothing to wait for, nothing to measure, no alias."""
@@ -470,8 +479,8 @@ class Session(Owed):
             elif self.leaving and not delivery.seen:
                 self._replace(queue, delivery)
             elif not delivery.qos:  # it waited for monitors that are gone
-                if not delivery.overheard:
-                    self._send_decided(delivery)
+                if not delivery.overheard and (shown := self.decider.permits(self, delivery)) is not None:
+                    self._send_shown(delivery, shown)
             elif (shown := self.decider.permits(self, delivery)) is not None:
                 self._transmit(delivery, shown)
             elif delivery.group is not None:
@@ -483,26 +492,26 @@ class Session(Owed):
 
     def _replace(self, queue: deque[Delivery], delivery: Delivery) -> None:
         """What its monitors make of the next one takes its place."""
-        made = self.decider.monitored(self, delivery)
-        for one in made:
-            if not one.qos:
-                self._send_decided(one)
-            elif one.row:
-                self.site.store.update(one)
+        outputs = self.decider.monitored(self, delivery, None)
+        for output, shown in outputs:
+            if not output.qos:
+                self._send_shown(output, shown)
+            elif output.row:
+                self.site.store.update(output)
             elif self.row:
-                self.site.store.enqueue(self.row, one)
-        for one in reversed(made):
-            if one.qos:
-                queue.appendleft(one)
-                self.queued_bytes += one.message.size
+                self.site.store.enqueue(self.row, output)
+        for output, _ in reversed(outputs):
+            if output.qos:
+                queue.appendleft(output)
+                self.queued_bytes += output.message.size
         if not delivery.seen:
             self._unstore(delivery)
 
-    def _send_decided(self, delivery: Delivery) -> None:
-        """QoS 0, if it still may be sent."""
+    def _send_shown(self, delivery: Delivery, shown: Message) -> None:
+        """QoS 0, which has been decided."""
         if self.shut:
             self.site.counters.dropped += self.peer is not None
-        elif (shown := self.decider.permits(self, delivery)) is not None:
+        else:
             self._send_unacknowledged(shown, delivery.retain, delivery.ids)
 
     # -- acknowledgements --------------------------------------------------------------------------------------

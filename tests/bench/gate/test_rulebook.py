@@ -57,7 +57,9 @@ def said(world: World, end: End, topic: str) -> None:
 
 
 def states(world: World) -> dict[str, object]:
-    return {f"{id} {key.split()[0]}": one.state for (id, key), one in world.scope.monitoring.states.instances.items()}
+    return {
+        f"{id} {key.split()[0]}": one.state for (id, key), one in world.scope.path.monitoring.states.instances.items()
+    }
 
 
 def test_monitors_of_every_link_listen_to_the_load_and_do_nothing() -> None:
@@ -95,7 +97,7 @@ def test_monitors_see_what_they_claim_and_let_it_pass(name: str) -> None:
     frame = world.frame("bench/k02", rulebook.content().encode())
     world.play([device], [frame], 640)
     assert reader.written == 640 * len(frame)
-    found = world.scope.monitoring.states
+    found = world.scope.path.monitoring.states
     seen = {id: tally.seen for id, tally in found.tallies.items()}
     if name == "calm":
         assert max(seen.values()) <= 1  # before there is a plan

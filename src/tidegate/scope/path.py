@@ -1,0 +1,635 @@
+"""The path of a message through a scope: five steps in, six steps out (semantics, *The path*).
+
+In, once for each message that comes over a link x->y:
+
+ 1. write      `write`: may the subject write this topic
+ 2. monitor    `enter`: the monitors of x->y turn the message into a sequence of messages
+ 3. context    is part of the message since it was made; what monitors make has that of what caused it
+ 4. protect    `enter`: the payload is encrypted where the topic is protected
+ 5. journal    `enter`: written down where it has to be, once, where the message enters the node
+
+Out, for each target link y->z, at the moment of sending:
+
+ 6. to 10.     brokering, levels, read, view, where: in the plan of a live message (`deliver`), by `Gate.decide` for one
+               that was queued or retained (`permits`); their order is in `gate.stages`
+11. monitor    `leave`: the monitors of y->z turn the delivery into a sequence of deliveries
+
+Every message takes this path: PUBLISH, wills, services, `POST /data`, what monitors and their timers emit, what comes
+over a link from another scope, what the pipeline publishes. The fast lanes of a connection follow a plan in which all
+steps have been decided. Nothing else seals, writes to the journal, or runs a monitor.
+
+A QoS 2 message is published when it is released: `accept` decides step 1 at PUBLISH, so that PUBREC can say no;
+`release` takes steps 1 to 5 at PUBREL, and `deliver_released` the others, when the journal is safe. Until then the
+store keeps it sealed, if its topic is protected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from tidegate.gate import Deny, Plan, ScopeExit, Step, passed, undecided
+from tidegate.gate.attributes import FLOOR
+from tidegate.monitor import Instance
+from tidegate.policy.brokering import PLAIN
+from tidegate.policy.capability import BEFORE, NOTHING
+from tidegate.policy.control import KEYS
+from tidegate.policy.levels import RELAXED
+from tidegate.scope.journey import Journey, crossed
+from tidegate.scope.monitors import Emission, Monitoring
+from tidegate.scope.protection import Keyring, Protector
+from tidegate.session import (
+    NO_OPTIONS,
+    Delivery,
+    Grant,
+    Journal,
+    Line,
+    Link,
+    Message,
+    MessageOptions,
+    Refusal,
+    Route,
+    Session,
+    with_floor_properties,
+)
+from tidegate.wire import NONE, V5, Properties, Reason
+
+if TYPE_CHECKING:
+    from tidegate.scope.scope import Scope
+
+Events = Sequence[tuple[Plan, Message]]
+"""Messages on their way, each with the plan it follows."""
+
+Seen = set[tuple[object, int]]
+"""Who has been delivered a message that could reach them more than once, with its output number."""
+
+NO_ROOM: Final = Deny(step=Step.JOURNAL, rule="storage", reason=Reason.QUOTA_EXCEEDED)
+"""Nothing can be made safe at the moment: the publisher sends it again later."""
+
+
+class Path:
+    """The eleven steps of one scope."""
+
+    def __init__(self, scope: Scope, keyring: Keyring | None, stopwatch: Callable[[], float]) -> None:
+        self.scope = scope
+        self.site = scope.site
+        self.protector = Protector(scope, keyring)
+        self.monitoring = Monitoring(scope, stopwatch, self.tick)
+
+    def change(self) -> None:
+        """Other rules are in force."""
+        self.monitoring.change()
+        self.protector.changed()
+
+    # -- in ------------------------------------------------------------------------------------------------------
+
+    def publish(self, route: Route, message: Message, source: Session) -> int | Refusal:
+        """A PUBLISH of QoS 0 or 1: how many it reached, or why it did not go on."""
+        # hot: nothing but what the plan asks for
+        assert isinstance(route, Plan)
+        link = source.inward
+        if route.refusal is not None or route.asks or message.retain:
+            why = self.write(route, message, link)
+            if why is not None:
+                return why
+        if message.qos and self._no_room(route, message.retain):
+            return NO_ROOM
+        if route.monitored or route.sealing is not None or route.ingested or route.control:
+            return self._publish(route, message, link, source)
+        return self.deliver(route, message, source)
+
+    def accept(self, route: Route, message: Message, source: Session) -> Message | Refusal:
+        """A PUBLISH of QoS 2: what the store keeps until it is released, or why it is refused."""
+        assert isinstance(route, Plan)
+        why = self.write(route, message, source.inward)
+        if why is not None:
+            return why
+        if self._no_room(route, message.retain) or (source.row and self.site.store.refusing):
+            return NO_ROOM
+        if route.sealing is None:
+            return message
+        kept = _copy(message)
+        why = self._seal(route, kept, source.inward)
+        return kept if why is None else why
+
+    def release(self, connection: Line, message: Message) -> Events | Refusal:
+        """A PUBREL: steps 1 to 5 for a QoS 2 message, by the rules, the clock and the connection of now.
+
+        What goes on is handed to `deliver_released`: at once, or when the journal is safe if it is there.
+        """
+        source = connection.session
+        plan = self._plan_of(connection, message)
+        if plan.control:
+            self._control(message, source)  # rules of publishers were taken with PUBLISH, so that PUBREC could say no
+            return ()
+        if (plan.ingested or plan.monitored) and self.site.journal.full:
+            return NO_ROOM  # before monitors see it: they see it once
+        message.published = self.site.wall
+        capability = source.subject.capability
+        if capability is None:
+            why = self.write(plan, message, source.inward)
+        else:
+            capability.ledger.shown = BEFORE  # its proof was verified with PUBLISH
+            try:
+                why = self.write(plan, message, source.inward)
+            finally:
+                capability.ledger.shown = NOTHING
+        if why is not None:
+            return why
+        events, why = self.enter(plan, message, source.inward, source, self.site.journal)
+        if why is NO_ROOM:
+            message.journaled = False  # it is released again
+        return events if why is None else why
+
+    def deliver_released(self, events: Events, message: Message, source: Session) -> None:
+        """Steps 6 to 11 for what goes on of a QoS 2 message."""
+        for plan, event in events:
+            if message.journaled:  # time has passed
+                self.deliver_later(event, source.inward, source, message)
+            else:
+                self.deliver(plan, event, source, message)
+
+    def send(
+        self,
+        link: Link,
+        topic: str,
+        payload: bytes,
+        *,
+        qos: int = 0,
+        retain: bool = False,
+        properties: Properties = NONE,
+        expiry: int | None = None,
+        source: Session | None = None,
+    ) -> Deny | int:
+        """What does not come as a PUBLISH packet: wills and services. How many it reached, or why not."""
+        plan, message = self.made(link, topic, payload, qos=qos, retain=retain, properties=properties, expiry=expiry)
+        why = self.write(plan, message, link)
+        return why if why is not None else self._publish(plan, message, link, source)
+
+    def made(
+        self,
+        link: Link,
+        topic: str,
+        payload: bytes,
+        *,
+        qos: int = 0,
+        retain: bool = False,
+        properties: Properties = NONE,
+        expiry: int | None = None,
+    ) -> tuple[Plan, Message]:
+        """A message that comes over a link without a packet, with its context (step 3) and its plan."""
+        scope, site = self.scope, self.site
+        gate = scope.gate
+        lane = gate.lane(link, V5)
+        options = NO_OPTIONS
+        if properties.user_properties:
+            options, properties = scope.read_options(properties)
+            if options is not NO_OPTIONS:
+                lane = gate.options_lane(lane, link, options)
+        if lane.floor_properties is not NONE:
+            properties = with_floor_properties(properties, lane.floor_properties)
+        site.number += 1
+        message = Message(
+            topic,
+            payload,
+            qos,
+            retain,
+            site.wall,
+            site.origin,
+            site.number,
+            gate.context(link, options).encode(),
+            link.type,
+            properties,
+            None if expiry is None else site.now + expiry,
+        )
+        return scope.found(lane, topic.encode()), message
+
+    def _publish(self, plan: Plan, message: Message, link: Link, source: Session | None) -> int | Deny:
+        """Steps 2 to 11, after the write was allowed."""
+        if plan.control:
+            return self._control(message, source)
+        events, why = self.enter(plan, message, link, source, self.site.journal)
+        if why is not None:
+            return why
+        return sum(self.deliver(way, event, source, message) for way, event in events)
+
+    def write(self, plan: Plan, message: Message, link: Link) -> Deny | None:
+        """Step 1: why it must not be written, which is audited."""
+        why = plan.refusal
+        if why is None:
+            if plan.control:
+                why = undecided(plan.admission, message)
+                if why is None and message.topic not in KEYS:
+                    why = self.scope.publishers.take(message)
+            elif plan.admission or message.retain:
+                # semantics, *Time*: a denied retained publish neither sets nor clears
+                why = self.scope.retained.refusal(message) or undecided(plan.admission, message)
+        if why is not None:
+            self.report("write", link, message.topic, why)
+        return why
+
+    def tried(self, plan: Plan, message: Message, link: Link) -> Deny | None:
+        """Whether a message could be written, before anything happens to it: step 1, and that it comes sealed."""
+        why = self.write(plan, message, link)
+        if why is None and plan.sealing is not None and plan.sealing.end_to_end and not plan.monitored:
+            why = self._seal(plan, _copy(message), link)
+        return why
+
+    def enter(
+        self, plan: Plan, message: Message, link: Link, source: Session | None, journal: Journal | None
+    ) -> tuple[Events, Deny | None]:
+        """Steps 2 to 5: what goes on of a message that may be written; or why nothing does."""
+        refusal: Deny | None = None
+        events: Events = ((plan, message),)
+        if plan.monitored:
+            events, refusal = self.monitoring.enter(link, message, plan, source)
+        events, denied = self._protected(events, link)
+        if not events:
+            return (), denied or refusal
+        for way, event in events:
+            if journal is not None and (way.ingested or journal.takes_all):
+                message.journaled = True
+                if not journal.write(event) and message.qos:
+                    return (), NO_ROOM
+        return events, None
+
+    def _protected(self, events: Iterable[tuple[Plan, Message]], link: Link) -> tuple[Events, Deny | None]:
+        """Step 4: the same messages, sealed where the plan says so; without those that cannot be."""
+        sealed: list[tuple[Plan, Message]] = []
+        why: Deny | None = None
+        for plan, event in events:
+            denied = self._seal(plan, event, link)
+            if denied is None:
+                sealed.append((plan, event))
+            else:
+                why = denied
+        return sealed, why
+
+    def _seal(self, plan: Plan, message: Message, link: Link) -> Deny | None:
+        why = None if plan.sealing is None else self.protector.protect(plan, message)
+        if why is not None:
+            self.report("write", link, message.topic, why)
+        return why
+
+    def tick(self, instance: Instance) -> None:
+        """A monitor's timer is due: what it emits takes the path from behind its monitor on."""
+        emission = self.monitoring.tick(instance)
+        if emission is None:
+            return
+        if emission.exit is not None:
+            self._tick_between(emission, emission.exit)
+        elif emission.inward:
+            events, _ = self._protected(emission.events, emission.link)
+            for plan, event in events:
+                if plan.ingested:
+                    self.site.journal.write(event)
+                self.deliver(plan, event, None)
+        elif emission.session is not None:
+            for delivery, shown in self.addressed(emission.session, emission.messages):
+                emission.session.add(delivery, shown)
+
+    def _tick_between(self, emission: Emission, exit: ScopeExit) -> None:
+        """The same on a link between scopes."""
+        journey = Journey(emission.cause, None)
+        path = (exit.link.source,)
+        if not emission.inward:
+            journey.resume(exit, emission.messages, path)
+            return
+        events, _ = self._protected(emission.events, emission.link)
+        for plan, event in events:
+            journey.begin(self.scope, plan, event, path)
+
+    # -- over links between scopes of the node -------------------------------------------------------------------
+
+    def export(self, exit: ScopeExit, message: Message, root: Message) -> list[Message]:
+        """Step 11 where a message leaves this scope for another one. `root`: what outputs are numbered after."""
+        return self.monitoring.export(exit, message, root)
+
+    def arrive(
+        self, exit: ScopeExit, message: Message, root: Message, plan: Callable[[], Plan], watched: bool
+    ) -> Iterator[tuple[Plan, Message]]:
+        """Steps 2 to 4 where a message enters this scope from another one; it was journaled where it entered the node.
+
+        `plan`: that of the message itself. `watched`: monitors of the link have to see it.
+        """
+        events: list[tuple[Message, Route | None]] = [(message, None)]
+        if watched:
+            events = self.monitoring.arrive(exit, message, root)
+            if message.noted:
+                root.noted = True  # a monitor has changed its state, and may have suppressed it
+        ways = ((way, event) if isinstance(way, Plan) else (plan(), crossed(event, exit)) for event, way in events)
+        sealed, _ = self._protected(ways, exit.inward)
+        yield from sealed
+
+    # -- out -----------------------------------------------------------------------------------------------------
+
+    def deliver(self, plan: Plan, message: Message, source: Session | None, root: Message | None = None) -> int:
+        """Delivers to everybody the plan names, in all scopes that it leads to; to how many.
+
+        `root`: the message whose publisher waits for it to be safe, if this is what a monitor made of that one.
+        """
+        scope = self.scope
+        if scope.gate.watched:
+            self.scope.audit.published(message, scope.gate.attributes.context(message).subject)
+        if not plan.branches:
+            reached = self.arrived(plan, message, source)
+        elif not plan.plain or message.retain or message.properties.response_topic is not None:
+            reached = Journey(message, source).begin(scope, plan, message)
+        else:
+            reached = self._deliver_flat(plan, message, source)
+        if root is not None and root is not message and _stored(message, self.site.store.noted):
+            root.noted = True
+        return reached
+
+    def deliver_later(
+        self, message: Message, link: Link, source: Session | None = None, root: Message | None = None
+    ) -> int:
+        """Delivers what was written to the journal before, by the plans of now."""
+        scope, name = self.scope, message.topic.encode()
+        gate = scope.gate
+        if not message.output and (why := scope.found(gate.lane(link, V5), name).refusal) is not None:
+            self.report("write", link, message.topic, why)
+            return 0
+        plan = scope.found(
+            gate.derived_lane(message.context, gate.attributes.context(message), message.link, None), name
+        )
+        events, _ = self._protected(((plan, message),), link)
+        return sum(self.deliver(way, event, source, root) for way, event in events)
+
+    def _deliver_flat(self, plan: Plan, message: Message, source: Session | None) -> int:
+        """The same over links that every message crosses as it is."""
+        plan.passed += 1
+        busy = plan.busy
+        if len(busy) == 1 and plan.idle:
+            exit, other = busy[0]
+            message.link = exit.link.type  # nobody sees it who would have to know another
+            reached: int = exit.scope.path.hand_out(other, message, source)
+            return reached
+        seen: Seen | None = set() if plan.twice else None
+        reached = self.hand_out(plan, message, source, seen)
+        for exit, other in busy:
+            copy = crossed(message, exit)
+            reached += exit.scope.path.hand_out(other, copy, source, seen)
+            if copy.rows or copy.noted:
+                message.noted = True
+        return reached
+
+    def arrived(self, plan: Plan, message: Message, source: Session | None, seen: Seen | None = None) -> int:
+        """A message is here: kept if it is retained, and delivered to everybody the plan names here."""
+        if plan.flat:
+            plan.apart += 1
+        else:
+            plan.passed += 1
+        retained = self.scope.retained
+        if message.retain and (seen is None or _first(seen, (retained, message.topic), message)):
+            retained.keep(message)
+        return self.hand_out(plan, message, source, seen)
+
+    def hand_out(self, plan: Plan, message: Message, source: Session | None, seen: Seen | None = None) -> int:
+        """Steps 6 to 10 for the targets of a plan in this scope: what was not decided with the plan is decided now."""
+        retain = message.retain
+        qos = message.qos
+        for target in plan.targets:
+            grant = target
+            session = grant.session
+            if seen is not None and not _first(seen, session, message):
+                continue
+            if session is source:
+                if grant.no_local:
+                    continue
+                grant = grant.own or grant
+            session.deliver(
+                message,
+                qos if qos < grant.qos else grant.qos,
+                retain and grant.retain_as_published,
+                grant.ids,
+            )
+        reached = len(plan.targets)
+        for ways in plan.conditional:
+            session = ways[0].session
+            if seen is not None and (session, message.output) in seen:
+                continue
+            verdict = passed(ways, message)
+            if isinstance(verdict, Deny):
+                self.report("read", session.outward, message.topic, verdict)
+                continue
+            grant, shown = verdict
+            if seen is not None:
+                seen.add((session, message.output))
+            for way in ways:
+                if way.failed:
+                    self.scope.audit.failed(session.outward, message.topic, way.failed)
+            reached += 1
+            if session is source:
+                if grant.no_local:
+                    continue
+                grant = grant.own or grant
+            session.deliver(message, min(qos, grant.qos), retain and grant.retain_as_published, grant.ids, None, shown)
+        for group, members in plan.groups:
+            if seen is None or (group, message.output) not in seen:
+                sent = self.scope.sharing.send(group, message, members)
+                reached += sent
+                if sent and seen is not None:
+                    seen.add((group, message.output))
+        if plan.hearing:
+            self.monitoring.overhear(plan, message, seen)
+        return reached
+
+    def deliver_retained(self, session: Session, grant: Grant, message: Message) -> None:
+        """Steps 6 to 10 for a retained message and a subscription that has come."""
+        if grant.no_local and self.own(session, message):
+            return
+        shown = self._decide(session, message, grant)
+        if shown is not None:
+            session.deliver(message, min(message.qos, grant.qos), True, grant.ids, None, shown)
+
+    def answer(self, session: Session, context: bytes, topic: str, payload: bytes, properties: Properties) -> bool:
+        """A message for one client alone, if it has subscribed to that topic; decided like any other."""
+        grant = (session.subscriptions or {}).get(topic)
+        if grant is None or session.peer is None:
+            return False
+        site = self.site
+        site.number += 1
+        message = Message(
+            topic, payload, 1, False, site.wall, site.origin, site.number, context, PLAIN.inward, properties
+        )
+        shown = self._decide(session, message, grant)
+        if shown is None:
+            return False
+        session.deliver(message, min(1, grant.qos), False, grant.ids, None, shown)
+        return True
+
+    def _decide(self, session: Session, message: Message, grant: Grant) -> Message | None:
+        gate = self.scope.gate
+        verdict = gate.decide(message, session, grant)
+        if isinstance(verdict, Deny):
+            self.report("read", session.outward, message.topic, verdict)
+            return None
+        if gate.stored.failed:
+            self.scope.audit.failed(session.outward, message.topic, gate.stored.failed)
+        return verdict
+
+    def permits(self, session: Session, delivery: Delivery) -> Message | None:
+        """Steps 6 to 10 for a delivery that waited: what of it may be sent now (session.Decider)."""
+        verdict = self._decided(session, delivery)
+        if isinstance(verdict, Deny):
+            self.report("read", session.outward, delivery.message.topic, verdict)
+            return None
+        if self.scope.gate.stored.failed:
+            self.scope.audit.failed(session.outward, delivery.message.topic, self.scope.gate.stored.failed)
+        return verdict
+
+    def _decided(self, session: Session, delivery: Delivery) -> Message | Deny:
+        group = delivery.group
+        filters = None if group is None else (f"$share/{group[0]}/{group[1]}",)
+        return self.scope.gate.permits(delivery.message, session, filters)
+
+    def monitored(self, session: Session, delivery: Delivery, shown: Message | None) -> list[tuple[Delivery, Message]]:
+        """Step 11: what is sent in place of a delivery, and what is shown of it (session.Decider).
+
+        `shown`: what may be seen of it, if that has been decided now; None: steps 6 to 10 are decided here.
+        """
+        message, overheard = delivery.message, delivery.overheard
+        if shown is None:
+            verdict = self._admissible(session, delivery)
+            if verdict is None:
+                return []
+            shown, overheard = verdict
+        sent: list[tuple[Delivery, Message]] = []
+        for event in self.monitoring.leave(session, delivery, shown, overheard):
+            if event is not shown:
+                sent += self.addressed(session, (event,), delivery.retain, delivery.group)
+            elif not overheard:
+                delivery.seen = True
+                delivery.by = self.monitoring.ids(session)
+                sent.append((delivery, shown))
+        message.noted = message.noted or shown.noted
+        return sent
+
+    def _admissible(self, session: Session, delivery: Delivery) -> tuple[Message, bool] | None:
+        """What monitors may be shown of a delivery, and whether they only overhear it; None: nothing."""
+        scope, message = self.scope, delivery.message
+        if delivery.overheard:
+            verdict = scope.gate.decide(message, session)
+            if isinstance(verdict, Deny):
+                session.offered = (0, 0)  # nobody asked for it, and another copy may be allowed
+                return None
+            return verdict, True
+        verdict = self._decided(session, delivery)
+        if isinstance(verdict, Message):
+            return verdict, False
+        self.report("read", session.outward, message.topic, verdict)
+        if delivery.group is not None:
+            scope.sharing.hand_round([delivery])
+            return None
+        if verdict.step is not Step.WHERE:
+            return None
+        verdict = scope.gate.decide(message, session)  # not wanted, but it may be seen
+        return None if isinstance(verdict, Deny) else (verdict, True)
+
+    def addressed(
+        self,
+        session: Session,
+        messages: Iterable[Message],
+        retain: bool = False,
+        group: tuple[str, str] | None = None,
+    ) -> Iterator[tuple[Delivery, Message]]:
+        """Steps 6 to 10 for what monitors of a client's link made: to those of its subscriptions that match it.
+
+        `group`: what it was made of came by this shared subscription, and so does it.
+        """
+        for message in messages:
+            own = self.own(session, message)
+            grants: list[Grant] = []
+            shown = message
+            for grant in self.scope.matching(session, message.topic, group):
+                if own and grant.no_local:
+                    continue
+                verdict = self.scope.gate.decide(message, session, grant)
+                if isinstance(verdict, Deny):
+                    self.report("read", session.outward, message.topic, verdict)
+                else:
+                    grants.append(grant)
+                    shown = verdict
+            if grants:
+                yield self.monitoring.delivery(session, message, grants, retain, group), shown
+
+    # -- what several steps need ---------------------------------------------------------------------------------
+
+    def report(self, action: str, link: Link, topic: str, why: Deny) -> None:
+        """Counts and audits a denial."""
+        if why.step is Step.WHERE:  # it does not want it: nobody has denied anything
+            if why.error:
+                self.scope.audit.failed(link, topic, ((why.rule, why.error),))
+            return
+        self.site.counters.denied += 1
+        self.scope.audit.denied(action, link, topic, why)
+
+    def own(self, session: Session, message: Message) -> bool:
+        """Whether a session's client has published the message."""
+        publisher, subject = self.scope.gate.attributes.context(message).subject, session.subject
+        return (publisher.client, publisher.user, publisher.scope) == (subject.client, subject.user, subject.scope)
+
+    def _no_room(self, plan: Plan, retain: bool) -> bool:
+        """Whether a QoS 1 or 2 message would have to be made safe, and nothing can be at the moment."""
+        site = self.site
+        stored = plan.durable or retain or plan.monitored
+        return (stored and site.store.refusing) or (plan.ingested and site.journal.refusing)
+
+    def _control(self, message: Message, source: Session | None) -> int:
+        """A message for the node itself: publisher rules have been taken, a request for a key is answered."""
+        keyring = self.protector.keyring
+        if message.topic not in KEYS:
+            return 1
+        return 0 if keyring is None or source is None else keyring.ask(self.scope, source, message)
+
+    def _plan_of(self, connection: Line, message: Message) -> Plan:
+        """The plan of a QoS 2 message that is released, and its context as the connection is now (step 3)."""
+        scope, source = self.scope, connection.session
+        gate = scope.gate
+        plan = scope.plan(connection, message.topic.encode())
+        assert isinstance(plan, Plan)
+        if message.context == source.context and message.link == source.inward.type:
+            return plan
+        # It came with options of its own, over an earlier connection, under earlier rules, or out of the store.
+        context = gate.attributes.decoded(message.context)
+        if context.sealed:
+            keyring = self.protector.keyring
+            payload = None if keyring is None else keyring.opened(message.payload, message.topic)
+            if payload is not None:
+                message.payload = payload  # else its publisher has sealed it
+            context = replace(context, sealed=False, under=None)
+        message.link = source.inward.type
+        pairs = message.properties.user_properties
+        if pairs and pairs[-1][0] == FLOOR:
+            floor = gate.floor_properties(source.subject.level)
+            message.properties = with_floor_properties(replace(message.properties, user_properties=pairs[:-1]), floor)
+        now = gate.context(source.inward)
+        if (context.demand, context.view) == (now.demand, now.view):
+            message.context = source.context
+        else:
+            options = MessageOptions(RELAXED if context.demand is None else context.demand, context.view)
+            route, message.context = scope.plan_as(connection, message.topic.encode(), options)
+            assert isinstance(route, Plan)
+            plan = route
+        message.facts = None
+        return plan
+
+
+def _copy(message: Message) -> Message:
+    return message.across(message.topic, message.qos, message.context, message.link, message.properties)
+
+
+def _stored(message: Message, noted: bool) -> bool:
+    """Whether something of a message is safe only after the next commit."""
+    return message.rows > 0 or message.noted or (message.retain and noted)
+
+
+def _first(seen: Seen, where: object, message: Message) -> bool:
+    """Whether nobody has delivered it there; from now on somebody has."""
+    key = (where, message.output)
+    if key in seen:
+        return False
+    seen.add(key)
+    return True
