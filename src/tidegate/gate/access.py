@@ -125,7 +125,7 @@ def _unless_denied(answer: Answer) -> Answer:
     asked = answer.decide
 
     def decide(message: Message) -> Allow | Deny:
-        found = asked(message)
-        return ALLOW if unspoken(found) else found
+        answered = asked(message)
+        return ALLOW if unspoken(answered) else answered
 
     return Residual(decide)

@@ -99,11 +99,11 @@ class MessageAttributes(dict[str, Any]):
             case "scores" if self.attributes.context(message).scored:
                 # only the pipeline scores: a device cannot vouch for itself
                 try:
-                    found = orjson.loads(dict(message.properties.user_properties)[SCORES])
+                    scores = orjson.loads(dict(message.properties.user_properties)[SCORES])
                 except (KeyError, orjson.JSONDecodeError):
                     raise KeyError(name) from None
-                if isinstance(found, dict):
-                    return found
+                if isinstance(scores, dict):
+                    return scores
                 raise KeyError(name)
             case _:
                 raise KeyError(name)
@@ -111,15 +111,15 @@ class MessageAttributes(dict[str, Any]):
 
 def _by_name(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
     """User properties by name; one that is given several times is the list of its values."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in pairs:
-        if name not in found:
-            found[name] = value
-        elif isinstance(found[name], list):
-            found[name].append(value)
+        if name not in values:
+            values[name] = value
+        elif isinstance(values[name], list):
+            values[name].append(value)
         else:
-            found[name] = [found[name], value]
-    return found
+            values[name] = [values[name], value]
+    return values
 
 
 class SubjectAttributes:
@@ -148,27 +148,27 @@ class Attributes:
 
     def person(self, subject: Subject) -> SubjectAttributes:
         """What conditions and selectors see of somebody."""
-        found = self._people.get(subject)
-        if found is None:
+        person = self._people.get(subject)
+        if person is None:
             if len(self._people) >= PEOPLE:
                 self._people.clear()
-            found = self._people[subject] = SubjectAttributes(subject, self.rules.domain)
-        return found
+            person = self._people[subject] = SubjectAttributes(subject, self.rules.domain)
+        return person
 
     def subject(self, subject: Subject, away: bool = False) -> dict[str, Any]:
         """The root `s`."""
-        found = self.person(subject).s
-        return {**found, **dict.fromkeys(CONNECTION, UNKNOWN)} if away else found
+        s = self.person(subject).s
+        return {**s, **dict.fromkeys(CONNECTION, UNKNOWN)} if away else s
 
     def coming(self, known: Known) -> dict[str, Any]:
         """The root `o` of a message to come."""
-        found: dict[str, Any] | None = known.scene.get("o")
-        if found is None:
+        o: dict[str, Any] | None = known.scene.get("o")
+        if o is None:
             category = self.rules.classification.category(known.topic)
-            found = known.scene["o"] = {"topic": known.topic, "levels": tuple(known.topic.split("/")), **_COMING}
+            o = known.scene["o"] = {"topic": known.topic, "levels": tuple(known.topic.split("/")), **_COMING}
             if category is not None:
-                found["category"] = category
-        return found
+                o["category"] = category
+        return o
 
     def publisher(self, subject: Subject) -> dict[str, Any]:
         """What the root `p` says of who publishes, whatever the message."""
@@ -181,15 +181,15 @@ class Attributes:
 
     def publication(self, known: Known) -> dict[str, Any]:
         """The root `p` of a message to come."""
-        found: dict[str, Any] | None = known.scene.get("p")
-        if found is None:
-            found = known.scene["p"] = {
+        p: dict[str, Any] | None = known.scene.get("p")
+        if p is None:
+            p = known.scene["p"] = {
                 **self.publisher(known.context.subject),
                 "topic": known.published,
                 "e": {**known.context.surroundings, **_CLOCK},
                 **_PUBLISHED,
             }
-        return found
+        return p
 
     def environment(self, actor: Actor) -> Environment:
         return self.rules.surroundings(actor.listener)
@@ -232,15 +232,15 @@ class Attributes:
         return self._decoded(data)[0]
 
     def _decoded(self, data: bytes) -> tuple[Context, dict[str, Any]]:
-        found = self._contexts.get(data)
-        if found is None:
+        decoded = self._contexts.get(data)
+        if decoded is None:
             if len(self._contexts) >= CONTEXTS:
                 self._contexts.clear()
             context = Context.decode(data)
             if context.subject.domain in self.rules.formerly:
                 context = replace(context, subject=replace(context.subject, domain=self.rules.domain))
-            found = self._contexts[data] = (context, self.publisher(context.subject))
-        return found
+            decoded = self._contexts[data] = (context, self.publisher(context.subject))
+        return decoded
 
     def published(self, message: Message) -> Mapping[str, Any]:
         """The root `p`."""

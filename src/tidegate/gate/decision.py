@@ -82,16 +82,16 @@ def part_of(message: Message, view: View) -> Message | None:
     left = NONE
     if properties is not NONE:
         # user properties are content; what a responder needs to answer is not; the floor is ours
-        told = tuple(pair for pair in properties.user_properties[-1:] if pair[0] == FLOOR)
+        floor = tuple(pair for pair in properties.user_properties[-1:] if pair[0] == FLOOR)
         left = Properties(
             payload_format_indicator=properties.payload_format_indicator,
             content_type=properties.content_type,
             response_topic=properties.response_topic,
             correlation_data=properties.correlation_data,
-            user_properties=told,
+            user_properties=floor,
         )
         left = NONE if left == NONE else left
-    made = Message(
+    part = Message(
         message.topic,
         payload,
         message.qos,
@@ -105,8 +105,8 @@ def part_of(message: Message, view: View) -> Message | None:
         message.expires,
         message.output,
     )
-    parts[view] = made
-    return made
+    parts[view] = part
+    return part
 
 
 def evaluate(stages: tuple[Stage, ...], known: Known, grant: Grant | None = None) -> PartialDecision | Deny:
@@ -128,9 +128,9 @@ def evaluate(stages: tuple[Stage, ...], known: Known, grant: Grant | None = None
                 failed += answer.errors
     if view.shows_nothing:
         return UNSEEN
-    made = PartialDecision(grant, tuple(residuals), view, tuple(wants))
-    made.failed = failed
-    return made
+    decision = PartialDecision(grant, tuple(residuals), view, tuple(wants))
+    decision.failed = failed
+    return decision
 
 
 def combine(grants: list[Grant]) -> Grant:
@@ -141,14 +141,14 @@ def combine(grants: list[Grant]) -> Grant:
     if len(grants) == 1:
         return grants[0]
     best = max(grants, key=lambda grant: grant.qos)
-    made = Grant(best.session, best.subscription(), best.qos, None)
-    made.ids = tuple(sorted({number for grant in grants for number in grant.ids}))
-    made.retain_as_published = any(grant.retain_as_published for grant in grants)
-    made.no_local = all(grant.no_local for grant in grants)
+    combined = Grant(best.session, best.subscription(), best.qos, None)
+    combined.ids = tuple(sorted({number for grant in grants for number in grant.ids}))
+    combined.retain_as_published = any(grant.retain_as_published for grant in grants)
+    combined.no_local = all(grant.no_local for grant in grants)
     others = [grant for grant in grants if not grant.no_local]
     if others and len(others) < len(grants):
-        made.own = combine(others)
-    return made
+        combined.own = combine(others)
+    return combined
 
 
 def passed(ways: tuple[PartialDecision, ...], message: Message) -> tuple[Grant, Message] | Deny:
@@ -156,19 +156,19 @@ def passed(ways: tuple[PartialDecision, ...], message: Message) -> tuple[Grant, 
     if len(ways) == 1:
         way = ways[0]
         assert way.grant is not None
-        found = way.show(message)
-        return found if isinstance(found, Deny) else (way.grant, found)
+        outcome = way.show(message)
+        return outcome if isinstance(outcome, Deny) else (way.grant, outcome)
     grants: list[Grant] = []
     shown = message
     why: Deny | None = None
     for way in ways:
         assert way.grant is not None
-        found = way.show(message)
-        if isinstance(found, Message):
+        outcome = way.show(message)
+        if isinstance(outcome, Message):
             grants.append(way.grant)
-            shown = found  # the same for all: they are of one subject
+            shown = outcome  # the same for all: they are of one subject
         else:
-            why = graver(why, found)
+            why = graver(why, outcome)
     if grants:
         return combine(grants), shown
     assert why is not None

@@ -21,7 +21,7 @@ class DeferredFree:
         return bool(self._heap)
 
     def add(self, *containers: dict[Any, Any] | deque[Any]) -> None:
-        self._heap += (one for one in containers if one)
+        self._heap += (container for container in containers if container)
 
     def take(self, most: int) -> list[Any]:
         """Up to so many of the values; the dicts among them are taken apart later."""

@@ -113,15 +113,15 @@ class Gate:
         variants = lane.variants
         if variants is None:
             variants = lane.variants = {}
-        found = variants.get(options)
-        if found is None:
-            found = variants[options] = Lane(
+        variant = variants.get(options)
+        if variant is None:
+            variant = variants[options] = Lane(
                 self.context(source, options), lane.link, lane.protocol, lane.floor_properties, self.version
             )
-            found.monitors = lane.monitors
-            found.ruled = lane.ruled
-            found.holder, found.key = variants, options
-        return found
+            variant.monitors = lane.monitors
+            variant.ruled = lane.ruled
+            variant.holder, variant.key = variants, options
+        return variant
 
     def derived_lane(self, data: bytes, context: Context, link: str, writer: Subject | None) -> Lane:
         """The lane of what a monitor or a service made: it has the context of what caused it (`data`), and they wrote
@@ -131,13 +131,13 @@ class Gate:
         """
         active_rules = None if self.publishers is None else self.publishers.of(context.subject)
         key = (data, link, writer and writer.name, None if active_rules is None else active_rules.revision)
-        found = self.cache.derived.get(key)
-        if found is None:
-            found = self.cache.derived[key] = Lane(context, link, V5, NONE, self.version)
-            found.writer = writer
-            found.admitted = writer is None
-            found.holder, found.key = self.cache.derived, key
-        return found
+        lane = self.cache.derived.get(key)
+        if lane is None:
+            lane = self.cache.derived[key] = Lane(context, link, V5, NONE, self.version)
+            lane.writer = writer
+            lane.admitted = writer is None
+            lane.holder, lane.key = self.cache.derived, key
+        return lane
 
     def linked_lane(self, lane: Lane, exit: ScopeExit, before: str, after: str, sealed: bool) -> Lane:
         """The lane here of what takes one in another scope and comes over a link from there.
@@ -147,20 +147,22 @@ class Gate:
         if lane.onward is None:
             lane.onward = {}
         key: Hashable = (exit, sealed) if before == after else (exit, sealed, before)
-        found = lane.onward.get(key)
-        if found is None or found.version != self.version:
+        beyond = lane.onward.get(key)
+        if beyond is None or beyond.version != self.version:
             context = lane.context
             if sealed:
                 context = replace(context, sealed=True, under=None)
             if before != after:
                 context = context.called(before)
-            found = lane.onward[key] = Lane(context, exit.link.type, lane.protocol, lane.floor_properties, self.version)
-            found.ruled = lane.ruled
-            found.admitted = True
+            beyond = lane.onward[key] = Lane(
+                context, exit.link.type, lane.protocol, lane.floor_properties, self.version
+            )
+            beyond.ruled = lane.ruled
+            beyond.admitted = True
             if before != after:  # one for each topic: gone when that has no plan any more
-                found.holder, found.key = lane.onward, key
-            self.cache.lanes[id(lane), key] = found
-        return found
+                beyond.holder, beyond.key = lane.onward, key
+            self.cache.lanes[id(lane), key] = beyond
+        return beyond
 
     def monitors(self, link: Link) -> tuple[Attachment, ...]:
         """Those of a client's link, in their order. The node's own services are no entities, and have none."""
@@ -186,10 +188,10 @@ class Gate:
         if not self.rules.announces_floor:
             return NONE
         floor = self.rules.levels.floor(level)
-        found = self._floor_properties.get(floor)
-        if found is None:
-            found = self._floor_properties[floor] = Properties(user_properties=((FLOOR, floor),))
-        return found
+        properties = self._floor_properties.get(floor)
+        if properties is None:
+            properties = self._floor_properties[floor] = Properties(user_properties=((FLOOR, floor),))
+        return properties
 
     def plan(self, lane: Lane, name: bytes) -> Plan:
         """Compiles the plan for a topic that has none yet."""

@@ -50,13 +50,13 @@ class ScopeExit:
 
     def guards(self, before: str, after: str) -> tuple[Guard, ...] | None:
         """Of the monitors that listen to a topic; None if one is never calm."""
-        found: list[Guard] = []
+        guards: list[Guard] = []
         for instance, calm, _ in self.listening(before, after):
             post = self.posts.get(instance)
             if post is None or not calm:
                 return None
-            found.append((post.modes, calm))
-        return tuple(found)
+            guards.append((post.modes, calm))
+        return tuple(guards)
 
     def barred(self, before: str, after: str) -> tuple[Attachment, Step] | None:
         """The filter that lets none of a topic pass, if it is the first monitor that listens to it."""

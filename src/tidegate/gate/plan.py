@@ -162,23 +162,23 @@ class Plan:
         self.calmed = self.mode_revision.number
         return True
 
-    def lead(self, found: Sequence[tuple[Branch, Plan]], posts: ModeRevision) -> bool:
+    def lead(self, behind: Sequence[tuple[Branch, Plan]], mode_revision: ModeRevision) -> bool:
         """What lies behind its branches; whether the fast lane may lead there while monitors on the way are calm."""
-        self.flat = tuple(found)
-        self.busy = tuple((branch.exit, plan) for branch, plan in found if not plan.idle)
-        self.plain = all(branch.plain for branch, _ in found)
-        self.twice = len({branch.exit.gate for branch, _ in found}) < len(found)
-        self.durable = any(plan.durable for _, plan in found)
-        self.cost += len(found)
+        self.flat = tuple(behind)
+        self.busy = tuple((branch.exit, plan) for branch, plan in behind if not plan.idle)
+        self.plain = all(branch.plain for branch, _ in behind)
+        self.twice = len({branch.exit.gate for branch, _ in behind}) < len(behind)
+        self.durable = any(plan.durable for _, plan in behind)
+        self.cost += len(behind)
         guards: list[Guard] = []
-        for branch, plan in found:
+        for branch, plan in behind:
             if branch.guards is None or branch.renamed or not branch.clear or not plan.simple:
                 return False
             guards += (*branch.guards, *plan.quiet)
         self.afar = tuple(guards)
         if guards:
             self.guarded = True
-            self.mode_revision, self.calmed = posts, -1
+            self.mode_revision, self.calmed = mode_revision, -1
         return all(states for _, states in guards)
 
     @property

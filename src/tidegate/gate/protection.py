@@ -129,19 +129,19 @@ class KeyGroupFinder:
         policies = self.rules.policies
         if policies is None:
             return ["open"]
-        made = [policies.combining.value]
+        conditions = [policies.combining.value]
         for each in policies.concerning(Action.READ, known.topic):
             subject = ",".join(sorted(map(str, each.subject.terms)))
             # with a placeholder in it, the topic decides whom it is about
             topic = known.topic if each.topic.fixed is None else ""
             text = "\0".join((each.id, each.effect.value, subject, each.topic.text, topic))
-            made.append(self._bound(text, each.when, known))
-        return made
+            conditions.append(self._bound(text, each.when, known))
+        return conditions
 
     def _publisher_rules(self, known: Known) -> list[ActiveRule]:
         if RULES in known.scene:  # whoever represents publishers without rules may have some by now
-            found: list[ActiveRule] = known.scene[RULES]
-            return found
+            rules: list[ActiveRule] = known.scene[RULES]
+            return rules
         active_rules = None if self.publishers is None else self.publishers.of(known.context.subject)
         return [] if active_rules is None else active_rules.about(known.topic, known.published)
 

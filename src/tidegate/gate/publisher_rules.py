@@ -86,17 +86,17 @@ class PublisherRuleStage:
 
     def _speaking(self, known: Known, actor: Subject) -> list[ActiveRule]:
         """The rules that are about a message and its reader."""
-        found: list[ActiveRule] | None = known.scene.get(RULES)
-        if found is None:
+        about: list[ActiveRule] | None = known.scene.get(RULES)
+        if about is None:
             active_rules = self.publishers.of(known.context.subject)
-            found = known.scene[RULES] = (
+            about = known.scene[RULES] = (
                 [] if active_rules is None else active_rules.about(known.topic, known.published)
             )
-        if not found:
-            return found
+        if not about:
+            return about
         terms = self.attributes.person(actor).terms
         speaking: list[ActiveRule] = []
-        for rule in found:
+        for rule in about:
             if rule.terms.isdisjoint(terms):
                 continue
             if rule.expires is not None:

@@ -21,9 +21,9 @@ PUBLISHER = "publisher's view"
 
 
 @lru_cache(1024)
-def _table(said: str, domain: str) -> tuple[dict[Term, View], str]:
+def _table(text: str, domain: str) -> tuple[dict[Term, View], str]:
     """A publisher's table, written in its domain, by terms; and why it cannot be read."""
-    table = Table.parse(said)
+    table = Table.parse(text)
     return table.by_term(domain), table.error or ""
 
 
@@ -41,10 +41,10 @@ class ViewStage:
         seen = self.views.seen(target.subject, known.topic)
         if seen.view.shows_nothing:
             return Deny(step=Step.VIEW, rule=", ".join(seen.rules))
-        said = known.context.view
-        if said is None:
+        text = known.context.view
+        if text is None:
             return ALLOW if seen.view.shows_all else Allow(rule=", ".join(seen.rules), view=seen.view)
-        rows, error = _table(said, known.context.subject.domain)
+        rows, error = _table(text, known.context.subject.domain)
         view = united(rows[term] for term in terms_of(target.subject) if term in rows)
         if view.shows_nothing:
             return Deny(step=Step.VIEW, rule=PUBLISHER, error=error)

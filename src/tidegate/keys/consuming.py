@@ -61,10 +61,10 @@ class Keychain:
     def get(self, id: str, *, now: float) -> bytes | None:
         """The secret; None if the key has to be asked for."""
         time = self._clock(now)
-        found = self._keys.get(id)
-        if found is None:
+        entry = self._keys.get(id)
+        if entry is None:
             return None
-        secret, until = found
+        secret, until = entry
         if until <= time:
             del self._keys[id]
             return None

@@ -107,11 +107,11 @@ def bound(text: str, values: Mapping[str, Any]) -> str:
 
 
 def _digest(purpose: bytes, *parts: bytes) -> bytes:
-    made = blake2b(digest_size=_SIZE, person=b"tidegate1" + purpose)
+    digest = blake2b(digest_size=_SIZE, person=b"tidegate1" + purpose)
     for part in parts:
-        made.update(len(part).to_bytes(8, "big"))
-        made.update(part)
-    return made.digest()
+        digest.update(len(part).to_bytes(8, "big"))
+        digest.update(part)
+    return digest.digest()
 
 
 def _text(text: str) -> bytes:

@@ -122,19 +122,21 @@ def parse_masters(text: str) -> dict[str, bytes]:
 
     What follows a `#` is a comment.
     """
-    found: dict[str, bytes] = {}
+    masters: dict[str, bytes] = {}
     place = 0
     for line in text.splitlines():
         for word in line.partition("#")[0].replace(",", " ").split():
             place += 1
             master = _master(word, place)
-            if found.setdefault(master_id(master), master) is not master:
+            if masters.setdefault(master_id(master), master) is not master:
                 raise ConfigError(f"master key {place} is there twice: remove one")
-    if not found:
+    if not masters:
         raise ConfigError(f"there is no master key: {_WRITE}")
-    if len(found) > MOST:
-        raise ConfigError(f"there are {len(found)} master keys: up to {MOST}; renew what is stored and remove old ones")
-    return found
+    if len(masters) > MOST:
+        raise ConfigError(
+            f"there are {len(masters)} master keys: up to {MOST}; renew what is stored and remove old ones"
+        )
+    return masters
 
 
 def master_id(master: bytes) -> str:
@@ -160,8 +162,8 @@ def _master(word: str, place: int) -> bytes:
 
 
 def _derived(master: bytes, salt: bytes) -> tuple[aead.AESGCM, bytes]:
-    made = hkdf.HKDF(algorithm=hashes.SHA256(), length=MASTER + _NONCE, salt=salt, info=_PURPOSE).derive(master)
-    return aead.AESGCM(made[:MASTER]), made[MASTER:]
+    derived = hkdf.HKDF(algorithm=hashes.SHA256(), length=MASTER + _NONCE, salt=salt, info=_PURPOSE).derive(master)
+    return aead.AESGCM(derived[:MASTER]), derived[MASTER:]
 
 
 def _head(id: str) -> bytes:

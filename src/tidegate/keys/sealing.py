@@ -92,11 +92,11 @@ def parts(message: bytes) -> tuple[str, str]:
     if len(message) > MAX:
         raise KeysError(f"a message of {len(message)} bytes is more than a packet holds")
     try:
-        found = orjson.loads(message)
+        content = orjson.loads(message)
     except orjson.JSONDecodeError:
         raise KeysError("it is no sealed message: that is JSON") from None
-    if isinstance(found, dict) and len(found) == 2:
-        id, data = found.get("keyId"), found.get("data")
+    if isinstance(content, dict) and len(content) == 2:
+        id, data = content.get("keyId"), content.get("data")
         if isinstance(id, str) and isinstance(data, str) and valid_id(id):
             return id, data
     raise KeysError('it is no sealed message: that is {"keyId": …, "data": …}')

@@ -66,20 +66,20 @@ class SealedBody:
     def parse(cls, text: bytes) -> SealedBody:
         """From what was sent."""
         try:
-            found = orjson.loads(text)
+            body = orjson.loads(text)
         except orjson.JSONDecodeError:
             raise KeysError(_SHAPE) from None
-        if not isinstance(found, dict) or not _NEEDED <= found.keys() <= _KNOWN:
+        if not isinstance(body, dict) or not _NEEDED <= body.keys() <= _KNOWN:
             raise KeysError(_SHAPE)
-        data = decoded(found["data"]) if isinstance(found["data"], str) and found["data"].isascii() else None
+        data = decoded(body["data"]) if isinstance(body["data"], str) and body["data"].isascii() else None
         if data is None or len(data) < NONCE + TAG:
             raise KeysError("the `data` of the sealed body is no base64 of nonce, ciphertext and tag")
         return cls(
-            source=_text(found, "NodeId"),
-            time=_number(found, "time"),
-            counter=_number(found, "counter"),
-            content=_text(found, "content") if "content" in found else JSON,
-            encoding=_text(found, "encoding") if "encoding" in found else "",
+            source=_text(body, "NodeId"),
+            time=_number(body, "time"),
+            counter=_number(body, "counter"),
+            content=_text(body, "content") if "content" in body else JSON,
+            encoding=_text(body, "encoding") if "encoding" in body else "",
             data=data,
         )
 
@@ -113,12 +113,12 @@ def seal_body(
     if not (0 <= time <= LARGEST and 0 <= counter <= LARGEST):
         raise KeysError(f"time and counter are between 0 and {LARGEST}")
     sealed = nonce + _cipher(secret).encrypt(nonce, body, _bound(source, audience, time, counter, content, encoding))
-    said: dict[str, Any] = {"NodeId": source, "time": time, "counter": counter, "data": b64encode(sealed).decode()}
+    fields: dict[str, Any] = {"NodeId": source, "time": time, "counter": counter, "data": b64encode(sealed).decode()}
     if content != JSON:
-        said["content"] = content
+        fields["content"] = content
     if encoding:
-        said["encoding"] = encoding
-    return orjson.dumps(said)
+        fields["encoding"] = encoding
+    return orjson.dumps(fields)
 
 
 def _cipher(secret: bytes) -> aead.AESGCM:
@@ -137,15 +137,15 @@ def _bound(source: str, audience: str, time: int, counter: int, content: str, en
         raise KeysError("a name in a sealed body is no UTF-8") from None
 
 
-def _text(found: dict[str, Any], name: str) -> str:
-    value = found[name]
+def _text(body: dict[str, Any], name: str) -> str:
+    value = body[name]
     if not isinstance(value, str) or not value:
         raise KeysError(f"`{name}` of a sealed body is a text")
     return value
 
 
-def _number(found: dict[str, Any], name: str) -> int:
-    value = found[name]
+def _number(body: dict[str, Any], name: str) -> int:
+    value = body[name]
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= LARGEST:
         raise KeysError(f"`{name}` of a sealed body is a whole number from 0 to {LARGEST}")
     return value

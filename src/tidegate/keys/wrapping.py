@@ -94,10 +94,10 @@ def unwrap(private: PrivateKey, answer: bytes, *, reader: str, request: str) -> 
     if len(answer) > MAX:
         raise KeysError(f"it is no answer of a key service: {len(answer)} bytes are too many")
     try:
-        found = orjson.loads(answer)
+        content = orjson.loads(answer)
     except orjson.JSONDecodeError:
         raise KeysError("it is no answer of a key service: that is JSON") from None
-    match found:
+    match content:
         case {
             "keyId": str() as id,
             "request": str() as asked,
@@ -126,7 +126,7 @@ def unwrap(private: PrivateKey, answer: bytes, *, reader: str, request: str) -> 
 
 
 def _info(reader: str, id: str, valid: int, request: str) -> bytes:
-    made = _PURPOSE
+    info = _PURPOSE
     for text in (reader, id, str(valid), request):
         try:
             part = text.encode()
@@ -134,5 +134,5 @@ def _info(reader: str, id: str, valid: int, request: str) -> bytes:
             raise KeysError("a name is no UTF-8") from None
         if len(part) > 0xFFFF:
             raise KeysError("a name has more than 65,535 bytes")
-        made += len(part).to_bytes(2, "big") + part
-    return made
+        info += len(part).to_bytes(2, "big") + part
+    return info

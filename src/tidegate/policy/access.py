@@ -162,10 +162,10 @@ class Policies:
 
     def pieces(self) -> list[object]:
         """What it is made of, for whoever lets go of it piece by piece; it is not used any more."""
-        found: list[object] = [*self.policies, *self._subjects]
+        pieces: list[object] = [*self.policies, *self._subjects]
         for trees in self._index.values():
-            found += trees.values()
-        return found
+            pieces += trees.values()
+        return pieces
 
     # -- deciding ------------------------------------------------------------------------------------------------
 
@@ -213,10 +213,10 @@ class Policies:
     def _applying(self, action: Action, terms: Terms, topic: str, known: Env) -> Iterator[Policy]:
         """The policies that apply, in file order."""
         s: Any = known["s"]
-        found: set[int] = set()
+        positions: set[int] = set()
         for tree in self._about(action, terms):
-            found.update(tree.matching(topic))
-        for position in sorted(found):
+            positions.update(tree.matching(topic))
+        for position in sorted(positions):
             policy = self.policies[position]
             if policy.topic.matches(s, topic):
                 yield policy
@@ -224,10 +224,10 @@ class Policies:
     def _overlapping(self, action: Action, terms: Terms, filter: str, known: Env) -> Iterator[Policy]:
         """The policies that allow some topic of a filter if their condition is true, in file order."""
         s: Any = known["s"]
-        found: set[int] = set()
+        positions: set[int] = set()
         for tree in self._about(action, terms):
-            found.update(tree.overlapping(filter))
-        for position in sorted(found):
+            positions.update(tree.overlapping(filter))
+        for position in sorted(positions):
             policy = self.policies[position]
             if policy.allows and policy.topic.overlaps(s, filter):
                 yield policy
@@ -253,8 +253,8 @@ class Policies:
     def considered_for(self, action: Action, actor: Actor, filter: str, known: Env) -> list[tuple[Policy, Outcome]]:
         """Every policy that `overlaps` looks at, and what is known of its condition before any message comes."""
         known = self._with_subject(actor, known)
-        found = self._overlapping(action, terms_of(actor), filter, known)
-        return [(policy, _asked(policy.when, known)) for policy in found]
+        policies = self._overlapping(action, terms_of(actor), filter, known)
+        return [(policy, _asked(policy.when, known)) for policy in policies]
 
     def _with_subject(self, actor: Actor, known: Env) -> Env:
         return known if "s" in known else {**known, "s": attributes_of(actor, self.domain)}
@@ -284,7 +284,7 @@ class Policies:
         """
         terms = terms_of(actor) if terms is None else terms
         s = attributes_of(actor, self.domain) if s is None else s
-        made: list[Hashable] = []
+        values: list[Hashable] = []
         for each in Action if action is None else (action,):
             by_term = self._reads[each]
             own = frozenset(term for term in terms if term in by_term)
@@ -294,8 +294,8 @@ class Policies:
                     self._paths.clear()
                 reads: frozenset[str] = frozenset().union(*(by_term[term] for term in own))
                 paths = self._paths[each, own] = paths_below("s", reads)
-            made += [own, facets(s, paths)]
-        return tuple(made)
+            values += [own, facets(s, paths)]
+        return tuple(values)
 
     # -- warnings ------------------------------------------------------------------------------------------------
 
@@ -307,21 +307,21 @@ class Policies:
         """
         there = None if known is None else frozenset(known)
         shadows = {action: self._unconditional(action) for action in Action}
-        found: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         for position, policy in enumerate(self.policies):
             if policy.when is not None and policy.when.partial({}) is False:
-                found[policy.id] = "its condition is always false"
+                reasons[policy.id] = "its condition is always false"
             elif there is not None and (missing := _missing(self._subjects[position], there)):
-                found[policy.id] = f"the directory has no {missing}"
+                reasons[policy.id] = f"the directory has no {missing}"
             else:
                 by = {self._shadow(position, shadows[action]) for action in policy.action}
                 if None not in by:
-                    found[policy.id] = "always decided by " + ", ".join(sorted(str(id) for id in by))
-        return found
+                    reasons[policy.id] = "always decided by " + ", ".join(sorted(str(id) for id in by))
+        return reasons
 
     def _unconditional(self, action: Action) -> dict[Term, FilterIndex[int]]:
         """The policies that can leave others nothing to decide."""
-        made: dict[Term, FilterIndex[int]] = {}
+        indexes: dict[Term, FilterIndex[int]] = {}
         for position, policy in enumerate(self.policies):
             match self.combining:
                 case Combining.DENY_OVERRIDES:
@@ -334,8 +334,8 @@ class Policies:
                     assert_never(self.combining)
             if strong and action in policy.action and policy.unconditional:
                 for term in self._subjects[position].terms:
-                    made.setdefault(term, FilterIndex()).add(policy.topic.text.split("/"), position)
-        return made
+                    indexes.setdefault(term, FilterIndex()).add(policy.topic.text.split("/"), position)
+        return indexes
 
     def _shadow(self, position: int, index: dict[Term, FilterIndex[int]]) -> str | None:
         policy, subject = self.policies[position], self._subjects[position]

@@ -86,8 +86,8 @@ def shown(user: str, domain: str, here: str) -> str:
 
 def attributes_of(actor: Actor, here: str) -> dict[str, Any]:
     """The root `s` of predicates that were written in the domain `here`."""
-    found = {name: value for name, value in actor.attributes.items() if name not in BUILT_IN}
-    found |= {
+    s = {name: value for name, value in actor.attributes.items() if name not in BUILT_IN}
+    s |= {
         "kind": actor.kind,
         "domain": actor.domain,
         "scope": actor.scope,
@@ -99,14 +99,14 @@ def attributes_of(actor: Actor, here: str) -> dict[str, Any]:
         "groups": actor.groups,
     }
     if not actor.impostor:
-        found["client"] = actor.client
+        s["client"] = actor.client
     if actor.user is not None:
-        found["user"] = shown(actor.user, actor.domain, here)
+        s["user"] = shown(actor.user, actor.domain, here)
     if actor.roles:
-        found["role"] = actor.roles[0]
+        s["role"] = actor.roles[0]
     if actor.tls:
-        found["tls"] = actor.tls
-    return found
+        s["tls"] = actor.tls
+    return s
 
 
 Paths = tuple[tuple[str, ...], ...]

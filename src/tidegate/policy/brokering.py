@@ -96,8 +96,8 @@ class Brokering:
         if self.pairs is None:
             return PLAIN
         first = self._first
-        found = min((first[term] for term in terms_of(actor) if term in first), default=None)
-        return self._default if found is None else self._assigned[found]
+        position = min((first[term] for term in terms_of(actor) if term in first), default=None)
+        return self._default if position is None else self._assigned[position]
 
     def objection(self, actor: Actor) -> str:
         """Why a client may not be connected; empty if it may."""

@@ -104,15 +104,15 @@ class Directory:
         if entry is not None:
             user = entry.user if user is None else user
         person = None if user is None else self.users.get(user)
-        said = [each for each in (person, entry) if each is not None]
-        roles = _distinct(role for each in said for role in each.roles)
-        groups = _distinct(group for each in said for group in each.groups)
+        entries = [each for each in (person, entry) if each is not None]
+        roles = _distinct(role for each in entries for role in each.roles)
+        groups = _distinct(group for each in entries for group in each.groups)
         attributes: dict[str, Any] = {}
         for role in reversed(roles):
             attributes |= self.roles.get(role, _NOTHING)
         for group in reversed(groups):
             attributes |= self.groups.get(group, _NOTHING)
-        for each in said:
+        for each in entries:
             attributes |= each.attributes
         found = MappingProxyType(attributes)
         return Known(user=user, roles=roles, groups=groups, attributes=found, impostor=impostor, scopes=scopes)

@@ -48,15 +48,15 @@ class Facts:
         return replace(self, certificate=False, trusted=False)
 
     def attributes(self) -> dict[str, Any]:
-        found: dict[str, Any] = {
+        values: dict[str, Any] = {
             "listener": self.listener,
             "address": self.address,
             "certificate": self.certificate,
             "trusted": self.trusted,
         }
         if self.tls_version is not None:
-            found["tls"] = {"version": self.tls_version, "cipher": self.tls_cipher or ""}
-        return found
+            values["tls"] = {"version": self.tls_version, "cipher": self.tls_cipher or ""}
+        return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,28 +150,28 @@ class Levels:
 
         Of several the strictest counts. A level's name is kept as it came, since it may be known elsewhere.
         """
-        found: Demand | None = None
+        strictest: Demand | None = None
         for key, value in properties:
             if key == REQUIRE:
-                said = RELAXED if value == NONE else Demand(value)
+                demand = RELAXED if value == NONE else Demand(value)
             elif key == SHORT:
-                said = Demand(self._at(value))
+                demand = Demand(self._at(value))
             else:
                 continue
-            found = said if found is None else self.strictest(found, said)
-        return found
+            strictest = demand if strictest is None else self.strictest(strictest, demand)
+        return strictest
 
     def _at(self, rank: str) -> str:
         if rank.isascii() and rank.isdigit() and len(rank) <= 3 and int(rank) < len(self.order):
             return self.order[int(rank)]
         return f"rank {rank[:16]}"  # no level is called so: names have no spaces
 
-    def effective(self, own: str, *said: Demand | None) -> Demand:
+    def effective(self, own: str, *demands: Demand | None) -> Demand:
         """What counts: the innermost that says something, else what the level of the own connection implies.
 
         `said` is from the inside out: the message's or subscription's demand, then the connection's.
         """
-        for demand in said:
+        for demand in demands:
             if demand is not None:
                 return demand
         return Demand(own) if self.implied else RELAXED

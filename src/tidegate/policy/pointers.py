@@ -47,9 +47,9 @@ def text(pointer: Pointer) -> str:
 
 def united(pointers: Iterable[Pointer]) -> frozenset[Pointer]:
     """The same set without what lies below another of its pointers."""
-    found = set(pointers)
+    distinct = set(pointers)
     return frozenset(
-        pointer for pointer in found if not any(pointer[:length] in found for length in range(len(pointer)))
+        pointer for pointer in distinct if not any(pointer[:length] in distinct for length in range(len(pointer)))
     )
 
 
@@ -64,12 +64,12 @@ def _below(pointer: Pointer, others: frozenset[Pointer]) -> bool:
 
 def tree(pointers: Iterable[Pointer]) -> Tree:
     """The pointers by their tokens. They must not lie below each other."""
-    made: Tree = {}
+    root: Tree = {}
     for pointer in pointers:
-        node = made
+        node = root
         for token in pointer:
             node = node.setdefault(token, {})
-    return made
+    return root
 
 
 class _Hidden:

@@ -176,8 +176,8 @@ class _Residual:
                 true.append(each)
         if true:
             return Granted(tuple(each.id for each in true), united(each.keep for each in true), tuple(errors))
-        told = "; ".join(f"{id}: {reason}" for id, reason in errors)
-        return Refuse(", ".join(each.id for each in self._all), told or None)
+        reasons = "; ".join(f"{id}: {reason}" for id, reason in errors)
+        return Refuse(", ".join(each.id for each in self._all), reasons or None)
 
 
 class Preferences:
@@ -204,14 +204,14 @@ class Preferences:
 
     def receiving(self, user: str | None, domain: str, topic: str) -> Applicable:
         """What an owner says of subscribers that receive a message; `topic` is the original one."""
-        found = self._matching(user, domain, topic)
-        return Applicable(tuple(each for each in found if each.to is None), self.domain)
+        matching = self._matching(user, domain, topic)
+        return Applicable(tuple(each for each in matching if each.to is None), self.domain)
 
     def forwarding(self, user: str | None, domain: str, topic: str, to: str) -> Applicable:
         """What an owner says of forwarding a message to the scope `to`."""
-        found = self._matching(user, domain, topic)
-        named = tuple(each for each in found if each.to == to)
-        return Applicable(named or tuple(each for each in found if each.to == ANY_SCOPE), self.domain)
+        matching = self._matching(user, domain, topic)
+        named = tuple(each for each in matching if each.to == to)
+        return Applicable(named or tuple(each for each in matching if each.to == ANY_SCOPE), self.domain)
 
     def applicable(self, user: str | None, domain: str, topic: str) -> Preferences:
         """What travels with a message: everything its owner says of it."""
@@ -236,9 +236,9 @@ class Preferences:
     def decode(cls, data: object, *, functions: Mapping[str, Function] | None = None) -> Preferences:
         """From plain data of another node. MalformedPacket if it is none; what is not understood counts as false."""
         match data:
-            case {"domain": str() as domain, "preferences": list() as found} if len(found) <= MAX_TRAVELLING:
+            case {"domain": str() as domain, "preferences": list() as entries} if len(entries) <= MAX_TRAVELLING:
                 try:
-                    return cls([_decoded(each, functions) for each in found], domain=domain)
+                    return cls([_decoded(each, functions) for each in entries], domain=domain)
                 except ConfigError as error:
                     raise MalformedPacket(f"preferences that cannot be read: {error}") from error
             case _:
@@ -246,14 +246,14 @@ class Preferences:
 
 
 def _encoded(each: Preference) -> dict[str, Any]:
-    made: dict[str, Any] = {"id": each.id, "user": each.user, "topic": each.topic}
+    data: dict[str, Any] = {"id": each.id, "user": each.user, "topic": each.topic}
     if each.to is not None:
-        made["to"] = each.to
+        data["to"] = each.to
     if each.text is not None:
-        made["when"] = each.text
+        data["when"] = each.text
     if not each.keep.shows_all:
-        made["keep"] = each.keep.plain
-    return made
+        data["keep"] = each.keep.plain
+    return data
 
 
 def _decoded(data: object, functions: Mapping[str, Function] | None) -> Preference:

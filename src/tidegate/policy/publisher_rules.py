@@ -145,8 +145,8 @@ def read(
         return Unfit(Fault.UNREADABLE, f"it is no JSON: {error}")
     try:
         return _publication(content, now, functions, known or {})
-    except _Unfit as found:
-        return found.unfit
+    except _Unfit as refused:
+        return refused.unfit
 
 
 def _publication(
@@ -195,12 +195,12 @@ def _whole(value: object) -> bool:
 
 
 def _id(entry: object, position: int) -> str:
-    found = entry.get("id") if isinstance(entry, dict) else None
-    if not isinstance(found, str) or not _ID.fullmatch(found):
+    id = entry.get("id") if isinstance(entry, dict) else None
+    if not isinstance(id, str) or not _ID.fullmatch(id):
         raise _forbidden(
             f"rule {position + 1} has no `id` that can be used: write 1 to 64 letters, digits, `_`, `.`, `:` or `-`"
         )
-    return found
+    return id
 
 
 def _rule(id: str, entry: dict[str, Any], now: float) -> Rule:
@@ -237,8 +237,8 @@ def _expires(written: object, now: float) -> float | None:
         return None
     if isinstance(written, int | float) and not isinstance(written, bool):
         left = float(written)
-    elif isinstance(written, str) and (found := _DURATION.fullmatch(written)):
-        left = float(found[1]) * _UNITS[found[2]]
+    elif isinstance(written, str) and (duration := _DURATION.fullmatch(written)):
+        left = float(duration[1]) * _UNITS[duration[2]]
     else:
         left = _moment(written) - now
     if left <= 0:
@@ -250,35 +250,35 @@ def _expires(written: object, now: float) -> float | None:
 
 def _moment(written: object) -> float:
     try:
-        found = datetime.fromisoformat(written) if isinstance(written, str) else None
+        moment = datetime.fromisoformat(written) if isinstance(written, str) else None
     except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
+        moment = None
+    if moment is None or moment.tzinfo is None:
         raise ConfigError(
             "`expires` is a time such as `2026-03-02T09:30:00Z`, a number of seconds, or a duration such as `30m`"
         )
-    return found.timestamp()
+    return moment.timestamp()
 
 
 def _conditions(
     rules: Iterable[Rule], functions: Mapping[str, Function] | None, known: Mapping[str, Predicate | str]
 ) -> dict[str, Predicate]:
-    found: dict[str, Predicate] = {}
+    conditions: dict[str, Predicate] = {}
     total = 0
     for rule in rules:
-        if rule.when is None or rule.when in found:
+        if rule.when is None or rule.when in conditions:
             continue
         if isinstance(understood := known.get(rule.when), Predicate):
-            found[rule.when] = understood
+            conditions[rule.when] = understood
             continue
         total += len(rule.when.encode(errors="replace"))
         if total > MAX_TEXT:
             raise _Unfit(Fault.EXCESSIVE, f"its conditions have more than {MAX_TEXT} bytes: send it in parts")
         try:
-            found[rule.when] = condition(rule.when, functions)
+            conditions[rule.when] = condition(rule.when, functions)
         except PredicateError as error:
             raise _forbidden(f"`{rule.id}`: `when` is no condition: {error}") from None
-    return found
+    return conditions
 
 
 def condition(text: str, functions: Mapping[str, Function] | None = None) -> Predicate:
@@ -333,9 +333,9 @@ class Book:
         """From the store. A rule does not live longer than it was given, should the clock have been put back."""
         if data[:1] != _STORED:
             raise StoreError("rules of publishers in a form that this version does not know: run the newer Tidegate")
-        found = orjson.loads(data[1:])
-        rules = [_restored(each, now) for each in found["rules"]]
-        return cls(sequence=found["sequence"], rules={rule.id: rule for rule in rules})
+        content = orjson.loads(data[1:])
+        rules = [_restored(each, now) for each in content["rules"]]
+        return cls(sequence=content["sequence"], rules={rule.id: rule for rule in rules})
 
 
 def covered(topic: str, ceiling: Sequence[str]) -> bool:
@@ -355,14 +355,14 @@ def _plain(rule: Rule) -> dict[str, Any]:
     }
 
 
-def _restored(found: dict[str, Any], now: float) -> Rule:
-    expires = found["expires"]
+def _restored(stored: dict[str, Any], now: float) -> Rule:
+    expires = stored["expires"]
     return Rule(
-        id=found["id"],
-        topic=found["topic"],
-        subject=Selector.parse(found["subject"]),
-        effect=Effect(found["effect"]),
-        when=found["when"],
-        expires=None if expires is None else min(expires, now + found["life"]),
-        life=found["life"],
+        id=stored["id"],
+        topic=stored["topic"],
+        subject=Selector.parse(stored["subject"]),
+        effect=Effect(stored["effect"]),
+        when=stored["when"],
+        expires=None if expires is None else min(expires, now + stored["life"]),
+        life=stored["life"],
     )

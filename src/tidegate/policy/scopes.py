@@ -82,17 +82,17 @@ class ScopeLink:
         if topic.startswith("$"):
             return None
         for share in self.shares:
-            found = share.renamed(topic)
-            if found:
-                return None if found.startswith("$") or not valid_topic(found) else (found, share.qos)
+            renamed = share.renamed(topic)
+            if renamed:
+                return None if renamed.startswith("$") or not valid_topic(renamed) else (renamed, share.qos)
         return None
 
     def answered(self, topic: str) -> str:
         """Where somebody behind this link has to answer, so that the answer arrives under this topic before it."""
         for share in self.back:
-            found = share.turned.renamed(topic)
-            if found:
-                return found
+            renamed = share.turned.renamed(topic)
+            if renamed:
+                return renamed
         return topic
 
     def __str__(self) -> str:
@@ -122,12 +122,12 @@ class ScopeGraph:
         """The scopes of whoever connects to a scope with these roles; why it may not; None if it stays there."""
         if scope != self.bus or not self.roles:
             return None
-        found = [name for name in dict.fromkeys(held) if name in self.roles]
-        if len(found) == 1:
-            return self.roles[found[0]]
-        if not found:
+        names = [name for name in dict.fromkeys(held) if name in self.roles]
+        if len(names) == 1:
+            return self.roles[names[0]]
+        if not names:
             return "brokering: you have none of the roles that may connect here"
-        return f"brokering: you have several roles ({', '.join(found)}), and may have one here"
+        return f"brokering: you have several roles ({', '.join(names)}), and may have one here"
 
 
 ALONE: Final = ScopeGraph()

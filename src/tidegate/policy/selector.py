@@ -41,16 +41,16 @@ Terms = frozenset[Term]
 
 def terms_of(actor: Actor) -> Terms:
     """Everything a selector can say of an actor."""
-    found = [ANYONE]
+    terms = [ANYONE]
     if not actor.impostor:
-        found.append(Term(actor.kind, actor.client))
+        terms.append(Term(actor.kind, actor.client))
     if actor.user is not None:
-        found.append(Term("user", actor.user, actor.domain))
+        terms.append(Term("user", actor.user, actor.domain))
     if actor.kind == "link":
-        found.append(Term("scope", actor.scope))
-    found += [Term("role", role) for role in actor.roles]
-    found += [Term("group", group) for group in actor.groups]
-    return frozenset(found)
+        terms.append(Term("scope", actor.scope))
+    terms += [Term("role", role) for role in actor.roles]
+    terms += [Term("group", group) for group in actor.groups]
+    return frozenset(terms)
 
 
 @dataclass(frozen=True, slots=True)

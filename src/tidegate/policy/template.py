@@ -35,16 +35,16 @@ class Template:
         """Reads a template; ConfigError says what is wrong."""
         pieces: list[str | tuple[str, ...]] = []
         literal, end = "", 0
-        for found in _PIECE.finditer(text):
-            literal += text[end : found.start()]
-            end = found.end()
-            if found[0] in ("{{", "}}"):
-                literal += found[0][0]
+        for token in _PIECE.finditer(text):
+            literal += text[end : token.start()]
+            end = token.end()
+            if token[0] in ("{{", "}}"):
+                literal += token[0][0]
                 continue
-            path = found[1]
+            path = token[1]
             if path is None:
                 raise ConfigError(
-                    f"`{text}` has a single `{found[0]}`: write `{found[0] * 2}` for the character itself"
+                    f"`{text}` has a single `{token[0]}`: write `{token[0] * 2}` for the character itself"
                 )
             if not _PATH.fullmatch(path):
                 raise ConfigError(f"`{{{path}}}` is no attribute of the subject: write for instance `{{s.user}}`")
@@ -81,20 +81,20 @@ class Template:
 
     def fill(self, s: Mapping[str, Any]) -> str | None:
         """The filter for a subject with these attributes; None if it has none."""
-        made: list[str] = []
+        filled: list[str] = []
         for piece in self.pieces:
             if isinstance(piece, str):
-                made.append(piece)
+                filled.append(piece)
                 continue
             value: Any = s
             for name in piece:
                 if not isinstance(value, Mapping) or name not in value:
                     return None
                 value = value[name]
-            if not isinstance(value, str) or not _harmless(value, first=not made):
+            if not isinstance(value, str) or not _harmless(value, first=not filled):
                 return None
-            made.append(value)
-        return "".join(made)
+            filled.append(value)
+        return "".join(filled)
 
     def matches(self, s: Mapping[str, Any], topic: str) -> bool:
         """Whether it describes the topic for this subject."""

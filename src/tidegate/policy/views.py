@@ -115,18 +115,18 @@ NOTHING: Final = View(frozenset())
 
 def united(views: Iterable[View]) -> View:
     """What rows of one table show together; without rows, nothing."""
-    made = NOTHING
+    union = NOTHING
     for view in views:
-        made |= view
-    return made
+        union |= view
+    return union
 
 
 def intersected(views: Iterable[View]) -> View:
     """What several tables leave; without tables, all."""
-    made = ALL
+    intersection = ALL
     for view in views:
-        made &= view
-    return made
+        intersection &= view
+    return intersection
 
 
 # -- the administrator -----------------------------------------------------------------------------------------------
@@ -170,19 +170,19 @@ class Views:
 
     def seen(self, actor: Actor, topic: str) -> Seen:
         """What an actor may see of messages on a topic."""
-        found = self.considered(actor, topic)
-        if not found:
+        considered = self.considered(actor, topic)
+        if not considered:
             return Seen(ALL)
-        mine = [row for row, applies in found if applies]
+        mine = [row for row, applies in considered if applies]
         if mine:
             return Seen(united(row.view for row in mine), tuple(row.id for row in mine))
         return Seen(self.otherwise, (DEFAULT,))
 
     def considered(self, actor: Actor, topic: str) -> list[tuple[Row, bool]]:
         """The table of a topic: its rows, and whether each applies to an actor."""
-        found = [at for at in sorted(self._index.matching(topic)) if topics.matches(self.rows[at].topic, topic)]
-        terms = terms_of(actor) if found else frozenset()
-        return [(self.rows[at], not self._terms[at].isdisjoint(terms)) for at in found]
+        positions = [at for at in sorted(self._index.matching(topic)) if topics.matches(self.rows[at].topic, topic)]
+        terms = terms_of(actor) if positions else frozenset()
+        return [(self.rows[at], not self._terms[at].isdisjoint(terms)) for at in positions]
 
     def cache_key(self, actor: Actor) -> Hashable:
         """Actors with equal values see the same of everything."""

@@ -72,9 +72,9 @@ def static(node: Node) -> Kind:
 
 
 def _test(node: Node, what: str) -> None:
-    found = static(node)
-    if found not in (Kind.ANY, Kind.BOOL):
-        raise PredicateError(f"{what} of {found.value} where bool is expected", *node.at)
+    kind = static(node)
+    if kind not in (Kind.ANY, Kind.BOOL):
+        raise PredicateError(f"{what} of {kind.value} where bool is expected", *node.at)
 
 
 def _macro(node: Macro) -> Kind:
@@ -136,17 +136,17 @@ def _literal(node: Node) -> object:
 
 def reads(node: Node) -> frozenset[str]:
     """The attributes that an evaluation may read, by path; a path stands for everything below it."""
-    found, todo = set(), [node]
+    paths, todo = set(), [node]
     while todo:
         node = todo.pop()
         match node:
             case Has(operand=Attr() as operand):
-                found.add(f"{operand.name}.{node.field}")  # the operand is on the way, not read for itself
+                paths.add(f"{operand.name}.{node.field}")  # the operand is on the way, not read for itself
             case Attr():
-                found.add(node.name)
+                paths.add(node.name)
             case _:
                 todo.extend(children(node))
-    return frozenset(found)
+    return frozenset(paths)
 
 
 def volatile(node: Node) -> bool:

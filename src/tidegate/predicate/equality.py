@@ -84,23 +84,23 @@ def unequal(work: Meter, a: object, b: object) -> bool:
     return not equal(work, a, b)
 
 
-def holds(work: Meter, found: Mapping[Any, Any], key: Any) -> bool:
+def holds(work: Meter, mapping: Mapping[Any, Any], key: Any) -> bool:
     """Whether a map has the key. Python thinks that True is 1; CEL does not."""
     match kind(key):
         case Kind.STRING:
             if len(key) > LONG:
                 work.spend(len(key) // LONG)
-            return key in found
+            return key in mapping
         case Kind.BOOL:
-            work.spend(len(found))
-            return any(known is key for known in found)
+            work.spend(len(mapping))
+            return any(known is key for known in mapping)
         case Kind.INT | Kind.UINT | Kind.DOUBLE:
-            if key not in found:
+            if key not in mapping:
                 return False
             if key not in (0, 1):
                 return True
-            work.spend(len(found))
-            return any(known == key and not isinstance(known, bool) for known in found)
+            work.spend(len(mapping))
+            return any(known == key and not isinstance(known, bool) for known in mapping)
         case _:
             return False
 

@@ -46,17 +46,17 @@ def octets(token: str) -> bytes:
     return bytes(made + _checked(inner[end:]).encode())
 
 
-def _character(found: re.Match[str]) -> str:
-    octal, two, four, eight, simple = found.groups()
+def _character(escape: re.Match[str]) -> str:
+    octal, two, four, eight, simple = escape.groups()
     if octal:
         return chr(int(octal, 8))
     if simple is not None:
         if simple not in _SIMPLE:
-            raise BadLiteral(f"no such escape: {found[0]}")
+            raise BadLiteral(f"no such escape: {escape[0]}")
         return _SIMPLE[simple]
     code = int(two or four or eight, 16)
     if code > 0x10FFFF or 0xD800 <= code < 0xE000:
-        raise BadLiteral(f"no code point: {found[0]}")
+        raise BadLiteral(f"no code point: {escape[0]}")
     return chr(code)
 
 

@@ -58,12 +58,12 @@ def _address(value: Any) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     if len(value) > MAX_ADDRESS:
         raise CelError(f"no address: {short(value)}")
     try:
-        found = ipaddress.ip_address(value)
+        parsed = ipaddress.ip_address(value)
     except ValueError as error:
         raise CelError(f"no address: {short(value)}") from error
-    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
-        return found.ipv4_mapped
-    return found
+    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
+        return parsed.ipv4_mapped
+    return parsed
 
 
 def cidr(work: Meter, address: Any, value: Any) -> bool:

@@ -119,8 +119,8 @@ class _Resolve:
     def node(self, raw: Any) -> Node:
         if isinstance(raw, Token):
             return self.literal(raw)
-        made: Node = getattr(self, raw.rule)(raw.at, *raw.parts)
-        return made
+        node: Node = getattr(self, raw.rule)(raw.at, *raw.parts)
+        return node
 
     def literal(self, token: Token) -> Node:
         at = (token.line or 1, token.column or 1)
@@ -220,15 +220,15 @@ class _Resolve:
         place = (bracket.line or 1, bracket.column or 1)
         return Call(function=OPERATORS["_[_]"], arguments=(left, right), at=place)
 
-    def items(self, at: Place, bracket: Token, *found: Any) -> Node:
-        return Items(items=tuple(self.node(part) for part in found if part is not None), at=at)
+    def items(self, at: Place, bracket: Token, *parts: Any) -> Node:
+        return Items(items=tuple(self.node(part) for part in parts if part is not None), at=at)
 
-    def mapping(self, at: Place, brace: Token, *found: Any) -> Node:
-        entries = [part for part in found if part is not None]
+    def mapping(self, at: Place, brace: Token, *parts: Any) -> Node:
+        entries = [part for part in parts if part is not None]
         return Entries(entries=tuple((self.node(e.parts[0]), self.node(e.parts[1])) for e in entries), at=at)
 
-    def call(self, at: Place, name: Token, found: Any) -> Node:
-        arguments = found.parts if found else ()
+    def call(self, at: Place, name: Token, listed: Any) -> Node:
+        arguments = listed.parts if listed else ()
         if name == "has":
             return self.has(at, arguments)
         if name == "age" and "age" not in self.functions:
@@ -246,8 +246,8 @@ class _Resolve:
         operand, field = arguments[0].parts
         return Has(operand=self.node(operand), field=str(field), at=at)
 
-    def method(self, at: Place, operand: Any, name: Token, found: Any) -> Node:
-        arguments = found.parts if found else ()
+    def method(self, at: Place, operand: Any, name: Token, listed: Any) -> Node:
+        arguments = listed.parts if listed else ()
         place = (name.line or 1, name.column or 1)
         dotted = self.dotted(operand)
         if dotted is not None:
@@ -271,16 +271,16 @@ class _Resolve:
         return ".".join((first, *reversed(parts)))
 
     def function(self, name: str, style: Style, arguments: tuple[Node, ...], at: Place) -> Node:
-        found = self.functions.get(name) or FUNCTIONS.get(name)
-        if found is None:
+        function = self.functions.get(name) or FUNCTIONS.get(name)
+        if function is None:
             raise PredicateError(f"unknown function {name}", *at)
-        if found.style not in (style, Style.BOTH):
-            how = f"{name}(x)" if found.style is Style.GLOBAL else f"x.{name}()"
+        if function.style not in (style, Style.BOTH):
+            how = f"{name}(x)" if function.style is Style.GLOBAL else f"x.{name}()"
             raise PredicateError(f"{name} is called as {how}", *at)
-        if len(arguments) not in found.arities:
-            takes = " or ".join(str(count) for count in sorted(found.arities))
+        if len(arguments) not in function.arities:
+            takes = " or ".join(str(count) for count in sorted(function.arities))
             raise PredicateError(f"{name} takes {takes} arguments, not {len(arguments)}", *at)
-        return Call(function=found, arguments=arguments, at=at)
+        return Call(function=function, arguments=arguments, at=at)
 
     def macro(self, which: Macros, operand: Any, arguments: tuple[Any, ...], at: Place) -> Node:
         allowed = (2, 3) if which is Macros.MAP else (2,)

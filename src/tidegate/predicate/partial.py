@@ -168,11 +168,11 @@ class _Fold:
         operand = self.node(node.operand)
         if isinstance(operand, Broken):
             return operand
-        made = node if operand is node.operand else replace(node, operand=operand)
+        rebuilt = node if operand is node.operand else replace(node, operand=operand)
         if not isinstance(operand, Const):
-            return made
+            return rebuilt
         run = values.select if isinstance(node, Select) else values.has
-        return self.computed(made, stretch(made), run, operand.value, node.field)
+        return self.computed(rebuilt, stretch(rebuilt), run, operand.value, node.field)
 
     def call(self, node: Call) -> Node:
         arguments = tuple(map(self.node, node.arguments))
@@ -184,23 +184,23 @@ class _Fold:
             if isinstance(new, Const):
                 known.append(new.value)
             changed = changed or new is not old
-        made = replace(node, arguments=arguments) if changed else node
+        rebuilt = replace(node, arguments=arguments) if changed else node
         function = node.function
         if len(known) == len(arguments) and not function.volatile:
             meter = (self.work,) if function.metered else ()
-            return self.computed(made, stretch(made), function.run, *meter, *known)
-        if made.ready is None and function.prepare is not None and not isinstance(arguments[0], Const):
+            return self.computed(rebuilt, stretch(rebuilt), function.run, *meter, *known)
+        if rebuilt.ready is None and function.prepare is not None and not isinstance(arguments[0], Const):
             if len(known) == len(arguments) - 1:
-                return replace(made, ready=function.prepared(self.preparing, tuple(known)))
-        return made
+                return replace(rebuilt, ready=function.prepared(self.preparing, tuple(known)))
+        return rebuilt
 
     def items(self, node: Items) -> Node:
         items = tuple(map(self.node, node.items))
         known = _constants(items)
         if isinstance(known, Broken):
             return known
-        made = replace(node, items=items)
-        return made if known is None else self.computed(made, stretch(made), list, known)
+        rebuilt = replace(node, items=items)
+        return rebuilt if known is None else self.computed(rebuilt, stretch(rebuilt), list, known)
 
     def entries(self, node: Entries) -> Node:
         entries = tuple((self.node(key), self.node(value)) for key, value in node.entries)
@@ -258,12 +258,12 @@ class _Fold:
             return over
         body = self.node(node.body)
         test = None if node.test is None else self.node(node.test)
-        made = replace(node, over=over, body=body, test=test)
+        rebuilt = replace(node, over=over, body=body, test=test)
         if not isinstance(over, Const):
-            return made
+            return rebuilt
         if kind(over.value) in (Kind.LIST, Kind.MAP) and not over.value:
-            return self.run(made)
-        return self.run(made) if _closed(made) else made
+            return self.run(rebuilt)
+        return self.run(rebuilt) if _closed(rebuilt) else rebuilt
 
     def run(self, node: Macro) -> Node:
         return self.computed(node, stretch(node), closure(node), Frame({}, self.work))

@@ -131,14 +131,14 @@ def load_function(reference: str) -> Function:
     if not colon or not module or not name:
         raise ConfigError(f"function {reference!r}: expected package.module:name")
     try:
-        found = getattr(importlib.import_module(module), name)
+        function = getattr(importlib.import_module(module), name)
     except ConfigError:
         raise
     except Exception as error:
         raise ConfigError(f"function {reference!r}: {type(error).__name__}: {error}") from error
-    if not isinstance(found, Function):
+    if not isinstance(function, Function):
         raise ConfigError(f"function {reference!r}: decorate it with @function()")
-    return found
+    return function
 
 
 def _annotated(hint: object) -> Kind:

@@ -98,15 +98,15 @@ _SEEN: Final[dict[type, Kind]] = dict(KINDS)
 
 def kind(value: object) -> Kind:
     """The CEL type of a value."""
-    found = _SEEN.get(type(value))
-    if found is not None:
-        return found
+    known = _SEEN.get(type(value))
+    if known is not None:
+        return known
     if isinstance(value, datetime):
         return Kind.OPAQUE if value.tzinfo is None else Kind.TIMESTAMP
-    found = _kind(type(value))
+    known = _kind(type(value))
     if len(_SEEN) < 1024:  # types made at run time must not pile up
-        _SEEN[type(value)] = found
-    return found
+        _SEEN[type(value)] = known
+    return known
 
 
 def _kind(of: type) -> Kind:

@@ -80,22 +80,22 @@ class Shares(Generic[S, O]):
 
     def add(self, group: str, filter: str, subscriber: S, options: O) -> bool:
         """Joins the group; False if this replaced the options of a member."""
-        found = self._groups.get((group, filter))
-        if found is None:
-            found = self._groups[group, filter] = Group(group, filter)
-            self._trie.add(filter, found, None)
-        new = found.add(subscriber, options)
+        shared = self._groups.get((group, filter))
+        if shared is None:
+            shared = self._groups[group, filter] = Group(group, filter)
+            self._trie.add(filter, shared, None)
+        new = shared.add(subscriber, options)
         self._size += new
         return new
 
     def remove(self, group: str, filter: str, subscriber: S) -> bool:
         """Leaves the group, which ends with its last member; False if it was no member."""
-        found = self._groups.get((group, filter))
-        if found is None or not found.remove(subscriber):
+        shared = self._groups.get((group, filter))
+        if shared is None or not shared.remove(subscriber):
             return False
-        if not found.members:
+        if not shared.members:
             del self._groups[group, filter]
-            self._trie.remove(filter, found)
+            self._trie.remove(filter, shared)
         self._size -= 1
         return True
 

@@ -136,13 +136,13 @@ class Subscriptions(Generic[S, O]):
     def remove(self, filter: str, subscriber: S) -> bool:
         """Unsubscribes; False if there was no such subscription."""
         if "+" not in filter and "#" not in filter:
-            left, found = _parted(self._exact.get(filter), subscriber)
+            left, removed = _parted(self._exact.get(filter), subscriber)
             if left is not None:
                 self._exact[filter] = left
-            elif found:
+            elif removed:
                 del self._exact[filter]
-            self._size -= found
-            return found
+            self._size -= removed
+            return removed
         path = filter.split("/")
         many = path[-1] == "#"
         if many:
@@ -151,23 +151,23 @@ class Subscriptions(Generic[S, O]):
         if trail is None:
             return False
         node = trail[-1][1]
-        left, found = _parted(node.rest if many else node.here, subscriber)
+        left, removed = _parted(node.rest if many else node.here, subscriber)
         if many:
             node.rest = left
         else:
             node.here = left
-        self._size -= found
-        if found and left is None:
+        self._size -= removed
+        if removed and left is None:
             self._prune(trail)
-        return found
+        return removed
 
     def match(self, levels: Sequence[str]) -> list[tuple[S, O]]:
         """Every subscription that matches the topic; a subscriber appears once for each of its filters."""
         # hot: one lookup for the whole topic, then per visited node one loop over the tail and one lookup
         out: list[tuple[S, O]] = []
-        found = self._exact.get("/".join(levels))
-        if found is not None:
-            out += found
+        matching = self._exact.get("/".join(levels))
+        if matching is not None:
+            out += matching
         node = self._dollar if levels[0][:1] == "$" else self._root
         size = len(levels)
         at = 0
@@ -178,13 +178,13 @@ class Subscriptions(Generic[S, O]):
                     break
                 at += 1
             else:
-                found = node.rest
-                if found is not None:
-                    out += found
+                matching = node.rest
+                if matching is not None:
+                    out += matching
                 if at == size:
-                    found = node.here
-                    if found is not None:
-                        out += found
+                    matching = node.here
+                    if matching is not None:
+                        out += matching
                 else:
                     plus = node.plus
                     children = node.children
