@@ -134,7 +134,7 @@ class SubjectAttributes:
 
 
 class Attributes:
-    """The eyes of one version of the rules."""
+    """The attributes that conditions read, under one version of the rules."""
 
     def __init__(self, rules: RuleSet, clock: Clock) -> None:
         self.rules = rules

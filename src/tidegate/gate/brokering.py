@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Step
+from tidegate.gate.verdict import ALLOW, Answer, Deny, Known, Stage, Step
 from tidegate.policy.brokering import Brokering, exempt
 from tidegate.session import Link
 
 
-class BrokeringStage:
+class BrokeringStage(Stage):
     """The allowed pairs of types."""
 
     step = Step.BROKERING
@@ -34,6 +34,3 @@ class BrokeringStage:
 
     def cache_key(self, source: Link) -> Hashable:
         return source.type, exempt(source.subject)
-
-    def grant(self, filter: str, target: Link) -> Allow | Deny:
-        return ALLOW

@@ -1,7 +1,7 @@
 """Steps 1 and 8, their first half: what somebody's capability lets them do (semantics, *Capabilities*).
 
-Whoever came without one is not asked. Whoever is away is asked when they come again, of what they come with then: what
-is sent to them waits for that, as it does for the connection they will come over.
+A client without a capability passes. A client that is not connected is decided when it connects again, by the
+capability that it brings then; its messages wait for that.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidegate.session import Link, Message, Subject
 
 SPOKEN: Final = KEYS | {ANSWER}
 """Topics on which keys are asked for and answered: what their holder may read is decided for each key."""
-UNKNOWN: Final = "it is not known since the node was started; its client has to come again"
+UNKNOWN: Final = "the node does not know it since it started: its client has to connect again"
 
 
 class CapabilityStage:

@@ -1,6 +1,6 @@
-"""What is not needed any more, taken apart a little at a time.
+"""Frees large containers a little at a time.
 
-Letting go of 100,000 plans at once frees a million objects, and the loop waits for it. Here they are let go in pieces.
+Freeing 100,000 plans at once frees a million objects, and the loop waits for it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class DeferredFree:
-    """Containers that nobody uses any more."""
+    """Containers that are not used any more and wait to be freed."""
 
     __slots__ = ("_heap",)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Step
+from tidegate.gate.verdict import ALLOW, Answer, Deny, Known, Stage, Step
 from tidegate.policy import Levels
 from tidegate.session import Link
 
@@ -17,7 +17,7 @@ PUBLISHER = Deny(step=Step.LEVELS, rule="publisher's demand")
 SUBSCRIBER = Deny(step=Step.LEVELS, rule="subscriber's demand")
 
 
-class LevelStage:
+class LevelStage(Stage):
     """Both demands."""
 
     step = Step.LEVELS
@@ -42,6 +42,3 @@ class LevelStage:
 
     def cache_key(self, source: Link) -> Hashable:
         return source.subject.level, source.demand
-
-    def grant(self, filter: str, target: Link) -> Allow | Deny:
-        return ALLOW

@@ -1,6 +1,6 @@
 """Step 8, its second half: the person whose data it is agrees (semantics, *Preferences*).
 
-Owners say who may receive their messages, and to which scopes these may be forwarded.
+Owners decide who may receive their messages, and to which scopes these may be forwarded.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from collections.abc import Hashable
 from typing import Any
 
 from tidegate.gate.attributes import CONNECTION, Attributes, later
-from tidegate.gate.verdict import ALLOW, REMADE, Allow, Answer, Deny, Known, Residual, Step
+from tidegate.gate.verdict import ALLOW, REMADE, Allow, Answer, Deny, Known, Residual, Stage, Step
 from tidegate.policy import Applicable, Granted, Preferences, Refuse, Undecided, paths_below
 from tidegate.session import Link, Message
 
 
-class PreferenceStage:
+class PreferenceStage(Stage):
     """The preferences of the owners of what is published: who may receive it, and which parts of it."""
 
     step = Step.READ
@@ -77,9 +77,6 @@ class PreferenceStage:
         subject = source.subject
         owner = self.preferences.cache_key(subject.user, subject.domain)
         return None if owner is None else (owner, self.attributes.cache_key(source, self._paths))
-
-    def grant(self, filter: str, target: Link) -> Allow | Deny:
-        return ALLOW
 
 
 class ForwardingPreferenceStage(PreferenceStage):

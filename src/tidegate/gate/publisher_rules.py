@@ -2,9 +2,9 @@
 
 What a policy denies, or fails to say, is final under each combining algorithm. Otherwise the publisher's rules that are
 about the message and its reader speak, and where they say nothing it stays with what the policies said: that includes
-that none of them spoke, which denies. Whose a message is says its context, never its topic.
+that none of them spoke, which denies. The owner of a message comes from its context, never from its topic.
 
-Rules are decided when a plan is made, as far as they can be; those that expire make it stand only until then.
+Rules are decided when a plan is compiled, as far as possible; a rule that expires limits how long the plan is valid.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ RULES = "rules"
 
 
 class PublisherRules(Protocol):
-    """The rules of all publishers at this moment."""
+    """The rules of all publishers that are in force now."""
 
     def of(self, publisher: Subject) -> ActiveRules | None:
-        """Those of one of them; None if it has none that count."""
+        """The rules of one publisher; None if none of its rules is in force."""
         ...
 
     def left(self, rule: ActiveRule) -> float:
@@ -39,7 +39,7 @@ class PublisherRules(Protocol):
         ...
 
     def allowing(self, filter: str, terms: Terms) -> Iterator[ActiveRule]:
-        """Those that may allow somebody of whom these terms can be said some topic of a filter."""
+        """Rules that may allow a subject with these terms to read some topic of a filter."""
         ...
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable
 
-from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Step
+from tidegate.gate.verdict import ALLOW, Answer, Deny, Known, Stage, Step
 from tidegate.session import Link
 
 RESERVED = ("$SYS", "$tidegate", "$share")
 
 
-class ReservedTopicStage:
+class ReservedTopicStage(Stage):
     """Topics below `$SYS` and the like are the node's own: only its services write there.
 
     But clients speak to the node on `heard`: they send rules, and ask for keys, where there are any.
@@ -30,6 +30,3 @@ class ReservedTopicStage:
 
     def cache_key(self, source: Link) -> Hashable:
         return source.subject.kind
-
-    def grant(self, filter: str, target: Link) -> Allow | Deny:
-        return ALLOW

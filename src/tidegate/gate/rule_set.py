@@ -43,7 +43,7 @@ class RuleSet:
     """The scopes of the node, and the links between them."""
     levels: Levels = field(default_factory=Levels)
     announces_floor: bool = False
-    """Whether MQTT 5 subscribers are told the floor of what they receive."""
+    """Whether MQTT 5 subscribers receive the floor of each message as a user property."""
     views: Views = field(default_factory=lambda: Views(()))
     classification: Classification = field(default_factory=Classification)
     environment: Environment = field(default_factory=Environment)
@@ -68,7 +68,7 @@ class RuleSet:
         return bool(self.protect or self.end_to_end)
 
     def prepare(self) -> None:
-        """Whatever would be made when it is first needed; somewhere else than on the loop."""
+        """Compiles all conditions now, in a thread, so that the loop does not have to."""
         policies = self.policies.policies if self.policies is not None else ()
         for when in (*(rule.when for rule in policies), *(rule.when for rule in self.preferences.preferences)):
             if when is not None:

@@ -18,7 +18,7 @@ from tidegate.session import NO_TERMS, Context, Link, Message, Terms
 
 NOT_AUTHORIZED = 0x87
 FOREVER = float("inf")
-REMADE = "this was made of the message, and has other parts: who may see parts of that sees nothing of this"
+REMADE = "this message was derived from another and has other parts: a view of parts of that one shows nothing here"
 
 
 class Step(Enum):
@@ -53,7 +53,7 @@ ALLOW = Allow()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deny:
-    """This step says no, and which rule said so."""
+    """This step denies, and `rule` is why."""
 
     step: Step
     rule: str
@@ -61,7 +61,7 @@ class Deny:
     error: str = ""
     """What went wrong in the rule, if it denies only because something did."""
     said: str = ""
-    """What whoever is denied is told in place of the rule, where the node may say so."""
+    """The text that the client receives in place of the rule, where the node may send one."""
 
     @property
     def suppressed(self) -> bool:
@@ -150,10 +150,9 @@ class Known:
 
 
 class Stage(Protocol):
-    """One step of the gate, or a part of one."""
+    """One step of the gate, or a part of one. By default it grants every SUBSCRIBE."""
 
-    @property
-    def step(self) -> Step: ...
+    step: Step
 
     def evaluate(self, known: Known) -> Answer:
         """Decides as far as it can."""
@@ -165,4 +164,4 @@ class Stage(Protocol):
 
     def grant(self, filter: str, target: Link) -> Allow | Deny:
         """Whether a SUBSCRIBE may be granted at all; deliveries are decided one by one either way."""
-        ...
+        return ALLOW

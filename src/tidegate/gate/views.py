@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from functools import lru_cache
 
-from tidegate.gate.verdict import ALLOW, REMADE, Allow, Answer, Deny, Known, Step
+from tidegate.gate.verdict import ALLOW, REMADE, Allow, Answer, Deny, Known, Stage, Step
 from tidegate.policy import Table, View, Views
 from tidegate.policy.selector import Term, terms_of
 from tidegate.policy.views import united
@@ -27,7 +27,7 @@ def _table(text: str, domain: str) -> tuple[dict[Term, View], str]:
     return table.by_term(domain), table.error or ""
 
 
-class ViewStage:
+class ViewStage(Stage):
     """The administrator's table and the publisher's."""
 
     step = Step.VIEW
@@ -54,6 +54,3 @@ class ViewStage:
 
     def cache_key(self, source: Link) -> Hashable:
         return source.subject.domain
-
-    def grant(self, filter: str, target: Link) -> Allow | Deny:
-        return ALLOW

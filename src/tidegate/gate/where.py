@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping
 from typing import Final
 
 from tidegate.gate.attributes import Attributes, later
-from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, Step
+from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, Stage, Step
 from tidegate.predicate import Function, Predicate, PredicateFailed, compile
 from tidegate.session import Link, Message
 
@@ -26,8 +26,8 @@ def condition(text: str, functions: Mapping[str, Function]) -> Predicate:
     return compile(text, functions=functions, names=NAMES, budget=BUDGET, limit=LIMIT)
 
 
-class WhereStage:
-    """What a subscriber does not want to hear of is no denial, and nobody is told."""
+class WhereStage(Stage):
+    """The condition of the subscription. A message that does not meet it is not denied, and nobody is informed."""
 
     step = Step.WHERE
 
@@ -63,9 +63,6 @@ class WhereStage:
 
     def cache_key(self, source: Link) -> Hashable:
         return None
-
-    def grant(self, filter: str, target: Link) -> Allow | Deny:
-        return ALLOW
 
 
 def _failed(failed: PredicateFailed) -> Deny:
