@@ -166,4 +166,4 @@ def test_keys_over_http_that_is_not_there(town: int, folder: Path, tidegate: Tid
     given = (*as_user(folder, "station"), "--keys-url", url, "--encrypt", "-t", "vault/1", "-m", "x")
     done = tidegate("pub", "-p", town, *given, TIDEGATE_TOKEN="tg_x")
     assert done.returncode == 1
-    assert f"{url} cannot be asked" in done.stderr
+    assert f"{url} cannot be reached" in done.stderr

@@ -62,15 +62,19 @@ def test_it_says_when_it_is_ready_and_ends_when_it_is_told(file: Path, how: sign
         (
             "client_ca: ca.pem",
             "client_cas: ca.pem",
-            "ktm.yaml:5: unknown key `ktm.client_cas`; did you mean `client_ca`?",
+            "ktm.yaml:5: unknown key `client_cas` in `ktm`; did you mean `client_ca`?",
         ),
         ("client_ca: ca.pem\n", "\n", "`ktm.client_ca` is missing; add it"),
         ("ktm.pem", "none.pem", "which cannot be read (No such file or directory)"),
-        ("data: keys", "data: keys\nkeys: {rotate: 0s}", "`keys.rotate` is wrong: input should be greater than"),
+        ("data: keys", "data: keys\nkeys: {rotate: 0s}", "`keys.rotate` must be at least 1; raise it"),
         ("data: keys", "data: keys\nmaster_key: {file: none}", "`master_key` is wrong"),
         ("data: keys", "data: keys\nktn: {}", "unknown key `ktn`; did you mean `ktm`?"),
         ("client_ca: ca.pem", 'client_ca: ca.pem\n  accept: ["node"]', "`ktm.accept[0]` is wrong"),
-        ("client_ca: ca.pem", "client_ca: ca.pem\n  accept: []", "`ktm.accept` is wrong"),
+        (
+            "client_ca: ca.pem",
+            "client_ca: ca.pem\n  accept: []",
+            "`ktm.accept` must not be empty; add at least one entry",
+        ),
         ("data: keys", "data: [", "ktm.yaml:"),
     ],
 )
