@@ -72,23 +72,6 @@ class Route(Protocol):
         """Whether all monitors would let every message pass as it is now, and stay as they are."""
         ...
 
-    @property
-    def refusal(self) -> Refusal | None: ...
-    @property
-    def asks(self) -> bool:
-        """Whether each message has to be looked at before it is admitted."""
-        ...
-
-    @property
-    def durable(self) -> bool:
-        """Somebody's delivery has to be stored."""
-        ...
-
-    @property
-    def ingested(self) -> bool:
-        """Each message is written down, and acknowledged after that."""
-        ...
-
 
 class Lane(Protocol):
     """The routes of all sources that are decided alike, by topic in UTF-8."""
