@@ -19,7 +19,7 @@ test test-quick soak: export PYTHONPYCACHEPREFIX := $(CURDIR)/.stamps/pycache
 
 # Rooms whose tests start no process, or few.
 QUICK := wire routing session scope monitor predicate policy gate keys config flow explain simulate authentication \
-  audit client seeds net sockets test_topics.py
+  audit client seeds net sockets test_topics.py test_bounded.py
 
 say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 

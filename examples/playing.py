@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import ssl
 import subprocess
 import sys
@@ -31,7 +32,7 @@ from tidegate.net import control_socket as control
 
 HOST = "127.0.0.1"
 ALL, NOTHING = "all", "·"
-PATIENCE = 20.0  # seconds before a player gives up; never a measure of anything
+PATIENCE = 60.0  # seconds before a player gives up; never a measure of anything
 REFUSED = 0x87
 _TIDEGATE = str(Path(sys.executable).with_name("tidegate"))
 
@@ -365,7 +366,8 @@ class Scene:
 
 
 def perform(play: Callable[[], int]) -> None:
-    """Runs it; trouble is told without a traceback."""
+    """Runs it; trouble is told without a traceback. Asked to end (SIGTERM), it first ends what it has started."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
     try:
         sys.exit(play())
     except (Trouble, OSError) as trouble:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from tidegate import wire
 from tidegate.config import Config, parse
-from tidegate.node import Node
+from tidegate.node.node import Node
 
 P = TypeVar("P")
 PATIENCE = 10.0  # seconds before a test gives up waiting; never a measure of anything

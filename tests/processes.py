@@ -16,6 +16,7 @@ import functools
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -31,11 +32,12 @@ import uvloop
 from harness import PATIENCE, Client, Live, free_port
 from tidegate.config import load
 from tidegate.net.control_socket import ask
-from tidegate.node import Node
+from tidegate.node.node import Node
 
 TIDEGATE = str(Path(sys.executable).with_name("tidegate"))
 STARTING = 30.0  # seconds: importing everything on a busy machine
 STOPPING = 15.0
+ENDING = 120.0  # seconds that a command has to end what it has started
 
 
 def needs(*programs: str) -> None:
@@ -60,6 +62,32 @@ def on_uvloop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
             runner.run(test(*args, **kwargs))
 
     return run
+
+
+def end_group(leader: subprocess.Popen[Any]) -> None:
+    """Ends a command that was started in a session of its own, and everything that it has started.
+
+    SIGTERM comes first: only the command itself can end what has a session of its own.
+    """
+    number, deadline = signal.SIGTERM, time.monotonic() + ENDING
+    with contextlib.suppress(ProcessLookupError):
+        while True:
+            os.killpg(leader.pid, number)
+            leader.poll()
+            time.sleep(0.02)
+            number = 0 if time.monotonic() < deadline else signal.SIGKILL
+    leader.wait()
+
+
+def run_group(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    """Runs a command to its end, as `subprocess.run` does, and ends what it has started, whatever happens."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    with subprocess.Popen(command, **pipes | options) as leader:
+        try:
+            stdout, stderr = leader.communicate()
+        finally:
+            end_group(leader)
+    return subprocess.CompletedProcess(command, leader.returncode, stdout, stderr)
 
 
 class File:
@@ -107,8 +135,12 @@ class Process:
     def control(self) -> Path:
         return load(self.file.path).control_socket
 
-    def ask(self, command: str) -> Any:
-        return ask(self.control, command)
+    def ask(self, command: str, **arguments: Any) -> Any:
+        return ask(self.control, command, **arguments)
+
+    def admin_token(self) -> str:
+        """A token of an administrator, as `tidegate token make --socket` makes it."""
+        return str(self.ask("token_make", role="admin", by="test")["token"])
 
     def lines(self) -> list[dict[str, Any]]:
         """What it logged. A line that is not JSON is reported as the event `not JSON`."""
@@ -205,9 +237,10 @@ class Served(Live):
             self.file.write(text)
         return await self.node.reload()
 
-    async def dial(self, port: int, context: Any = None, host: str = "127.0.0.1") -> Client:
-        """A connection to `port` that has said nothing yet; with a context, over TLS."""
-        reader, writer = await asyncio.open_connection(host, port, ssl=context)
+    async def dial(self, port: int, context: Any = None, host: str = "127.0.0.1", local: str | None = None) -> Client:
+        """A connection to `port` that has said nothing yet; with a context, over TLS; `local`: from this address."""
+        local_addr = None if local is None else (local, 0)
+        reader, writer = await asyncio.open_connection(host, port, ssl=context, local_addr=local_addr)
         client = Client(reader, writer)
         self.clients.append(client)
         return client

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tidegate import wire
-from tidegate.gate import RuleSet, Stage
+from tidegate.gate import RuleSet
+from tidegate.gate.verdict import Stage
 from tidegate.scope import Authenticator, Exchange, Identity, Realm, Refused
-from tidegate.session import Limits, Origin, Peer, Session, Site, Store, Volatile
+from tidegate.scope.authenticator import Answer
+from tidegate.session import Connection, Limits, Origin, Session, Site, Store, Volatile
 
 
 class Anybody:
     """Everybody is who their user name says."""
 
-    def authenticate(self, peer: Peer, packet: wire.Connect, answer: Callable[[Identity | Refused], None]) -> None:
+    def authenticate(self, connection: Connection, packet: wire.Connect, answer: Answer) -> None:
         answer(Identity(principal=packet.username or "anonymous", user=packet.username))
 
-    def exchange(self, peer: Peer, packet: wire.Connect, method: str) -> Exchange | None:
+    def exchange(self, connection: Connection, packet: wire.Connect, method: str) -> Exchange | None:
         return None
 
-    def completed(self, peer: Peer, client: str, identity: Identity) -> Identity | Refused:
+    def completed(self, connection: Connection, client: str, identity: Identity) -> Identity | Refused:
         return identity
 
     def renew(self, session: Session) -> Identity | Refused:
@@ -94,10 +95,10 @@ class End:
         self.closed = False
         self.paused = False
         host = world.scope if scope is None else world.realm.scopes[scope]
-        self.peer = Peer(site=world.site, host=host, listener=Listening(), on_bug=self._bug)
-        self.peer.made(self, "127.0.0.1", None)
+        self.connection = Connection(site=world.site, host=host, listener=Listening(), on_bug=self._bug)
+        self.connection.opened(self, "127.0.0.1", None)
 
-    def _bug(self, peer: Peer, error: BaseException) -> None:
+    def _bug(self, connection: Connection, error: BaseException) -> None:
         self.world.bugs.append(error)
         raise error
 
@@ -119,7 +120,7 @@ class End:
     # the client
 
     def feed(self, data: bytes) -> None:
-        self.peer.receive(data)
+        self.connection.reader.receive(data)
 
     def send(self, *packets: wire.Packet) -> None:
         for packet in packets:
@@ -149,5 +150,5 @@ class End:
     def lose(self) -> None:
         """The connection breaks."""
         self.closed = True
-        self.peer.lost()
+        self.connection.lost()
         self.world.turn()

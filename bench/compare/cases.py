@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from bench import rounds, servers, works
-from bench.compare.checkout import Checkout
+from bench.broker import works
 from bench.gate import contests, rulebook
-from bench.job import Outcome, Shape
-from bench.rounds import Plan
-from bench.scopes import node, saturated
+from bench.harness import work
+from bench.harness.servers import Peer, Setting
+from bench.harness.work import Figure, Work
+from bench.load.job import Job
+from bench.scopes import saturated
 from bench.scopes.chain import Chain
 from bench.scopes.contest import CONTESTS
-from bench.scopes.load import Task
-from bench.servers import BenchError, Peer, Server
-from bench.works import Figure, Work
 
+CONNECTIONS = 2000  # enough to tell their memory, and sooner there than the 10,000 of `bench broker`
 PUBLISHERS = 28  # of the rules in process
 ESSENTIAL = (
     "broker/qos0-100/5000",
@@ -39,17 +37,10 @@ class SocketCase:
 
     name: str
     title: str
-    figure: Figure
-    window: int
-    version: int
-    start: Callable[[Checkout, Plan], AbstractContextManager[Any]]
-    apply: Callable[[Any, Plan], Outcome]
-
-    def measure(self, checkout: Checkout, plan: Plan) -> Outcome:
-        """One measurement on a fresh node of `checkout`."""
-        plan = dataclasses.replace(plan, version=self.version)
-        with self.start(checkout, plan) as started:
-            return self.apply(started, plan)
+    job: Job
+    setting: Setting
+    version: int = 4
+    figure: Figure = Figure.FLOW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,39 +53,25 @@ class ProcessCase:
 
 
 def _from_work(prefix: str, work: Work, version: int = 4) -> SocketCase:
-    def start(checkout: Checkout, plan: Plan) -> AbstractContextManager[Server]:
-        return servers.running(Peer.TIDEGATE, work.setting, core=plan.server_core, source=checkout.source)
-
-    def apply(server: Server, plan: Plan) -> Outcome:
-        return rounds.apply(server, work.job, plan)
-
-    name = work.key if prefix == "broker" else work.name
+    job = work.job
+    if work.figure is Figure.MEMORY:
+        job = dataclasses.replace(job, connections=CONNECTIONS)
     return SocketCase(
-        name=f"{prefix}/{name}",
+        name=f"{prefix}/{work.key if prefix == 'broker' else work.name}",
         title=work.title,
-        figure=work.figure,
-        window=work.job.window if work.job.shape is Shape.WINDOW else 0,
+        job=job,
+        setting=work.setting,
         version=version,
-        start=start,
-        apply=apply,
+        figure=work.figure,
     )
 
 
 def _from_chain(chain: Chain, qos: int) -> SocketCase:
-    def start(checkout: Checkout, plan: Plan) -> AbstractContextManager[node.Node]:
-        return node.running(chain, core=plan.server_core, source=checkout.source)
-
-    def apply(started: node.Node, plan: Plan) -> Outcome:
-        return node.apply(started, Task(window=saturated.WINDOW, qos=qos), plan)[0]
-
     return SocketCase(
         name=f"scopes/{_chain_name(chain)}, QoS {qos}",
         title=chain.configuration.title,
-        figure=Figure.FLOW,
-        window=saturated.WINDOW,
-        version=4,
-        start=start,
-        apply=apply,
+        job=chain.job(qos=qos, window=saturated.WINDOW),
+        setting=chain.setting(),
     )
 
 
@@ -160,17 +137,11 @@ def chosen(wanted: Iterable[str], *, everything: bool) -> tuple[list[SocketCase]
         return sockets, processes
     if not names:
         return [one for one in sockets if one.name in ESSENTIAL], processes
-    known = [*(one.name for one in sockets), *(f"in-process/{one.name}" for one in processes)]
-    for text in names:
-        if not any(_named(name, text) for name in known):
-            raise BenchError(f"there is no work named {text}; there are {'; '.join(known)}")
-
-    def taken(name: str) -> bool:
-        return any(_named(name, text) for text in names)
-
+    known = {one.name: one for one in sockets} | {f"in-process/{one.name}": one for one in processes}
+    taken = [known[name] for name in work.chosen(names, list(known), _named)]
     return (
-        [one for one in sockets if taken(one.name)],
-        [one for one in processes if taken(f"in-process/{one.name}")],
+        [one for one in taken if isinstance(one, SocketCase)],
+        [one for one in taken if isinstance(one, ProcessCase)],
     )
 
 

@@ -12,7 +12,7 @@ from io import BytesIO
 from pathlib import Path
 
 from bench import ROOT
-from bench.servers import BenchError
+from bench.harness.servers import BenchError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ def opened(base: str) -> Iterator[Checkout]:
             whole = source.resolve()
             yield Checkout(name=_revision(whole.parent) or "base", source=whole)
             return
-    packed = _git(Path(ROOT), "archive", "--format=tar", base, "src")
+    packed = _git(Path(ROOT), "archive", "--format=tar", base)  # all of it: where `bench` is differs
     if packed is None:
         raise BenchError(f"{base} is neither a folder with the package tidegate nor a git revision")
     with tempfile.TemporaryDirectory(prefix="tidegate-base-") as name:

@@ -1,11 +1,13 @@
-"""Interleaved pairs: this tree and the base in turn, on fresh processes, the first of a pair alternating.
+"""Interleaved pairs: this tree and the base in turn on one core, the first of a pair alternating.
 
-Over sockets a pair is two fresh nodes under the same load. In process a pair is two fresh workers on one core that
+Over sockets two nodes run at the same time, each with the sessions of its load, and are measured in turn; they are
+started afresh after some pairs, so that no single process decides. In process a pair is two fresh workers that
 alternate; of the plays of each the fastest counts, because whatever else happens on a machine only adds.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -20,12 +22,16 @@ from bench.compare import worker
 from bench.compare.cases import ProcessCase, SocketCase
 from bench.compare.checkout import Checkout
 from bench.compare.interval import Interval, ratio
-from bench.figures import cost_of
-from bench.job import Outcome
-from bench.rounds import Plan
-from bench.servers import BenchError, pinned
+from bench.harness.figures import cost_of
+from bench.harness.generator import Generator
+from bench.harness.rounds import Plan, loading
+from bench.harness.servers import BenchError, Peer, pinned, running
+from bench.harness.work import Figure
+from bench.load.job import Outcome
 
 ENOUGH_PAIRS = 15
+PAIRS_PER_START = 5
+WARMUP = 0.05  # seconds before each measurement of a node that is warm
 PLAYS = 4  # of each side in a pair, in process
 PLAY_SECONDS = 0.08
 FIRST_PLAY = 2048  # messages, to see how many a play should have
@@ -61,39 +67,68 @@ class Comparison:
         return "yes" if speed.low > 1 - ALLOWED else "no"
 
 
+def all_of(
+    sockets: Sequence[SocketCase],
+    processes: Sequence[ProcessCase],
+    base: Checkout,
+    this: Checkout,
+    plan: Plan,
+    before: Callable[[str], None],
+) -> Iterator[list[Comparison]]:
+    """What is compared, as it is finished."""
+    for case in sockets:
+        yield [over_sockets(case, base, this, plan, before)]
+    if processes:
+        yield in_process(processes, base, this, plan, before)
+
+
+UNITS = {Figure.FLOW: ("µs", 1.0), Figure.MEMORY: ("KiB", 1 / 1024), Figure.LATENCY: ("ms", 1e3)}
+
+
 def over_sockets(
     case: SocketCase, base: Checkout, this: Checkout, plan: Plan, before: Callable[[str], None]
 ) -> Comparison:
-    """`plan.rounds` pairs. A pair of which a side fails is left out, and the failure is kept as words."""
-    units = {"FLOW": "µs", "MEMORY": "KiB", "LATENCY": "ms"}
-    scales = {"FLOW": 1.0, "MEMORY": 1 / 1024, "LATENCY": 1e3}
-    found = Comparison(name=case.name, title=case.title, in_process=False, unit=units[case.figure.name])
-    for number in range(plan.rounds):
-        outcomes: dict[str, Outcome] = {}
-        sides = [("base", base), ("this", this)]
-        for side, checkout in sides if number % 2 == 0 else reversed(sides):
-            before(f"{case.name}, pair {number + 1} of {plan.rounds}: {side}")
-            try:
-                outcomes[side] = case.measure(checkout, plan)
-            except BenchError as error:
-                found.failures.append(f"{case.name}, pair {number + 1}, {side}: {error}")
-        if len(outcomes) == 2:
-            values = [cost_of(case.figure, outcomes[side]) * scales[case.figure.name] for side in ("base", "this")]
-            found.base.append(values[0])
-            found.this.append(values[1])
-            found.outcomes.append((outcomes["base"], outcomes["this"]))
-    return found
+    """`plan.rounds` pairs. Pairs that were not measured are left out, and the failure is kept as words."""
+    unit, scale = UNITS[case.figure]
+    comparison = Comparison(name=case.name, title=case.title, in_process=False, unit=unit)
+    plan = dataclasses.replace(plan, version=case.version)
+    memory = case.figure is Figure.MEMORY
+    each = 1 if memory else PAIRS_PER_START
+    for first in range(0, plan.rounds, each):
+        pairs = range(first, min(first + each, plan.rounds))
+        try:
+            with ExitStack() as stack:
+                sides = [_loaded(case, checkout, plan, stack) for checkout in (base, this)]
+                if not memory:
+                    for generator in sides:
+                        generator.measure(duration=WARMUP)
+                for number in pairs:
+                    before(f"{case.name}, pair {number + 1} of {plan.rounds}")
+                    order = (0, 1) if number % 2 == 0 else (1, 0)
+                    outcomes = {side: sides[side].measure(warmup=WARMUP) for side in order}
+                    comparison.base.append(cost_of(case.figure, outcomes[0]) * scale)
+                    comparison.this.append(cost_of(case.figure, outcomes[1]) * scale)
+                    comparison.outcomes.append((outcomes[0], outcomes[1]))
+        except BenchError as error:
+            comparison.failures.append(f"{case.name}, pairs {first + 1} to {pairs.stop}: {error}")
+    return comparison
+
+
+def _loaded(case: SocketCase, checkout: Checkout, plan: Plan, stack: ExitStack) -> Generator:
+    """A fresh node of `checkout`, and the sessions of its load."""
+    server = stack.enter_context(running(Peer.TIDEGATE, case.setting, core=plan.server_core, source=checkout.source))
+    return stack.enter_context(loading(server, case.job, plan))
 
 
 def in_process(
     cases: Sequence[ProcessCase], base: Checkout, this: Checkout, plan: Plan, before: Callable[[str], None]
 ) -> list[Comparison]:
     """Every case in every pair of workers."""
-    found = [Comparison(name=one.name, title=one.title, in_process=True, unit="µs") for one in cases]
+    comparisons = [Comparison(name=one.name, title=one.title, in_process=True, unit="µs") for one in cases]
     for number in range(plan.rounds):
         with ExitStack() as stack:
             workers = [stack.enter_context(_worker(one, plan.server_core)) for one in (base, this)]
-            for case, comparison in zip(cases, found, strict=True):
+            for case, comparison in zip(cases, comparisons, strict=True):
                 before(f"in process: {case.name}, pair {number + 1} of {plan.rounds}")
                 try:
                     micros = _pair(case, workers, number % 2 == 0)
@@ -102,7 +137,7 @@ def in_process(
                     break  # the worker is gone; the next pair has fresh ones
                 comparison.base.append(micros[0])
                 comparison.this.append(micros[1])
-    return found
+    return comparisons
 
 
 def _pair(case: ProcessCase, workers: Sequence[Worker], in_order: bool) -> list[float]:

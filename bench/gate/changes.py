@@ -12,7 +12,6 @@ import dataclasses
 import os
 import signal
 import statistics
-import subprocess
 import time
 from array import array
 from bisect import bisect_left
@@ -22,12 +21,12 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from bench import rounds
 from bench.gate import rulebook
-from bench.job import MEASURING, Job, Outcome, Shape
-from bench.pace import percentile, read_trace
-from bench.rounds import Plan
-from bench.servers import BenchError, Peer, Server, Setting, pinned, running, tidegate_configuration
+from bench.harness.generator import Generator
+from bench.harness.rounds import Plan, loading
+from bench.harness.servers import BenchError, Peer, Server, Setting, pinned, running, tidegate_configuration
+from bench.load.job import MEASURING, Job, Outcome, Shape
+from bench.load.paced import percentile, read_trace
 from tidegate.errors import TidegateError
 from tidegate.net.control_socket import ask
 
@@ -175,25 +174,13 @@ def measure(trial: Trial, plan: Plan) -> Run:
             publishers=trial.publishers,
             login=True,
             barred=1,
-            port=server.port,
-            server=server.process.pid,
-            version=4,
-            warmup=plan.warmup,
-            duration=trial.longest,
             trace=str(trace),
         )
+        plan = dataclasses.replace(plan, version=4, duration=trial.longest)
         # on the core of the load: whatever we do ourselves is no stall of the server
-        with rounds.start_generator(plan.load_core) as generator, pinned(plan.load_core):
-            try:
-                changes, delays = _drive(server, generator, job, trial, editions)
-                out, err = generator.communicate(timeout=rounds.GENERATOR_TIMEOUT)
-            except subprocess.TimeoutExpired:
-                generator.kill()
-                raise BenchError("the load generator did not finish") from None
-            except BaseException:
-                generator.kill()
-                raise
-        outcome = rounds.answer(server, generator, out, err)
+        with loading(server, job, plan) as generator, pinned(plan.load_core):
+            changes, delays = _drive(server, generator, trial, editions)
+            outcome = Outcome.from_json(generator.line())
         if outcome.overrun:
             raise BenchError(f"at {trial.rate} messages a second the node fell more than five seconds behind")
         moments, latencies, pauses = read_trace(str(trace))
@@ -211,17 +198,11 @@ def _editions(server: Server, trial: Trial) -> Iterable[Path]:
 
 
 def _drive(
-    server: Server, generator: subprocess.Popen[str], job: Job, trial: Trial, editions: Sequence[Path]
+    server: Server, generator: Generator, trial: Trial, editions: Sequence[Path]
 ) -> tuple[tuple[Change, ...], tuple[float, float]]:
     """Starts the load, makes the changes, and ends the load."""
-    assert generator.stdin is not None
-    assert generator.stdout is not None
-    generator.stdin.write(job.to_json())
-    generator.stdin.close()
-    generator.stdin = None  # communicate() would flush it
-    if (line := generator.stdout.readline()).strip() != MEASURING:
-        rest, err = generator.communicate(timeout=rounds.GENERATOR_TIMEOUT)
-        rounds.answer(server, generator, line + rest, err)
+    generator.tell("{}")
+    if generator.line() != MEASURING:
         raise BenchError("the load generator ended before it measured anything")
     first = _longest_delay(server)
     time.sleep(trial.rest)
@@ -232,7 +213,7 @@ def _drive(
     if not editions:
         time.sleep(2 * trial.rest)
     delays = (first, _longest_delay(server))
-    generator.send_signal(signal.SIGUSR1)
+    generator.process.send_signal(signal.SIGUSR1)
     return tuple(changes), delays
 
 
@@ -251,7 +232,7 @@ def _asked(server: Server, command: str, timeout: float) -> dict[str, Any]:
     try:
         answer: dict[str, Any] = ask(server.control, command, timeout=timeout)
     except TidegateError as error:
-        raise BenchError(server.obituary() or f"tidegate {command}: {error}") from None
+        raise BenchError(server.obituary(wait=1.0) or f"tidegate {command}: {error}") from None
     return answer
 
 

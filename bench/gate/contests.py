@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench import figures, rounds
-from bench.figures import Row
 from bench.gate import rulebook
-from bench.job import Job, Outcome
-from bench.rounds import Plan, Series
-from bench.servers import BenchError, Peer, Setting
-from bench.works import Goal, Work
+from bench.harness import figures, rounds
+from bench.harness.figures import Row
+from bench.harness.rounds import Plan, Series
+from bench.harness.servers import BenchError, Peer, Setting
+from bench.harness.work import Goal, Work
+from bench.load.job import Job, Outcome
 
 MOSQUITTO = "mosquitto"
 OPEN = "open"
@@ -110,125 +110,84 @@ def run(contest: Contest, plan: Plan, before: Callable[[str], None]) -> Rounds:
 
 def contests() -> tuple[Contest, ...]:
     """All of them, in the order of the table."""
+    plain = Job(login=True, content=rulebook.content())
+    monitors = {name: (title, {"more": lines}) for name, (title, lines) in rulebook.MONITORS.items()}
     return (
         _everything(100),
         _everything(1000),
-        _conditions(),
-        _monitors(),
-        _views(),
-        _where(),
+        _beside_open(
+            "conditions",
+            "conditions that depend on the clock or on the message, 100 publishers, QoS 0",
+            plain,
+            rulebook.MECHANISMS,
+        ),
+        _beside_open(
+            "monitors",
+            "monitors in which nothing happens, and those that have to see each message, 100 publishers, QoS 0",
+            plain,
+            monitors,
+        ),
+        _beside_open(
+            "views",
+            "two subscribers to a topic, of different groups, 100 publishers, QoS 0",
+            dataclasses.replace(plain, copies=len(rulebook.VIEWS), shown=rulebook.seen()),
+            {"views": ("each group sees another part of the JSON", {"more": rulebook.views()})},
+        ),
+        _beside_open(
+            "where",
+            "subscriptions with a condition of their own, MQTT 5, 100 publishers, QoS 0",
+            dataclasses.replace(plain, where=rulebook.PAYLOAD_CONDITION),
+            {"where": ("`where` on the content, on every subscription", {})},
+            version=5,
+        ),
         _many(),
     )
 
 
-def _bare(job: Job) -> Contender:
-    return Contender(
-        name=MOSQUITTO,
-        title="Mosquitto, without any security",
-        peer=Peer.MOSQUITTO,
-        job=dataclasses.replace(job, login=False, barred=0, shown=(), where=""),
-    )
+def _ruled(name: str, title: str, job: Job, rules: str, goal: Goal | None = None) -> Contender:
+    """A node with these rules."""
+    return Contender(name=name, title=title, job=job, setting=Setting(rules=rules, durable=True), goal=goal)
 
 
-def _open(job: Job) -> Contender:
-    return Contender(
-        name=OPEN,
-        title="the same users, `policies: open`",
-        job=dataclasses.replace(job, barred=0, shown=(), where=""),
-        setting=Setting(rules=rulebook.unrestricted(job.publishers), durable=True),
+def _unguarded(job: Job) -> tuple[Contender, Contender]:
+    """The reference, and the same users where everything is allowed."""
+    job = dataclasses.replace(job, barred=0, shown=(), where="")
+    bare = dataclasses.replace(job, login=False)
+    return (
+        Contender(name=MOSQUITTO, title="Mosquitto, without any security", peer=Peer.MOSQUITTO, job=bare),
+        _ruled(OPEN, "the same users, `policies: open`", job, rulebook.unrestricted(job.publishers)),
     )
 
 
 def _everything(publishers: int) -> Contest:
     job = Job(publishers=publishers, login=True, barred=1)
+    title = (
+        f"{rulebook.HERE} policies with conditions, a preference per user, levels, brokering, a monitor on every link, "
+        "audit"
+    )
     return Contest(
         name=f"{EVERYTHING}-{publishers}",
         title=f"{publishers} publishers, one message at a time, QoS 0",
         contenders=(
-            _bare(job),
-            _open(job),
-            Contender(
-                name=EVERYTHING,
-                title=f"{rulebook.HERE} policies with conditions, a preference per user, levels, brokering, a monitor "
-                "on every link, audit",
-                job=job,
-                setting=Setting(rules=rulebook.everything(publishers), durable=True),
-                goal=ENOUGH,
-            ),
+            *_unguarded(job),
+            _ruled(EVERYTHING, title, job, rulebook.everything(publishers), ENOUGH),
         ),
     )
 
 
-def _conditions() -> Contest:
-    return _one_by_one(
-        "conditions",
-        "conditions that depend on the clock or on the message, 100 publishers, QoS 0",
-        rulebook.MECHANISMS,
-    )
-
-
-def _monitors() -> Contest:
-    return _one_by_one(
-        "monitors",
-        "monitors in which nothing happens, and those that have to see each message, 100 publishers, QoS 0",
-        {name: (title, {"more": monitors}) for name, (title, monitors) in rulebook.MONITORS.items()},
-    )
-
-
-def _one_by_one(name: str, title: str, mechanisms: Mapping[str, tuple[str, Mapping[str, Any]]]) -> Contest:
+def _beside_open(
+    name: str, title: str, job: Job, mechanisms: Mapping[str, tuple[str, Mapping[str, Any]]], version: int = 4
+) -> Contest:
     """Each mechanism alone; by name, what it is called and what `rulebook.alone` has to be told."""
-    job = Job(login=True, content=rulebook.content())
     return Contest(
         name=name,
         title=title,
+        version=version,
         contenders=(
-            _bare(job),
-            _open(job),
+            *_unguarded(job),
             *(
-                Contender(
-                    name=one,
-                    title=called,
-                    job=job,
-                    setting=Setting(rules=rulebook.alone(job.publishers, **told), durable=True),
-                )
-                for one, (called, told) in mechanisms.items()
-            ),
-        ),
-    )
-
-
-def _views() -> Contest:
-    job = Job(login=True, content=rulebook.content(), copies=len(rulebook.VIEWS), shown=rulebook.seen())
-    return Contest(
-        name="views",
-        title="two subscribers to a topic, of different groups, 100 publishers, QoS 0",
-        contenders=(
-            _bare(job),
-            _open(job),
-            Contender(
-                name="views",
-                title="each group sees another part of the JSON",
-                job=job,
-                setting=Setting(rules=rulebook.alone(job.publishers, more=rulebook.views()), durable=True),
-            ),
-        ),
-    )
-
-
-def _where() -> Contest:
-    job = Job(login=True, content=rulebook.content(), where=rulebook.PAYLOAD_CONDITION)
-    return Contest(
-        name="where",
-        title="subscriptions with a condition of their own, MQTT 5, 100 publishers, QoS 0",
-        version=5,
-        contenders=(
-            _bare(job),
-            _open(job),
-            Contender(
-                name="where",
-                title="`where` on the content, on every subscription",
-                job=job,
-                setting=Setting(rules=rulebook.alone(job.publishers), durable=True),
+                _ruled(one, words, job, rulebook.alone(job.publishers, **conditions))
+                for one, (words, conditions) in mechanisms.items()
             ),
         ),
     )
@@ -236,19 +195,9 @@ def _where() -> Contest:
 
 def _many() -> Contest:
     job = Job(login=True, barred=1)
-
-    def having(policies: int, goal: Goal | None = None) -> Contender:
-        rules = rulebook.everything(job.publishers, policies)
-        return Contender(
-            name=f"{policies}",
-            title=f"{policies:,} policies",
-            job=job,
-            setting=Setting(rules=rules, durable=True),
-            goal=goal,
-        )
-
-    return Contest(
-        name="policies",
-        title="everything, with few policies and with many, 100 publishers, QoS 0",
-        contenders=(having(100), having(MANY, THE_SAME)),
+    few, many = (
+        _ruled(f"{count}", f"{count:,} policies", job, rulebook.everything(job.publishers, count), goal)
+        for count, goal in ((100, None), (MANY, THE_SAME))
     )
+    title = "everything, with few policies and with many, 100 publishers, QoS 0"
+    return Contest(name="policies", title=title, contenders=(few, many))

@@ -2,63 +2,35 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from itertools import zip_longest
-from pathlib import Path
 
-from bench.figures import Spread, spread
-from bench.gate import memory, report
+from bench.gate import memory
 from bench.gate.changes import LONGEST_STALL, Phase
 from bench.gate.findings import Findings
-from bench.report import numbers, write_csv
+from bench.harness.figures import Spread, spread
+from bench.harness.report import Line, numbers, places
 
-Line = dict[str, object]
 GOAL = f"≤ {LONGEST_STALL * 1e3:.0f} ms"
 
 
-def write(found: Findings, folder: Path, stem: str) -> list[Path]:
-    """Writes all but the pictures; tables without lines are left out."""
-    folder.mkdir(parents=True, exist_ok=True)
-    written = [folder / f"{stem}.md"]
-    written[0].write_text(report.markdown(found))
-    for name, lines in (
-        ("", summary(found)),
-        ("-rounds", list(_rounds(found))),
-        ("-changes", list(_runs(found))),
-        ("-line", list(_lines(found))),
-        ("-levels", list(_forwarded(found))),
-    ):
-        if lines:
-            file = folder / f"{stem}{name}.csv"
-            write_csv(file, lines)
-            written.append(file)
-    machine = folder / f"{stem}-machine.json"
-    machine.write_text(json.dumps(found.machine, indent=2) + "\n")
-    return [*written, machine]
-
-
-def summary(found: Findings) -> list[Line]:
-    """Every figure: what, of which, in which unit, its median and spread, its goal and whether it was reached."""
-    return list(_figures(found))
+def files(found: Findings) -> dict[str, list[Line]]:
+    """Lines by what the name of their file has behind the stem."""
+    return {
+        "": list(_figures(found)),
+        "-rounds": list(_rounds(found)),
+        "-changes": list(_runs(found)),
+        "-line": list(_lines(found)),
+        "-levels": list(_forwarded(found)),
+    }
 
 
 def _figure(
     part: str, name: str, figure: str, unit: str, value: Spread | None, goal: str = "", reached: str = ""
 ) -> Line:
-    told = (None, None, None) if value is None else (value.median, value.low, value.high)
-    median, low, high = (None if one is None else round(one, 4) for one in told)
-    return {
-        "part": part,
-        "name": name,
-        "figure": figure,
-        "unit": unit,
-        "median": median,
-        "low": low,
-        "high": high,
-        "goal": goal,
-        "reached": reached,
-    }
+    """What, of which, in which unit, its median and spread, its goal and whether it was reached."""
+    what: Line = {"part": part, "name": name, "figure": figure, "unit": unit}
+    return what | places(value, 4) | {"goal": goal, "reached": reached}
 
 
 def _figures(found: Findings) -> Iterator[Line]:
@@ -127,16 +99,11 @@ def _runs(found: Findings) -> Iterator[Line]:
                     continue
                 for phase, seen in one.phases.items():
                     if seen.messages:
-                        yield {
-                            "trial": runs.trial.name,
-                            "round": number,
-                            "run": kind,
-                            "phase": phase.value,
+                        where = {"trial": runs.trial.name, "round": number, "run": kind, "phase": phase.value}
+                        times = ("stall", "p50", "p99", "slowest")
+                        yield where | {
                             "messages": seen.messages,
-                            "stall_ms": round(seen.stall * 1e3, 3),
-                            "p50_ms": round(seen.p50 * 1e3, 3),
-                            "p99_ms": round(seen.p99 * 1e3, 3),
-                            "slowest_ms": round(seen.slowest * 1e3, 3),
+                            **{f"{name}_ms": round(getattr(seen, name) * 1e3, 3) for name in times},
                             "in_force_after_s": " ".join(f"{change.seconds:.3f}" for change in one.changes),
                             "delay_at_first_ms": round(one.delay[0] * 1e3, 1),
                             "delay_at_end_ms": round(one.delay[1] * 1e3, 1),

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from bench import figures
-from bench.figures import Reached, Side, Spread, spread
 from bench.gate.changes import Runs
 from bench.gate.contests import OPEN, Contender, Rounds
-from bench.gate.forwarding import Forwarding
+from bench.gate.levels import Forwarding
 from bench.gate.memory import Memory
 from bench.gate.steps import Cost
-from bench.job import Job
-from bench.rounds import Plan
+from bench.harness import figures
+from bench.harness.figures import Reached, Side, Spread, spread
+from bench.harness.rounds import Plan
+from bench.load.job import Job
 
 YES = ("yes", "")
 

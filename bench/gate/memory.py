@@ -11,13 +11,13 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from bench import rounds
-from bench.figures import Spread, spread
 from bench.gate import rulebook
-from bench.job import Job, Outcome, Shape
-from bench.rounds import SPARE_FILES, Plan
-from bench.servers import BenchError, Peer, Setting
-from bench.works import Figure, Goal, Work
+from bench.harness import rounds
+from bench.harness.figures import Spread, spread
+from bench.harness.rounds import SPARE_FILES, Plan
+from bench.harness.servers import BenchError, Peer, Setting
+from bench.harness.work import Figure, Goal, Work
+from bench.load.job import Job, Outcome, Shape
 
 CLIENTS = 10_000
 WITHOUT = "without"

@@ -1,105 +1,52 @@
-"""The pictures of `bench gate`: cost and ratios, latency over time around changes, and the 500 runs as boxes.
-
-matplotlib takes a second to import and is an extra (`tidegate[bench]`), so it is imported when drawing.
-"""
+"""The pictures of `bench gate`: cost and ratios, latency over time around changes, and the 500 runs as boxes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bench.figures import Side, Spread, side
 from bench.gate.changes import LONGEST_STALL, Run, Runs
 from bench.gate.findings import Findings
-from bench.gate.forwarding import CONTROL, MOSQUITTO, WITH, WITHOUT, Timed
-from bench.plot import MARK, REFERENCE, SUBJECT
+from bench.gate.levels import CONTROL, MOSQUITTO, WITH, WITHOUT, Timed
+from bench.harness.figures import Spread, side
+from bench.harness.plot import MARK, REFERENCE, SUBJECT, Picture, bars
 
 SERVERS = (MOSQUITTO, WITHOUT, CONTROL, WITH)
 
 
-def draw(found: Findings, folder: Path, stem: str) -> list[Path]:
-    """Draws what was measured; raises ImportError without matplotlib."""
-    made = []
+def pictures(found: Findings) -> Iterator[Picture]:
+    """Of what was measured."""
     if found.contests:
-        made.append(_drawn(folder / f"{stem}.png", (11, 2.0 + 0.45 * _bars(found)), 1, 2, _contests, found))
-    if found.changes:
-        size = (12, 1.0 + 2.8 * len(found.changes))
-        made.append(_drawn(folder / f"{stem}-changes.png", size, len(found.changes), 2, _changes, found))
+        count = sum(len(one.contest.contenders) for one in found.contests)
+        yield Picture(size=(11, 2.0 + 0.45 * count), fill=lambda axes: _contests(axes, found), columns=2)
+    if rows := len(found.changes):
+        size = (12, 1.0 + 2.8 * rows)
+        yield Picture(name="-changes", size=size, fill=lambda axes: _changes(axes, found), rows=rows, columns=2)
     if any(one.seconds for one in found.levels.forwarded):
-        made.append(_drawn(folder / f"{stem}-levels.png", (12, 5.0), 1, 2, _levels, found))
-    return made
-
-
-def _drawn(
-    file: Path,
-    size: tuple[float, float],
-    rows: int,
-    columns: int,
-    fill: Callable[[Any, Findings], None],
-    found: Findings,
-) -> Path:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure as Canvas
-
-    canvas = Canvas(figsize=size)
-    FigureCanvasAgg(canvas)
-    fill(canvas.subplots(rows, columns, squeeze=False), found)
-    canvas.tight_layout()
-    file.parent.mkdir(parents=True, exist_ok=True)
-    canvas.savefig(file, dpi=110)
-    return file
-
-
-# -- over sockets ----------------------------------------------------------------------------------------------------
-
-
-def _bars(found: Findings) -> int:
-    return sum(len(one.contest.contenders) for one in found.contests)
-
-
-def _error(spreads: Sequence[Spread]) -> list[list[float]]:
-    return [[one.median - one.low for one in spreads], [one.high - one.median for one in spreads]]
+        yield Picture(name="-levels", size=(12, 5.0), fill=lambda axes: _levels(axes, found), columns=2)
 
 
 def _contests(panels: Any, found: Findings) -> None:
     labels: list[str] = []
-    shown: list[tuple[Side, str]] = []
+    colours: list[str] = []
+    costs: list[Spread | None] = []
+    ratios: list[Spread | None] = []
     for rounds in found.contests:
-        for one in rounds.contest.contenders:
+        rows = rounds.rows()
+        for number, one in enumerate(rounds.contest.contenders):
+            row = rows[number - 1] if number else None
             labels.append(f"{rounds.contest.name}: {one.name}")
-            colour = REFERENCE if one is rounds.contest.reference else SUBJECT
-            shown.append((side(rounds.outcomes[one.name]), colour))
-    costs, ratios = panels[0]
-    places = [place for place, (one, _) in enumerate(shown) if one.micros is not None]
-    spreads = [one.micros for one, _ in shown if one.micros is not None]
-    costs.barh(
-        places,
-        [one.median for one in spreads],
-        xerr=_error(spreads),
-        color=[shown[place][1] for place in places],
-        error_kw={"lw": 0.8},
-    )
-    costs.set_yticks(range(len(labels)), labels, fontsize=8)
-    costs.set_xlabel("CPU of the server per message, µs")
-    place = 0
-    for rounds in found.contests:
-        place += 1  # the reference
-        for row in rounds.rows():
-            if row.cost is not None:
-                ratios.barh(place, row.cost.median, xerr=_error([row.cost]), color=SUBJECT, error_kw={"lw": 0.8})
-            if row.work.goal is not None and row.work.goal.ratio is not None:
-                ratios.plot([row.work.goal.ratio] * 2, [place - 0.4, place + 0.4], color=MARK, lw=2)
-            place += 1
-    ratios.axvline(1.0, color="black", lw=0.8)
-    ratios.set_yticks([])
-    ratios.set_xlabel("times less CPU than the first of each work (red: goal)")
-    for axes in (costs, ratios):
-        axes.set_ylim(len(labels) - 0.4, -0.6)
-        axes.grid(axis="x", alpha=0.3)
-
-
-# -- changes ---------------------------------------------------------------------------------------------------------
+            colours.append(SUBJECT if row else REFERENCE)
+            costs.append(side(rounds.outcomes[one.name]).micros)
+            ratios.append(row.cost if row else None)
+            if row and row.work.goal is not None and row.work.goal.ratio is not None:
+                place = len(labels) - 1
+                panels[0][1].plot([row.work.goal.ratio] * 2, [place - 0.4, place + 0.4], color=MARK, lw=2)
+    bars(panels[0][0], labels, ("", colours, costs), label="CPU of the server per message, µs")
+    words = "times less CPU than the first of each work (red: goal)"
+    bars(panels[0][1], labels, ("", SUBJECT, ratios), label=words)
+    panels[0][1].axvline(1.0, color="black", lw=0.8)
+    panels[0][1].set_yticks([])
 
 
 def _changes(panels: Any, found: Findings) -> None:

@@ -1,99 +1,56 @@
-"""The tables of `bench gate`: on the terminal and as markdown, from the same lines."""
+"""The report of `bench gate`: its tables."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 
-from rich import box
-from rich.table import Table
-
-from bench import figures
-from bench.figures import Spread, spread
-from bench.gate import changes, forwarding, memory, proofs, rulebook, steps
+from bench.gate import changes, files, levels, memory, proofs_in_process, rulebook, steps
 from bench.gate.changes import Phase, Run, Runs
 from bench.gate.findings import Findings, beyond_open
-from bench.gate.proving import DEMANDS, WINDOW
+from bench.gate.plot import pictures
+from bench.gate.proofs_sockets import DEMANDS, WINDOW
 from bench.gate.steps import Cost
-from bench.job import PAYLOAD
-from bench.report import cell, markdown_table, ratio_text, who_was_busy
-from bench.works import Figure
-
-COLOURS = {"yes": "green", "no": "red", "failed": "red"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
-    """One table. The words above it are for the file; on a terminal the title has to do."""
-
-    title: str
-    words: Sequence[str]
-    columns: Sequence[str]
-    lines: Sequence[Sequence[str]]
-    after: Sequence[str] = ()
+from bench.harness import figures
+from bench.harness.figures import Spread, spread
+from bench.harness.report import Report, Table, cell, not_quiet, show, who_was_busy
+from bench.harness.work import Figure
+from bench.load.job import PAYLOAD
 
 
-def sections(found: Findings) -> list[Section]:
-    """All that has lines, in the order of the report."""
-    made = (
-        _contests(found),
-        _steps(found),
-        _paths(found),
-        _compiled(found),
-        _proofs(found),
-        _memory(found),
-        _changes(found),
-        _reloads(found),
-        _forwarded(found),
-        _connected(found),
-        _bytes(found),
-    )
-    return [one for one in made if one.lines]
-
-
-def header(found: Findings) -> list[str]:
+def report(found: Findings) -> Report:
     plan = found.plan
-    return [
-        f"{PAYLOAD}-byte payloads, QoS 0, {plan.rounds} round(s) of {plan.duration:g} s, server on one core, load on "
-        "another; figures are medians of the rounds with the lowest and the highest. Ratios and differences are taken "
-        "within a round; a ratio above 1 is in favour of Tidegate. µs are CPU of the server per message delivered."
-    ]
-
-
-def tables(found: Findings) -> list[Table]:
-    """For the terminal."""
-    made = []
-    for section in sections(found):
-        table = Table(*section.columns, title=section.title, title_justify="left", box=box.SIMPLE)
-        for line in section.lines:
-            *cells, last = line
-            colour = COLOURS.get(last)
-            table.add_row(*cells, f"[{colour}]{last}[/]" if colour else last)
-        made.append(table)
-    return made
-
-
-def markdown(found: Findings) -> str:
-    parts = ["# Gate: what deciding costs", "", *header(found), ""]
-    for section in sections(found):
-        parts += [f"## {section.title}", ""]
-        for words in section.words:
-            parts += [words, ""]
-        parts += [*markdown_table(section.columns, section.lines), ""]
-        for words in section.after:
-            parts += [words, ""]
-        if section.title == CONTESTS:
-            parts += ["### Who was busy", "", *who_was_busy(found.sides(), found.disturbance), ""]
-    if found.failures:
-        parts += ["## What failed", "", *(f"- {words}" for words in found.failures), ""]
-    parts += ["## Machine", "", "```json", json.dumps(found.machine, indent=2), "```", ""]
-    return "\n".join(parts)
+    lines = files.files(found)
+    return Report(
+        title="Gate: what deciding costs",
+        machine=found.machine,
+        header=[
+            f"{PAYLOAD}-byte payloads, QoS 0, {plan.rounds} round(s) of {plan.duration:g} s, server on one core, load "
+            "on another; figures are medians of the rounds with the lowest and the highest. Ratios and differences are "
+            "taken within a round; a ratio above 1 is in favour of Tidegate. µs are CPU of the server per message "
+            "delivered."
+        ],
+        notes=not_quiet(found.disturbance),
+        tables=[
+            _contests(found),
+            _steps(found),
+            _paths(found),
+            _compiled(found),
+            _proofs(found),
+            _memory(found),
+            _changes(found),
+            _reloads(found),
+            _forwarded(found),
+            _connected(found),
+            _bytes(found),
+        ],
+        files=lines,
+        pictures=list(pictures(found)),
+        failures=found.failures,
+        missed=found.missed,
+    )
 
 
 # -- over sockets ----------------------------------------------------------------------------------------------------
-
-CONTESTS = "Saturated, over sockets"
 
 
 def _signed(micros: Spread | None) -> str:
@@ -103,7 +60,7 @@ def _signed(micros: Spread | None) -> str:
     return text if micros.low == micros.high else f"{text} ({micros.low:+.2f}..{micros.high:+.2f})"
 
 
-def _contests(found: Findings) -> Section:
+def _contests(found: Findings) -> Table:
     lines: list[tuple[str, ...]] = []
     for rounds in found.contests:
         contest = rounds.contest
@@ -118,16 +75,17 @@ def _contests(found: Findings) -> Section:
                     window,
                     one.title,
                     cell(Figure.FLOW, row.subject),
-                    ratio_text(row.throughput),
-                    ratio_text(row.cost),
+                    show(row.throughput),
+                    show(row.cost),
                     _signed(more),
                     str(one.goal or "-"),
                     row.reached.value or "-",
                 )
             )
-    return Section(
-        title=CONTESTS,
-        words=[
+    return Table(
+        title="Saturated, over sockets",
+        after="\n".join(["### Who was busy", "", *who_was_busy(found.sides(), found.disturbance)]),
+        words=(
             "The first line of each work is what the others are compared with. A goal is judged by the ratio of CPU "
             "per message. `more than open` is what the gate adds to the same node with `policies: open`. Publishers "
             "and subscribers are users with passwords of their own; with everything, one more subscriber asks for all "
@@ -135,8 +93,8 @@ def _contests(found: Findings) -> Section:
             "happens in them. A monitor on the way out sees all that its client may read, subscribed to or not: those "
             f"that count (`rate`) are moved {rulebook.SUBSCRIBERS} times by each message. Of "
             f"{changes.TRIALS[-1].policies:,} policies, {rulebook.HERE} speak of the topics of the load and the rest "
-            "of others. Windows are messages outstanding.",
-        ],
+            "of others. Windows are messages outstanding."
+        ),
         columns=(
             "work",
             "window",
@@ -163,18 +121,18 @@ def _us(nanos: Spread) -> str:
     return nanos.show(1 if nanos.median >= 1e4 else 2, 1e-3)
 
 
-def _steps(found: Findings) -> Section:
+def _steps(found: Findings) -> Table:
     by = {(one.group, one.name): one for one in found.costs}
     names = [name for name, _, _ in steps.STEPS] if found.costs_of("asked") else []
-    return Section(
+    return Table(
         title="Each step alone, without sockets",
-        words=[
+        words=(
             "Nanoseconds. A step is asked once, when the plan of a publisher's topic is compiled; with "
             f"{rulebook.HERE} policies, {(rulebook.HERE - 1) // rulebook.TOPICS} of them about this topic. What it "
             "decides then costs a message nothing. The other columns are for conditions that depend on the message or "
             "on the moment: on the content, parsed for it; on content that another step has parsed before; on the "
-            "clock, where the answer stands for no time at all.",
-        ],
+            "clock, where the answer stands for no time at all."
+        ),
         columns=(
             "step",
             "when compiled",
@@ -207,35 +165,35 @@ PATHS = {
 }
 
 
-def _paths(found: Findings) -> Section:
+def _paths(found: Findings) -> Table:
     costs = found.costs_of("path")
     base = costs[0].nanos.median if costs else 0.0
-    return Section(
+    return Table(
         title="The whole way without sockets",
-        words=[
+        words=(
             "From the bytes of a PUBLISH to the bytes for its subscriber, in turns of 64 messages. Everything: with "
             "automata on every link, in a state where nothing happens. A monitor that counts what may be sent is "
             f"moved {rulebook.SUBSCRIBERS} times by each message, for everybody may read it."
-        ],
+        ),
         columns=("way", "ns per message", "more than the fast lane"),
         lines=[(PATHS.get(one.name, one.name), _ns(one), f"{one.nanos.median - base:+.0f}") for one in costs],
     )
 
 
-def _compiled(found: Findings) -> Section:
+def _compiled(found: Findings) -> Table:
     titles = {
         "compile": "a plan, with",
         "message": "a message in the fast lane, with",
         "stored": "a queued or retained message,",
         "change": "other rules in force:",
     }
-    return Section(
+    return Table(
         title="Compiling, stored messages and changes, without sockets",
-        words=[
+        words=(
             "Microseconds. A plan is compiled for the first message of a publisher on a topic, for one subscriber and "
             "one who is denied. Stored messages are decided again when they are sent. After a change the first "
-            "message of every publisher also finds out who that is now.",
-        ],
+            "message of every publisher also finds out who that is now."
+        ),
         columns=("what", "µs"),
         lines=[
             (f"{title} {one.name}", _us(one.nanos)) for group, title in titles.items() for one in found.costs_of(group)
@@ -243,24 +201,27 @@ def _compiled(found: Findings) -> Section:
     )
 
 
-def _proofs(found: Findings) -> Section:
+def _proofs(found: Findings) -> Table:
     by = {(one.group, one.name): one.nanos for one in found.costs}
     titles = {
-        **{f"proof {way}": f"a message, {way}" for way in proofs.WAYS.values()},
+        **{f"proof {way}": f"a message, {way}" for way in proofs_in_process.WAYS.values()},
         "proof alone": "of that, verifying alone",
-        **{f"proof sockets {proofs.WAYS[demanded]}": f"over sockets, {proofs.WAYS[demanded]}" for demanded in DEMANDS},
+        **{
+            f"proof sockets {proofs_in_process.WAYS[demanded]}": f"over sockets, {proofs_in_process.WAYS[demanded]}"
+            for demanded in DEMANDS
+        },
     }
-    return Section(
+    return Table(
         title="A proof with each message",
-        words=[
+        words=(
             "Microseconds, by the key of the capability. The same packets of MQTT 5, each with a proof of its own as a "
-            f"user property, from their bytes to the bytes for the subscriber, in turns of {proofs.TURN}; and over "
-            f"sockets, CPU of the node with {WINDOW} messages outstanding. Without a capability nobody looks at the "
-            "proof.",
-        ],
-        columns=("what", *proofs.KEYS),
+            f"user property, from their bytes to the bytes for the subscriber, in turns of {proofs_in_process.TURN}; "
+            f"and over sockets, CPU of the node with {WINDOW} messages outstanding. Without a capability nobody looks "
+            "at the proof."
+        ),
+        columns=("what", *proofs_in_process.KEYS),
         lines=[
-            (title, *(_us(by[group, name]) if (group, name) in by else "failed" for name in proofs.KEYS))
+            (title, *(_us(by[group, name]) if (group, name) in by else "failed" for name in proofs_in_process.KEYS))
             for group, title in titles.items()
             if found.costs_of(group)
         ],
@@ -270,7 +231,7 @@ def _proofs(found: Findings) -> Section:
 # -- memory ----------------------------------------------------------------------------------------------------------
 
 
-def _memory(found: Findings) -> Section:
+def _memory(found: Findings) -> Table:
     seen = found.memory
     lines = []
     for title, value, judged in (
@@ -280,13 +241,13 @@ def _memory(found: Findings) -> Section:
     ):
         goal, reached = (str(memory.SMALL), seen.reached) if judged else ("-", "-")
         lines.append((title, value.show(2, 1 / 1024) if value is not None else "failed", goal, reached))
-    return Section(
+    return Table(
         title="Memory of a monitor for each client",
-        words=[
+        words=(
             f"KiB of resident memory of the node for each of {seen.clients:,} connected clients. Each has published a "
             "message with QoS 1, so its monitor (`rate`, one for each client) is not in its first state, and has "
-            "been stored.",
-        ],
+            "been stored."
+        ),
         columns=("node", "KiB each", "goal", "reached"),
         lines=lines if seen.bytes_each else [],
     )
@@ -296,8 +257,7 @@ def _memory(found: Findings) -> Section:
 
 
 def _milli(values: Iterable[float]) -> str:
-    made = spread(values)
-    return made.show(2, 1e3) if made is not None else "-"
+    return show(spread(values), 2, 1e3)
 
 
 def _phases(runs: Runs) -> Iterator[tuple[str, list[Run], Phase]]:
@@ -307,7 +267,7 @@ def _phases(runs: Runs) -> Iterator[tuple[str, list[Run], Phase]]:
         yield f"{phase.value} changes", changed, phase
 
 
-def _changes(found: Findings) -> Section:
+def _changes(found: Findings) -> Table:
     lines: list[tuple[str, ...]] = []
     for runs in found.changes:
         for words, made, phase in _phases(runs):
@@ -324,27 +284,25 @@ def _changes(found: Findings) -> Section:
                 )
             )
     rate = found.changes[0].trial.rate if found.changes else 0
-    return Section(
+    return Table(
         title="A change of policy under load",
-        words=[
+        words=(
             f"{rate:,} messages a second offered, everything switched on. Milliseconds. A stall is the longest time "
             "without a delivery, less what the generator itself was not running; latency is from sending to receiving. "
             f"During: from asking for a change until {changes.SETTLING:g} s after it is in force. Goal, by medians: no "
             f"stall over {changes.LONGEST_STALL * 1e3:.0f} ms during changes, and no message that takes more than that "
-            "longer than the slowest without changes.",
-        ],
+            "longer than the slowest without changes."
+        ),
         columns=("load", "when", "longest stall", "p50", "p99", "slowest", "goal reached"),
         lines=lines,
     )
 
 
-def _reloads(found: Findings) -> Section:
+def _reloads(found: Findings) -> Table:
     lines = []
     for runs in found.changes:
         for words, made in (("no change", runs.steady), ("changes", runs.changed)):
             seen = [one for one in made if one is not None]
-            cpu = spread(one.outcome.micros for one in seen)
-            busy = spread(one.outcome.load_busy for one in seen)
             lines.append(
                 (
                     runs.trial.title,
@@ -353,18 +311,18 @@ def _reloads(found: Findings) -> Section:
                     _milli(change.seconds for one in seen for change in one.changes),
                     _milli(one.delay[0] for one in seen),
                     _milli(one.delay[1] for one in seen),
-                    cpu.show() if cpu else "-",
-                    busy.show() if busy else "-",
+                    show(spread(one.outcome.micros for one in seen)),
+                    show(spread(one.outcome.load_busy for one in seen)),
                     str(sum(one.outcome.lost for one in seen)),
                 )
             )
-    return Section(
+    return Table(
         title="The node during those runs",
-        words=[
+        words=(
             "How long a change took from asking until it was in force, and the loop's longest delay so far as "
             "`tidegate status` tells it (since the node started, so connecting is in it): when measuring began and at "
-            "the end. CPU per message includes reading the new configuration.",
-        ],
+            "the end. CPU per message includes reading the new configuration."
+        ),
         columns=(
             "load",
             "run",
@@ -387,15 +345,15 @@ def _p(value: float) -> str:
     return f"{value:.3f}" if value >= 0.001 else f"{value:.1e}"
 
 
-def _forwarded(found: Findings) -> Section:
+def _forwarded(found: Findings) -> Table:
     done = [one for one in found.levels.forwarded if one.seconds]
     lines = [
         (
             one.title,
-            str(len(one.seconds[forwarding.WITH])),
+            str(len(one.seconds[levels.WITH])),
             *(
                 f"{one.median(name) * 1e6:.0f}"
-                for name in (forwarding.MOSQUITTO, forwarding.WITHOUT, forwarding.CONTROL, forwarding.WITH)
+                for name in (levels.MOSQUITTO, levels.WITHOUT, levels.CONTROL, levels.WITH)
             ),
             f"{one.added * 1e6:+.0f}",
             _p(one.ranks.p),
@@ -404,16 +362,16 @@ def _forwarded(found: Findings) -> Section:
         )
         for one in done
     ]
-    return Section(
+    return Table(
         title="Levels: one message, with and without enforcement",
-        words=[
+        words=(
             "Medians in microseconds from send() to recv(), one message at a time, servers in turns. `control` is a "
             "second node that enforces nothing: its p says how much two equal nodes differ. p is that of the rank test "
             "of Mann and Whitney, two-sided; below "
-            f"{forwarding.FOUND:g} a difference is called found, which happens by chance in one of "
-            f"{1 / forwarding.FOUND:.0f} comparisons. Mosquitto has `set_tcp_nodelay true`. The seed's medians, inside "
-            "its broker: 109 ms without and 111 ms with enforcement.",
-        ],
+            f"{levels.FOUND:g} a difference is called found, which happens by chance in one of "
+            f"{1 / levels.FOUND:.0f} comparisons. Mosquitto has `set_tcp_nodelay true`. The seed's medians, inside "
+            "its broker: 109 ms without and 111 ms with enforcement."
+        ),
         columns=(
             "clients",
             "runs",
@@ -430,20 +388,20 @@ def _forwarded(found: Findings) -> Section:
     )
 
 
-def _connected(found: Findings) -> Section:
+def _connected(found: Findings) -> Table:
     done = [one for one in found.levels.connected if one.seconds]
-    return Section(
+    return Table(
         title="Levels: time to connect",
-        words=[
+        words=(
             "Milliseconds from opening the socket to CONNACK, with the handshake of TLS where there is one: median "
-            "(fastest..slowest). The seed, on a microcontroller: 9.54 plain, 3207.53 with TLS.",
-        ],
+            "(fastest..slowest). The seed, on a microcontroller: 9.54 plain, 3207.53 with TLS."
+        ),
         columns=("connection", "runs", "mosquitto", "without", "with", "p, with"),
         lines=[
             (
                 one.title,
-                str(len(one.seconds[forwarding.WITH])),
-                *(_milli(one.seconds[name]) for name in (forwarding.MOSQUITTO, forwarding.WITHOUT, forwarding.WITH)),
+                str(len(one.seconds[levels.WITH])),
+                *(_milli(one.seconds[name]) for name in (levels.MOSQUITTO, levels.WITHOUT, levels.WITH)),
                 _p(one.ranks.p),
             )
             for one in done
@@ -451,10 +409,10 @@ def _connected(found: Findings) -> Section:
     )
 
 
-def _bytes(found: Findings) -> Section:
-    return Section(
+def _bytes(found: Findings) -> Table:
+    return Table(
         title="Levels: bytes that a demand adds",
-        words=["Sent over a real connection and counted by the kernel. An implied demand adds none. The seed: 7."],
+        words="Sent over a real connection and counted by the kernel. An implied demand adds none. The seed: 7.",
         columns=("packet", "user property", "bytes"),
         lines=[(one.packet, f"`{one.form}`", f"{one.bytes:+d}") for one in found.levels.added],
     )

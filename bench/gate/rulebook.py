@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
-from bench.job import PAYLOAD
+from bench.load.job import PAYLOAD
 
 TOPICS = 14
 SUBSCRIBERS = 14

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 
-from bench.figures import Spread, spread
 from bench.gate import rulebook
-from bench.gate.indoors import End, World, read
-from tidegate.gate import Known, Residual, Stage, Step
+from bench.gate.in_process import End, World, read
+from bench.harness.figures import Spread, spread
+from tidegate.gate import Known, Step
 from tidegate.gate.decision import part_of
 from tidegate.gate.preferences import PreferenceStage
+from tidegate.gate.verdict import Residual, Stage
 from tidegate.session import Grant, Message
 
 REPEATS = 5
@@ -110,17 +111,17 @@ class Scene:
 
     @property
     def grant(self) -> Grant:
-        session = self.reader.peer.session
+        session = self.reader.connection.session
         assert session.subscriptions is not None
         return session.subscriptions[TOPIC]
 
     def known(self, step: Step) -> Known:
         """What the gate knows when it compiles the plan of this publisher for `TOPIC`."""
-        link = self.writer.peer.session.inward
+        link = self.writer.connection.session.inward
         gate, grant = self.world.gate, self.grant
         known = Known(topic=TOPIC, context=gate.context(link), link=link.type, now=time.time())
         if step is not Step.WRITE:
-            known.target, known.terms, known.where = self.reader.peer.session.outward, grant.terms, grant.where
+            known.target, known.terms, known.where = self.reader.connection.session.outward, grant.terms, grant.where
         return known
 
     def stage(self, step: Step, owners: bool = False) -> Stage:
@@ -188,7 +189,7 @@ def _left(pace: Pace) -> Iterator[Cost]:
 
 def _views(pace: Pace) -> Iterator[Cost]:
     scene = Scene(rulebook.alone(PUBLISHERS, more=rulebook.views()))
-    view = scene.world.gate.rules.views.seen(scene.reader.peer.session.subject, TOPIC).view
+    view = scene.world.gate.rules.views.seen(scene.reader.connection.session.subject, TOPIC).view
     message = scene.message()
 
     def cut() -> None:
@@ -245,7 +246,7 @@ def _proved(name: str, world: World, readers: list[End], writers: list[End], dat
 def _stored(pace: Pace) -> Iterator[Cost]:
     """A message that was queued or retained, decided again when it is sent."""
     scene = Scene(rulebook.everything(PUBLISHERS))
-    gate, session = scene.world.gate, scene.reader.peer.session
+    gate, session = scene.world.gate, scene.reader.connection.session
     message = scene.message()
     yield Cost(group="stored", name="decided before", nanos=timed(partial(gate.decide, message, session), pace.seconds))
 
@@ -262,7 +263,7 @@ def _stored(pace: Pace) -> Iterator[Cost]:
         firsts.append(spent(all_of_them, 1) / len(waiting))
     yield Cost(group="stored", name="for the first time", nanos=found_in(firsts))
     scene = Scene(rulebook.alone(PUBLISHERS, read=rulebook.PAYLOAD_CONDITION))
-    gate, session, other = scene.world.gate, scene.reader.peer.session, scene.message()
+    gate, session, other = scene.world.gate, scene.reader.connection.session, scene.message()
 
     def by_content() -> None:
         other.facts = None
@@ -283,7 +284,7 @@ def _compiled(pace: Pace) -> Iterator[Cost]:
             world.subscriber(f"s{number:05d}", f"bench/k{number:02d}")
             world.subscriber("b00000", "#")
             writer = world.end(f"p{number:05d}")
-            lane = world.gate.lane(writer.peer.session.inward, world.version)
+            lane = world.gate.lane(writer.connection.session.inward, world.version)
             topic = f"bench/k{number:02d}"
             make = partial(world.gate.compiler.compile, topic, lane)
             if len(make().targets) != 1:
@@ -323,7 +324,7 @@ def _changed(pace: Pace) -> Iterator[Cost]:
 def _everybody(world: World, writers: list[End], data: list[bytes]) -> None:
     for end, frame in zip(writers, data, strict=True):
         world.site.open()
-        end.peer.receive(frame)
+        end.connection.reader.receive(frame)
     world.site.close()
 
 

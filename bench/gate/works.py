@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from bench import machine
-from bench.gate import changes, contests, forwarding, memory, proofs, proving, steps
+from bench.gate import changes, contests, levels, memory, proofs_in_process, proofs_sockets, steps
 from bench.gate.changes import TRIALS, Trial
 from bench.gate.contests import Contender, Contest
 from bench.gate.findings import Findings
-from bench.rounds import Plan
-from bench.servers import BenchError, Peer
+from bench.harness import machine, work
+from bench.harness.rounds import Plan
+from bench.harness.servers import BenchError, Peer
 
 STEPS = "steps"
 PROOF = "proof"
@@ -44,21 +44,14 @@ def titles() -> dict[str, tuple[str, str]]:
     found[STEPS] = ("the cost of each step, of a plan and of a stored message, without sockets", "")
     found[PROOF] = ("a proof with each message, by key: without sockets and over them", "")
     found |= {one.name: (f"changes of policy at {one.rate:,} messages/s: {one.title}", "≤ 10 ms") for one in TRIALS}
-    found[LEVELS] = (f"{forwarding.RUNS} runs with and without enforcement, connecting, bytes", "< 1 ms")
+    found[LEVELS] = (f"{levels.RUNS} runs with and without enforcement, connecting, bytes", "< 1 ms")
     found[MEMORY] = (f"{memory.CLIENTS:,} connected clients with a monitor each, and without", str(memory.SMALL))
     return found
 
 
 def chosen(wanted: Iterable[str]) -> Works:
     """Those named, or whose name begins so (`change`, `everything`); all of them if nothing is."""
-    known = titles()
-    names = set()
-    for text in wanted:
-        found = {name for name in known if name == text or name.startswith(f"{text}-")}
-        if not found:
-            raise BenchError(f"there is no work named {text}; there are {', '.join(known)}")
-        names |= found
-    names = names or set(known)
+    names = set(work.chosen(wanted, list(titles()), lambda name, text: name == text or name.startswith(f"{text}-")))
     return Works(
         contests=[one for one in contests.contests() if one.name in names],
         steps=STEPS in names,
@@ -72,7 +65,7 @@ def chosen(wanted: Iterable[str]) -> Works:
 def measure(works: Works, plan: Plan, *, quick: bool, before: Callable[[str], None]) -> Findings:
     """Everything that was chosen. What fails is kept as words, and the rest goes on."""
     described = machine.describe()
-    proven, unproven = proving.measure(plan, before) if works.proof else ([], [])
+    proven, unproven = proofs_sockets.measure(plan, before) if works.proof else ([], [])
     pace = QUICK_STEPS if quick else steps.Pace()
     trials = [dataclasses.replace(one, changes=1, rest=0.5, rate=2000) for one in works.trials]
     return Findings(
@@ -81,13 +74,13 @@ def measure(works: Works, plan: Plan, *, quick: bool, before: Callable[[str], No
         contests=[contests.run(one, plan, before) for one in works.contests],
         costs=[
             *(steps.measure(pace, before) if works.steps else ()),
-            *(proofs.measure(pace, before) if works.proof else ()),
+            *(proofs_in_process.measure(pace, before) if works.proof else ()),
             *proven,
         ],
         changes=[changes.run(one, plan, before) for one in (trials if quick else works.trials)],
-        levels=forwarding.measure(plan, before, QUICK_RUNS if quick else forwarding.RUNS)
+        levels=levels.measure(plan, before, QUICK_RUNS if quick else levels.RUNS)
         if works.levels
-        else forwarding.Forwarding(),
+        else levels.Forwarding(),
         unproven=unproven,
         memory=memory.measure(plan, before, QUICK_CLIENTS if quick else memory.CLIENTS)
         if works.memory
@@ -100,7 +93,7 @@ def count(works: Works, plan: Plan) -> int:
     found = sum(len(one.contenders) for one in works.contests) * plan.rounds
     found += 2 * plan.rounds * len(works.trials) + plan.rounds * works.levels
     found += len(memory.SETTINGS) * plan.rounds * works.memory
-    found += (1 + len(proving.DEMANDS) * plan.rounds) * len(proofs.KEYS) * works.proof
+    found += (1 + len(proofs_sockets.DEMANDS) * plan.rounds) * len(proofs_in_process.KEYS) * works.proof
     return found + len(steps.PARTS) * works.steps
 
 

@@ -17,15 +17,16 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from bench import crowd, frames, procfs
-from bench.figures import Spread, spread
-from bench.job import PAYLOAD, LoadError
-from bench.keys import asking, node, processor
+from bench.harness import procfs
+from bench.harness.figures import Spread, median_of, reached, spread
+from bench.harness.rounds import Plan
+from bench.harness.servers import BenchError, pinned
+from bench.keys import connections, node
+from bench.keys.latency import Path, Schedule, Sender
 from bench.keys.node import VERSION, Node, content
-from bench.keys.sending import Path, Schedule, Sender
-from bench.keys.station import GUEST, SEEN_BY_GUEST, TOPICS, Rules, Station
-from bench.rounds import Plan
-from bench.servers import BenchError, pinned
+from bench.keys.weather import GUEST, SEEN_BY_GUEST, TOPICS, Rules, Station
+from bench.load import frames, sessions
+from bench.load.job import PAYLOAD, LoadError
 
 LITTLE = 0.0005  # seconds that gate and protection may add
 RATES = (10, 20)
@@ -82,8 +83,7 @@ class Direct:
 
     @property
     def foreign(self) -> float:
-        found = spread(self.neighbours)
-        return found.median if found else 0.0
+        return median_of(self.neighbours)
 
     def pairs(self) -> Iterator[tuple[Cell, Cell]]:
         """Without anything, and with everything."""
@@ -95,12 +95,11 @@ class Direct:
         """What, the goal, what was found, and whether that is enough."""
         for plain, whole in self.pairs():
             for name, added in (("median", whole.median - plain.median), ("p99", whole.p99 - plain.p99)):
-                reached = "failed" if math.isnan(added) else "yes" if added < LITTLE else "no"
                 yield (
                     f"gate and protection add, {plain.rate}/s, {plain.size} bytes, {name}",
                     f"< {LITTLE * 1e3:g} ms",
                     "-" if math.isnan(added) else f"{added * 1e3:+.3f} ms",
-                    reached,
+                    "failed" if math.isnan(added) else reached(added < LITTLE),
                 )
 
 
@@ -136,10 +135,10 @@ def measure(
 def path(started: Node, size: int, stack: ExitStack, *, guest: bool) -> Path:
     """Six sensors, a reader of everything, and perhaps a guest who reads every second topic."""
     reader = stack.enter_context(started.session(READER))
-    crowd.subscribe(reader, ["campodenno/#"], qos=0, version=VERSION)
+    sessions.subscribe(reader, ["campodenno/#"], qos=0, version=VERSION)
     others = [stack.enter_context(started.session(GUEST))] if guest else []
     for sock in others:
-        crowd.subscribe(sock, SEEN_BY_GUEST, qos=0, version=VERSION)
+        sessions.subscribe(sock, SEEN_BY_GUEST, qos=0, version=VERSION)
     senders = [
         Sender.of(stack.enter_context(started.session(f"sensor{number}")), topic, content(size, number))
         for number, topic in enumerate(TOPICS, 1)
@@ -155,13 +154,13 @@ def _timed(nodes: dict[Rules, Node], cells: dict[Rules, Cell], rate: int, size: 
         Schedule(paths=schedule.paths, rate=10 * rate).run(WARM / (10 * rate))
         for one in schedule.paths:
             one.forget()
-        spent = {rules: processor.seconds(started.pid) for rules, started in nodes.items()}
+        spent = {rules: procfs.own_cpu_seconds(started.pid) for rules, started in nodes.items()}
         machine, own, begin = procfs.machine_seconds()[0], time.process_time(), time.perf_counter()
         schedule.run(seconds)
         taken = time.perf_counter() - begin
         others = procfs.machine_seconds()[0] - machine - (time.process_time() - own)
         for rules, started in nodes.items():
-            cpu = processor.seconds(started.pid) - spent[rules]
+            cpu = procfs.own_cpu_seconds(started.pid) - spent[rules]
             latencies = paths[rules].latencies
             cell = cells[rules]
             cell.seconds += [one / 1e9 for one in latencies]
@@ -176,17 +175,17 @@ def prove(started: Node, rules: Rules) -> None:
     with ExitStack() as stack:
         reader, guest = (stack.enter_context(started.session(name, f"{name}-prove")) for name in (READER, GUEST))
         for sock in (reader, guest):
-            crowd.subscribe(sock, ["campodenno/#"], qos=0, version=VERSION)
+            sessions.subscribe(sock, ["campodenno/#"], qos=0, version=VERSION)
         for number, topic in enumerate(TOPICS, 1):
             with started.session(f"sensor{number}") as sensor:
                 clear = content(PAYLOAD, number)
                 sensor.sendall(frames.publish(topic, clear, qos=0, packet_id=0, version=VERSION))
-                _, came = node.parts_of(crowd.read_packet(reader))
+                _, came = node.parts_of(sessions.read_packet(reader))
             if (came == clear) is (rules is Rules.PROTECTED):
                 raise BenchError(f"the node called {rules.value} shows {came[:40]!r}")
         guest.sendall(frames.PINGREQ)
         seen = 0
-        while crowd.read_packet(guest) != frames.PINGRESP:
+        while sessions.read_packet(guest) != frames.PINGRESP:
             seen += 1
         expected = len(TOPICS) if rules is Rules.OPEN else len(SEEN_BY_GUEST)
         if seen != expected:
@@ -194,9 +193,9 @@ def prove(started: Node, rules: Rules) -> None:
     if rules is Rules.PROTECTED:
         samples = started.samples()
         with ExitStack() as stack:
-            line = asking.mqtt_line(started.ports.mqtt, READER, samples, None, stack)
-            asking.prove(line, READER, started.station.readers[READER], samples, 0)
-            denied = asking.mqtt_line(started.ports.mqtt, GUEST, samples, None, stack)
+            line = connections.mqtt_line(started.ports.mqtt, READER, samples, None, stack)
+            connections.prove(line, READER, started.station.readers[READER], samples, 0)
+            denied = connections.mqtt_line(started.ports.mqtt, GUEST, samples, None, stack)
             denied.ask(0)
             try:
                 denied.await_answer()

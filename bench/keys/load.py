@@ -22,13 +22,13 @@ from collections import deque
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from bench import procfs
-from bench.generator import FAILED
-from bench.job import MEASURING, LoadError
-from bench.keys import asking, processor
-from bench.keys.asking import Line
+from bench.harness import procfs
+from bench.keys import connections
+from bench.keys.connections import Line
 from bench.keys.node import Sample
-from bench.pace import percentile
+from bench.load.generator import FAILED
+from bench.load.job import MEASURING, LoadError
+from bench.load.paced import percentile
 from tidegate.keys import PrivateKey
 
 MQTT, HTTP, MIXED = "mqtt", "http", "mixed"
@@ -126,7 +126,7 @@ class _Mark:
     @classmethod
     def now(cls, pids: tuple[int, ...]) -> _Mark:
         try:
-            cpu = tuple(map(processor.seconds, pids))
+            cpu = tuple(map(procfs.own_cpu_seconds, pids))
         except (FileNotFoundError, ProcessLookupError):
             raise LoadError("a process of the server is gone") from None
         machine, _ = procfs.machine_seconds()
@@ -146,15 +146,15 @@ def _opened(task: Task, stack: ExitStack) -> list[Line]:
     lines = []
     for place, (name, text) in enumerate(task.readers.items()):
         if task.way == MQTT:
-            line = asking.mqtt_line(task.port, name, task.samples, tls, stack)
+            line = connections.mqtt_line(task.port, name, task.samples, tls, stack)
         else:
-            requests = asking.key_requests(task.samples, task.tokens[name])
+            requests = connections.key_requests(task.samples, task.tokens[name])
             if task.way == MIXED:
                 user = task.tokens[name]
-                requests = asking.mixed(task.samples, user=user, admin=task.admin, source=task.source)
-            line = asking.http_line(task.port, requests, tls, stack)
+                requests = connections.mixed(task.samples, user=user, admin=task.admin, source=task.source)
+            line = connections.http_line(task.port, requests, tls, stack)
         if place < PROVED and task.way != MIXED:
-            asking.prove(line, name, PrivateKey.parse(text), task.samples, place * EACH)
+            connections.prove(line, name, PrivateKey.parse(text), task.samples, place * EACH)
         else:
             for number in range(1 if task.way == MQTT else KINDS):
                 line.ask(place * EACH + number)

@@ -11,8 +11,6 @@ import json
 import os
 import socket
 import ssl
-import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,20 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import crowd, frames
-from bench.job import PAYLOAD, LoadError
-from bench.keys.station import SOURCE, TOPICS, Ports, Rules, Station, configuration
-from bench.servers import (
-    CONFIGURATION,
-    START_TIMEOUT,
-    STOP_TIMEOUT,
-    BenchError,
-    Peer,
-    Server,
-    free_port,
-    pinned,
-    tidegate,
-)
+from bench.harness import servers
+from bench.harness.servers import START_TIMEOUT, BenchError, Peer, Server, Setting
+from bench.keys.weather import SOURCE, TOPICS, Ports, Rules, Station, configuration
+from bench.load import frames, sessions
+from bench.load.job import PAYLOAD, LoadError
 from tidegate.errors import TidegateError
 from tidegate.keys import key_id
 
@@ -67,16 +56,12 @@ class Node:
     def pid(self) -> int:
         return self.server.process.pid
 
-    @property
-    def control(self) -> Path:
-        return self.server.log.parent / "data" / "control.sock"
-
     def asked(self, command: str, **arguments: Any) -> dict[str, object]:
         """What the node answers on its control socket."""
         from tidegate.net.control_socket import ask  # not when a load generator starts, which has no use for a node
 
         try:
-            answer: dict[str, object] = ask(self.control, command, **arguments)
+            answer: dict[str, object] = ask(self.server.control, command, **arguments)
         except TidegateError as error:
             raise BenchError(f"the node does not do {command}: {error}") from None
         return answer
@@ -105,12 +90,12 @@ class Node:
         found = []
         with ExitStack() as stack:
             reader = stack.enter_context(self.session(self.station.asking[0], "sampling"))
-            crowd.subscribe(reader, ["campodenno/#"], qos=0, version=VERSION)
+            sessions.subscribe(reader, ["campodenno/#"], qos=0, version=VERSION)
             for number, topic in enumerate(TOPICS, 1):
                 sensor = stack.enter_context(self.session(f"sensor{number}"))
                 clear = content(PAYLOAD, number)
                 sensor.sendall(frames.publish(topic, clear, qos=0, packet_id=0, version=VERSION))
-                _, sealed = parts_of(crowd.read_packet(reader))
+                _, sealed = parts_of(sessions.read_packet(reader))
                 key = key_id(sealed)
                 if key is None:
                     raise BenchError(f"what was published to {topic} is not protected: {sealed[:60]!r}")
@@ -122,9 +107,9 @@ class Node:
         tls = self.tls()
         port = self.ports.http
         line = (
-            http.client.HTTPConnection("127.0.0.1", port, timeout=crowd.PATIENCE)
+            http.client.HTTPConnection("127.0.0.1", port, timeout=sessions.PATIENCE)
             if tls is None
-            else http.client.HTTPSConnection("127.0.0.1", port, timeout=crowd.PATIENCE, context=tls)
+            else http.client.HTTPSConnection("127.0.0.1", port, timeout=sessions.PATIENCE, context=tls)
         )
         body = json.dumps({"NodeId": SOURCE, "NodeType": "sensor", "CommunicationMode": "discrete"})
         try:
@@ -165,10 +150,10 @@ def parts_of(packet: bytes) -> tuple[bytes, bytes]:
 
 def dialled(port: int, tls: ssl.SSLContext | None) -> socket.socket:
     """A connection that sends at once."""
-    sock = socket.create_connection(("127.0.0.1", port), timeout=crowd.PATIENCE)
+    sock = socket.create_connection(("127.0.0.1", port), timeout=sessions.PATIENCE)
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        crowd.never_paced(sock)
+        sessions.never_paced(sock)
         return sock if tls is None else tls.wrap_socket(sock, server_hostname="127.0.0.1")
     except BaseException:
         sock.close()
@@ -180,7 +165,7 @@ def mqtt_session(port: int, name: str, tls: ssl.SSLContext | None, client: str =
     sock = dialled(port, tls)
     try:
         sock.sendall(frames.connect(client or name, version=VERSION, clean=True, login=name))
-        reply = crowd.read_packet(sock)
+        reply = sessions.read_packet(sock)
         if reply[0] != frames.CONNACK or reply[3]:
             raise LoadError(f"CONNECT was refused: {reply.hex()}")
     except BaseException:
@@ -194,50 +179,40 @@ def running(
     station: Station, rules: Rules, *, core: int, http: bool = False, certificates: Path | None = None
 ) -> Iterator[Node]:
     """A fresh node, until the end of the block; with all its processes on one core."""
-    with tempfile.TemporaryDirectory(prefix="tidegate-bench-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        ports = Ports(mqtt=free_port())
-        while http and ports.http in (0, ports.mqtt):
-            ports = Ports(mqtt=ports.mqtt, http=free_port())
-        file, log = folder / CONFIGURATION, folder / "log"
-        file.write_text(configuration(station.rules(rules), ports, certificates))
-        with log.open("wb") as sink, pinned(core):
-            process = subprocess.Popen(
-                tidegate("run", "-c", str(file)), stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, cwd=folder
-            )
-        authority = None if certificates is None else certificates / "ca.pem"
-        server = Server(peer=Peer.TIDEGATE, ports=(ports.mqtt,), process=process, log=log)
-        node = Node(server=server, station=station, ports=ports, authority=authority)
-        try:
-            _wait(node)
-            yield node
-        finally:
-            process.terminate()
-            try:
-                process.wait(STOP_TIMEOUT)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+
+    setting = Setting(
+        text=lambda numbers: configuration(station.rules(rules), _ports(numbers), certificates),
+        listeners=2 if http else 1,
+        durable=True,
+    )
+    authority = None if certificates is None else certificates / "ca.pem"
+    with servers.running(Peer.TIDEGATE, setting, core=core) as server:
+        node = Node(server=server, station=station, ports=_ports(server.ports), authority=authority)
+        if http:
+            _await_http(node)
+        yield node
 
 
-def _wait(node: Node) -> None:
-    """Until it listens, and its HTTP process answers."""
+def _ports(numbers: tuple[int, ...]) -> Ports:
+    return Ports(mqtt=numbers[0], http=numbers[1] if len(numbers) > 1 else 0)
+
+
+def _await_http(node: Node) -> None:
+    """Until the HTTP process answers: its socket is there before it is."""
     deadline = time.monotonic() + START_TIMEOUT
     while time.monotonic() < deadline:
         if words := node.server.obituary():
             raise BenchError(words)
         try:
-            socket.create_connection(("127.0.0.1", node.ports.mqtt), timeout=1.0).close()
-            if not node.ports.http or _answers(node):
+            if _answers(node):
                 return
         except OSError:
             pass  # not yet
         time.sleep(LOOK)
-    raise BenchError(f"the node does not listen after {START_TIMEOUT:.0f} s{node.server.last_words()}")
+    raise BenchError(f"the HTTP process does not answer after {START_TIMEOUT:.0f} s{node.server.last_words()}")
 
 
 def _answers(node: Node) -> bool:
-    """The socket of the HTTP process is there before it is, so only an answer counts."""
     sock = dialled(node.ports.http, node.tls())
     with sock:
         sock.settimeout(START_TIMEOUT)

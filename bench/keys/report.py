@@ -1,27 +1,20 @@
-"""The report of `bench keys`: tables for the terminal, and markdown, CSV and machine as files."""
+"""The report of `bench keys`: its tables, and the lines of its files."""
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 
-from rich import box
-from rich.table import Table
-
-from bench.figures import Spread
-from bench.keys import beside, station
-from bench.keys.beside import Where
+from bench.harness.figures import Spread
+from bench.harness.report import BUSY, QUIET, Line, Report, Table, not_quiet, places, show
+from bench.keys import busy_api, weather
+from bench.keys.busy_api import Where
 from bench.keys.direct import SEED_MILLIS, Cell
+from bench.keys.plot import pictures
 from bench.keys.requests import HTTP_READERS, Way
-from bench.keys.station import Rules
+from bench.keys.weather import Rules
 from bench.keys.works import Findings
-from bench.report import BUSY, QUIET, markdown_table, write_csv
 
-Line = dict[str, object]
-Part = tuple[str, Sequence[str], list[tuple[str, ...]]]
-"""A title, columns and lines."""
 SEED_STAGES = (
     ("policies looked up", "policies looked up, once for a publisher and topic", "2.4 ms (three queries, each packet)"),
     ("one encryption", "one encryption, 175 bytes", "0.5 ms"),
@@ -38,49 +31,86 @@ DIFFERENCES = (
 )
 
 
-def header(found: Findings) -> list[str]:
+def report(found: Findings) -> Report:
     plan = found.plan
-    return [
-        f"{plan.rounds} round(s) of {plan.duration:g} s. Node on one core, load on another, unless it says otherwise; "
-        "CPU from /proc. Medians of the rounds, with the lowest and the highest.",
-        f"{len(station.SENSORS)} sensors, {station.READERS} readers over MQTT and {HTTP_READERS} over HTTP, each with "
-        f"a connection that stays open; {station.ELSEWHERE} policies of other places beside those that count.",
-    ]
+    return Report(
+        title="Keys: requests, the direct path, and the broker beside its API",
+        machine=found.machine,
+        header=[
+            f"{plan.rounds} round(s) of {plan.duration:g} s. Node on one core, load on another, unless it says "
+            "otherwise; CPU from /proc. Medians of the rounds, with the lowest and the highest.",
+            f"{len(weather.SENSORS)} sensors, {weather.READERS} readers over MQTT and {HTTP_READERS} over HTTP, each "
+            f"with a connection that stays open; {weather.ELSEWHERE} policies of other places beside those that count.",
+        ],
+        notes=verdict(found),
+        tables=list(tables(found)),
+        closing=["## What is different from the seed's experiment", "", *(f"- {one}" for one in DIFFERENCES)],
+        files={
+            "": summary(found),
+            "-rounds": list(_rounds(found)),
+            "-direct": list(_packets(found)),
+            "-beside": list(_loads(found)),
+        },
+        pictures=list(pictures(found)),
+        failures=found.failures,
+        missed=found.missed,
+    )
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
-def parts(found: Findings) -> Iterator[Part]:
-    """All tables, in order."""
-    goals: list[tuple[str, ...]] = [*found.goals()]
-    columns: Sequence[str]
-    if goals:
-        yield "Goals", ("what", "goal", "found", "reached"), goals
-    if any(way.most for way in found.asked.ways.values()):
-        columns = ("way", "requests/s", "CPU each, µs", "of the node", "of the HTTP process", "held back by")
-        yield (
-            "Requests for keys: as many as one core answers",
-            columns,
-            [_most(way) for way in found.asked.ways.values()],
-        )
-        columns = ("way", "requests/s", "p50, ms", "p99, ms", "slowest, ms", "sent late (p99), ms", "neighbours, cores")
-        yield "Requests for keys: at half of that", columns, [_half(way) for way in found.asked.ways.values()]
+def tables(found: Findings) -> Iterator[Table]:
+    """All of them, in order."""
+    ways = [way for way in found.asked.ways.values() if any(one.most for one in found.asked.ways.values())]
+    yield Table(title="Goals", columns=("what", "goal", "found", "reached"), lines=list(found.goals()))
+    yield Table(
+        title="Requests for keys: as many as one core answers",
+        words="mqtts and https are with TLS, on connections that stay open. Over HTTP, node and HTTP process share one "
+        f"core. Held back by: the server, if its processes were busy for {BUSY:.0%} of the time or more, else the "
+        "generator, else neighbours; window: they waited for each other. Each reader asks for six keys in turn; what "
+        "was decided for a reader and a key is remembered until the rules change, wrapping is done each time.",
+        columns=("way", "requests/s", "CPU each, µs", "of the node", "of the HTTP process", "held back by"),
+        lines=list(map(_most, ways)),
+    )
+    yield Table(
+        title="Requests for keys: at half of that",
+        words="Evenly spaced. From just before a request is sent, or from when it was due if no connection was free, "
+        "to when its answer was read.",
+        columns=("way", "requests/s", "p50, ms", "p99, ms", "slowest, ms", "sent late (p99), ms", "neighbours, cores"),
+        lines=list(map(_half, ways)),
+    )
     if found.indoors.costs:
-        yield "Without sockets: CPU time", ("what", "µs", "a second"), list(_costs(found))
-        yield "Stages beside the seed's", ("what", "here", "seed"), list(_stages(found))
-    if found.direct.cells:
-        columns = ("packets/s", "bytes", "node", "median, ms", "p99, ms", "seed, ms", "CPU load", "CPU each, µs")
-        yield "The direct path", columns, [_cell(one) for one in found.direct.cells]
-        columns = ("packets/s", "bytes", "gate adds, ms", "protection adds, ms", "both add", "p99: both add", "seed")
-        yield "What gate and protection add at the median", columns, list(_added(found))
-    if found.beside.seen:
-        columns = ("API", "messages/s", "p50, ms", "p99, ms", "p99.9, ms", "p99, times", "API answers/s", "API's CPU")
-        yield "The broker beside its API", columns, [_beside(found, where) for where in Where]
-
-
-def _show(value: Spread | None, digits: int, scale: float = 1.0) -> str:
-    return "-" if value is None else value.show(digits, scale)
+        yield Table(
+            title="Without sockets: CPU time",
+            words="open, gate, protected: as in the direct path, from the bytes that come in to those that go out. A "
+            "key request is decided, wrapped and audited. Memory is resident memory of a process of its own.",
+            columns=("what", "µs", "a second"),
+            lines=list(_costs(found)),
+        )
+        yield Table(title="Stages beside the seed's", columns=("what", "here", "seed"), lines=list(_stages(found)))
+    yield Table(
+        title="The direct path",
+        words="open: without policies, the seed's system without AUPS. gate: with policies and preferences. protected: "
+        "with encryption, too; with AUPS. Three nodes take turns on one core. The seed's figures are averages, and it "
+        "does not tell how long its packets are.",
+        columns=("packets/s", "bytes", "node", "median, ms", "p99, ms", "seed, ms", "CPU load", "CPU each, µs"),
+        lines=list(map(_cell, found.direct.cells)),
+    )
+    yield Table(
+        title="What gate and protection add at the median",
+        columns=("packets/s", "bytes", "gate adds, ms", "protection adds, ms", "both add", "p99: both add", "seed"),
+        lines=list(_added(found)),
+    )
+    yield Table(
+        title="The broker beside its API",
+        words=f"The API is asked for keys, told data and asked for policies on {busy_api.CLIENTS} connections, each as "
+        "fast as it is answered. The generator of that load shares the core of the HTTP process if that is the other "
+        "one, which takes answers away from the API. Publisher and subscriber share the core of the broker, all three "
+        "times, and send a quarter of what they reach with one message on its way at a time. Messages are protected.",
+        columns=("API", "messages/s", "p50, ms", "p99, ms", "p99.9, ms", "p99, times", "API answers/s", "API's CPU"),
+        lines=[_beside(found, where) for where in found.beside.seen],
+    )
 
 
 def _most(way: Way) -> tuple[str, ...]:
@@ -88,9 +118,9 @@ def _most(way: Way) -> tuple[str, ...]:
     return (
         way.name,
         "failed" if rate is None else rate.show(0),
-        _show(way.cpu, 0),
-        _show(way.micros(0), 0),
-        _show(way.micros(1), 0),
+        show(way.cpu, 0),
+        show(way.micros(0), 0),
+        show(way.micros(1), 0),
         _held_back(way),
     )
 
@@ -114,8 +144,8 @@ def _half(way: Way) -> tuple[str, ...]:
     return (
         way.name,
         f"{middle.rate:,.0f}{overrun}",
-        _show(way.p50, 2, 1e3),
-        _show(way.p99, 2, 1e3),
+        show(way.p50, 2, 1e3),
+        show(way.p99, 2, 1e3),
         f"{max(one.slowest for one in found) * 1e3:.2f}",
         f"{middle.late * 1e3:.3f}",
         f"{way.foreign:.2f}",
@@ -131,9 +161,9 @@ def _costs(found: Findings) -> Iterator[tuple[str, ...]]:
 
 def _stages(found: Findings) -> Iterator[tuple[str, ...]]:
     for what, name, seed in SEED_STAGES:
-        yield what, f"{_show(found.indoors.of(name), 4, 1e-6)} ms", seed
+        yield what, f"{show(found.indoors.of(name), 4, 1e-6)} ms", seed
     if way := found.asked.ways.get("http"):
-        yield "a key request over HTTP, median at half of the maximum", f"{_show(way.p50, 2, 1e3)} ms", "3.2 ms"
+        yield "a key request over HTTP, median at half of the maximum", f"{show(way.p50, 2, 1e3)} ms", "3.2 ms"
     for keys, each in found.indoors.memory.items():
         yield f"memory of {keys:,} keys", f"{each.median * keys / 1e6:.1f} MB", SEED_MEMORY
 
@@ -152,7 +182,7 @@ def _cell(cell: Cell) -> tuple[str, ...]:
         _millis(cell.p99),
         "-" if seed is None else f"{seed:g}",
         "-" if cell.busy is None else f"{cell.busy.median:.2%}",
-        _show(cell.cost, 0),
+        show(cell.cost, 0),
     )
 
 
@@ -176,25 +206,14 @@ def _beside(found: Findings, where: Where) -> tuple[str, ...]:
     busy = sorted(load.cpu[1] / load.seconds for load in loads)
     return (
         where.value,
-        _show(part.rate(where), 0),
-        _show(part.p50(where), 3, 1e3),
-        _show(part.p99(where), 3, 1e3),
-        _show(part.p999(where), 3, 1e3),
-        "-" if where is Where.ALONE else _show(part.ratio(where), 2),
-        _show(part.answers(where), 0),
+        show(part.of("rate", where), 0),
+        show(part.of("p50", where), 3, 1e3),
+        show(part.of("p99", where), 3, 1e3),
+        show(part.of("p999", where), 3, 1e3),
+        "-" if where is Where.ALONE else show(part.ratio(where), 2),
+        show(part.answers(where), 0),
         f"{busy[len(busy) // 2]:.0%} of a core" if busy else "-",
     )
-
-
-def tables(found: Findings) -> Iterator[Table]:
-    """For the terminal."""
-    colours = {"yes": "green", "no": "red", "failed": "red"}
-    for title, columns, lines in parts(found):
-        made = Table(*columns, title=title, title_justify="left", box=box.SIMPLE)
-        for *cells, last in lines:
-            colour = colours.get(last)
-            made.add_row(*cells, f"[{colour}]{last}[/]" if colour else last)
-        yield made
 
 
 # -- words -------------------------------------------------------------------------------------------------------------
@@ -206,56 +225,7 @@ def verdict(found: Findings) -> list[str]:
     words = []
     if goals:
         words.append(f"Goals reached: {len(goals) - len(found.missed)} of {len(goals)}.")
-    if found.disturbance > QUIET:
-        words.append(
-            f"**The machine was not quiet**: neighbours used up to {found.disturbance:.2f} cores. Rates and latencies "
-            "mean little then; CPU for each request says more."
-        )
-    return words
-
-
-EXPLAINED = {
-    "Requests for keys: as many as one core answers": (
-        "mqtts and https are with TLS, on connections that stay open. Over HTTP, node and HTTP process share one core. "
-        f"Held back by: the server, if its processes were busy for {BUSY:.0%} of the time or more, else the generator, "
-        "else neighbours; window: they waited for each other. Each reader asks for six keys in turn; what was decided "
-        "for a reader and a key is remembered until the rules change, wrapping is done each time."
-    ),
-    "Requests for keys: at half of that": (
-        "Evenly spaced. From just before a request is sent, or from when it was due if no connection was free, to when "
-        "its answer was read."
-    ),
-    "Without sockets: CPU time": (
-        "open, gate, protected: as in the direct path, from the bytes that come in to those that go out. A key request "
-        "is decided, wrapped and audited. Memory is resident memory of a process of its own."
-    ),
-    "The direct path": (
-        "open: without policies, the seed's system without AUPS. gate: with policies and preferences. protected: with "
-        "encryption, too; with AUPS. Three nodes take turns on one core. The seed's figures are averages, and it "
-        "does not tell how long its packets are."
-    ),
-    "The broker beside its API": (
-        f"The API is asked for keys, told data and asked for policies on {beside.CLIENTS} connections, each as fast as "
-        "it is answered. The generator of that load shares the core of the HTTP process if that is the other one, "
-        "which takes answers away from the API. Publisher and subscriber share the core of the broker, all three "
-        "times, and send a quarter of what they reach with one message on its way at a time. Messages are protected."
-    ),
-}
-
-
-def markdown(found: Findings) -> str:
-    out = ["# Keys: requests, the direct path, and the broker beside its API", "", *header(found), ""]
-    out += [*(f"- {one}" for one in verdict(found)), ""]
-    for title, columns, lines in parts(found):
-        out += [f"## {title}", ""]
-        if words := EXPLAINED.get(title):
-            out += [words, ""]
-        out += [*markdown_table(columns, lines), ""]
-    out += ["## What is different from the seed's experiment", "", *(f"- {one}" for one in DIFFERENCES), ""]
-    if found.failures:
-        out += ["## What failed", "", *(f"- {words}" for words in found.failures), ""]
-    out += ["## Machine", "", "```json", json.dumps(found.machine, indent=2), "```", ""]
-    return "\n".join(out)
+    return words + not_quiet(found.disturbance, "Rates and latencies mean little then; CPU for each request says more.")
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
@@ -266,11 +236,8 @@ def summary(found: Findings) -> list[Line]:
     lines: list[Line] = []
 
     def add(part: str, what: str, figure: str, value: Spread | float | None, digits: int = 4) -> None:
-        if isinstance(value, float):
-            value = None if math.isnan(value) else Spread(median=value, low=value, high=value)
-        if value is not None:
-            places = {place: round(getattr(value, place), digits) for place in ("median", "low", "high")}
-            lines.append({"part": part, "what": what, "figure": figure, **places})
+        if value is not None and not (isinstance(value, float) and math.isnan(value)):
+            lines.append({"part": part, "what": what, "figure": figure, **places(value, digits)})
 
     for way in found.asked.ways.values():
         add("requests", way.name, "requests a second", way.per_second, 1)
@@ -287,10 +254,10 @@ def summary(found: Findings) -> list[Line]:
         add("direct", what, "CPU each, µs", cell.cost, 1)
     for where in found.beside.seen:
         for name, value in (
-            ("messages a second", found.beside.rate(where)),
-            ("p50, s", found.beside.p50(where)),
-            ("p99, s", found.beside.p99(where)),
-            ("p99.9, s", found.beside.p999(where)),
+            ("messages a second", found.beside.of("rate", where)),
+            ("p50, s", found.beside.of("p50", where)),
+            ("p99, s", found.beside.of("p99", where)),
+            ("p99.9, s", found.beside.of("p999", where)),
             ("p99, times", found.beside.ratio(where)),
             ("API answers a second", found.beside.answers(where)),
         ):
@@ -348,21 +315,3 @@ def _loads(found: Findings) -> Iterator[Line]:
                     "node_cpu": "" if load is None else round(load.cpu[0] / load.seconds, 3),
                     "api_cpu": "" if load is None else round(load.cpu[1] / load.seconds, 3),
                 }
-
-
-def write(found: Findings, folder: Path, stem: str) -> list[Path]:
-    """Writes all but the pictures; tables without lines are left out."""
-    folder.mkdir(parents=True, exist_ok=True)
-    written = [folder / f"{stem}.md", folder / f"{stem}-machine.json"]
-    written[0].write_text(markdown(found))
-    written[1].write_text(json.dumps(found.machine, indent=2) + "\n")
-    for name, lines in (
-        ("", summary(found)),
-        ("-rounds", list(_rounds(found))),
-        ("-direct", list(_packets(found))),
-        ("-beside", list(_loads(found))),
-    ):
-        if lines:
-            written.append(folder / f"{stem}{name}.csv")
-            write_csv(written[-1], lines)
-    return written

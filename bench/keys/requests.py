@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench import servers
-from bench.figures import Spread, spread
-from bench.job import LoadError
-from bench.keys import generators, node
+from bench.harness import servers
+from bench.harness.figures import Spread, median_of, reached, spread
+from bench.harness.rounds import Plan
+from bench.harness.servers import BenchError
+from bench.keys import generator, node
 from bench.keys.load import HTTP, MQTT, Found, Task
 from bench.keys.node import Node
-from bench.keys.station import READERS, Rules, Station
-from bench.rounds import Plan
-from bench.servers import BenchError
+from bench.keys.weather import READERS, Rules, Station
+from bench.load.job import LoadError
 
 ENOUGH = 2000.0  # requests a second
 SOON = 0.003  # seconds, for 99 of 100 at half of the maximum
@@ -66,37 +66,32 @@ class Way:
     @property
     def busy(self) -> float:
         """Share of a core that all processes used at the maximum."""
-        found = spread(sum(one.cpu) / one.seconds for one in self.most if one is not None)
-        return found.median if found else 0.0
+        return median_of(sum(one.cpu) / one.seconds for one in self.most if one is not None)
 
     @property
     def load_busy(self) -> float:
         """The same of the generator."""
-        found = spread(one.load_busy for one in self.most if one is not None)
-        return found.median if found else 0.0
+        return median_of(one.load_busy for one in self.most if one is not None)
 
     @property
     def foreign(self) -> float:
-        found = spread(one.foreign for one in (*self.most, *self.half) if one is not None)
-        return found.median if found else 0.0
+        return median_of(one.foreign for one in (*self.most, *self.half) if one is not None)
 
     def goals(self) -> Iterator[tuple[str, str, str, str]]:
         """What, the goal, what was found, and whether that is enough."""
         rate, p99 = self.per_second, self.p99
-        enough = "failed" if rate is None else "yes" if rate.median >= ENOUGH else "no"
+        overrun = any(one.overrun for one in self.half if one is not None)
         yield (
             f"key requests a second, {self.name}",
             f"≥ {ENOUGH:,.0f}",
             "-" if rate is None else f"{rate.median:,.0f}",
-            enough,
+            "failed" if rate is None else reached(rate.median >= ENOUGH),
         )
-        overrun = any(one.overrun for one in self.half if one is not None)
-        soon = "failed" if p99 is None else "yes" if p99.median < SOON and not overrun else "no"
         yield (
             f"p99 of a key request at half of that, {self.name}",
             f"< {SOON * 1e3:g} ms",
             "-" if p99 is None else f"{p99.median * 1e3:.2f} ms",
-            soon,
+            "failed" if p99 is None else reached(p99.median < SOON and not overrun),
         )
 
 
@@ -160,10 +155,10 @@ def _both(started: Node, ways: list[Way], plan: Plan) -> None:
         over_mqtt, way=HTTP, port=started.ports.http, pids=(started.pid, started.api()), readers=few, tokens=tokens
     )
     for way, task in zip(ways, (over_mqtt, over_http), strict=True):
-        most = generators.apply(started, task, plan.load_core)
+        most = generator.apply(started, task, plan.load_core)
         way.most.append(most)
         half = dataclasses.replace(task, rate=max(1.0, most.per_second / 2))
-        way.half.append(generators.apply(started, half, plan.load_core))
+        way.half.append(generator.apply(started, half, plan.load_core))
 
 
 def count(plan: Plan) -> int:

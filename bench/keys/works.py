@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from bench import machine
-from bench.keys import beside, direct, indoors, requests
-from bench.keys.beside import Beside
+from bench.harness import machine
+from bench.harness.rounds import Plan
+from bench.keys import busy_api, direct, in_process, requests
+from bench.keys.busy_api import Beside
 from bench.keys.direct import Direct
-from bench.keys.indoors import Indoors
+from bench.keys.in_process import Indoors
 from bench.keys.requests import Asked
-from bench.rounds import Plan
-from bench.servers import BenchError
 
 ENOUGH_ROUNDS = 5
 REQUESTS, DIRECT, BESIDE, INDOORS = "requests", "direct", "beside", "indoors"
@@ -59,15 +58,6 @@ class Findings:
         return max(self.direct.foreign, *(way.foreign for way in self.asked.ways.values()), 0.0)
 
 
-def chosen(wanted: Iterable[str]) -> list[str]:
-    """Those named; all of them if nothing is."""
-    names = list(wanted)
-    for name in names:
-        if name not in PARTS:
-            raise BenchError(f"there is no work named {name}; there are {', '.join(PARTS)}")
-    return [name for name in PARTS if not names or name in names]
-
-
 def measure(parts: Sequence[str], plan: Plan, *, quick: bool, before: Callable[[str], None]) -> Findings:
     """What fails is kept as words, and the rest goes on. What is over soonest comes first."""
     described = machine.describe()
@@ -77,18 +67,18 @@ def measure(parts: Sequence[str], plan: Plan, *, quick: bool, before: Callable[[
         machine=described,
         asked=requests.measure(plan, before) if REQUESTS in parts else Asked(),
         direct=direct.measure(plan, before) if DIRECT in parts else Direct(),
-        beside=beside.measure(plan, before) if BESIDE in parts else Beside(),
+        beside=busy_api.measure(plan, before) if BESIDE in parts else Beside(),
         indoors=inside,
     )
 
 
 def _indoors(before: Callable[[str], None], quick: bool) -> Indoors:
-    return indoors.measure(before, QUICK_SECONDS, QUICK_MEMORY) if quick else indoors.measure(before)
+    return in_process.measure(before, QUICK_SECONDS, QUICK_MEMORY) if quick else in_process.measure(before)
 
 
 def count(parts: Sequence[str], plan: Plan) -> int:
     """How often `before` will be told something."""
     found = requests.count(plan) if REQUESTS in parts else 0
     found += direct.count(plan) if DIRECT in parts else 0
-    found += beside.count(plan) if BESIDE in parts else 0
-    return found + (indoors.count() if INDOORS in parts else 0)
+    found += busy_api.count(plan) if BESIDE in parts else 0
+    return found + (in_process.count() if INDOORS in parts else 0)

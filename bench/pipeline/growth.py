@@ -9,11 +9,13 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-from bench.pipeline import site
-from bench.pipeline.sections import Section, Table, figure, reached
-from bench.pipeline.site import Setting
-from bench.pipeline.worked import Mark, Worked, spark_for, worked
-from bench.servers import BenchError
+from bench.harness.figures import reached
+from bench.harness.report import Table
+from bench.harness.servers import BenchError
+from bench.pipeline import deployment
+from bench.pipeline.deployment import Setting
+from bench.pipeline.job import Mark, Worked, spark_for, worked
+from bench.pipeline.sections import Section, figure
 from tidegate.errors import TidegateError
 
 NAME: Final = "growth"
@@ -24,7 +26,7 @@ FLAT: Final = 1.2
 """How many times as long the end may take."""
 FEWEST: Final = 4  # batches
 STRAIGHT: Final = 0.99
-HALF: Final = replace(site.LARGE, batch=500_000)  # for more marks
+HALF: Final = replace(deployment.LARGE, batch=500_000)  # for more marks
 WORDS: Final = (
     "One journal of {messages:,} messages is worked off in one go, as in `throughput`, and the clock is read after "
     "each batch. The time at a given number of records is that since the end of the first batch."
@@ -46,9 +48,12 @@ def measure(extent: Extent, cores: tuple[int, int], before: Callable[[str], None
     failures = []
     try:
         before("growth: the journal is made")
-        with site.filled(extent.messages, extent.setting) as (where, server), spark_for(where.config(), cores) as spark:
+        with (
+            deployment.filled(extent.messages, extent.setting) as (where, server),
+            spark_for(where.config(), cores) as spark,
+        ):
             before(f"growth: {extent.messages:,} messages")
-            room = site.room(where.data)
+            room = deployment.room(where.data)
             found = worked(spark, where, server)
     except (BenchError, TidegateError) as error:
         failures.append(f"growth: {error}")

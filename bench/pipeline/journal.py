@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from bench import procfs
-from bench.figures import Spread, spread
-from bench.job import LoadError
-from bench.pace import percentile
-from bench.pipeline import plant, site
-from bench.pipeline.paced import Flow, Sender
-from bench.pipeline.sections import Section, Table, figure
-from bench.pipeline.site import Site
-from bench.servers import BenchError, Server, pinned
+from bench.harness import procfs
+from bench.harness.figures import Spread, spread
+from bench.harness.report import Table
+from bench.harness.servers import BenchError, Server, pinned
+from bench.load.job import LoadError
+from bench.load.paced import percentile
+from bench.pipeline import deployment, weather
+from bench.pipeline.deployment import Site
+from bench.pipeline.sections import Section, figure
+from bench.pipeline.sensors import Flow, Sender
 
 NAME: Final = "journal"
 RECORDED, PLAIN = WAYS = ("recorded", "not recorded")
@@ -66,11 +67,11 @@ def measure(extent: Extent, cores: tuple[int, int], before: Callable[[str], None
     seen: list[Seen] = []
     failures = []
     try:
-        with site.prepared() as where:
-            patterns = site.recorded(where)
+        with deployment.prepared() as where:
+            patterns = deployment.recorded(where)
             for number in range(extent.rounds):
                 before(f"journal: rows, round {number + 1}")
-                written.append(_written(where, list(site.messages(patterns, extent.rows))))
+                written.append(_written(where, list(deployment.messages(patterns, extent.rows))))
         with _publishing(cores[0]) as (ways, server), pinned(cores[1]):
             for number in range(extent.rounds):
                 before(f"journal: acknowledgements, round {number + 1}")
@@ -84,20 +85,20 @@ def measure(extent: Extent, cores: tuple[int, int], before: Callable[[str], None
 
 def _written(where: Site, rows: list[tuple[object, ...]]) -> Written:
     folder = where.folder / "written"
-    before = site.room(folder)
-    seconds = site.write(folder, iter(rows))
-    return Written(rows=len(rows), seconds=seconds, size=site.room(folder) - before)
+    before = deployment.room(folder)
+    seconds = deployment.write(folder, iter(rows))
+    return Written(rows=len(rows), seconds=seconds, size=deployment.room(folder) - before)
 
 
 @contextmanager
 def _publishing(core: int) -> Iterator[tuple[dict[str, Flow], Server]]:
     """A node, and two flows of messages over the same connections."""
-    with site.prepared() as where, ExitStack() as stack:
+    with deployment.prepared() as where, ExitStack() as stack:
         with pinned(core):
-            server = stack.enter_context(site.node(where))
-        lines = {name: stack.enter_context(where.connected(name)) for name in plant.stations()[:PUBLISHERS]}
-        own = [sensor for sensor in plant.sensors() if sensor.station in lines]
-        topics = {RECORDED: "{}", PLAIN: f"{plant.PLAIN}/{{}}"}
+            server = stack.enter_context(deployment.node(where))
+        lines = {name: stack.enter_context(where.connected(name)) for name in weather.stations()[:PUBLISHERS]}
+        own = [sensor for sensor in weather.sensors() if sensor.station in lines]
+        topics = {RECORDED: "{}", PLAIN: f"{weather.PLAIN}/{{}}"}
         yield (
             {
                 way: Flow(

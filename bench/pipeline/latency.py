@@ -9,22 +9,25 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bench import crowd, procfs
-from bench.job import LoadError
+from bench.harness import procfs
+from bench.harness.figures import reached
+from bench.harness.report import Table
+from bench.harness.servers import BenchError
 from bench.keys.node import VERSION
-from bench.pace import percentile
-from bench.pipeline import plant, site
-from bench.pipeline.paced import Flow, Sender
-from bench.pipeline.sections import Section, Table, figure, reached
-from bench.pipeline.site import Setting, Site
-from bench.servers import BenchError
+from bench.load import sessions
+from bench.load.job import LoadError
+from bench.load.paced import percentile
+from bench.pipeline import deployment, weather
+from bench.pipeline.deployment import Setting, Site
+from bench.pipeline.sections import Section, figure
+from bench.pipeline.sensors import Flow, Sender
 
 NAME: Final = "latency"
 SOON: Final = 2.0
 """Seconds, at the 95th percentile and the highest rate."""
 FIRST: Final = 180.0  # seconds for Spark to start, and for the first records
 PATIENCE: Final = 60.0
-FEW: Final = Setting(rules=plant.few())
+FEW: Final = Setting(rules=weather.few())
 WORDS: Final = (
     "A node, `tidegate pipeline run` as shipped (a batch begins each second), {sensors} sensors on {stations} "
     "connections and one subscriber, all on two cores together. Messages are sent with QoS 1, evenly spaced; records "
@@ -41,7 +44,7 @@ class Extent:
     warmup: float = 50.0
     """Seconds before each rate: Java compiles for minutes."""
     seconds: float = 30.0
-    settings: Sequence[Setting] = (site.USUAL, FEW)
+    settings: Sequence[Setting] = (deployment.USUAL, FEW)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +67,7 @@ def measure(extent: Extent, cores: tuple[int, int], before: Callable[[str], None
         before("latency: Spark starts")
         for setting in extent.settings:
             rules = setting.rules.count("dimension:")
-            with site.confined(cores), _flowing(setting) as (where, flow, pids):
+            with deployment.confined(cores), _flowing(setting) as (where, flow, pids):
                 for rate in extent.rates:
                     before(f"latency: {rate} records a second, {rules} rules")
                     seen.append(_seen(where, flow, rate, rules, extent, pids))
@@ -77,13 +80,13 @@ def measure(extent: Extent, cores: tuple[int, int], before: Callable[[str], None
 def _flowing(setting: Setting) -> Iterator[tuple[Site, Flow, Sequence[int]]]:
     """Sensors and a subscriber, once records come."""
     with ExitStack() as stack:
-        where = stack.enter_context(site.prepared(setting))
-        server = stack.enter_context(site.node(where))
-        process, log = stack.enter_context(site.pipeline(where))
-        lines = {name: stack.enter_context(where.connected(name)) for name in plant.stations()}
-        receiver = stack.enter_context(where.connected(plant.READER))
-        crowd.subscribe(receiver, ["scored/#"], qos=0, version=VERSION)
-        senders = [Sender(sock=lines[one.station], sensor=one, topic=one.topic) for one in plant.sensors()]
+        where = stack.enter_context(deployment.prepared(setting))
+        server = stack.enter_context(deployment.node(where))
+        process, log = stack.enter_context(deployment.pipeline(where))
+        lines = {name: stack.enter_context(where.connected(name)) for name in weather.stations()}
+        receiver = stack.enter_context(where.connected(weather.READER))
+        sessions.subscribe(receiver, ["scored/#"], qos=0, version=VERSION)
+        senders = [Sender(sock=lines[one.station], sensor=one, topic=one.topic) for one in weather.sensors()]
         flow = Flow(senders=senders, receiver=receiver)
         try:
             flow.run(len(senders), 1.0, FIRST)
@@ -96,7 +99,7 @@ def _flowing(setting: Setting) -> Iterator[tuple[Site, Flow, Sequence[int]]]:
 def _seen(where: Site, flow: Flow, rate: int, rules: int, extent: Extent, pids: Sequence[int]) -> Seen:
     flow.run(rate, extent.warmup, PATIENCE)
     flow.forget()
-    known = len(site.batches(where.folder / "batches"))
+    known = len(deployment.batches(where.folder / "batches"))
     began, ours, all_of_it = time.perf_counter(), _cpu(pids), procfs.machine_seconds()[0]
     flow.run(rate, extent.seconds, PATIENCE)
     used = procfs.machine_seconds()[0] - all_of_it - (_cpu(pids) - ours)
@@ -106,7 +109,7 @@ def _seen(where: Site, flow: Flow, rate: int, rules: int, extent: Extent, pids: 
         arrived=sorted(flow.arrived),
         acknowledged=sorted(flow.acknowledged),
         late=sorted(flow.late),
-        batches=site.batches(where.folder / "batches")[known:],
+        batches=deployment.batches(where.folder / "batches")[known:],
         foreign=max(0.0, used) / (time.perf_counter() - began),
     )
 
@@ -173,7 +176,7 @@ def section(seen: Sequence[Seen], failures: Sequence[str]) -> Section:
     )
     return Section(
         name=NAME,
-        words=WORDS.format(sensors=len(plant.sensors()), stations=plant.STATIONS),
+        words=WORDS.format(sensors=len(weather.sensors()), stations=weather.STATIONS),
         goals=goals,
         tables=[
             Table(title="From publish to arrival", columns=columns, lines=lines),

@@ -1,50 +1,42 @@
-"""The pictures of `bench pipeline`: rates and stages, growth, time to a record, and acknowledgements.
-
-matplotlib takes a second to import and is an extra (`tidegate[bench]`), so it is imported when drawing.
-"""
+"""The pictures of `bench pipeline`: rates and stages, growth, time to a record, and acknowledgements."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from functools import partial
 from typing import Any
 
+from bench.harness.plot import MARK, REFERENCE, SUBJECT, Picture
 from bench.pipeline import growth, journal, latency, throughput
 from bench.pipeline.sections import Section
-from bench.plot import MARK, REFERENCE, SUBJECT
 
 Series = Mapping[str, Sequence[float]]
 
 
-def draw(found: Sequence[Section], folder: Path, stem: str) -> list[Path]:
-    """Draws what was measured; raises ImportError without matplotlib."""
-    drawn: dict[str, tuple[int, Callable[[Any, Series], None]]] = {
+def pictures(found: Sequence[Section]) -> list[Picture]:
+    """Of what was measured."""
+    fills: dict[str, tuple[int, Callable[[Any, Series], None]]] = {
         throughput.NAME: (2, _throughput),
         growth.NAME: (2, _growth),
         latency.NAME: (1, _latency),
         journal.NAME: (3, _journal),
     }
-    made = []
-    for section in found:
-        if section.series:
-            panels, fill = drawn[section.name]
-            made.append(_drawn(folder / f"{stem}-{section.name}.png", panels, section.series, fill))
-    return made
+    return [
+        Picture(
+            name=f"-{section.name}",
+            size=(2 + 3.6 * fills[section.name][0], 3.8),
+            fill=partial(_filled, section.series, fills[section.name][1]),
+            columns=fills[section.name][0],
+        )
+        for section in found
+        if section.series
+    ]
 
 
-def _drawn(file: Path, panels: int, series: Series, fill: Callable[[Any, Series], None]) -> Path:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure as Canvas
-
-    canvas = Canvas(figsize=(2 + 3.6 * panels, 3.8))
-    FigureCanvasAgg(canvas)
-    axes = canvas.subplots(1, panels, squeeze=False)[0]
-    fill(axes, series)
-    for one in axes:
-        one.grid(axis="y", alpha=0.3)
-    canvas.tight_layout()
-    canvas.savefig(file, dpi=110)
-    return file
+def _filled(series: Series, fill: Callable[[Any, Series], None], panels: Any) -> None:
+    fill(panels[0], series)
+    for axes in panels[0]:
+        axes.grid(axis="y", alpha=0.3)
 
 
 def _throughput(panels: Any, series: Series) -> None:

@@ -1,21 +1,17 @@
-"""The report of `bench pipeline`: tables for the terminal, and markdown and CSV as files.
-
-Only parts that were just measured are shown on the terminal; files are made of the last measurement of each part.
-"""
+"""The report of `bench pipeline`. Only parts that were just measured are shown on the terminal; files and pictures are
+made of the last measurement of each part."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from rich import box
-from rich.table import Table as Shown
-
+from bench.harness.report import Line, Report, Table, json_block, not_quiet, write_csv
 from bench.pipeline import sections
-from bench.pipeline.sections import Goal, Section
+from bench.pipeline.plot import pictures
+from bench.pipeline.sections import Section
 from bench.pipeline.works import PARTS
-from bench.report import QUIET, markdown_table, write_csv
 
 TITLES = {
     "throughput": "Records a second",
@@ -23,61 +19,63 @@ TITLES = {
     "journal": "The journal",
     "growth": "One to ten million records",
 }
-GOALS = ("what", "goal", "found", "reached")
 
 
-def goals(found: Iterable[Section]) -> list[Goal]:
-    return [goal for section in found for goal in section.goals]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineReport(Report):
+    """Of the parts that were just measured; its files are of the last measurement of each part."""
+
+    kept: Sequence[Section] = ()
+
+    def markdown(self) -> str:
+        whole = report(self.kept, self.kept)
+        parts = [f"# {self.title}", "", *self.header, ""]
+        parts += [*(f"- {note}" for note in (*whole.notes, *whole.failures)), "", *whole.tables[0].markdown()]
+        for section in self.kept:
+            parts += [f"## {TITLES[section.name]}", "", section.words, ""]
+            for table in section.tables:
+                parts += table.markdown("###")
+        parts += ["## Machine", ""]
+        for section in self.kept:
+            parts += [f"{TITLES[section.name]}:", "", *json_block(section.machine)]
+        return "\n".join(parts)
+
+    def write(self, folder: Path, stem: str) -> list[Path]:
+        written = [folder / f"{stem}{ending}" for ending in (".md", ".csv", ".json")]
+        written[0].write_text(self.markdown())
+        write_csv(written[1], figures(self.kept))
+        return written
 
 
-def tables(found: Sequence[Section]) -> Iterator[Shown]:
-    """For the terminal."""
-    colours = {"yes": "green", "no": "red"}
-    made = Shown(*GOALS, title="Goals", title_justify="left", box=box.SIMPLE)
-    for what, goal, value, reached in goals(found):
-        made.add_row(what, goal, value, f"[{colours[reached]}]{reached}[/]")
-    yield made
-    for section in found:
-        for table in section.tables:
-            made = Shown(*table.columns, title=table.title, title_justify="left", box=box.SIMPLE)
-            for line in table.lines:
-                made.add_row(*line)
-            yield made
+def report(measured: Sequence[Section], kept: Sequence[Section]) -> PipelineReport:
+    goals = [goal for section in measured for goal in section.goals]
+    return PipelineReport(
+        title="The pipeline: records a second, growth, time to a record, and the journal",
+        machine={},
+        header=["Medians of the rounds, with the lowest and highest."],
+        notes=[
+            f"Goals reached: {sum(reached == 'yes' for *_, reached in goals)} of {len(goals)}.",
+            *(
+                f"{section.name}: {words}"
+                for section in measured
+                for words in not_quiet(section.foreign, "Rates and times mean little then.")
+            ),
+        ],
+        tables=[
+            Table(title="Goals", columns=("what", "goal", "found", "reached"), lines=goals),
+            *(table for section in measured for table in section.tables),
+        ],
+        summary=figures(measured),
+        pictures=pictures(kept),
+        failures=[words for section in measured for words in section.failures],
+        missed=[name for section in measured for name in section.missed],
+        kept=kept,
+    )
 
 
-def notes(found: Iterable[Section]) -> Iterator[str]:
-    """What went wrong, and what to think of the figures."""
-    for section in found:
-        yield from section.failures
-        if section.foreign > QUIET:
-            yield (
-                f"The machine was not quiet during {section.name}: neighbours used {section.foreign:.2f} cores. Rates "
-                "and times mean little then."
-            )
-
-
-def summary(found: Iterable[Section]) -> list[dict[str, object]]:
+def figures(found: Iterable[Section]) -> list[Line]:
     """Every figure, one a line."""
     return [{"part": section.name, **figure} for section in found for figure in section.figures]
-
-
-def markdown(found: Sequence[Section]) -> str:
-    met = [one for *_, one in goals(found)]
-    out = ["# The pipeline: records a second, growth, time to a record, and the journal", ""]
-    out += [f"Goals reached: {met.count('yes')} of {len(met)}. Medians of the rounds, with the lowest and highest.", ""]
-    out += [*markdown_table(GOALS, goals(found)), ""]
-    out += [*(f"- {one}" for one in notes(found)), ""]
-    for section in found:
-        out += [f"## {TITLES[section.name]}", "", section.words, ""]
-        for table in section.tables:
-            out += [f"### {table.title}", ""]
-            if table.words:
-                out += [table.words, ""]
-            out += [*markdown_table(table.columns, table.lines), ""]
-    out += ["## Machine", ""]
-    for section in found:
-        out += [f"{TITLES[section.name]}:", "", "```json", json.dumps(section.machine, indent=2), "```", ""]
-    return "\n".join(out)
 
 
 def merged(measured: Iterable[Section], folder: Path, stem: str) -> list[Section]:
@@ -88,11 +86,3 @@ def merged(measured: Iterable[Section], folder: Path, stem: str) -> list[Section
     found = {name: known[name] for name in PARTS if name in known}
     sections.keep(file, found)
     return list(found.values())
-
-
-def write(found: Sequence[Section], folder: Path, stem: str) -> list[Path]:
-    """Writes all but the pictures."""
-    written = [folder / f"{stem}.md", folder / f"{stem}.csv"]
-    written[0].write_text(markdown(found))
-    write_csv(written[1], summary(found))
-    return [*written, folder / f"{stem}.json"]

@@ -13,21 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.figures import Spread
+from bench.harness.figures import Spread
+from bench.harness.report import Table, places
 
 Goal = tuple[str, str, str, str]
 """What, the goal, what was found, and whether that is enough."""
 Figure = Mapping[str, object]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """A table of the report."""
-
-    title: str
-    columns: Sequence[str]
-    lines: Sequence[Sequence[str]]
-    words: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,14 +45,7 @@ class Section:
 
 def figure(what: str, name: str, value: Spread | float, digits: int = 4) -> Figure:
     """A line of the CSV."""
-    if not isinstance(value, Spread):
-        value = Spread(median=value, low=value, high=value)
-    places = {place: round(getattr(value, place), digits) for place in ("median", "low", "high")}
-    return {"what": what, "figure": name, **places}
-
-
-def reached(yes: bool) -> str:
-    return "yes" if yes else "no"
+    return {"what": what, "figure": name, **places(value, digits)}
 
 
 def kept(file: Path) -> dict[str, Section]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from bench.pipeline.site import Site
+    from bench.pipeline.deployment import Site
     from tidegate.pipeline.rules import Rules
 
 READ, NORMALISE, SCORE, ASSIGN, PROTECT = STAGES = ("read", "normalise", "score", "assign", "protect")
@@ -60,10 +60,13 @@ def _adding(spark: SparkSession, site: Site) -> Iterator[tuple[str, Add]]:
     from tidegate.pipeline.plans import persisted
     from tidegate.pipeline.score import score
     from tidegate.pipeline.series_statistics import StatisticsStore
+    from tidegate.store.journal import journal_id
 
     config, rules = site.config(), _rules(site)
     categories = [(one.topic, one.category) for one in config.classify]
-    known = series_statistics.frame(spark, StatisticsStore(Folders.of(config).baselines).before(FOREVER))
+    folders = Folders.of(config)
+    history = StatisticsStore(folders.baselines(journal_id(folders.data)))
+    known = series_statistics.frame(spark, history.before(FOREVER))
 
     def normalised(frame: DataFrame, _: ExitStack) -> DataFrame:
         return normalise(frame, rules, categories=categories)

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from bench.figures import Spread, spread
-from bench.pipeline import plant, site, stages
-from bench.pipeline.sections import Figure, Section, Table, figure, reached
-from bench.pipeline.site import Setting
+from bench.harness.figures import Spread, reached, spread
+from bench.harness.report import Table
+from bench.harness.servers import BenchError
+from bench.pipeline import deployment, stages, weather
+from bench.pipeline.deployment import Setting
+from bench.pipeline.job import Worked, spark_for, worked
+from bench.pipeline.sections import Figure, Section, figure
 from bench.pipeline.stages import Stage
-from bench.pipeline.worked import Worked, spark_for, worked
-from bench.servers import BenchError
 from tidegate.errors import TidegateError
 
 NAME: Final = "throughput"
@@ -40,9 +41,11 @@ class Extent:
     staged: int = 1_000_000
     """Messages for the costs of stages: a batch."""
     published: int = 200_000
-    """Messages for publishing."""
+    """Messages for publishing,"""
+    batches: int = 4
+    """in so many batches: the first does not count."""
     rounds: int = 3
-    setting: Setting = site.LARGE
+    setting: Setting = deployment.LARGE
 
 
 def measure(extent: Extent, cores: tuple[int, int], before: Callable[[str], None]) -> Section:
@@ -52,20 +55,20 @@ def measure(extent: Extent, cores: tuple[int, int], before: Callable[[str], None
     failures = []
     try:
         before("throughput: Spark starts")
-        batch = min(extent.setting.batch, extent.published // 4)  # several: the first does not count
+        batch = min(extent.setting.batch, extent.published // extent.batches)
         small = replace(extent.setting, batch=batch)
-        with site.filled(extent.published, small) as (where, server), spark_for(where.config(), cores) as spark:
+        with deployment.filled(extent.published, small) as (where, server), spark_for(where.config(), cores) as spark:
             before("throughput: warming up")
             worked(spark, where, server)
             before("throughput: with publishing")
             published.append(worked(spark, where, server, publishing=True))
             before("throughput: a batch for the stages")
-            with site.filled(extent.staged, extent.setting) as (one, third):
+            with deployment.filled(extent.staged, extent.setting) as (one, third):
                 worked(spark, one, third)
                 costs += stages.measure(spark, one, rounds=extent.rounds, before=before)
             before("throughput: the journal is made")
-            with site.filled(extent.messages, extent.setting) as (large, second):
-                for rules in dict.fromkeys((extent.setting.rules, plant.few())):
+            with deployment.filled(extent.messages, extent.setting) as (large, second):
+                for rules in dict.fromkeys((extent.setting.rules, weather.few())):
                     large.ruled(rules)
                     done = rounds.setdefault(_named(rules), [])
                     for number in range(extent.rounds):
@@ -119,11 +122,11 @@ def section(
             messages=extent.messages,
             batch=extent.setting.batch,
             memory=extent.setting.memory,
-            sensors=len(plant.sensors()),
+            sensors=len(weather.sensors()),
             published=extent.published,
             scores=extent.setting.rules.count("dimension:"),
-            few=len(plant.CHEAP),
-            broken=plant.BROKEN,
+            few=len(weather.CHEAP),
+            broken=weather.BROKEN,
         ),
         goals=goals,
         tables=tables,

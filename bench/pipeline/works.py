@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib import metadata
 from typing import Final
 
-from bench import machine
-from bench.pipeline import growth, journal, latency, plant, throughput
+from bench.harness import machine
+from bench.pipeline import growth, job, journal, latency, throughput, weather
+from bench.pipeline.deployment import Setting
 from bench.pipeline.sections import Section
-from bench.pipeline.site import Setting
-from bench.servers import BenchError
 
 PARTS: Final = {
     journal.NAME: "rows a second through the journal, and acknowledgements with and without it",
@@ -31,43 +31,29 @@ class Extent:
     journal: journal.Extent = field(default_factory=journal.Extent)
 
 
-SMALL: Final = Setting(batch=500, rules=plant.few())
+SMALL: Final = Setting(batch=500, rules=weather.few())
 QUICK: Final = Extent(
-    throughput=throughput.Extent(messages=1000, staged=1000, published=1000, rounds=1, setting=SMALL),
-    growth=growth.Extent(messages=2500, sizes=(1000, 2000), setting=SMALL),
+    throughput=throughput.Extent(messages=1000, staged=1000, published=1000, batches=2, rounds=1, setting=SMALL),
+    growth=growth.Extent(messages=2000, sizes=(1000, 2000), setting=SMALL),
     latency=latency.Extent(rates=(50,), warmup=0.2, seconds=1.0, settings=(SMALL,)),
     journal=journal.Extent(rows=5000, rates=(200,), seconds=0.5, rounds=1),
 )
-
-
-def chosen(wanted: Iterable[str]) -> list[str]:
-    """Those named; all of them if nothing is."""
-    names = list(wanted)
-    for name in names:
-        if name not in PARTS:
-            raise BenchError(f"there is no work named {name}; there are {', '.join(PARTS)}")
-    return [name for name in PARTS if not names or name in names]
 
 
 def measure(
     parts: Sequence[str], extent: Extent, cores: tuple[int, int], before: Callable[[str], None]
 ) -> Iterator[Section]:
     """One after the other: what fails is kept as words, and the rest goes on."""
-    for part in parts:
-        described = machine.describe()
-        match part:
-            case throughput.NAME:
-                found = throughput.measure(extent.throughput, cores, before)
-            case growth.NAME:
-                found = growth.measure(extent.growth, cores, before)
-            case latency.NAME:
-                found = latency.measure(extent.latency, cores, before)
-            case _:
-                found = journal.measure(extent.journal, cores, before)
-        yield dataclasses.replace(found, machine=described | _versions())
-
-
-def _versions() -> dict[str, object]:
-    from importlib import metadata
-
-    return {name: metadata.version(name) for name in ("pyspark", "pyarrow")}
+    measures: dict[str, Callable[[], Section]] = {
+        journal.NAME: lambda: journal.measure(extent.journal, cores, before),
+        latency.NAME: lambda: latency.measure(extent.latency, cores, before),
+        throughput.NAME: lambda: throughput.measure(extent.throughput, cores, before),
+        growth.NAME: lambda: growth.measure(extent.growth, cores, before),
+    }
+    versions = {name: metadata.version(name) for name in ("pyspark", "pyarrow")}
+    try:
+        for part in parts:
+            described = machine.describe()
+            yield dataclasses.replace(measures[part](), machine=described | versions)
+    finally:
+        job.end_spark()

@@ -16,7 +16,11 @@ from enum import Enum
 from itertools import pairwise
 from types import MappingProxyType
 
+from bench.harness.servers import Setting
+from bench.load.job import Job, Shape
+
 TOPICS = 14
+PUBLISHERS = 100
 LENGTHS = (1, 3, 5)
 RATES = (5_000, 10_000, 15_000, 20_000, 25_000, 30_000)
 LIMITS = "limits: {inflight: 65535, receive_maximum: 65535, queue: {messages: 1000000, bytes: 1GiB}}"
@@ -133,6 +137,26 @@ class Chain:
         """What a topic of the load is called in the last scope."""
         monitor = self.configuration.monitor
         return _named(self.monitors, topic.partition("/")[2]) if monitor and monitor.renames else topic
+
+    def job(self, *, qos: int = 0, window: int = 0, publishers: int = PUBLISHERS) -> Job:
+        """Publishers at the first scope, subscribers at the last; a window, or rates."""
+        kind = self.configuration
+        return Job(
+            shape=Shape.WINDOW if window else Shape.RATE,
+            publishers=publishers,
+            subscribers=TOPICS,
+            qos=qos,
+            window=window,
+            arrives=self.arrives(f"{_ORIGINAL}/").rstrip("/"),
+            more=kind.more**self.scopes,
+            fewer=kind.fewer**self.scopes,
+            rewritten=kind.monitor is Monitor.COMPLEX,
+            patient=True,
+        )
+
+    def setting(self) -> Setting:
+        """A node with a listener at either end."""
+        return Setting(text=lambda ports: configuration(self, *ports), listeners=2, far=True)
 
     def rules(self) -> str:
         """The scopes, what links them and what stands on the links, as the configuration of a node says it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bench.figures import Spread, spread
+from bench.harness.figures import Spread, spread
 from bench.scopes.chain import LENGTHS, NEW, ORI, SEM, Chain, Configuration
 
 GOAL = 1.3

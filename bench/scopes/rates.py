@@ -10,15 +10,13 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from bench import figures
-from bench.figures import Side, Spread, spread
-from bench.job import Outcome
-from bench.report import BUSY, QUIET
-from bench.rounds import Plan
-from bench.scopes import node
+from bench.harness import figures
+from bench.harness.figures import Side, Spread, spread
+from bench.harness.report import BUSY, QUIET
+from bench.harness.rounds import Plan, loading
+from bench.harness.servers import BenchError, Peer, running
+from bench.load.job import Outcome
 from bench.scopes.chain import CONFIGURATIONS, LENGTHS, MULTI, RATES, Chain, Configuration
-from bench.scopes.load import Task
-from bench.servers import BenchError
 
 WARMUP = 0.1
 TOLERANCE = 0.02
@@ -126,8 +124,11 @@ def measure(plan: Plan, before: Callable[[str], None], extent: Extent) -> Rates:
             cells = found.of(chain.configuration, chain.scopes)
             outcomes: Sequence[Outcome | None] = [None] * len(cells)
             try:
-                with node.running(chain, core=plan.server_core) as started:
-                    outcomes = node.apply(started, Task(rates=tuple(extent.rates)), plan)
+                with (
+                    running(Peer.TIDEGATE, chain.setting(), core=plan.server_core) as server,
+                    loading(server, chain.job(), plan) as generator,
+                ):
+                    outcomes = [generator.measure(rate=rate) for rate in extent.rates]
             except BenchError as error:
                 found.failures.append(f"{chain.name}, round {number + 1}: {error}")
             for cell, outcome in zip(cells, outcomes, strict=True):

@@ -10,13 +10,11 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from bench.job import Outcome
-from bench.rounds import Plan
-from bench.scopes import node
+from bench.harness.rounds import Plan, apply
+from bench.harness.servers import BenchError, Peer, running
+from bench.load.job import Outcome
 from bench.scopes.chain import Chain
 from bench.scopes.contest import CONTESTS, Compared, Contest
-from bench.scopes.load import Task
-from bench.servers import BenchError
 
 WINDOW = 5000
 WARMUP = 0.3
@@ -60,9 +58,9 @@ def measure(plan: Plan, before: Callable[[str], None], contests: Sequence[Contes
             before(f"saturated, round {number + 1} of {plan.rounds}: {chain.name}")
             outcomes: list[Outcome | None] = []
             try:
-                with node.running(chain, core=plan.server_core) as started:
+                with running(Peer.TIDEGATE, chain.setting(), core=plan.server_core) as server:
                     for qos in BOTH:
-                        outcomes += node.apply(started, Task(window=WINDOW, qos=qos), plan)
+                        outcomes.append(apply(server, chain.job(qos=qos, window=WINDOW), plan))
             except BenchError as error:
                 found.failures.append(f"saturated, {chain.name}, round {number + 1}: {error}")
                 outcomes += [None] * (len(BOTH) - len(outcomes))

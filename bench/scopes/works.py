@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from bench import figures, machine
-from bench.job import Outcome
-from bench.rounds import Plan
-from bench.scopes import indoors, rates, saturated
+from bench.harness import figures, machine
+from bench.harness.rounds import Plan
+from bench.load.job import Outcome
+from bench.scopes import in_process, rates, saturated
 from bench.scopes.chain import LENGTHS, RATES
 from bench.scopes.contest import CONTESTS, Compared
 from bench.scopes.rates import Cell, Extent, Rates
 from bench.scopes.saturated import Saturated
-from bench.servers import BenchError
 
 ENOUGH_ROUNDS = 3
 RATED = "rates"
@@ -63,15 +62,6 @@ def missed(cells: Iterable[Cell]) -> list[Cell]:
     return [one for one in cells if one.expected and not one.optimal]
 
 
-def chosen(wanted: Iterable[str]) -> list[str]:
-    """Those named; all of them if nothing is."""
-    names = list(wanted)
-    for name in names:
-        if name not in PARTS:
-            raise BenchError(f"there is no work named {name}; there are {', '.join(PARTS)}")
-    return [name for name in PARTS if not names or name in names]
-
-
 def measure(parts: Sequence[str], plan: Plan, *, quick: bool, before: Callable[[str], None]) -> Findings:
     """What fails is kept as words, and the rest goes on."""
     contests = QUICK_CONTESTS if quick else CONTESTS
@@ -86,7 +76,7 @@ def measure(parts: Sequence[str], plan: Plan, *, quick: bool, before: Callable[[
 
 
 def _indoors(before: Callable[[str], None], quick: bool) -> list[Compared]:
-    return indoors.measure(before, QUICK_ROUNDS, QUICK_SECONDS) if quick else indoors.measure(before)
+    return in_process.measure(before, QUICK_ROUNDS, QUICK_SECONDS) if quick else in_process.measure(before)
 
 
 def _extent(quick: bool) -> Extent:

@@ -21,6 +21,7 @@ from tidegate.cli import tokens  # noqa: E402
 from tidegate.cli.tokens import load_key  # noqa: E402
 from tidegate.client.capability_holder import CapabilityHolder  # noqa: E402
 from tidegate.policy.capability.keys import decoded, encoded  # noqa: E402
+from tidegate.policy.capability.proof import Asked  # noqa: E402
 
 PORT = 1883
 CONFIG = HERE / "tidegate.yaml"
@@ -61,8 +62,8 @@ def main() -> int:
             play.expect("B subscribes with the proof of A", subscribe(bogus, asks), REFUSED)
             play.expect("A's SUBSCRIBE a second time", subscribe(reader, asks), REFUSED)
             scene = play.scene("Messages in the name of P", reader, bogus)
-            proven = {"proof": p.proof("write", TOPIC, b"scoop")}
-            other = {"proof": p.proof("write", TOPIC, b"scoop")}
+            proven = {"proof": p.proof("write", TOPIC, b"scoop", Asked(qos=(1,), retain=False))}
+            other = {"proof": p.proof("write", TOPIC, b"scoop", Asked(qos=(1,), retain=False))}
             scene.publishes(publisher, TOPIC, "scoop", {"A": ALL}, says=proven, called="its news")
             scene.publishes(publisher, TOPIC, "scoop", {}, says=proven, refused=True, called="the same again")
             scene.publishes(publisher, "news/p/2", "hoax", {}, says=other, refused=True, called="the proof of others")
@@ -112,7 +113,7 @@ def connecting(holder: CapabilityHolder, client: str) -> Properties:
 
 def subscribing(holder: CapabilityHolder) -> Properties:
     """User properties of a SUBSCRIBE."""
-    return {"proof": holder.proof("read", TOPIC)}
+    return {"proof": holder.proof("read", TOPIC, asked=Asked(qos=(1,)))}
 
 
 # -- what they do --------------------------------------------------------------------------------------------------

@@ -38,7 +38,8 @@ def main() -> int:
     certificates(CERTS, *PEOPLE)
     with node(HERE / "tidegate.yaml"):
         john, andrew, mark, eve, nina = everybody = [
-            Player(name, port=PORT, certs=CERTS, certificate=name) for name in PEOPLE
+            Player(name, port=PORT, certs=CERTS, certificate=name, password="eve" if name == "eve" else None)
+            for name in PEOPLE
         ]
         with players(*everybody):
             readers = (andrew, mark, eve, nina)

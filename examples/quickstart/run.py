@@ -216,15 +216,14 @@ async def taken() -> str | None:
 
 
 async def ready(process: asyncio.subprocess.Process) -> bool:
-    """True as soon as the node accepts connections, also over HTTP; False if it stops before."""
-    for port in PORTS:
+    """True as soon as the node says that it is ready; False if it stops before."""
+    async with httpx.AsyncClient(base_url=WEB) as web:
         while process.returncode is None:
-            with contextlib.suppress(OSError):
-                _, writer = await asyncio.open_connection(HOST, port)
-                writer.close()
-                break
+            with contextlib.suppress(httpx.HTTPError):
+                if (await web.get("/health/ready")).status_code == httpx.codes.OK:
+                    return True
             await asyncio.sleep(0.1)
-    return process.returncode is None
+    return False
 
 
 async def token() -> str:
@@ -266,6 +265,7 @@ def introduce(missing: str | None) -> None:
         "\n  [bold]HTTP[/]       http://127.0.0.1:8080/docs"
         "\n  [bold]Lake[/]       examples/quickstart/var/quickstart/lake, Parquet"
         "\n  [bold]Rules[/]      examples/quickstart/rules.yaml: change a score, and save"
+        "\n  [bold]Token[/]      .venv/bin/tidegate token make --socket -c examples/quickstart/tidegate.yaml"
         "\n  [bold]Denials[/]    .venv/bin/tidegate audit -c examples/quickstart/tidegate.yaml"
         "\n  [bold]Try next[/]   .venv/bin/tidegate sub -v -t 'scored/#' --where 'o.scores.accuracy < 0.5'"
         "\n  Ctrl-C stops everything.\n",

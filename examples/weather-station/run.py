@@ -29,7 +29,7 @@ sys.dont_write_bytecode = True  # what is made stays in var/
 
 from playing import NOTHING, Play, Player, Received, Trouble, TurnedAway, node, perform, players  # noqa: E402
 from scoring import Display, faults, pipeline, scored  # noqa: E402
-from station import OverHttp, OverMqtt, Reader, Sealed, Sensor, Web, first_token, id_of  # noqa: E402
+from station import OverHttp, OverMqtt, Reader, Sealed, Sensor, Web, admin_token, id_of  # noqa: E402
 
 from tidegate.client import KeysError, PrivateKey  # noqa: E402
 from tidegate.keys import unseal  # noqa: E402
@@ -58,7 +58,7 @@ def main() -> int:
     shutil.rmtree(var, ignore_errors=True)
     with node(config), pipeline(config) if chosen.pipeline else nullcontext() as running:
         play = Play()
-        token = first_token(var / "node.log")
+        token = admin_token(config)
         keep(var / "admin.token", token)
         admin = Web(WEB, token)
         sensors = registered_sensors(play, admin)

@@ -10,6 +10,8 @@ import http.client
 import json
 import os
 import secrets
+import subprocess
+import sys
 import time
 from base64 import b64decode
 from collections.abc import Mapping
@@ -54,13 +56,10 @@ class Web:
         return answer
 
 
-def first_token(log: Path) -> str:
-    """The token that a new node shows once, in its log."""
-    for line in log.read_text().splitlines():
-        said = json.loads(line)
-        if said["event"].startswith("the first token"):
-            return str(said["token"])
-    raise Trouble(f"{log}: no token of an administrator")
+def admin_token(config: Path) -> str:
+    """A token of an administrator, which the user that runs the node can make: `tidegate token make --socket`."""
+    command = [str(Path(sys.executable).with_name("tidegate")), "token", "make", "--socket", "-c", str(config)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 # -- sensors -----------------------------------------------------------------------------------------------------------

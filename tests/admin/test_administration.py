@@ -301,6 +301,7 @@ async def test_a_preference_cannot_keep_the_node_from_starting(tmp_path: Path) -
     protecting = FILE + 'keys: {protect: ["later/#"]}\n'
     async with administered(tmp_path) as node:
         await node.put("preference", "mine", mine)
+        owned = {**mine, "owner": node.node.identities.table.id("user", "keeper")}
         node.file.write(protecting.replace("NAME", "test").replace("STORE", SQLITE))
         await node.node.reload()
         receiving = node.node.realm.rules.preferences.receiving("keeper", "test", "later/1")
@@ -309,7 +310,7 @@ async def test_a_preference_cannot_keep_the_node_from_starting(tmp_path: Path) -
         assert "differs from message to message" in str(problem), "one that is being written must be right"
     async with administered(tmp_path, text=protecting) as node:
         shown = await node.ask("admin_get", kind="preference", id="mine")
-        assert shown["body"] == mine
+        assert shown["body"] == owned
         await node.put("preference", "mine", {**mine, "when": "true"}, shown["version"])
         receiving = node.node.realm.rules.preferences.receiving("keeper", "test", "later/1")
         assert [each.text for each in receiving.preferences] == ["true"]
@@ -423,8 +424,9 @@ async def test_what_is_impossible_on_another_node_is_said_there(tmp_path: Path, 
         administered(tmp_path / "b", store, name="b", text=other) as b,
     ):
         await a.put("policy", "taken", OPEN)
-        await until(lambda: not b.node.status()["registry"]["in_force"], 2.0)
+        await until(lambda: b.node.status()["registry"]["trouble"] is not None, 2.0)
         assert "policy/taken: `id` is `taken`" in b.node.status()["registry"]["trouble"]
+        assert not b.node.status()["registry"]["in_force"]
         assert await b.passes("filed/1")
         assert not await b.passes("t/1")
         assert (await b.refused("policy", "more", OPEN)).problem == "invalid"

@@ -16,6 +16,7 @@ import pytest
 
 from admin.registries import FILE, Administered, administered
 from node.disks import Disk
+from tidegate.admin.control_commands import PutData
 from tidegate.admin.ingest import MARK
 from tidegate.errors import Problem, StoreError
 from tidegate.keys.source import seal_body
@@ -118,7 +119,8 @@ async def test_others_get_their_turn(tmp_path: Path, monkeypatch: pytest.MonkeyP
                 await asyncio.sleep(0)
 
         turning = asyncio.create_task(others())
-        await node.node.ingest.put("s1", "127.0.0.1", "plain", part(*({"n": number} for number in range(1000))))
+        records = part(*({"n": number} for number in range(1000)))
+        await node.node.ingest.put(PutData(user="s1", address="127.0.0.1", level="plain", part=records))
         turning.cancel()
         assert turns >= 1000
     assert len(kept(tmp_path)) == 1000

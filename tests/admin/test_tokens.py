@@ -1,25 +1,17 @@
-"""Bearer tokens: random, hashed, expiring, revocable; the first one is shown once."""
+"""Bearer tokens: random, hashed, expiring, revocable; the log has none."""
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Event
-from typing import Any
-from unittest.mock import create_autospec
 
 import pytest
 import structlog
 
 from admin.registries import FILE, administered
 from processes import on_uvloop
-from tidegate.admin.change_audit import ChangeAudit
-from tidegate.admin.registry_threads import RegistryThreads
-from tidegate.admin.token_administration import Configured, TokenAdministration
-from tidegate.admin.tokens import FirstToken, Token, Tokens
+from tidegate.admin.tokens import Token, Tokens
 from tidegate.errors import Problem
 from tidegate.store.registry import Registry, registry
 
@@ -116,157 +108,32 @@ def test_their_number_is_bounded(kept: Registry) -> None:
         make(made)
 
 
-# -- the first one -----------------------------------------------------------------------------------------------------
-
-
-class Dead(BaseException):
-    """The node is killed here."""
-
-
-class DyingThreads(RegistryThreads):
-    """Threads on which the call of that name kills the node."""
-
-    def __init__(self, dies: str) -> None:
-        super().__init__()
-        self._dies = dies
-
-    async def call(self, do: Any, *args: Any, **kwargs: Any) -> Any:
-        if getattr(do, "func", do).__name__ == self._dies:
-            raise Dead
-        return await super().call(do, *args, **kwargs)
-
-
-class Starting(TokenAdministration):
-    """As much of a node as shows the first token. It dies just before the step of that name."""
-
-    def __init__(self, kept: Registry, *, dies: str = "") -> None:
-        self.tokens = tokens(kept)
-        super().__init__(
-            create_autospec(Configured), self.tokens, DyingThreads(dies), create_autospec(ChangeAudit, instance=True)
-        )
-        self.shown: list[str] = []
-        self._dies = dies
-
-    async def _show(self, token: Token, text: str, named: FirstToken) -> None:
-        if self._dies == "show":
-            raise Dead
-        self.shown.append(text)
-        await super()._show(token, text, named)
-
-
-async def starts(one: Starting) -> str:
-    """What is shown; nothing: an empty text."""
-    try:
-        await one.show_first()
-    finally:
-        one._threads.close()
-    return "".join(one.shown)
-
-
-@pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.admin.token_administration.SHOWING", 0.5)
-
-
-def counting(kept: Registry) -> list[str]:
-    """The tokens that count, by id."""
-    return [each.id for each in tokens(kept).all(time.time()) if each.revoked_at is None]
-
-
-async def test_the_first_one_is_shown_once(kept: Registry, at_once: None) -> None:
-    shown = await starts(Starting(kept))
-    assert tokens(kept).check(shown, time.time()) is not None
-    for _ in range(2):
-        assert await starts(Starting(kept)) == ""
-    assert counting(kept) == [shown.split("_")[1]]
-    tokens(kept).revoke(counting(kept)[0], by="me", now=time.time())
-    assert await starts(Starting(kept)) == "", "nor when it is gone"
-
-
-async def test_a_node_that_dies_before_it_has_shown_it_leaves_that_to_the_next(kept: Registry, at_once: None) -> None:
-    """At every step, and twice in a row; what was shown and not noted as such does not count then."""
-    dead: list[str] = []
-    for dies in ("first", "make", "name_first", "show", "shown_first", "name_first", "show", "shown_first"):
-        one = Starting(kept, dies=dies)
-        with pytest.raises(Dead):
-            await starts(one)
-        dead += one.shown
-    shown = await starts(Starting(kept))
-    known = tokens(kept)
-    assert known.check(shown, time.time()) is not None
-    assert len(dead) == 2, "killed right after they had shown it"
-    assert [known.check(each, time.time()) for each in dead] == [None, None]
-    assert await starts(Starting(kept)) == ""
-    named = [each for each in known.all(time.time()) if each.revoked_at is not None]
-    assert len(named) == 4, "whatever may have been shown"
-
-
-async def test_of_many_that_start_at_once_one_shows_it(kept: Registry, at_once: None) -> None:
-    shown = await asyncio.gather(*(starts(Starting(kept)) for _ in range(8)))
-    [text] = [each for each in shown if each]
-    assert tokens(kept).check(text, time.time()) is not None
-    assert counting(kept) == [text.split("_")[1]], "nothing is left of the others"
-
-
-async def test_many_that_start_at_once_after_one_has_died(kept: Registry, at_once: None) -> None:
-    one = Starting(kept, dies="shown_first")
-    with pytest.raises(Dead):
-        await starts(one)
-    shown = await asyncio.gather(*(starts(Starting(kept)) for _ in range(8)))
-    [text] = [each for each in shown if each]
-    assert counting(kept) == [text.split("_")[1]]
-    assert one.shown != []
-
-
-async def test_one_that_is_slow_shows_none_that_others_take_for_lost(
-    kept: Registry, at_once: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slow, other = Starting(kept), Starting(kept)
-    name, waited = slow.tokens.name_first, Event()
-
-    def late(*args: Any) -> FirstToken | None:
-        found = name(*args)
-        if not waited.is_set():
-            waited.set()
-            time.sleep(1.2)  # until the other one takes it for dead
-        return found
-
-    monkeypatch.setattr(slow.tokens, "name_first", late)
-    slowly = asyncio.create_task(starts(slow))
-    await asyncio.get_running_loop().run_in_executor(None, waited.wait, 10)
-    shown = [await starts(other), await slowly]
-    assert shown[0]
-    assert shown[1] == ""
-    assert counting(kept) == [shown[0].split("_")[1]]
-
-
 # -- in a node -----------------------------------------------------------------------------------------------------
 
 
 @on_uvloop
-async def test_a_node_shows_the_first_token_once(tmp_path: Path) -> None:
+async def test_a_node_says_that_no_administrator_has_a_token_and_shows_none(tmp_path: Path) -> None:
     text = FILE + "http: {url: 'http://127.0.0.1:HTTP_PORT'}\n"
+    said = "nobody has a token of an administrator"
     with structlog.testing.capture_logs() as logs:
         async with administered(tmp_path, "", text=text) as node:
-            [line] = [each for each in logs if "first token" in each["event"]]
-            found = await node.ask("token_check", token=line["token"])
-            assert (found["id"], found["role"], found["user"]) == (line["id"], "admin", None)
-            assert [each["id"] for each in (await node.ask("token_list"))["tokens"]] == [line["id"]]
+            assert (await node.ask("token_list"))["tokens"] == []
+            await node.ask("token_make", role="operator", by="uid:0")
+            node.node.announce()
+            [line] = [each for each in logs if each["event"] == said]
+            assert line["remedy"] == f"tidegate token make --socket -c {node.file.path}"
+            token = (await node.ask("token_make", role="admin", by="uid:0"))["token"]
+            node.node.announce()
+            assert (await node.ask("token_check", token=token))["role"] == "admin"
             assert "digest" not in str(await node.ask("token_list"))
-    with structlog.testing.capture_logs() as logs:
-        async with administered(tmp_path, "", text=text) as node:
-            assert not [each for each in logs if "first token" in each["event"]]
-            assert (await node.ask("token_check", token=line["token"]))["id"] == line["id"]
-            await node.ask("token_revoke", id=line["id"], by="me")
-            assert (await node.problem("token_check", token=line["token"])).problem == "unknown"
-    with structlog.testing.capture_logs() as logs:
-        async with administered(tmp_path, "", text=text) as node:
-            assert not [each for each in logs if "first token" in each["event"]]
-            assert (await node.problem("token_check", token=line["token"])).problem == "unknown"
             rows = [(row.action, row.user, row.rule) for row in node.node.audit.sink.recent()]
-            made = await node.ask("token_make", role="operator", name="mine", seconds=3600, by="token:x")
-            rows = [(row.action, row.user, row.rule) for row in node.node.audit.sink.recent()]
-            assert ("token make", "token:x", f"token:{made['id']}") in rows
+            assert ("token make", "uid:0", f"token:{token.split('_')[1]}") in rows
+            assert [each["event"] for each in logs].count(said) == 1
+            await node.ask("token_revoke", id=token.split("_")[1], by="me")
+            assert (await node.problem("token_check", token=token)).problem == "unknown"
+            node.node.announce()
+    assert [each["event"] for each in logs].count(said) == 2
+    assert "tg_" not in str(logs)
 
 
 @on_uvloop

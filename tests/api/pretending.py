@@ -20,10 +20,13 @@ import orjson
 from harness import PATIENCE, free_port
 from tidegate.api.app import Application
 from tidegate.api.server import Server
-from tidegate.audit.rows import AuditRow, Query
+from tidegate.audit.rows import Query
 from tidegate.audit.sink import AuditSink
 from tidegate.errors import Problem
 from tidegate.net.control_socket import Control
+from tidegate.node.http import Serving
+from tidegate.node.readiness import readiness
+from tidegate.store.journal.rows import AuditRow
 
 ROLES = ("admin", "operator", "auditor", "user", "source")
 
@@ -50,6 +53,8 @@ class Pretended:
             "registry": {"trouble": None, "reachable": True},
         }
         self.asked: list[str] = []
+        self.looked = 0
+        """How often it was asked whether it is ready; once when the application starts."""
         self.by: list[str] = []
         self.requests: list[dict[str, Any]] = []
         self.refusal: Problem | None = None
@@ -79,16 +84,20 @@ class Pretended:
         names = [name for name in dir(type(self)) if name.startswith("do_")]
         return {name.removeprefix("do_"): getattr(self, name) for name in names}
 
-    def do_status(self) -> dict[str, Any]:
-        self.asked.append("status")
-        return self.state
+    def do_readiness(self) -> dict[str, Any]:
+        self.looked += 1
+        return readiness(self.state)
 
     def do_metrics(self) -> dict[str, Any]:
         return {
             **self.state,
             "scopes": {"main": {"sessions": 3}},
-            "keys": {"keys": 5, "trouble": "away"},
-            "numbers": {"clients/connected": 2, "strange/one": 1},
+            "keys": {"keys": 5, "made": 7, "trouble": "away"},
+            "http": {"pid": 1, "port": 2, "restarts": 3},
+            "numbers": {"clients/connected": 2, "strange/one": 1, "cpu/seconds": 1.5},
+            "limits": {"sessions": {"used": 3, "limit": 10, "user_limit": 5, "reached": 1}, "session_expiry": 60},
+            "denials": [["write", "p1", 4]],
+            "latency": {"seconds": [0.001, 0.01], "counts": [5, 2, 1], "sum": 0.5},
         }
 
     async def do_token_check(self, token: str) -> dict[str, Any]:
@@ -116,7 +125,9 @@ class Pretended:
                 return token if dry_run else self.tokens.pop(text)
         raise Problem("no such token", problem="unknown")
 
-    def do_admin_list(self, kind: str, after: str | None, limit: int, owner: str | None) -> dict[str, Any]:
+    def do_admin_list(
+        self, kind: str, after: str | None, limit: int, owner: str | None, identity: str | None
+    ) -> dict[str, Any]:
         def owned(body: dict[str, Any]) -> bool:
             return owner is None or body.get("user") == owner
 
@@ -135,7 +146,9 @@ class Pretended:
     def do_admin_history(self, kind: str, id: str) -> dict[str, Any]:
         return {"entries": self.entries.get((kind, id), [])}
 
-    async def do_admin_apply(self, changes: list[dict[str, Any]], by: str, why: str, dry_run: bool) -> dict[str, Any]:
+    async def do_admin_apply(
+        self, changes: list[dict[str, Any]], by: str, why: str, dry_run: bool, fence: int | None, narrow: bool
+    ) -> dict[str, Any]:
         await self.pause.wait()
         self.by.append(by)
         for change in changes:
@@ -163,7 +176,9 @@ class Pretended:
     def _last(self, changes: list[dict[str, Any]]) -> int:
         return int(self.documents[changes[0]["kind"], changes[0]["id"]]["version"])
 
-    def do_admin_revert(self, sequence: int, by: str, why: str, dry_run: bool) -> dict[str, Any]:
+    def do_admin_revert(
+        self, sequence: int, by: str, why: str, dry_run: bool, fence: int | None, narrow: bool
+    ) -> dict[str, Any]:
         if dry_run:
             return {"sequence": None, "effect": {"decisions": 0, "different": []}, "rules": "1-abc"}
         return {"sequence": next(self._sequence), "rules": "3-abc"}
@@ -209,7 +224,7 @@ class Pretended:
         return {"flows": [], "asked": asked}
 
     async def do_audit(self, limit: int = 10_000, follow: bool = False, **wanted: Any) -> AsyncIterator[Any]:
-        async for piece in self.sink.told(Query.of(wanted), limit, follow=follow):
+        async for piece in self.sink.stream(Query.of(wanted), limit, follow=follow):
             yield piece
 
     def do_audit_written(self) -> dict[str, Any]:
@@ -248,7 +263,7 @@ def _listening(port: int) -> Iterator[socket.socket]:
 async def hosting(control: Path, port: int, *, data: Path | None = None, **limits: Any) -> AsyncIterator[Server]:
     """The application, for the node behind `control`."""
     chosen = {"rate": 1e6, "address_rate": 1e6, "max_body": 64 << 10, "timeout": PATIENCE, **limits}
-    server = Server(Application(control=control, data=data, **chosen))
+    server = Server(Application(Serving(control=control, data=data, **chosen)))
     with _listening(port) as listener:
         running = asyncio.create_task(server.serve(sockets=[listener]))
         try:

@@ -13,6 +13,7 @@ from api.pretending import hosting
 from harness import PATIENCE, free_port
 from processes import Served, from_file
 from tidegate import wire
+from tidegate.admin.control_commands import MakeToken
 
 FILE = """
 version: 1
@@ -65,15 +66,15 @@ class Administrator(httpx.AsyncClient):
 
 
 @contextlib.asynccontextmanager
-async def administering(folder: Path, text: str = FILE) -> AsyncIterator[Administrator]:
+async def administering(folder: Path, text: str = FILE, **settings: Any) -> AsyncIterator[Administrator]:
     async with from_file(folder, text) as served:
         administration = served.node.administration
         assert administration is not None
-        made = await administration.tokens.make(role="admin", user=None, name="", seconds=None, by="test")
+        made = await administration.tokens.make(MakeToken(role="admin", by="test"))
         port = free_port()
         config = served.node.config
         said = config.pipeline
-        flowing = {"pipeline": said is not None, "rules": None if said is None else said.rules}
+        flowing = {"pipeline": said is not None, "rules": None if said is None else said.rules, **settings}
         async with (
             hosting(config.control_socket, port, data=config.node.data, max_body=512 << 10, **flowing),
             Administrator(served, port, made["token"]) as admin,

@@ -39,7 +39,8 @@ async def test_a_key_to_publish_with(tmp_path: Path) -> None:
 async def test_how_the_request_came_is_told(tmp_path: Path, level: str) -> None:
     async with served(tmp_path) as api:
         port = free_port()
-        async with hosting(api.control.path, port, level=level):
+        files = {"cert": Path("node.pem"), "client_ca": Path("ca.pem") if level == "mtls" else None}
+        async with hosting(api.control.path, port, **files):
             url = f"http://127.0.0.1:{port}/keys/k1"
             answer = await api.ask("GET", url, "user", params={"request": MARK})
             assert answer.status_code == 200

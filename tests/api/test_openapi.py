@@ -14,6 +14,7 @@ import pytest
 from api.pretending import hosting
 from harness import free_port
 from processes import from_file
+from tidegate.admin.control_commands import MakeToken
 
 SCHEMATHESIS = str(Path(sys.executable).with_name("schemathesis"))
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,"
@@ -53,7 +54,7 @@ async def test_schemathesis_finds_nothing(tmp_path: Path, monkeypatch: pytest.Mo
         administration = served.node.administration
         assert administration is not None
         made = await administration.tokens.make(
-            role=role, user="mary" if role == "user" else None, name="", seconds=None, by="test"
+            MakeToken(role=role, user="mary" if role == "user" else None, by="test")
         )
         port = free_port()
         async with hosting(

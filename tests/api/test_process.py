@@ -24,7 +24,7 @@ CONFIGURATION = """
 version: 1
 node: {name: test, data: data}
 listeners: [{url: "mqtt://127.0.0.1:PORT", anonymous: true}]
-http: {url: "http://127.0.0.1:HTTP_PORT"}
+http: {url: "http://127.0.0.1:HTTP_PORT", metrics: "http://127.0.0.1:METRICS_PORT"}
 log: {format: json}
 directory: {users: {mary: {password: "plain:secret", roles: [coach]}}}
 policies: [{id: p1, subject: "user:mary", topic: "a/#", action: [read, write]}]
@@ -38,8 +38,8 @@ def as_started_by_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def asking(node: Process, **options: Any) -> httpx.Client:
-    """With the first token, which is told once."""
-    token = node.wait_for("the first token of an administrator, shown only this once")["token"]
+    """With the token of an administrator."""
+    token = node.admin_token()
     scheme = "https" if "verify" in options else "http"
     return httpx.Client(
         base_url=f"{scheme}://127.0.0.1:{node.ports['HTTP_PORT']}",
@@ -95,6 +95,18 @@ def test_beside_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert "tidegate_clients_connected 0.0" in api.get("/metrics").text
         assert api.get("/flows", params={"from": "nobody"}).status_code == 404
 
+        # Metrics have a listener of their own that asks for no token, and nothing else is to be had there.
+        metrics = f"http://127.0.0.1:{node.ports['METRICS_PORT']}"
+        for text in (api.get("/metrics").text, httpx.get(f"{metrics}/metrics").text):
+            assert "tidegate_clients_connected 0.0" in text
+            assert 'tidegate_limit{limit="sessions"} 200000.0' in text
+            assert "tidegate_delivery_seconds_bucket" in text
+            assert "tidegate_rules{" not in text
+            assert "_port" not in text
+        assert httpx.get(f"{metrics}/policies").status_code == 404
+        assert httpx.get(f"{metrics}/health/live").status_code == 404
+        assert api.get("/metrics", headers={"Authorization": ""}).status_code == 401
+
         # It is started again, and who asks meanwhile waits.
         os.kill(pid, signal.SIGKILL)
         eventually(lambda: gone(pid))
@@ -144,7 +156,7 @@ def test_tls_with_certificates_of_clients(tmp_path: Path) -> None:
     authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
     authority.issue_cert("client.example").private_key_and_cert_chain_pem.write_to_path(tmp_path / "client.pem")
     text = CONFIGURATION.replace(
-        'http: {url: "http://127.0.0.1:HTTP_PORT"}',
+        'http: {url: "http://127.0.0.1:HTTP_PORT", metrics: "http://127.0.0.1:METRICS_PORT"}',
         'http: {url: "https://127.0.0.1:HTTP_PORT", cert: server.pem, client_ca: ca.pem}',
     )
     with process(tmp_path, text) as node:

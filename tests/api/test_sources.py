@@ -100,14 +100,10 @@ class Sender:
         return self.send(self.sealed(body, counter, **more), SEALED)
 
 
-def first_token(running: Process) -> str:
-    return str(running.wait_for("the first token of an administrator, shown only this once")["token"])
-
-
 @contextlib.contextmanager
 def node(folder: Path, text: str = PLAIN, **options: Any) -> Iterator[Node]:
     with process(folder, text, **options) as running:
-        found = Node(running, first_token(running))
+        found = Node(running, running.admin_token())
         with found.http:
             yield found
 
@@ -346,7 +342,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
     acknowledged: list[int] = []
     try:
         running.wait_until_it_accepts()
-        there = Node(running, first_token(running))
+        there = Node(running, running.admin_token())
         with there.http:
             one = there.source("s1", EncryptionScheme="AES-256-GCM")
             for number in range(50):

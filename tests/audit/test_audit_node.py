@@ -13,10 +13,11 @@ import pytest
 from harness import PATIENCE, Live, live
 from processes import from_file, on_uvloop, until
 from tidegate.audit.auditor import Auditor
-from tidegate.audit.rows import AuditRow, Query, from_columns, summary
+from tidegate.audit.rows import Query, from_columns, summary
 from tidegate.errors import ConfigError, TidegateError
 from tidegate.net import control_socket as control
 from tidegate.store.journal import AUDIT, Reader
+from tidegate.store.journal.rows import AuditRow
 from tidegate.wire import Reason
 
 PEOPLE = """
@@ -41,7 +42,7 @@ async def people(node: Live) -> tuple[Any, Any]:
 
 async def seen(node: Live, **wanted: Any) -> list[AuditRow]:
     """What the node remembers."""
-    return [AuditRow(*row) async for piece in node.node.audit.told(**wanted) for row in piece]
+    return [AuditRow(*row) async for piece in node.node.audit.stream(**wanted) for row in piece]
 
 
 def denials(rows: list[AuditRow]) -> Counter[tuple[str | None, ...]]:
@@ -244,7 +245,7 @@ async def test_a_slow_follower_is_told_what_it_missed() -> None:
     from tidegate.audit.sink import AuditSink
 
     sink = AuditSink(recent=5)
-    stream = sink.told(Query(), 10, follow=True)
+    stream = sink.stream(Query(), 10, follow=True)
     sink.write(AuditRow(0.0, topic="t/0"))
     assert [row[7] for row in await anext(stream)] == ["t/0"]
     for number in range(1, 9):
@@ -312,7 +313,7 @@ async def test_memory_and_journal_answer_alike(tmp_path: Path, query: dict[str, 
     from tidegate.store.journal import Writer
 
     wanted = Query(**query)
-    assert Query.of(wanted.said()) == wanted
+    assert Query.of(wanted.arguments()) == wanted
     assert [row.at for row in ROWS if wanted.takes(row)] == found
     writer = Writer(tmp_path, AUDIT, call=asyncio.get_running_loop().call_soon_threadsafe, sync=False)
     writer.open()

@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 
 from pure import World
 from tidegate import wire
-from tidegate.audit.auditor import LONG, Auditor
+from tidegate.audit.auditor import Auditor
+from tidegate.audit.decisions import LONG
 from tidegate.audit.journals import Journals
-from tidegate.audit.rows import AuditRow
 from tidegate.gate import Deny, Plan, RuleSet, Step
 from tidegate.policy import Policies, Policy, Preference, Preferences
-from tidegate.session import Counters, Link, Subject
+from tidegate.session import Link, Subject
+from tidegate.session.runtime import Counters
+from tidegate.store.journal.rows import AuditRow
 from tidegate.wire import Reason
 
 
@@ -44,7 +46,7 @@ class Turns:
 
 def auditor(site: Any, **settings: Any) -> Auditor:
     made = Auditor(site, Journals(lambda callback: None), node="n", **settings)
-    made.version = "17-abc"
+    made.log.version = "17-abc"
     return made
 
 
@@ -187,7 +189,9 @@ def test_refused_connections_are_denials() -> None:
 
 def session(audit: Auditor, client: str) -> Any:
     inward = link(client)
-    return SimpleNamespace(subject=inward.subject, inward=inward, outward=link(client, inward=False), peer=object())
+    return SimpleNamespace(
+        subject=inward.subject, inward=inward, outward=link(client, inward=False), connection=object()
+    )
 
 
 def test_a_reconnect_storm_is_no_write_storm() -> None:
@@ -250,7 +254,7 @@ def test_what_a_plan_denies_is_read_off_its_counter() -> None:
     audit.retired(one)
     audit.retired(one)
     assert [(row.client, row.count) for row in flushed(audit, site)] == [("b", 2), ("c", 2)]
-    assert not audit._plans
+    assert not audit._plans._plans
 
 
 def test_a_plan_that_nothing_passes_denies_nothing() -> None:
@@ -316,7 +320,7 @@ def test_allowed_is_counted_by_source_topic_and_receiver() -> None:
     audit.compiled(LANE, one)  # nothing is denied and nothing recorded
     one.passed += 1
     assert flushed(audit, site) == []
-    audit.decisions = True
+    audit.log.records_allowed = True
     two = plan("a", ("d", READ), targets=("b", "c"))
     audit.compiled(LANE, two)
     two.passed += 4
@@ -368,7 +372,7 @@ STEPS = st.one_of(
 def test_the_counts_of_all_rows_are_the_denials_that_happened(steps: list[Any], rate: float, most: int) -> None:
     site = Turns()
     audit = auditor(site, rate=rate)
-    audit._denials._most = most
+    audit.log.denials._most = most
     happened: Counter[tuple[str, str]] = Counter()
     plans: list[tuple[Plan, str]] = []
     number = 17

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.audit.rate_limit import BURST, SLICE, RateLimit
-from tidegate.audit.rows import LEFT_OUT, AuditRow
+from tidegate.audit.rows import LEFT_OUT
 from tidegate.store.journal import AUDIT
+from tidegate.store.journal.rows import AuditRow
 
 
 @dataclass
@@ -31,7 +32,7 @@ class Trial:
         key = (topic, rule, version)
         if not self.rate_limit.again(key, times):
             row = AuditRow(self.now, topic=topic, rule=rule, count=times, stage="read", policy_version=version)
-            if self.rate_limit.admits(row.kind, rule, self.now, stage="read", version=version, times=times):
+            if self.rate_limit.admits(self.now, row.kind, rule, None, "read", version, times):
                 self.rate_limit.first(key, row, weight=weight)
 
     def flush(self) -> int:

@@ -160,8 +160,8 @@ async def test_a_segment_begins_with_the_state(tmp_path: Path) -> None:
         await until(lambda: node.node.scopes["main"].connected == 1)
         await recorded(node)
         before = len(rows(tmp_path))
-        node.node.audit._restate(before)  # as the journal tells it
-        node.node.audit._restate(before)  # only the last counts
+        node.node.audit._rolled(before)  # as the journal tells it
+        node.node.audit._rolled(before)  # only the last counts
         node.node.site.open()
         await settled(node)
         await recorded(node)

@@ -1,10 +1,11 @@
-"""Issuers' keys from an address: fetched when a configuration is taken up; a failure refuses all of it."""
+"""Issuers' keys from an address: fetched with a configuration, which a failure refuses, and refreshed while it runs."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from harness import PATIENCE, free_port
-from processes import from_file, on_uvloop
+from processes import Served, from_file, on_uvloop, until
 from sockets.acts import dismissed, setting
 from sockets.holding import ISSUER, Holder
 from tidegate.authentication import jwks
@@ -91,6 +92,60 @@ async def _rotated(folder: Path, keys: Keys) -> None:
 
 def test_keys_are_taken_up_with_the_configuration(tmp_path: Path, keys: Keys) -> None:
     _rotated(tmp_path, keys)
+
+
+@on_uvloop
+async def test_a_new_key_is_fetched_when_a_token_shows_it(
+    tmp_path: Path, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jwks, "PAUSE", 0.05)
+    async with from_file(tmp_path, keys.setting()) as node:
+        mary = await Holder().come(node)
+        newer = Ed25519PrivateKey.generate()
+        keys.hold(ISSUER, newer)
+        before = len(keys.asked)
+        await Holder(issuer=newer).come(node, "2", expect=0x87)
+        await until(lambda: len(_signers(node)) == 2)
+        assert len(keys.asked) == before + 1
+        await Holder(issuer=newer).come(node, "2")
+        await mary.silent()
+        for status, body in ((503, keys.body), (200, b"no keys")):  # what cannot be had or read keeps the old ones
+            keys.status, keys.body = status, body
+            asked = len(keys.asked)
+            await Holder(issuer=Ed25519PrivateKey.generate()).come(node, "3", expect=0x87)
+            await until(lambda asked=asked: len(keys.asked) > asked)
+            await Holder(issuer=newer).come(node, "4")
+        await mary.silent()
+
+
+@on_uvloop
+async def test_old_keys_are_refreshed(tmp_path: Path, keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever holds what only a withdrawn key has signed has to go."""
+    monkeypatch.setattr(jwks, "PAUSE", 0.01)
+    monkeypatch.setattr(jwks, "REFRESH", 0.05)
+    async with from_file(tmp_path, keys.setting()) as node:
+        mary = await Holder().come(node)
+        keys.hold(newer := Ed25519PrivateKey.generate())
+        await dismissed(mary, 0x87)
+        await Holder(issuer=newer).come(node, "2")
+
+
+@on_uvloop
+async def test_tokens_cannot_make_a_node_fetch_more_often(
+    tmp_path: Path, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jwks, "PAUSE", 0.3)
+    async with from_file(tmp_path, keys.setting()) as node:
+        begun, before = time.monotonic(), len(keys.asked)
+        for number in range(20):
+            await Holder(issuer=Ed25519PrivateKey.generate()).come(node, str(number), expect=0x87)
+        assert len(keys.asked) - before <= (time.monotonic() - begun) / 0.3
+
+
+def _signers(node: Served) -> frozenset[tuple[str, str]]:
+    accepts = node.node.authentication.accepts
+    assert accepts is not None
+    return accepts.issuers.signers
 
 
 @pytest.mark.parametrize(

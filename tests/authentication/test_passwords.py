@@ -35,9 +35,10 @@ class Desk:
         password: bytes = b"secret",
         stored: str | None = SECRET,
         at: str = "10.0.0.1",
+        **device: Any,
     ) -> list[Outcome]:
         answers: list[Outcome] = []
-        self.passwords.verify(user, password, stored, at, answers.append)
+        self.passwords.verify(user, password, stored, at, answers.append, **device)
         return answers
 
     def turn(self) -> None:
@@ -213,7 +214,7 @@ def test_a_surprise_is_a_refusal(desk: Callable[..., Desk], monkeypatch: pytest.
 
 
 def test_too_many_failures_from_an_address(desk: Callable[..., Desk], argon: Recorder) -> None:
-    one = desk(attempts=3)
+    one = desk(attempts=2, address_attempts=3)
     for number in range(3):
         assert one.ask(f"user{number}", b"guess") is Outcome.REFUSED
         one.now += 10
@@ -226,25 +227,91 @@ def test_too_many_failures_from_an_address(desk: Callable[..., Desk], argon: Rec
     assert one.at_once("user9") is Outcome.ACCEPTED
 
 
-def test_too_many_failures_of_a_user(desk: Callable[..., Desk], argon: Recorder) -> None:
+def test_too_many_failures_of_a_user_from_one_address(desk: Callable[..., Desk], argon: Recorder) -> None:
     one = desk(attempts=3)
-    assert one.ask(at="10.0.0.1") is Outcome.ACCEPTED
+    for _ in range(3):
+        assert one.ask(password=b"guess", at="192.0.2.1") is Outcome.REFUSED
+    assert one.at_once(at="192.0.2.1") is Outcome.LIMITED
+    assert one.ask(at="192.0.2.2") is Outcome.ACCEPTED
+    assert one.at_once(at="192.0.2.1") is Outcome.LIMITED  # although remembered
+    assert one.ask("john", at="192.0.2.1") is Outcome.ACCEPTED
     one.now += 61
-    for number in range(3):
+    assert one.ask(at="192.0.2.1") is Outcome.ACCEPTED
+
+
+def test_too_many_failures_of_a_user_from_everywhere(desk: Callable[..., Desk], argon: Recorder) -> None:
+    one = desk(attempts=3, address_attempts=5)
+    assert one.ask(at="10.0.0.1", client="watch") is Outcome.ACCEPTED
+    one.now += 61
+    for number in range(5):
         assert one.ask(password=b"guess", at=f"192.0.2.{number}") is Outcome.REFUSED
     assert one.at_once(at="192.0.2.77") is Outcome.LIMITED
     assert one.ask(at="10.0.0.1") is Outcome.ACCEPTED  # where mary is known she is not locked out
+    assert one.ask(at="192.0.2.78", client="watch") is not Outcome.LIMITED  # nor is a device that is known
     assert one.ask("john", at="192.0.2.77") is Outcome.ACCEPTED
-    assert one.at_once(at="192.0.2.77") is Outcome.LIMITED
     one.now += 61
     assert one.ask(at="192.0.2.77") is Outcome.ACCEPTED
 
 
+def test_where_a_user_is_known_others_who_fail_do_not_count(desk: Callable[..., Desk], argon: Recorder) -> None:
+    one = desk(attempts=2, address_attempts=4, cache=0.0)
+    assert one.ask(client="watch") is Outcome.ACCEPTED
+    for number in range(4):
+        assert one.ask(f"user{number}", b"guess") is Outcome.REFUSED
+    assert one.at_once("john") is Outcome.LIMITED
+    assert one.ask() is Outcome.ACCEPTED
+    for _ in range(4):
+        assert one.ask(password=b"guess") is Outcome.REFUSED  # another client, or somebody who pretends to be mary
+    assert one.at_once() is Outcome.LIMITED
+    assert one.ask(client="watch") is Outcome.ACCEPTED
+    for _ in range(2):
+        assert one.ask(password=b"guess", client="watch") is Outcome.REFUSED
+    assert one.at_once(client="watch") is Outcome.LIMITED  # somebody knows even that
+    assert one.ask(client="watch", at="10.0.0.2") is Outcome.ACCEPTED
+
+
+def test_a_session_tells_a_device(desk: Callable[..., Desk], argon: Recorder) -> None:
+    one = desk(attempts=1)
+    assert one.ask(password=b"guess") is Outcome.REFUSED
+    assert one.at_once(client="watch") is Outcome.LIMITED
+    assert one.ask(client="watch", session=True) is Outcome.ACCEPTED
+    assert one.ask(password=b"guess", client="phone", session=True) is Outcome.REFUSED
+    assert one.ask(password=b"guess", client="phone", session=True, at="10.0.0.9") is Outcome.REFUSED
+    assert one.at_once(client="phone", session=True, at="10.0.0.9") is Outcome.LIMITED
+
+
+def test_no_client_identifier_is_no_device(desk: Callable[..., Desk], argon: Recorder) -> None:
+    one = desk(attempts=1, cache=0.0)
+    assert one.ask(at="10.0.0.1") is Outcome.ACCEPTED
+    assert one.ask(password=b"guess", at="10.0.0.2") is Outcome.REFUSED
+    assert one.at_once(at="10.0.0.2") is Outcome.LIMITED
+
+
 def test_users_that_do_not_exist_are_limited_as_others(desk: Callable[..., Desk], argon: Recorder) -> None:
     one = desk(attempts=2)
-    for number in range(2):
-        assert one.ask("ghost", stored=None, at=f"192.0.2.{number}") is Outcome.REFUSED
-    assert one.at_once("ghost", stored=None, at="192.0.2.9") is Outcome.LIMITED
+    for _ in range(2):
+        assert one.ask("ghost", stored=None, at="192.0.2.1") is Outcome.REFUSED
+    assert one.at_once("ghost", stored=None, at="192.0.2.1") is Outcome.LIMITED
+
+
+def test_who_was_here_before_does_not_wait_behind_a_flood(desk: Callable[..., Desk], argon: Recorder) -> None:
+    one = desk(workers=1, waiting=2, cache=0.0)
+    assert one.ask(client="watch") is Outcome.ACCEPTED
+    argon.started.acquire()
+    argon.go.clear()
+    flood = [one.start("mary", b"guess", at=f"192.0.2.{number}") for number in range(3)]
+    assert argon.started.acquire(timeout=20)
+    assert one.at_once("mary", at="192.0.2.9") is Outcome.BUSY
+    device = one.start(client="watch", at="10.0.0.2")
+    assert device == []  # it is not turned away, although as many wait as may
+    argon.go.set()
+    one.turn()
+    one.turn()
+    assert device == [Outcome.ACCEPTED]
+    assert [len(each) for each in flood] == [1, 0, 0]
+    one.turn()
+    one.turn()
+    assert one.passwords.pending == 0
 
 
 @pytest.mark.parametrize(
@@ -262,7 +329,7 @@ def test_what_counts_as_one_address(
 ) -> None:
     one = desk(attempts=1)
     assert one.ask("a", b"guess", at=first) is Outcome.REFUSED
-    assert one.ask("b", at=second) is (Outcome.LIMITED if same else Outcome.ACCEPTED)
+    assert one.ask("a", at=second) is (Outcome.LIMITED if same else Outcome.ACCEPTED)
 
 
 def test_waiting_attempts_are_limited_too(desk: Callable[..., Desk], argon: Recorder) -> None:
@@ -326,7 +393,7 @@ def test_memories_are_bounded(desk: Callable[..., Desk], monkeypatch: pytest.Mon
     for memory in (one.passwords._verified, one.passwords._known, one.passwords._failures):
         assert len(memory) == 5
     assert len(one.passwords._failures._counts) == 5
-    one.now += 10_000
+    one.now += 10_000_000
     one.at_once("last", b"x", "plain:x")
     assert len(one.passwords._verified) == len(one.passwords._known) == 1
 

@@ -8,11 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from bench.broker.works import work
 from bench.cli import app
-from bench.works import work
+from bench.harness import machine, rounds, servers
 from typer.testing import CliRunner
-
-from bench import machine, rounds, servers
 
 QUICK = ["broker", "--quick", "--duration", "0.2", "--reference", "relay", "--subject", "relay"]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from bench.compare import cases, checkout, measure, report
 from bench.compare.interval import ratio
-from bench.job import Outcome
-from bench.rounds import Plan
-from bench.servers import BenchError
+from bench.harness.rounds import Plan
+from bench.harness.servers import BenchError
+from bench.load.job import Outcome
 
 from bench import ROOT
 
@@ -69,8 +69,8 @@ def test_a_pair_in_process_and_its_report(tmp_path: Path) -> None:
     found.append(measure.Comparison(name="broker/one", title="", in_process=False, unit="µs"))
     outcome = Outcome(messages=1000, seconds=1.0, server_cpu=0.5, load_cpu=0.99, generator="C")
     found[-1].base, found[-1].this, found[-1].outcomes = [1.0, 1.0], [1.0, 1.0], [(outcome, outcome)]
-    made = report.Report(base=this, this=this, plan=PLAN, machine={}, comparisons=found)
-    table, pairs = report.write(made, tmp_path, "compare")
+    made = report.report(found, this, this, PLAN, {})
+    table, _machine, pairs = made.write(tmp_path, "compare")
     text = table.read_text()
     assert "| broker/one | 2 | µs | 1.00 | 1.00 | +0.0% (+0.0% to +0.0%) | yes |" in text
     assert "99% (the limit) | C |" in text

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from bench.figures import Reached
-from bench.job import Outcome
-from bench.rounds import Series
-from bench.works import BASE, Goal, Work, work
-
-from bench import figures
+from bench.broker.works import BASE, work
+from bench.harness import figures
+from bench.harness.figures import Reached
+from bench.harness.rounds import Series
+from bench.harness.work import Goal, Work
+from bench.load.job import Outcome
 
 
 def flow(per_second: int, micros: float, **more: int | bool) -> Outcome:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from bench.cli import app
-from bench.flow import Found, Shape, graph, growth, look, measure, rows
-from bench.flow_report import Report, markdown
+from bench.flow import graphs as bench
+from bench.flow.graphs import Found, Shape, graph, growth, look, measure, rows
+from bench.flow.report import report
 from typer.testing import CliRunner
 
-from bench import flow as bench
 from tidegate.flow import Reach, forest_fault
 
 
@@ -72,16 +72,16 @@ def test_growth_is_a_power() -> None:
 
 
 def test_what_is_too_slow_or_cubic_is_missed() -> None:
-    fine = Report(machine={}, found=grown(2.0))
+    fine = report(grown(2.0), {})
     assert fine.missed == []
-    cubic = Report(machine={}, found=grown(3.1, scale=1e-3))
+    cubic = report(grown(3.1, scale=1e-3), {})
     assert cubic.missed == [
         "crowd, 2,000 links: slower than 1 s",
         "crowd, 20,000 links: slower than 60 s",
         "crowd: grows by n^3.10",
     ]
-    text = markdown(cubic, "flow.png")
-    assert "## What was missed" in text
+    text = cubic.markdown()
+    assert "- Missed: crowd, 2,000 links: slower than 1 s" in text
     assert "| crowd | 20,000 |" in text
     assert "![time and memory by links](flow.png)" in text
 

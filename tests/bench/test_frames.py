@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from bench import frames
+from bench.load import frames
 
 
 @pytest.mark.parametrize(
@@ -58,12 +57,6 @@ def test_packet_id_is_where_it_is_said_to_be(version: int, payload: int) -> None
     frame = frames.publish("bench/k00", bytes(payload), qos=1, packet_id=0xABCD, version=version)
     place = frames.packet_id_offset("bench/k00", payload, version=version)
     assert frame[place : place + 2] == b"\xab\xcd"
-
-
-def test_answers_are_indexed_by_packet_id() -> None:
-    table = frames.answers(frames.PUBACK)
-    assert len(table) == 65536
-    assert table[0x1234] == bytes.fromhex("40021234")
 
 
 @pytest.mark.parametrize("size", [0, 5, 127, 128, 175, 16384])

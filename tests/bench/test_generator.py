@@ -8,13 +8,15 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from bench.job import MEASURING, Job, Outcome, Shape
-from bench.rounds import Plan
-from bench.servers import BenchError, Peer, Server, Setting, running
+from bench.harness import rounds, servers
+from bench.harness.rounds import Plan
+from bench.harness.servers import BenchError, Peer, Server, Setting, running
+from bench.load import paced
+from bench.load.job import MEASURING, Job, Outcome, Shape
 
-from bench import pace, rounds, servers
 from processes import missing
 
 CORES = sorted(os.sched_getaffinity(0))
@@ -98,29 +100,15 @@ def test_a_gate_that_lets_too_much_pass_is_found_out(server: Server, job: Job, w
 
 
 def test_a_traced_run_says_when_it_measures_and_ends_when_told(server: Server, tmp_path: Path) -> None:
-    job = dataclasses.replace(
-        SMALL,
-        shape=Shape.RATE,
-        rate=1000,
-        trace=str(tmp_path / "trace"),
-        port=server.port,
-        server=server.process.pid,
-        warmup=0.05,
-        duration=60.0,
-    )
-    with rounds.start_generator(PLAN.load_core) as generator:
-        assert generator.stdin is not None
-        assert generator.stdout is not None
-        generator.stdin.write(job.to_json())
-        generator.stdin.close()
-        generator.stdin = None
-        assert generator.stdout.readline() == f"{MEASURING}\n"
-        generator.send_signal(signal.SIGUSR1)
-        out, err = generator.communicate(timeout=30)
-    outcome = rounds.answer(server, generator, out, err)
+    job = dataclasses.replace(SMALL, shape=Shape.RATE, rate=1000, trace=str(tmp_path / "trace"))
+    with rounds.loading(server, job, PLAN, duration=60.0) as generator:
+        generator.tell("{}")
+        assert generator.line() == MEASURING
+        generator.process.send_signal(signal.SIGUSR1)
+        outcome = Outcome.from_json(generator.line(30))
     assert outcome.seconds < 30
     assert outcome.lost == 0
-    moments, latencies, _pauses = pace.read_trace(job.trace)
+    moments, latencies, _pauses = paced.read_trace(job.trace)
     assert len(moments) == len(latencies)
 
 
@@ -129,6 +117,15 @@ def test_idle_connections(server: Server, speaks: bool) -> None:
     outcome = measured(server, Job(shape=Shape.IDLE, connections=300, speaks=speaks))
     assert outcome.connections == 300
     assert outcome.bytes_each < 64 * 1024
+
+
+@pytest.mark.parametrize("changes", [{"qos": 1}, {"churn": 200}, {"shape": Shape.RATE, "rate": 2000}])
+def test_sessions_are_measured_again_and_again(server: Server, changes: dict[str, Any]) -> None:
+    with rounds.loading(server, dataclasses.replace(SMALL, **changes), PLAN) as generator:
+        for _ in range(2):
+            outcome = generator.measure(warmup=0.0, duration=0.1)
+            assert outcome.messages > 50
+            assert outcome.lost == 0
 
 
 def test_a_refused_load_is_explained(server: Server) -> None:

@@ -14,21 +14,23 @@ from typing import Any
 
 import pytest
 from bench.cli import app
-from bench.job import LoadError
-from bench.keys import asking, beside, direct, generators, indoors, node, processor, report, requests, works
-from bench.keys.beside import Beside, Seen, Where
+from bench.harness import procfs, rounds
+from bench.harness.rounds import Plan
+from bench.harness.servers import BenchError, free_port
+from bench.harness.work import chosen
+from bench.keys import busy_api, connections, direct, generator, in_process, node, report, requests, works
+from bench.keys.busy_api import Beside, Seen, Where
 from bench.keys.direct import Cell, Direct
-from bench.keys.indoors import Indoors
+from bench.keys.in_process import Indoors
 from bench.keys.load import Found, Task
 from bench.keys.node import Sample, content, parts_of
 from bench.keys.requests import Asked, Way
-from bench.keys.station import GUEST, TOPICS, Ports, Rules, Station, configuration
+from bench.keys.weather import GUEST, TOPICS, Ports, Rules, Station, configuration
 from bench.keys.works import Findings
-from bench.rounds import Plan
-from bench.servers import BenchError, free_port
+from bench.load import frames
+from bench.load.job import LoadError
 from typer.testing import CliRunner
 
-from bench import frames, rounds
 from tidegate.config import parse
 
 CORES = sorted(os.sched_getaffinity(0))
@@ -68,7 +70,7 @@ def test_something_else_than_a_message_is_refused() -> None:
 
 
 def test_each_request_has_a_mark_of_its_own_and_the_length_it_says() -> None:
-    (request,) = asking.key_requests([SAMPLE], "secret")
+    (request,) = connections.key_requests([SAMPLE], "secret")
     first, second = request.bytes(1), request.bytes(2)
     assert first != second
     head, _, body = first.partition(b"\r\n\r\n")
@@ -79,7 +81,7 @@ def test_each_request_has_a_mark_of_its_own_and_the_length_it_says() -> None:
 
 
 def test_a_mix_asks_for_everything_in_turn() -> None:
-    mixed = asking.mixed([SAMPLE] * 2, user="u", admin="a", source="s")
+    mixed = connections.mixed([SAMPLE] * 2, user="u", admin="a", source="s")
     assert [one.kind for one in mixed] == ["POST /keys/request", "POST /data", "POST /keys/request", "GET /policies"]
     assert mixed[3].bytes(1) == mixed[3].bytes(2)
 
@@ -103,11 +105,11 @@ ANSWERED = b"HTTP/1.1 200 OK\r\ndate: now\r\ncontent-length: 15\r\nx: y\r\n\r\n"
 TOLD = frames.publish(node.ANSWER, b'{"keyId": "k1"}', qos=0, packet_id=0, version=4)
 
 
-@pytest.mark.parametrize(("data", "whole"), [(ANSWERED, asking._response), (TOLD, asking._packet)])
+@pytest.mark.parametrize(("data", "whole"), [(ANSWERED, connections._response), (TOLD, connections._packet)])
 def test_an_answer_may_come_in_any_pieces(data: bytes, whole: Callable[[bytes], bytes | None]) -> None:
     for cut in range(1, len(data)):
         sock: Any = Spoken(data[:cut], data[cut:])
-        line = asking.Line(sock, [], whole)
+        line = connections.Line(sock, [], whole)
         assert line.answer() is None
         assert line.answer() == b'{"keyId": "k1"}'
         assert line.answer() is None, "nothing more has come"
@@ -116,11 +118,11 @@ def test_an_answer_may_come_in_any_pieces(data: bytes, whole: Callable[[bytes], 
 @pytest.mark.parametrize(
     ("data", "whole", "words"),
     [
-        (ANSWERED.replace(b"200 OK", b"429 No"), asking._response, "refused: HTTP/1.1 429"),
-        (b"HTTP/1.1 200 OK\r\nx: y\r\n\r\n", asking._response, "unknown length"),
-        (TOLD.replace(b"keyId", b"error"), asking._packet, "no key was given"),
-        (TOLD + TOLD, asking._packet, "more came"),
-        (b"", asking._packet, "closed a connection"),
+        (ANSWERED.replace(b"200 OK", b"429 No"), connections._response, "refused: HTTP/1.1 429"),
+        (b"HTTP/1.1 200 OK\r\nx: y\r\n\r\n", connections._response, "unknown length"),
+        (TOLD.replace(b"keyId", b"error"), connections._packet, "no key was given"),
+        (TOLD + TOLD, connections._packet, "more came"),
+        (b"", connections._packet, "closed a connection"),
     ],
 )
 def test_what_is_no_answer_ends_the_measurement(
@@ -128,7 +130,7 @@ def test_what_is_no_answer_ends_the_measurement(
 ) -> None:
     sock: Any = Spoken(data)
     with pytest.raises(LoadError, match=words):
-        asking.Line(sock, [], whole).answer()
+        connections.Line(sock, [], whole).answer()
 
 
 def test_tasks_and_outcomes_cross_the_border() -> None:
@@ -145,13 +147,13 @@ def test_cpu_time_of_a_process_grows_while_it_works_and_ends_with_it() -> None:
         try:
             assert working.stdout is not None
             working.stdout.readline()
-            before = processor.seconds(working.pid)
-            while processor.seconds(working.pid) <= before + 0.01:
+            before = procfs.own_cpu_seconds(working.pid)
+            while procfs.own_cpu_seconds(working.pid) <= before + 0.01:
                 pass  # the test's own timeout is the deadline
         finally:
             working.kill()
     with pytest.raises(FileNotFoundError):
-        processor.seconds(working.pid)
+        procfs.own_cpu_seconds(working.pid)
 
 
 # -- what is made of what was found ------------------------------------------------------------------------------------
@@ -216,7 +218,7 @@ def findings() -> Findings:
 
 def test_report(tmp_path: Path) -> None:
     made = findings()
-    files = report.write(made, tmp_path, "keys")
+    files = report.report(made).write(tmp_path, "keys")
     text = files[0].read_text()
     assert "- Goals reached: 7 of 11." in text
     assert "| key requests a second, mqtt | ≥ 2,000 | 2,500 | yes |" in text
@@ -224,7 +226,7 @@ def test_report(tmp_path: Path) -> None:
     assert "| 10 | 175 | protected | 1.300 | 1.300 | 5.5 | 1.00% | 300 |" in text
     assert "| API on the other core | 1000 | 0.750 | 1.500 | 3.000 | 1.50 | 100 | 50% of a core |" in text
     assert "- http, round 1: out of tide" in text
-    assert len(list(report.tables(made))) == 6
+    assert len(report.report(made).terminal()) == 6
     with (tmp_path / "keys.csv").open() as source:
         lines = list(csv.DictReader(source))
     (rate,) = [each for each in lines if (each["what"], each["figure"]) == ("mqtt", "requests a second")]
@@ -235,8 +237,8 @@ def test_report(tmp_path: Path) -> None:
 
 def test_nothing_found_is_a_report_too(tmp_path: Path) -> None:
     empty = Findings(plan=PLAN, machine={})
-    assert [file.name for file in report.write(empty, tmp_path, "keys")] == ["keys.md", "keys-machine.json"]
-    assert list(report.tables(empty)) == []
+    assert [file.name for file in report.report(empty).write(tmp_path, "keys")] == ["keys.md", "keys-machine.json"]
+    assert report.report(empty).terminal() == []
 
 
 # -- real nodes --------------------------------------------------------------------------------------------------------
@@ -276,7 +278,7 @@ def test_a_node_that_is_not_what_it_is_called_is_not_timed() -> None:
 
 
 def test_the_broker_beside_its_api() -> None:
-    part = beside.measure(PLAN, quiet, clients=2)
+    part = busy_api.measure(PLAN, quiet, clients=2)
     assert part.failures == []
     for where, (seen,) in part.seen.items():
         assert seen is not None
@@ -291,15 +293,15 @@ def test_a_load_that_cannot_be_applied_says_why() -> None:
     with node.running(Station.of(1), Rules.PROTECTED, core=CORES[0]) as started:
         nowhere = Task(port=free_port(), readers={"r000": ""}, samples=(SAMPLE,))
         with pytest.raises(BenchError, match="Connection refused"):
-            generators.apply(started, nowhere, CORES[-1])
-        going = generators.during(started, dataclasses.replace(nowhere, until_closed=True), CORES[-1])
+            generator.apply(started, nowhere, CORES[-1])
+        going = generator.during(started, dataclasses.replace(nowhere, until_closed=True), CORES[-1])
         with pytest.raises(BenchError, match="Connection refused"), going:
             pytest.fail("it is not in full swing")
         wrong = dataclasses.replace(
             nowhere, port=started.ports.mqtt, readers={"r000": started.station.readers["r000"].text()}
         )
         with pytest.raises(BenchError, match="no key was given"):
-            generators.apply(started, wrong, CORES[-1])
+            generator.apply(started, wrong, CORES[-1])
 
 
 def test_a_process_is_moved_with_all_its_threads() -> None:
@@ -341,7 +343,7 @@ def test_an_unknown_work_is_refused_with_the_names() -> None:
 @pytest.mark.usefixtures("cores")
 def test_indoors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(works, "QUICK_SECONDS", 0.001)
-    monkeypatch.setattr(indoors, "KEYS", (100,))
+    monkeypatch.setattr(in_process, "KEYS", (100,))
     code, text = run("--quick", "--work", "indoors", "--out", str(tmp_path))
     assert code == 0, text
     assert "without sockets: requests" in text, "progress, where there is no terminal"
@@ -356,7 +358,7 @@ def test_what_fails_is_told_and_the_rest_goes_on(tmp_path: Path, monkeypatch: py
         raise BenchError("out of tide")
 
     monkeypatch.setattr(node, "running", fail)
-    monkeypatch.setattr(indoors, "measure", lambda *_: Indoors())
+    monkeypatch.setattr(in_process, "measure", lambda *_: Indoors())
     code, text = run("--quick", "--out", str(tmp_path))
     assert code == 1
     for words in ("requests, mqtt and http, round 1", "direct path, round 1", "beside the API, round 1"):
@@ -366,5 +368,5 @@ def test_what_fails_is_told_and_the_rest_goes_on(tmp_path: Path, monkeypatch: py
 
 
 def test_a_whole_run_is_told_of_in_steps() -> None:
-    assert works.count(works.chosen([]), Plan(rounds=5)) == 5 * 2 + 5 * 5 + 5 + 4
-    assert works.chosen(["indoors", "direct"]) == ["direct", "indoors"]
+    assert works.count(list(works.PARTS), Plan(rounds=5)) == 5 * 2 + 5 * 5 + 5 + 4
+    assert chosen(["indoors", "direct"], list(works.PARTS)) == ["direct", "indoors"]

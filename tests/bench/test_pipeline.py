@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 from bench.cli import app
-from bench.pipeline import growth, plant, report, site, stages, works
-from bench.pipeline.sections import Section, Table, figure, kept
+from bench.harness.report import Table
+from bench.pipeline import deployment, growth, report, stages, weather, works
+from bench.pipeline.job import Mark, Worked
+from bench.pipeline.sections import Section, figure, kept
 from bench.pipeline.stages import Stage
-from bench.pipeline.worked import Mark, Worked
 from typer.testing import CliRunner
 
 from tidegate.config import parse
@@ -30,26 +31,26 @@ PATIENCE = 380.0
 
 
 def test_half_of_the_topics_are_protected(tmp_path: Path) -> None:
-    (tmp_path / "rules.yaml").write_text(plant.RULES)
-    config = parse(plant.configuration(tmp_path, 1883, 500, "1g"), "bench.yaml")
-    targets = [sensor.target for sensor in plant.sensors()]
+    (tmp_path / "rules.yaml").write_text(weather.RULES)
+    config = parse(weather.configuration(tmp_path, 1883, 500, "1g"), "bench.yaml")
+    targets = [sensor.target for sensor in weather.sensors()]
     protected = [target for target in targets if any(matches(filter, target) for filter in config.keys.protect)]
-    assert len(protected) * 2 == len(targets) == len(set(targets)) == plant.STATIONS * plant.SENSORS
+    assert len(protected) * 2 == len(targets) == len(set(targets)) == weather.STATIONS * weather.SENSORS
     assert config.pipeline is not None
     assert config.pipeline.batch == 500
 
 
 def test_the_rules_score_every_dimension_and_fit_every_sensor() -> None:
-    rules = rules_of(plant.RULES, "rules.yaml")
+    rules = rules_of(weather.RULES, "rules.yaml")
     assert {score.dimension for score in rules.scores} == set(DIMENSIONS)
     assert len(rules.scores) >= 12
     assert {"deviates_from_history", "deviates_from_neighbours"} <= {score.check for score in rules.scores}
-    assert len(rules_of(plant.few(), "rules.yaml").scores) == len(plant.CHEAP)
-    assert {source.id for source in rules.sources} == set(plant.KINDS) == {one.kind for one in plant.sensors()}
+    assert len(rules_of(weather.few(), "rules.yaml").scores) == len(weather.CHEAP)
+    assert {source.id for source in rules.sources} == set(weather.KINDS) == {one.kind for one in weather.sensors()}
 
 
 def test_payloads_are_json_and_name_their_sensor() -> None:
-    for sensor in plant.sensors():
+    for sensor in weather.sensors():
         assert json.loads(sensor.payload(1_760_000_000.0, 0.5))["sensor"] == sensor.name
 
 
@@ -61,15 +62,15 @@ def test_rows_are_like_those_that_the_node_wrote() -> None:
             "id": "abc-7-1f",
             "context": sensor.station.encode(),
         }
-        for sensor in plant.sensors()
+        for sensor in weather.sensors()
     }
-    rows = [dict(zip(INGEST.columns, row, strict=True)) for row in site.messages(patterns, 2000)]
+    rows = [dict(zip(INGEST.columns, row, strict=True)) for row in deployment.messages(patterns, 2000)]
     assert len({row["id"] for row in rows}) == 2000
     assert rows[31]["id"] == "abc-7-1f"
     assert all(patterns[row["topic"]]["context"] == row["context"] for row in rows)
     assert rows[0]["received_at"] < rows[-1]["received_at"]
     whole = [row for row in rows if row["payload"].endswith(b"}")]
-    assert len(rows) - len(whole) == 2000 // plant.BROKEN
+    assert len(rows) - len(whole) == 2000 // weather.BROKEN
 
 
 # -- what is made of what was seen -------------------------------------------------------------------------------------
@@ -131,7 +132,7 @@ def test_a_part_replaces_its_last_results_and_no_others(tmp_path: Path) -> None:
     found = report.merged([section("growth", 3.0, "no"), section("throughput", 4.0)], tmp_path, "pipeline")
     assert [one.name for one in found] == ["journal", "throughput", "growth"]
     assert [one.missed for one in found] == [[], [], ["speed of growth"]]
-    files = report.write(found, tmp_path, "pipeline")
+    files = report.report(found, found).write(tmp_path, "pipeline")
     text = files[0].read_text()
     assert "Goals reached: 2 of 3." in text
     assert "| speed of journal | ≥ 1 | 1 | yes |" in text
@@ -143,7 +144,7 @@ def test_a_part_replaces_its_last_results_and_no_others(tmp_path: Path) -> None:
         ("throughput", "4.0"),
         ("growth", "3.0"),
     ]
-    assert report.markdown(list(kept(files[2]).values())) == text
+    assert report.report([], list(kept(files[2]).values())).markdown() == text
 
 
 # -- the command -------------------------------------------------------------------------------------------------------

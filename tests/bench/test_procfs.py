@@ -8,8 +8,7 @@ import sys
 import time
 
 import pytest
-
-from bench import procfs
+from bench.harness import procfs
 
 PARENT = """
 import subprocess, sys

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.profiling import summarise
+from bench.harness.profiling import summarise
 
 STACKS = [
     "main (tidegate/cli/app.py:9);read (/opt/x/src/tidegate/net/connection.py:10);parse (tidegate/wire/a.py:3) 60",

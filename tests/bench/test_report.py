@@ -8,13 +8,13 @@ import json
 from pathlib import Path
 
 import pytest
-from bench.job import Outcome
-from bench.report import Report
-from bench.rounds import Plan, Series
-from bench.works import BASE, work
+from bench.broker import plot, report
+from bench.broker.report import Findings
+from bench.broker.works import BASE, work
+from bench.harness import figures
+from bench.harness.rounds import Plan, Series
+from bench.load.job import Outcome
 from rich.console import Console
-
-from bench import figures, plot, report
 
 
 def flow(rate: int, micros: float, foreign: float = 0.0) -> Outcome:
@@ -29,7 +29,7 @@ def late(p99: float) -> Outcome:
 
 
 @pytest.fixture
-def made() -> Report:
+def made() -> Findings:
     series = [
         Series(work=work(BASE), reference=[flow(100_000, 8)] * 2, subject=[flow(180_000, 4), flow(170_000, 5)]),
         Series(work=work("topics-100k/5000"), reference=[flow(90_000, 9)] * 2, subject=[flow(90_000, 6)] * 2),
@@ -38,7 +38,7 @@ def made() -> Report:
         Series(work=work("durable/20"), reference=[flow(1000, 20)], subject=[None], failures=["durable/20: it died"]),
     ]
     rows = [figures.row(one) for one in series]
-    return Report(
+    return Findings(
         plan=Plan(rounds=2),
         machine={"cpu": "of a kind"},
         series=series,
@@ -48,8 +48,8 @@ def made() -> Report:
     )
 
 
-def test_markdown(made: Report) -> None:
-    text = report.markdown(made)
+def test_markdown(made: Findings) -> None:
+    text = report.report(made).markdown()
     assert (
         "| 100 publishers, one message at a time, QoS 0 (`qos0-100`) | 5000 | 100.0 k/s, 8.00 µs | 175.0 k/s, 4.50 µs "
         "| 1.75 (1.70..1.80) | 1.80 (1.60..2.00) | ≥ 1.7 | yes |"
@@ -66,8 +66,8 @@ def test_markdown(made: Report) -> None:
 def test_neighbours_are_told_of() -> None:
     series = [Series(work=work(BASE), reference=[flow(1, 1, foreign=0.7)], subject=[flow(1, 1)])]
     rows = [figures.row(one) for one in series]
-    noisy = Report(plan=Plan(), machine={}, series=series, rows=rows, growth=[], notes=[])
-    assert "neighbours used up to 0.70 cores" in report.markdown(noisy)
+    noisy = Findings(plan=Plan(), machine={}, series=series, rows=rows, growth=[], notes=[])
+    assert "neighbours used up to 0.70 cores" in report.report(noisy).markdown()
 
 
 @pytest.mark.parametrize(
@@ -84,16 +84,17 @@ def test_what_held_the_server_back(busy: float, load: float, outstanding: int, f
     one = Outcome(messages=1000, seconds=1.0, server_cpu=busy, load_cpu=load, outstanding=outstanding, foreign=foreign)
     series = [Series(work=work(BASE), reference=[one], subject=[one])]
     rows = [figures.row(both) for both in series]
-    told = report.markdown(Report(plan=Plan(), machine={}, series=series, rows=rows, growth=[], notes=[]))
+    found = Findings(plan=Plan(), machine={}, series=series, rows=rows, growth=[], notes=[])
+    told = report.report(found).markdown()
     assert f"| {outstanding} | {expected} | 0 |" in told
 
 
-def test_what_was_missed(made: Report) -> None:
+def test_what_was_missed(made: Findings) -> None:
     assert [one.work.key for one in made.missed] == ["latency", "durable/20"]
 
 
-def test_files_hold_what_was_measured(made: Report, tmp_path: Path) -> None:
-    files = report.write(made, tmp_path / "new", "broker")
+def test_files_hold_what_was_measured(made: Findings, tmp_path: Path) -> None:
+    files = report.report(made).write(tmp_path / "new", "broker")
     assert sorted(file.name for file in files) == [
         "broker-machine.json",
         "broker-rounds.csv",
@@ -108,22 +109,24 @@ def test_files_hold_what_was_measured(made: Report, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "new/broker-machine.json").read_text()) == {"cpu": "of a kind"}
 
 
-def test_table_on_a_terminal(made: Report) -> None:
+def test_table_on_a_terminal(made: Findings) -> None:
     sink = io.StringIO()
-    Console(file=sink, width=160).print(report.table(made))
+    console = Console(file=sink, width=200)
+    for table in report.report(made).terminal():
+        console.print(table)
+    assert "CPU per message" in " ".join(report.report(made).words())
     text = sink.getvalue()
     assert "175.0 k/s, 4.50 µs" in text
-    assert "CPU per message" in text
 
 
-def test_the_same_server_twice_is_told_apart(made: Report) -> None:
+def test_the_same_server_twice_is_told_apart(made: Findings) -> None:
     plan = Plan(reference=made.plan.reference, subject=made.plan.reference)
-    twice = Report(plan=plan, machine={}, series=[], rows=[], growth=[], notes=[])
+    twice = Findings(plan=plan, machine={}, series=[], rows=[], growth=[], notes=[])
     assert twice.names == ("mosquitto", "mosquitto (again)")
 
 
-def test_plot(made: Report, tmp_path: Path) -> None:
-    file = plot.draw(made, tmp_path / "deep" / "plot.png")
+def test_plot(made: Findings, tmp_path: Path) -> None:
+    (file,) = report.report(made).draw(tmp_path / "deep", "plot")
     assert file.read_bytes().startswith(b"\x89PNG")
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 from bench.cli import app
-from bench.scopes import indoors, node, works
+from bench.harness import rounds
+from bench.harness.servers import BenchError
+from bench.harness.work import chosen
+from bench.scopes import in_process, works
 from bench.scopes import rates as rated
 from bench.scopes.chain import HSUP, NEW
 from bench.scopes.rates import Extent
-from bench.servers import BenchError
 from typer.testing import CliRunner
-
-from bench import rounds
 
 CORES = sorted(os.sched_getaffinity(0))
 
@@ -50,7 +50,7 @@ def test_rates(tmp_path: Path) -> None:
 
 
 def test_saturated_and_indoors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(indoors, "CONTESTS", works.QUICK_CONTESTS)  # all of them are in test_scopes_indoors.py
+    monkeypatch.setattr(in_process, "CONTESTS", works.QUICK_CONTESTS)  # all of them are in test_scopes_indoors.py
     code, text = run("--quick", "--work", "saturated", "--work", "indoors", "--out", str(tmp_path))
     assert code == 0, text
     assert "Five scopes beside one, without sockets" in text
@@ -63,7 +63,7 @@ def test_what_fails_is_told_and_the_rest_goes_on(tmp_path: Path, monkeypatch: py
     def fail(*_: object, **__: object) -> None:
         raise BenchError("out of tide")
 
-    monkeypatch.setattr(node, "running", fail)
+    monkeypatch.setattr(rated, "running", fail)
     code, text = run("--quick", "--work", "rates", "--out", str(tmp_path))
     assert code == 1
     assert "HSUP, 3 scopes, round 1: out of tide" in text
@@ -72,5 +72,5 @@ def test_what_fails_is_told_and_the_rest_goes_on(tmp_path: Path, monkeypatch: py
 
 def test_a_whole_run_is_told_of_in_steps() -> None:
     plan = rounds.Plan(rounds=3)
-    assert works.count(works.chosen([]), plan, quick=False) == 3 * 3 * 2 + 3 * 7 + 8
-    assert works.chosen(["indoors", "rates"]) == ["rates", "indoors"]
+    assert works.count(list(works.PARTS), plan, quick=False) == 3 * 3 * 2 + 3 * 7 + 8
+    assert chosen(["indoors", "rates"], list(works.PARTS)) == ["rates", "indoors"]

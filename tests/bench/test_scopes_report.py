@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bench.job import Outcome
-from bench.rounds import Plan
-from bench.scopes import plot, report, works
+from bench.harness.rounds import Plan
+from bench.load.job import Outcome
+from bench.scopes import report, works
 from bench.scopes.chain import CONFIGURATIONS, HSUP, LENGTHS, MULTI, NEW, ORI, SEM, Chain, Configuration
 from bench.scopes.contest import CONTESTS, Compared
 from bench.scopes.rates import Cell, Rates
@@ -99,7 +99,7 @@ def findings() -> Findings:
 
 def test_the_report(tmp_path: Path) -> None:
     found = findings()
-    files = {file.name for file in report.write(found, tmp_path, "scopes")}
+    files = {file.name for file in report.report(found).write(tmp_path, "scopes")}
     assert files == {"scopes.md", "scopes-machine.json", "scopes.csv", "scopes-costs.csv", "scopes-rounds.csv"}
     text = (tmp_path / "scopes.md").read_text()
     assert "| NEW | 5 | 30 | 5 | 20 | 5 | 20 |" in text
@@ -116,8 +116,12 @@ def test_the_report(tmp_path: Path) -> None:
 
 def test_what_was_not_asked_for_is_left_out(tmp_path: Path) -> None:
     found = Findings(plan=Plan(), machine={}, indoors=compared(one=1.0, several=1.0))
-    assert {file.name for file in report.write(found, tmp_path, "x")} == {"x.md", "x-machine.json", "x-costs.csv"}
-    assert [title for title, _, _ in report.parts(found)] == [
+    assert {file.name for file in report.report(found).write(tmp_path, "x")} == {
+        "x.md",
+        "x-machine.json",
+        "x-costs.csv",
+    }
+    assert [table.title for table in report.report(found).shown] == [
         "Five scopes beside one, without sockets: CPU per message"
     ]
     assert found.missed == []
@@ -125,6 +129,6 @@ def test_what_was_not_asked_for_is_left_out(tmp_path: Path) -> None:
 
 
 def test_pictures(tmp_path: Path) -> None:
-    drawn = plot.draw(findings(), tmp_path, "scopes")
+    drawn = report.report(findings()).draw(tmp_path, "scopes")
     assert [file.name for file in drawn] == ["scopes.png", "scopes-costs.png"]
     assert all(file.stat().st_size > 10_000 for file in drawn)

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from bench.servers import BenchError, Peer, Setting, free_port, pinned, running
+from bench.harness import servers
+from bench.harness.servers import BenchError, Peer, Setting, free_port, pinned, running
 
-from bench import servers
 from tidegate.config import load
 from tidegate.net.control_socket import ask
 

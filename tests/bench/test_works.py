@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from bench.job import Job, Outcome, Shape
-from bench.servers import BenchError
-from bench.works import BASE, WORKS, chosen, work
+from bench.broker.works import BASE, WORKS, chosen, work
+from bench.harness.servers import BenchError
+from bench.load.job import Job, Outcome, Shape
+from bench.scopes.chain import SEM, Chain
 
 GOALS = {
     "qos0-100/5000": "≥ 1.7",
@@ -56,8 +57,10 @@ def test_durable_works_are_durable_on_both_ends() -> None:
 
 
 def test_jobs_and_outcomes_survive_the_process_border() -> None:
-    job = Job(shape=Shape.RATE, rate=5, topics=7, fanout=True, shown=("a", "b"))
-    assert Job.from_json(job.to_json()) == job
+    chained = Chain(configuration=SEM, scopes=5).job(window=7)
+    assert (chained.arrives, chained.more, chained.rewritten) == ("step5", 1, False)
+    for job in (Job(shape=Shape.RATE, rate=5, topics=7, fanout=True, shown=("a", "b")), chained):
+        assert Job.from_json(job.to_json()) == job
     outcome = Outcome(messages=5, seconds=2.0, server_cpu=0.5, histogram=[(0.1, 3), (1.0, 2)])
     assert Outcome.from_json(outcome.to_json()) == outcome
     assert (outcome.per_second, outcome.micros, outcome.busy) == (2.5, 1e5, 0.25)

@@ -72,7 +72,7 @@ class Administered:
     def __init__(self, node: Process) -> None:
         self.node = node
         self.url = f"http://127.0.0.1:{node.ports['HTTP_PORT']}"
-        self.token = str(node.wait_for("the first token of an administrator, shown only this once")["token"])
+        self.token = node.admin_token()
 
     def __call__(self, *arguments: object, stdin: str = "", token: str | None = None, **variables: str) -> Ran:
         known = {"TIDEGATE_URL": self.url, "TIDEGATE_TOKEN": token or self.token, **variables}

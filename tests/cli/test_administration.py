@@ -214,8 +214,8 @@ def test_users(admin: Administered, tmp_path: Path) -> None:
     assert admin(*login, made["password"]).code == 1
     assert admin(*login, renewed["password"]).code == 0
     shown = admin("user", "credentials", "anna")
-    assert re.search(r"password\s+\S{20,}", shown.out)
-    assert re.search(r"token expires\s+\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \(in \d+ d", shown.out)
+    assert re.search(r"^password: \S{20,}$", shown.out, re.MULTILINE)
+    assert re.search(r"token expires: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d \(in \d+ d", shown.out)
     assert shown.err == "This is shown only once: keep it.\n"
 
     admin.done("user", "set", "anna", "--role", "nurse", "--set", "shift=", "--password-stdin", stdin="mine\n")
@@ -243,11 +243,9 @@ def test_preferences_of_ones_own(admin: Administered) -> None:
     made = admin.said("preference", "add", "--topic", "eve/#", "--when", 's.role == "coach"', token=eve)["id"]
     assert [each["id"] for each in admin.said("preference", "list", token=eve)["items"]] == [made]
     admin.done("preference", "set", made, "--keep", "all", "--when", "", token=eve)
-    assert admin.said("preference", "show", made, token=eve)["value"] == {
-        "user": "eve",
-        "topic": "eve/#",
-        "keep": "all",
-    }
+    value = admin.said("preference", "show", made, token=eve)["value"]
+    assert re.fullmatch("[0-9a-f]{16}", value.pop("owner")), "the identity that it belongs to"
+    assert value == {"user": "eve", "topic": "eve/#", "keep": "all"}
     for command in (("show",), ("set", "--keep", "all"), ("remove",)):
         assert "there is no of-mary here" in admin.refused("preference", command[0], "of-mary", *command[1:], token=eve)
     assert "somebody else" in admin.refused("preference", "add", "--user", "mary", "--topic", "x", token=eve)
@@ -314,7 +312,9 @@ def test_tokens(admin: Administered, tmp_path: Path) -> None:
     assert "`seconds`: " in admin.refused("token", "make", "--role", "auditor", "--for", "5000d")
 
 
-def test_a_token_for_who_has_lost_all_of_them(admin: Administered) -> None:
+def test_a_token_for_who_has_lost_all_of_them(
+    admin: Administered, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = admin.node.file.path
     words = ("token", "make", "--role", "admin", "--name", "lost", "--for", "2d", "--socket", "-c", file)
     tried = tidegate(*words, "--dry-run", "--json").json
@@ -327,10 +327,14 @@ def test_a_token_for_who_has_lost_all_of_them(admin: Administered) -> None:
     told = tidegate(*words, "--json").json
     assert admin.said("user", "list", token=told["token"])["items"]
     assert told["id"] in {each["id"] for each in admin.said("token", "list")["items"]}
-    for wrong in (words[:-2], (*words[:-3], "-c", file)):
+    monkeypatch.chdir(tmp_path)
+    ran = tidegate(*words[:-2])
+    assert (ran.code, ran.out) == (1, "")
+    assert "tidegate.yaml" in ran.err, "which is the file that is not named"
+    for wrong in ((*words[:-3], "-c", file), ("token", "make", "--for", "2d")):
         ran = tidegate(*wrong)
         assert (ran.code, ran.out) == (2, "")
-        assert "--socket and -c FILE belong together" in ran.err
+        assert "--socket" in ran.err
     refused = tidegate("token", "make", "--role", "user", "--user", "nobody", "--socket", "-c", file)
     assert (refused.code, refused.out) == (1, "")
     assert "there is no user 'nobody'" in refused.err

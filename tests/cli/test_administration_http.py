@@ -240,7 +240,7 @@ def test_tls_with_certificates_of_clients(tmp_path: Path) -> None:
         'http: {url: "https://127.0.0.1:HTTP_PORT", cert: server.pem, client_ca: ca.pem',
     )
     with process(tmp_path, text) as node:
-        token = node.wait_for("the first token of an administrator, shown only this once")["token"]
+        token = node.admin_token()
         url = f"https://127.0.0.1:{node.ports['HTTP_PORT']}"
         known = {"TIDEGATE_URL": url, "TIDEGATE_TOKEN": token}
         ours = ("--cert", tmp_path / "client.pem", "--key", tmp_path / "client.key")

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from cli.administering import CONFIGURATION, Administered, administered, tidegate
-from tidegate.keys import Kem, PrivateKey, PublicKey, parse_masters
+from tidegate.keys import Kem, PrivateKey, PublicKey
+from tidegate.keys.rest import parse_masters
 
 PROTECTED = CONFIGURATION + 'keys: {protect: ["vault/#", "safe/#"], rotate: 5m, overlap: 1h}\n'
 
@@ -130,7 +131,7 @@ def test_sources(admin: Administered) -> None:
     assert (made.code, made.err) == (0, "This is shown only once: keep it.\n")
     assert made.out.startswith("✓ source station-1 registered\n")
     for name in ("token", "password", "audience", "key", "token expires"):
-        assert re.search(rf"^\s*{name}\s+\S", made.out, re.MULTILINE), name
+        assert re.search(rf"^{name}: \S", made.out, re.MULTILINE), name
     renewed = admin.said("source", "register", "station-1", *words)
     assert renewed["password"] not in made.out
     assert re.search(r"station-1\s+weather-station\s+discrete\s+AES-256-GCM", admin.done("source", "list"))

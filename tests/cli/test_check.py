@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from cli.driving import Tidegate
 from tidegate.cli.app import app
-from tidegate.config import ARGON2, markdown, parse, schema
+from tidegate.config import markdown, parse, schema
+from tidegate.config.directory import ARGON2
 
 GOOD = """\
 version: 1
@@ -26,6 +27,7 @@ policies: open
 
 def test_a_good_file(tidegate: Tidegate, tmp_path: Path) -> None:
     (tmp_path / "f.yaml").write_text(GOOD)
+    (tmp_path / "f.yaml").chmod(0o600)
     answer = tidegate("check", "f.yaml")
     assert answer.returncode == 0
     for shown in ("✓ f.yaml is fine: node n", "mqtt://127.0.0.1:1883", "password or anonymous", "1 users", "16MiB"):
@@ -39,6 +41,7 @@ def test_a_good_file(tidegate: Tidegate, tmp_path: Path) -> None:
 
 def test_a_good_file_for_scripts(tidegate: Tidegate, tmp_path: Path) -> None:
     (tmp_path / "f.yaml").write_text(GOOD)
+    (tmp_path / "f.yaml").chmod(0o600)
     answer = tidegate("check", "f.yaml", "--json")
     assert (answer.returncode, answer.stderr) == (0, "")
     told = json.loads(answer.stdout)

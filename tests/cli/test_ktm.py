@@ -58,7 +58,7 @@ def test_it_says_when_it_is_ready_and_ends_when_it_is_told(file: Path, how: sign
 @pytest.mark.parametrize(
     ("before", "after", "told"),
     [
-        ("tls://", "tcp://", "ktm.yaml:2: `ktm.listen` must be tls://"),
+        ("tls://", "tcp://", "ktm.yaml:2: `ktm.listen` must begin with tls://"),
         (
             "client_ca: ca.pem",
             "client_cas: ca.pem",

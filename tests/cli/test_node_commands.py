@@ -36,6 +36,14 @@ async def test_the_life_of_a_node(tmp_path: Path) -> None:
         code, out, _ = await ask("status")
         assert code == 0
         assert "living" in out
+        rows = out[out.index("limit ") :].splitlines()
+        used = rows[0].index(" of") + len(" of")
+        lines = {name: line for line in rows for name in ("sessions", "queued bytes") if line.startswith(name)}
+        assert lines["sessions"][:used].split() == ["sessions", "0", "200,000"]
+        assert lines["queued bytes"][:used].split() == ["queued", "bytes", "0", "B", "4", "GiB"]
+        assert {"session expiry", "unreleased time", "refused connections"} <= {
+            " ".join(row.split()[:2]) for row in rows
+        }
 
         code, out, _ = await ask("reload")
         assert (code, out) == (0, "✓ reloaded\n")

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from cli.driving import Tidegate
 from tidegate.cli.app import app
-from tidegate.simulate import Outcome
 from tidegate.simulate.engine import EngineRun
+from tidegate.simulate.run import Outcome
 
 HOUSE = """\
 version: 1

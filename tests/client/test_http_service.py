@@ -42,7 +42,7 @@ class Town:
     def __init__(self, node: Process) -> None:
         self.port = node.ports["PORT"]
         self.url = f"http://127.0.0.1:{node.ports['HTTP_PORT']}"
-        token = node.wait_for("the first token of an administrator, shown only this once")["token"]
+        token = node.admin_token()
         headers = {"Authorization": f"Bearer {token}"}
         self.given: dict[str, dict[str, Any]] = {}
         with httpx.Client(base_url=self.url, headers=headers, timeout=STARTING) as api:

@@ -28,6 +28,7 @@ from tidegate.client import (
     open_message,
     read_key,
 )
+from tidegate.keyservice.control_commands import RevokeKey, RotateKeys
 
 MARY = PrivateKey.generate(entropy("mary"))
 BOB = PrivateKey.generate(entropy("bob"), Kem.HYBRID)
@@ -128,7 +129,7 @@ async def test_keys_change_in_mid_stream() -> None:
         keys = node.node.keys
         for number in range(60):
             if number % 20 == 10:
-                assert keys.rotated("test") == {"groups": 1}
+                assert keys.rotated(RotateKeys(by="test")) == {"groups": 1}
             await station.publish("campodenno/soil", b"%d" % number)
         found = await received(mary, 60)
         assert [int(each.payload) for each in found] == list(range(60))
@@ -139,7 +140,7 @@ async def test_keys_change_in_mid_stream() -> None:
         assert last.sealed_by is not None
         async with client(node, "mary", MARY, identifier="late") as late:
             await late.subscribe("open/#")
-            await keys.revoked(last.sealed_by, "test")
+            await keys.revoked(RevokeKey(id=last.sealed_by, by="test"))
             await mary.publish("open/again", last.raw.payload)
             error = (await got(late)).error
             assert isinstance(error, Denied)
@@ -168,7 +169,7 @@ async def test_a_replayed_answer_is_ignored() -> None:
 
         asking.take = recorded  # type: ignore[method-assign]
         for number in range(3):
-            node.node.keys.rotated("test")
+            node.node.keys.rotated(RotateKeys(by="test"))
             await station.publish("campodenno/soil", b"%d" % number)
             message = await got(mary)
             assert (message.payload, message.error) == (b"%d" % number, None)
@@ -190,9 +191,9 @@ async def test_end_to_end() -> None:
         assert (one.payload, two.payload, one.sealed_by == two.sealed_by) == (b"secret", b"again", True)
         with pytest.raises(Refused, match="sealed"):
             await station.publish("vault/1", b"in clear")
-        node.node.keys.rotated("test")
+        node.node.keys.rotated(RotateKeys(by="test"))
         assert one.sealed_by is not None
-        await node.node.keys.revoked(one.sealed_by, "test")
+        await node.node.keys.revoked(RevokeKey(id=one.sealed_by, by="test"))
         await station.publish("vault/1", b"anew", encrypt=True)
         three = await got(mary)
         assert three.payload == b"anew"

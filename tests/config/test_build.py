@@ -17,9 +17,11 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from config.samples import HEAD, WHOLE
 from tidegate import policy
-from tidegate.config import Built, Config, ConfigErrors, Operation, Policy, Record, build, load, parse
+from tidegate.config import Built, Config, ConfigErrors, Operation, Record, build, load, parse
+from tidegate.config.policies import Policy
 from tidegate.flow.watch import violated
-from tidegate.policy import Action, Combining, Directory, Effect, Facts, Permit, Policies, Refuse, Trusted
+from tidegate.policy import Action, Combining, Directory, Effect, Permit, Policies, Refuse, Transport
+from tidegate.policy.trust import Trusted
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Somebody:
     scope: str = "main"
     node: str = "n"
     level: str = "plain"
+    facts: tuple[str, ...] = ()
     address: str = "127.0.0.1"
     listener: str = ""
     roles: tuple[str, ...] = ()
@@ -201,9 +204,9 @@ class TestTheRest:
             "  define: {inside: \"cidr(s.address, '10.0.0.0/8')\"}}\n"
         ).rules.levels
         assert levels.implied
-        assert levels.level_of(Facts(address="10.1.2.3")) == "inside"
-        assert levels.level_of(Facts(address="11.1.2.3")) == "plain"
-        assert levels.level_of(Facts(address="10.1.2.3", tls_version="TLSv1.3")) == "tls"
+        assert levels.level_of(Transport(address="10.1.2.3")) == "inside"
+        assert levels.level_of(Transport(address="11.1.2.3")) == "plain"
+        assert levels.level_of(Transport(address="10.1.2.3", tls_version="TLSv1.3")) == "tls"
 
     def test_subscriptions_that_wait(self) -> None:
         config = parse(HEAD + "subscribe: hold\nlimits: {held: 7}\n", "f.yaml")

@@ -118,6 +118,15 @@ def test_one_problem(more: str, said: str) -> None:
     assert problems(GOOD + more) == [said]
 
 
+@pytest.mark.parametrize("url", ["s3://bucket/lake", "s3a://bucket/lake", "file:///srv/lake", "hdfs://host/lake"])
+def test_a_lake_is_a_folder_and_no_url(url: str) -> None:
+    text = GOOD + f'pipeline: {{lake: "{url}"}}\n'
+    assert problems(text) == [
+        f"f.yaml:4: `pipeline.lake` cannot be {url}: a lake is a folder of a file system; "
+        "object storage is not supported yet"
+    ]
+
+
 def test_a_pipeline_needs_a_folder() -> None:
     assert problems(GOOD + "pipeline: {}\n") == ["f.yaml:4: `pipeline` needs a folder for the journal; set `node.data`"]
 

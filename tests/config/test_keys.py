@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tidegate.config import Config, ConfigErrors, load, parse
-from tidegate.config.keys import PORT, TlsAddress, parse_tls
+from tidegate.config.address import Address, parse_tls
+from tidegate.config.enums import Scheme
 from tidegate.explain.file_tests import run_tests
 
 HEAD = """version: 1
@@ -73,12 +74,12 @@ def test_values_that_are_none(said: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("url", "found"),
     [
-        ("tls://127.0.0.1:8450", TlsAddress(host="127.0.0.1", port=8450)),
-        ("tls://keys.example/", TlsAddress(host="keys.example", port=PORT)),
-        ("tls://[::1]:99", TlsAddress(host="::1", port=99)),
+        ("tls://127.0.0.1:8450", Address(scheme=Scheme.TLS, host="127.0.0.1", port=8450)),
+        ("tls://keys.example/", Address(scheme=Scheme.TLS, host="keys.example", port=8450)),
+        ("tls://[::1]:99", Address(scheme=Scheme.TLS, host="::1", port=99)),
     ],
 )
-def test_addresses(url: str, found: TlsAddress) -> None:
+def test_addresses(url: str, found: Address) -> None:
     assert parse_tls(url) == found
     assert parse_tls(str(found)) == found
     assert parse_tls(found) is found
@@ -88,7 +89,7 @@ def test_addresses(url: str, found: TlsAddress) -> None:
     "url", ["127.0.0.1:8450", "https://h:1", "tls://", "tls://h:x", "tls://u@h:1", "tls://h/path", "tls://h?q=1", 7]
 )
 def test_addresses_that_are_none(url: object) -> None:
-    with pytest.raises(ValueError, match=r"tls://|URL"):
+    with pytest.raises(ValueError, match=r"tls://|URL|host|path|password"):
         parse_tls(url)
 
 

@@ -32,7 +32,7 @@ def policies(*entries: str) -> str:
         policies("id: a, subject: [user:mary, role:guest, group:staff, client:x, service:y], topic: t, action: write"),
         policies("id: a, subject: 'user:mary@d', topic: t, action: read"),
         policies("id: a, subject: 'user:bob@elsewhere', topic: t, action: read"),
-        FINE + "preferences: [{id: u, user: mary, topic: 'nobody/reads/this'}]\n",
+        FINE + "preferences: [{id: u, user: mary, topic: t}]\n",
         FINE + "views: [{id: v, topic: t, for: 'role:coach', keep: all}]\nview_default: all\n",
         FINE + "record: traffic\ntraffic: {payloads: true}\n",
         FINE + "subscribe: hold\nlimits: {held: 5}\n",

@@ -8,21 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from config.samples import FULL, HASH
-from tidegate.config import (
-    ClientCert,
-    Config,
-    DeniedPublish,
-    Durability,
-    Listener,
-    LogFormat,
-    Policies,
-    QueueFull,
-    Reload,
-    Scheme,
-    TlsVersion,
-    load,
-    parse,
-)
+from tidegate.config import ClientCert, Config, Durability, Listener, Policies, load, parse
+from tidegate.config.enums import DeniedPublish, LogFormat, QueueFull, Reload, Scheme, TlsVersion
 
 
 def test_everything_said() -> None:
@@ -66,7 +53,7 @@ def test_nothing_said() -> None:
     assert config.policies is None
     assert (config.durability, config.reload, config.explain) == (Durability.SYNC, Reload.SIGNAL, False)
     limits = config.limits
-    assert (limits.max_keep_alive, limits.session_expiry, limits.inflight) == (None, None, 1000)
+    assert (limits.max_keep_alive, limits.session_expiry, limits.inflight) == (None, 30 * 86400, 1000)
     assert (limits.receive_maximum, limits.topic_aliases, limits.retained) == (1000, 64, 1_000_000)
     assert (limits.subscriptions, limits.max_qos, limits.retain) == (10_000, 2, True)
     assert (limits.wildcard_subscriptions, limits.shared_subscriptions) == (True, True)

@@ -92,7 +92,9 @@ def test_everything_that_can_be_written() -> None:
     assert monitors.by_id["every"].monitor.reads == {"s.user"}
     acting = monitors.over("client:lock", "scope:home", kind=Direction.IM_PUB, scope="home")
     assert [each.id for each in acting] == ["calm", "allowed", "door-by-hand", "every"]
-    assert read(ALL).warnings() == []
+    assert [text for _, text in read(ALL).warnings()] == [
+        "`monitors[7].only.when` names the unknown user `x`; add it under `directory`, or remove it"
+    ]
 
 
 def test_the_schema_accepts_it() -> None:
@@ -495,6 +497,28 @@ def test_policies_speak_of_monitors_that_there_are() -> None:
     assert not any("monitor" in text for _, text in config.warnings())
     config = parse(head + policies % "n" + more, "f.yaml", variables={})
     assert any(text.startswith("`policies[0].subject` names the unknown monitor `n`") for _, text in config.warnings())
+
+
+@pytest.mark.parametrize(
+    ("monitor", "doubtful"),
+    [
+        (f"{HERE}, map: {{a: b}}", True),
+        (f"{HERE}, use: multi_em", True),
+        (f"{HERE}, silence: 1s, emit: {{topic: t}}", True),
+        (f"{HERE}, automaton: {{start: s, states: {{s: [{{on: a, emit: [same, {{topic: t}}]}}]}}}}", True),
+        (f"{HERE}, automaton: {{start: s, states: {{s: [{{on: a, emit: []}}]}}}}", False),
+        (f"{HERE}, rate: 1/s", False),
+        ("scope: home, direction: im_sub, map: {a: b}", False),
+    ],
+)
+def test_what_monitors_make_needs_a_policy_that_names_them(monitor: str, doubtful: bool) -> None:
+    head = HEAD.replace("policies: open\n", "")
+    everybody = "policies:\n  - {id: p, subject: %s, topic: '#', action: [read, write]}\n"
+    for subject, said in (("'*'", doubtful), ("['*', 'monitor:m']", False)):
+        config = parse(head + everybody % subject + entry(monitor), "f.yaml", variables={})
+        text = "`monitors[0]` makes messages that no policy allows it to write, and `*` does not count for monitors"
+        assert any(each.startswith(text) for _, each in config.warnings()) is said
+    assert read(entry(monitor)).warnings() == []
 
 
 def test_ids_are_unique_among_all_rules() -> None:

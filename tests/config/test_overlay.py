@@ -229,8 +229,8 @@ def test_a_store_that_was_used_is_opened_again(tmp_path: Path) -> None:
     [
         ("store: mysql://x\n", "`store` must be `sqlite` or `postgresql://…`"),
         ("http: {url: 'ftp://x'}\n", "`http.url` must begin with http:// or https://"),
-        ("http: {url: 'http://1.2.3'}\n", "`http.url` has no valid host"),
-        ("http: {url: 'http://127.0.0.1:1/x'}\n", "`http.url` must not go on after the port"),
+        ("http: {url: 'http://1.2.3'}\n", "`http.url` has no valid IPv4 address"),
+        ("http: {url: 'http://127.0.0.1:1/x'}\n", "`http.url` has a path, query or fragment; end it after the port"),
         ("http: {url: 'http://a:b@127.0.0.1'}\n", "`http.url` must not contain a user name or password"),
         ("http: {url: 'https://127.0.0.1'}\n", "`http.cert` is missing, which https:// needs"),
         ("http: {cert: x.pem}\n", "`http.cert` has no effect on http://"),
@@ -280,3 +280,20 @@ def test_master_keys_are_read_and_never_told(tmp_path: Path, monkeypatch: pytest
 def test_tokens_over_the_network_are_warned_about() -> None:
     config = parse(BASE + "http: {url: 'http://0.0.0.0:8080'}\n", "f.yaml")
     assert (5, "`http.url` carries tokens unencrypted over the network; use https://") in config.warnings()
+
+
+def test_levels_in_conditions_of_documents_are_those_of_the_file() -> None:
+    """A preference or policy over HTTP compares levels by rank, and cannot name one that there is not."""
+    for kind, body in (
+        ("policy", POLICY),
+        ("preference", {"user": "mary", "topic": "c/#"}),
+    ):
+        wrong = problems(piece(kind, "x", **body, when="s.level >= 'mtsl'"))
+        assert "'mtsl' is no level; there is plain, tls, mtls, trusted" in wrong[0]
+    own = FILE + "levels: {order: [plain, b, a], define: {b: 'true', a: 'true'}}\n"
+    assert "there is plain, b, a" in problems(piece("policy", "x", **POLICY, when="s.level > 'tls'"), text=own)[0]
+    policies = laid(piece("policy", "x", **POLICY, when="s.level > 'b'"), text=own).built.rules.policies
+    assert policies is not None
+    when = policies.policies[-1].when
+    assert when is not None
+    assert [when({"s": {"level": level}}) for level in ("plain", "b", "a")] == [False, False, True]

@@ -27,7 +27,7 @@ async def broker() -> AsyncIterator[Live]:
         for client in running.clients:
             client.writer.close()
         # a node that has no connections left does not wait for them when it stops
-        while any(listener.connections for listener in running.node.listeners.values()):
+        while any(listener.connections for listener in running.node.listeners.bound.values()):
             await asyncio.sleep(0)
 
 

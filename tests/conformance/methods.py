@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from tidegate.scope import Accepted, Continue, Identity, Refused
-from tidegate.session import Peer
+from tidegate.session import Connection
 from tidegate.wire import Connect, Reason
 
 
 class Riddle:
     """The client is asked a riddle, and asked again if it says `again`."""
 
-    def __init__(self, peer: Peer, packet: Connect) -> None:
+    def __init__(self, connection: Connection, packet: Connect) -> None:
         self._asked = False
 
     def step(self, data: bytes | None) -> Continue | Accepted | Refused:
@@ -26,7 +26,7 @@ class Riddle:
 class Token:
     """One step: the data is the proof."""
 
-    def __init__(self, peer: Peer, packet: Connect) -> None:
+    def __init__(self, connection: Connection, packet: Connect) -> None:
         self._client = packet.client_id
 
     def step(self, data: bytes | None) -> Continue | Accepted | Refused:

@@ -139,7 +139,7 @@ async def test_same_client_id_takes_over(broker: Live, old: int, new: int) -> No
     [
         pytest.param("10 0c 0004 4d515454 06 02 003c 0000", id="level 6"),
         pytest.param("10 0c 0004 4d515454 00 02 003c 0000", id="level 0"),
-        pytest.param("10 0e 0006 4d5149736470 03 02 003c 0000", id="MQTT 3.1"),
+        pytest.param("10 0e 0006 4d5149736470 04 02 003c 0000", id="name of MQTT 3.1 with another level"),
         pytest.param("10 0c 0004 6d717474 04 02 003c 0000", id="name in small letters"),
         pytest.param("10 0a 0002 686a 04 02 003c 0000", id="another name"),
     ],

@@ -19,7 +19,7 @@ import typer
 from bench.cli import app as bench
 from typer.models import ArgumentInfo, OptionInfo
 
-from tidegate.cli.app import app
+from tidegate.cli.app import COMMANDS, load_command
 
 PAGE: Final = Path(__file__).parents[2] / "docs/reference/cli.md"
 HEAD: Final = """\
@@ -37,19 +37,14 @@ Command = tuple[str, Callable[..., Any]]
 
 def commands() -> Iterator[Command]:
     """Every command with its full name, in the order of `tidegate --help`."""
-    for one in app.registered_commands:
-        if one.hidden:  # not for people
+    for name, (panel, _) in COMMANDS.items():
+        if panel is None:  # not for people
             continue
-        assert one.callback is not None
-        name = one.name or one.callback.__name__
-        if name == "bench":  # hands its arguments on
-            yield from _below("bench", bench)
+        command = bench if name == "bench" else load_command(name)  # bench hands its arguments on
+        if isinstance(command, typer.Typer):
+            yield from _below(name, command)
         else:
-            yield name, one.callback
-    for group in app.registered_groups:
-        assert group.name is not None
-        assert group.typer_instance is not None
-        yield from _below(group.name, group.typer_instance)
+            yield name, command
 
 
 def _below(name: str, group: typer.Typer) -> Iterator[Command]:

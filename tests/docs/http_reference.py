@@ -9,6 +9,7 @@ from typing import Final
 from tidegate.admin.roles import Role
 from tidegate.api.access import ALLOWED, PUBLIC
 from tidegate.api.app import Application
+from tidegate.node.http import Serving
 
 PAGE: Final = Path(__file__).parents[2] / "docs/reference/http.md"
 MARK: Final = "<!-- made by `python tests/docs/http_reference.py --update` -->\n"
@@ -16,7 +17,8 @@ MARK: Final = "<!-- made by `python tests/docs/http_reference.py --update` -->\n
 
 def summaries() -> dict[tuple[str, str], str]:
     """What every route does, as `/docs` says it."""
-    made = Application(control=Path("nowhere"), data=None, rate=1.0, address_rate=1.0, max_body=1024, timeout=1.0)
+    serving = Serving(control=Path("nowhere"), data=None, rate=1.0, address_rate=1.0, max_body=1024, timeout=1.0)
+    made = Application(serving)
     paths = made.fastapi.openapi()["paths"]
     return {(method.upper(), path): said["summary"] for path, ways in paths.items() for method, said in ways.items()}
 

@@ -9,6 +9,7 @@ Every fenced block of `sh`, `yaml`, `python` and `js` says in its info string wh
 | `sh node` | starts a node that runs until the next such block, or to the end of the page |
 | `sh beside` | starts another process that runs to the end of the page, such as `tidegate ktm` |
 | `sh listen` | starts a command that goes on, such as `tidegate sub -v`; awaited until it has subscribed |
+| `sh export` | sets `TIDEGATE_TOKEN`, which later blocks have |
 | `sh shown` | is not run; only commands that `SHOWN` lists |
 | `yaml check [FILE]` | `tidegate check` accepts it without a warning; kept as FILE for later blocks |
 | `yaml plain [FILE]` | the same, but for warnings of passwords that are written in plain, so that they can be read |
@@ -38,10 +39,10 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
-SHOWN: Final = ("make ", "source .venv/bin/activate", "sudo ", "pip install ", "export TIDEGATE_TOKEN=")
+SHOWN: Final = ("make ", "source .venv/bin/activate", "sudo ", "pip install ")
 QUOTING: Final = {"docs/design/hot-path.md": 1}
 MARKERS: Final = {
-    "sh": {"run", "fails", "node", "beside", "listen", "shown"},
+    "sh": {"run", "fails", "node", "beside", "listen", "export", "shown"},
     "yaml": {"check", "plain", "warned", "part", "refuse", "rules", "misrule"},
     "python": {"run", "module", "shown"},
     "js": {"run"},

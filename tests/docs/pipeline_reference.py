@@ -31,6 +31,7 @@ NEEDS: Final[Mapping[Evidence, str]] = {
 """What a check looks at besides the record, as the page explains it."""
 
 MEANINGS: Final[Mapping[str, str]] = {
+    "journal": "id of the journal that the row is of; with `shard` and `offset` it names the row of the journal",
     "shard": "with `offset`: the row of the journal",
     "offset": "its number in the journal",
     "part": "which record of the message, from 0",

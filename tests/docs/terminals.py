@@ -19,15 +19,17 @@ import sys
 import termios
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
 import forkserver
 from docs.pages import ROOT, Block
 from harness import free_port
+from processes import end_group
 
-PATIENCE: Final = 30.0
-LONGEST: Final = 300.0  # for a command to its end, and for `make run`: Spark takes its time beside other tests
+PATIENCE: Final = 120.0  # until something is printed; never a measure of anything
+LONGEST: Final = 900.0  # for a command to its end, and for `make run`; never a measure of anything
 COLUMNS: Final = 110
 PORTS: Final = ("1883", "1884", "1885", "1886", "1887", "1888", "8883", "8083", "8084", "8080", "8081", "8443", "8450")
 QUICK_START: Final = "examples/quickstart"
@@ -112,10 +114,8 @@ class Running:
             os.killpg(self.process.pid, signal.SIGINT)
         try:
             code = self.process.wait(LONGEST)
-        except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-            raise
+        finally:
+            end_group(self.process)
         self._reader.join(PATIENCE)
         return code
 
@@ -149,18 +149,17 @@ class Desk:
         self.stop_node()
         self.node = self._start(block, tty=True)
         self.node.wait_for(r"\bready\b")
-        self._take_token(self.node)
 
     def start_beside(self, block: Block) -> None:
         """Another process, which runs to the end of the page."""
         self.beside.append(self._start(block, tty=True))
         self.beside[-1].wait_for(r"\bready\b")
-        self._take_token(self.beside[-1])
 
-    def _take_token(self, node: Running) -> None:
-        """A new node shows the first token of an administrator; readers put it into the variable."""
-        if found := re.search(r"\btoken=(tg_[\w-]+)", node.printed):
-            self.environment["TIDEGATE_TOKEN"] = found[1]
+    def export(self, block: Block) -> None:
+        """Runs a block that sets `TIDEGATE_TOKEN`, which later blocks then have."""
+        script = f"{self.translated(block.text)}\nprintenv TIDEGATE_TOKEN"
+        self._command(block, ["bash", "-euo", "pipefail", "-c", script], 0)
+        self.environment["TIDEGATE_TOKEN"] = self.printed.splitlines()[-1]
 
     def listen(self, block: Block) -> None:
         assert " -v " in block.text, f"{block}: only -v says when it has subscribed"
@@ -220,9 +219,10 @@ class Desk:
 
     def abandon(self) -> None:
         """After a failure: nothing may stay behind."""
-        for one in (self.listener, self.node, *self.beside):
-            if one is not None:
-                one.stop()
+        with ExitStack() as last:  # all of it, whatever fails
+            for running in (self.listener, self.node, *self.beside):
+                if running is not None:
+                    last.callback(running.stop)
 
     def _start(self, block: Block, *, tty: bool) -> Running:
         return Running(block, self.translated(block.text), self.folder, self.environment, tty=tty)
@@ -240,10 +240,8 @@ class Desk:
         )
         try:
             self.printed, _ = process.communicate(timeout=LONGEST)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)  # with what it has started: a JVM would stay behind
-            process.communicate()
-            raise
+        finally:
+            end_group(process)
         assert process.returncode == code, f"{block}: exit code {process.returncode}\n{self.printed}"
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from bench.servers import BenchError, mosquitto
+from bench.harness.servers import BenchError, mosquitto
 
 import postgres
 from docs.pages import MARKERS, QUOTING, ROOT, SHOWN, Block, blocks, name, pages
@@ -51,6 +51,7 @@ def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         yield {page: pool.submit(follow_page, page, tmp_path_factory.mktemp("page")) for page in wanted}
 
 
+@pytest.mark.timeout(1200)  # some of them start Spark
 @pytest.mark.parametrize("page", LIVELY)
 def test_examples_work(page: str, outcomes: Outcomes) -> None:
     outcomes[page].result()
@@ -86,6 +87,8 @@ def follow(desk: Desk, block: Block) -> None:
             if "bench broker --quick" in block.text:
                 needs_mosquitto()
             desk.run(block)
+        case "sh", "export":
+            desk.export(block)
         case "sh", "fails":
             desk.run(block, code=1)
         case "sh", "node":

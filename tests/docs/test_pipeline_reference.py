@@ -12,8 +12,7 @@ from docs.pipeline_reference import LAKE, RULES, page, untold
 from tidegate.pipeline import checks
 from tidegate.pipeline.columns import DIMENSIONS
 from tidegate.pipeline.lake.tables import TABLES
-from tidegate.pipeline.rules import Form, Kind
-from tidegate.pipeline.rules.read import PLACEHOLDERS, parse
+from tidegate.pipeline.rules import PLACEHOLDERS, Form, Kind, parse
 
 
 @pytest.mark.parametrize("path", [RULES, LAKE], ids=name)

@@ -8,14 +8,15 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from docs.pages import ROOT
 from tidegate.policy.capability.keys import decoded
-from tidegate.policy.capability.proof import response, statement, verified
+from tidegate.policy.capability.proof import Asked, response, statement, verified
 
 PAGE = (ROOT / "docs/policies/capabilities.md").read_text()
 # RFC 8032, 7.1, test 1
 KEY = Ed25519PublicKey.from_public_bytes(
     bytes.fromhex("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a")
 )
-SAID = statement("mary-1", "user:mary", "write", "gym/mary/speed", b"11.2", 1)
+ASKED = Asked(qos=(1,), retain=False, expiry=60, properties=(("require", "tls"),))
+SAID = statement("mary-1", "user:mary", "write", "gym/mary/speed", b"11.2", 1, ASKED)
 
 
 def shown(pattern: str) -> str:

@@ -13,6 +13,7 @@ import pytest
 
 from docs.pages import ROOT, Block, blocks
 from docs.terminals import Desk
+from processes import run_group
 from tidegate.config import load
 
 EXAMPLES = ROOT / "examples"
@@ -77,7 +78,7 @@ def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         yield made
 
 
-@pytest.mark.timeout(400)  # one of them starts Spark
+@pytest.mark.timeout(1200)  # one of them starts Spark
 @pytest.mark.parametrize("name", PLAYED)
 def test_readme(name: str, outcomes: Outcomes) -> None:
     """`run.py` ends with 0 and prints the tables of the README; what it says to try works."""
@@ -140,7 +141,7 @@ def run_with_a_hole(name: str, place: Path) -> None:
     # the file's own tests would notice it as well, and the node would not even start
     config.write_text(text.replace(right, hole).partition("\ntests:")[0])
     command = [sys.executable, str(config.with_name("run.py"))]
-    done = subprocess.run(command, capture_output=True, text=True, env=desk.environment)
+    done = run_group(command, env=desk.environment)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "WRONG: expected" in done.stdout, done.stdout + done.stderr
     assert "came out WRONG." in done.stdout
@@ -160,6 +161,7 @@ def test_check_accepts_the_files_and_runs_their_tests(name: str, tmp_path: Path)
     for file in sorted(folder.glob("*.yaml")):
         if f"{name}/{file.name}" in REFUSED | RULES:
             continue
+        file.chmod(0o600)  # `check` warns of passwords that everybody can read
         done = subprocess.run([TIDEGATE, "check", file], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "warning" not in done.stderr, done.stderr

@@ -97,7 +97,8 @@ def test_quickstart(tmp_path: Path) -> None:
         it.wait_for("it runs: scored messages follow", "records/s", "raw ", "normalised ", "quarantine ", seconds=60)
     printed = it.printed
     assert '"event": "stopped"' in printed
-    assert "the first token of an administrator" in printed
+    assert "tidegate token make --socket" in printed
+    assert not re.search(r"tg_[0-9a-f]{16}_", printed), "a token is in the log"
     hearts = [line for line in printed.splitlines() if "heartbeats" in line]
     assert all("alice got" in line for line in hearts), "Mary's preference holds for what the pipeline made, too"
     assert re.search(r"visitor got +scored/speed/treadmill-1", printed)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib.util
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +17,7 @@ import pytest
 
 from docs.pages import ROOT
 from harness import free_port
+from processes import run_group
 from tidegate.config import load
 from tidegate.pipeline.columns import DIMENSIONS
 from tidegate.pipeline.rules import parse
@@ -43,7 +43,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """Once, fast: where, and what it printed."""
     place = copied(tmp_path_factory.mktemp("examples"))
     command = [sys.executable, str(place / "run.py"), "--rate", "20", "--seconds", "0.6"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = run_group(command)
     assert done.returncode == 0, done.stdout + done.stderr
     return place, done.stdout
 

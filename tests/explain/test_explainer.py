@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -39,7 +39,8 @@ from tidegate.policy.brokering import Assignment, Brokering, Types
 from tidegate.predicate import compile, function
 from tidegate.scope import Exchange, Identity, Refused
 from tidegate.scope.audit import Silent
-from tidegate.session import Link, Peer, Session, Subject, Terms
+from tidegate.scope.authenticator import Answer
+from tidegate.session import Connection, Link, Session, Subject, Terms
 from tidegate.wire import NONE, Properties
 
 NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC).timestamp()
@@ -72,7 +73,14 @@ def made(
     )
 
 
-def person(user: str | None, *roles: str, client: str = "", level: str = "plain", **attributes: Any) -> Subject:
+def person(
+    user: str | None,
+    *roles: str,
+    client: str = "",
+    level: str = "plain",
+    facts: tuple[str, ...] = (),
+    **attributes: Any,
+) -> Subject:
     return Subject(
         kind="client",
         client=client or f"{user}-phone",
@@ -81,6 +89,7 @@ def person(user: str | None, *roles: str, client: str = "", level: str = "plain"
         node="n",
         domain="gym",
         level=level,
+        facts=facts,
         roles=roles,
         attributes=attributes,
     )
@@ -323,14 +332,24 @@ def test_levels() -> None:
         "floor": "plain",
     }
     assert verdicts(read(made(), tls, properties=demanding))["levels"] == "allow"
-    found = read(made(), tls, demand=Demand("tls"))
+    found = read(made(), tls, demand=Demand(("tls",)))
     assert found.headline == "DENY by subscriber's demand (levels)"
     implied = made(levels=Levels(implied=True))
     assert read(implied, tls).headline == "DENY by subscriber's demand (levels)"
     assert read(implied, BOB, person("mary", level="tls")).headline == "DENY by publisher's demand (levels)"
     assert read(implied, tls, person("mary", level="tls")).allowed
     unknown = read(made(), tls, properties=(("require", "warp"),))
-    assert at(unknown, "levels").notes == ("`warp` is no level here: nothing meets it",)
+    assert unknown.headline == "DENY by require (levels, demand)"
+    assert at(unknown, "levels, demand").error.startswith("`warp` is no level and no fact here; require one of plain,")
+    assert verdicts(unknown)["levels"] == "not asked"
+    lost = at(read(made(), tls, demand=Demand(("warp",))), "levels")
+    assert lost.verdict is Verdict.DENY
+    assert lost.notes[0].startswith("nothing meets it: `warp` is no level and no fact here")
+    inside = Levels(facts={"inside": "true"})
+    near = person("bob", level="tls", facts=("inside",))
+    for demand, reader, allowed in (("tls,inside", near, True), ("inside", tls, False), ("mtls,inside", near, False)):
+        assert read(made(levels=inside), reader, properties=(("require", demand),)).allowed is allowed
+    assert at(read(made(levels=inside), near, near), "levels").knew["floor"] == "tls,inside"
 
 
 def test_brokering() -> None:
@@ -346,7 +365,7 @@ def test_brokering() -> None:
     assert line.knew == {"came over": "member", "leaves over": "staff"}
     denied = read(rules, EVE)
     assert denied.headline == "DENY by brokering:member->member (brokering)"
-    assert denied.told == Deny(step=Step.BROKERING, rule="brokering:member->member")
+    assert denied.denial == Deny(step=Step.BROKERING, rule="brokering:member->member")
     assert verdicts(denied)["levels"] == "not asked"
     stranger = read(rules, person("zoe"))
     assert stranger.headline == "DENY by brokering:member->untyped (brokering)"
@@ -437,8 +456,8 @@ def test_tables_with_nothing_in_common() -> None:
     found = read(made(views=VIEWS, preferences=preferences), ALICE, payload=b'{"name":1}')
     assert found.headline == "DENY by nothing is left (view)"
     assert at(found, "view").notes == ("the tables have nothing in common",)
-    assert found.told is not None
-    assert found.told.rule == "nothing is left"
+    assert found.denial is not None
+    assert found.denial.rule == "nothing is left"
 
 
 def test_where_sees_what_the_view_leaves() -> None:
@@ -497,7 +516,7 @@ def test_the_node_may_name_another_rule() -> None:
     rules = made([{**ANYTHING, "id": "w", "action": "write"}, rule], views=VIEWS[2:3])
     found = read(rules, BOB, payload=b'{"speed":3}')
     assert found.headline == "DENY by default (read, policies)"
-    assert found.told == Deny(step=Step.VIEW, rule="default")
+    assert found.denial == Deny(step=Step.VIEW, rule="default")
     assert found.notes == ("a running node names `default` (view): it denies before the message comes",)
     rules = made([{**ANYTHING, "id": "w", "action": "write"}, rule], preferences=[{**UP1, "when": "false"}])
     found = read(rules, BOB, payload=b'{"speed":3}')
@@ -542,10 +561,10 @@ class People:
     def __init__(self, **people: Identity) -> None:
         self.people = people
 
-    def authenticate(self, peer: Peer, packet: wire.Connect, answer: Callable[[Identity | Refused], None]) -> None:
+    def authenticate(self, connection: Connection, packet: wire.Connect, answer: Answer) -> None:
         answer(self.people[packet.client_id])
 
-    def exchange(self, peer: Peer, packet: wire.Connect, method: str) -> Exchange | None:
+    def exchange(self, connection: Connection, packet: wire.Connect, method: str) -> Exchange | None:
         return None
 
     def renew(self, session: Session) -> Identity | Refused:
@@ -686,15 +705,20 @@ def test_the_engine_does_what_the_explanation_says(
     said = (*properties, *([("view", table)] if table is not None else ()))
     terms = [(name, value) for name, value in (("require", demand), ("where", where)) if value is not None]
     asked = Properties(user_properties=tuple(terms))
-    session = target.peer.session
+    session = target.connection.session
     explainer = Explainer(rules)
 
     target.send(wire.Subscribe(packet_id=1, subscriptions=(wire.Subscription(filter=topic, qos=0),), properties=asked))
     [suback] = target.take()
     assert isinstance(suback, wire.Suback)
+    if demand == "warp":
+        assert suback.reasons == (wire.Reason.IMPLEMENTATION_SPECIFIC_ERROR,)
+        return
     subscribed = explainer.subscribe(topic, session.outward, world.wall)
     assert subscribed.allowed is (("held", topic) not in suback.properties.user_properties)
-    assert [why for action, why in ear.heard if action == "subscribe"] == ([subscribed.told] if subscribed.told else [])
+    assert [why for action, why in ear.heard if action == "subscribe"] == (
+        [subscribed.denial] if subscribed.denial else []
+    )
     ear.heard.clear()
 
     packet = Properties(user_properties=said) if said else NONE
@@ -703,11 +727,16 @@ def test_the_engine_does_what_the_explanation_says(
     )
     written = explainer.write(
         Publication(
-            link=source.peer.session.inward, topic=topic, payload=payload, qos=qos, retain=retain, properties=packet
+            link=source.connection.session.inward,
+            topic=topic,
+            payload=payload,
+            qos=qos,
+            retain=retain,
+            properties=packet,
         ),
         world.wall,
     )
-    assert [why for action, why in ear.heard if action == "write"] == ([written.told] if written.told else [])
+    assert [why for action, why in ear.heard if action == "write"] == ([written.denial] if written.denial else [])
     event(f"write {written.headline.split(' by ')[0]}")
 
     condition = None if where is None else compile(where, names=NAMES)
@@ -715,16 +744,16 @@ def test_the_engine_does_what_the_explanation_says(
     found = explainer.read(written, session.outward, world.wall, bound, condition)
     got = target.messages()
     assert found.allowed is (len(got) == 1)
-    assert not found.notes or found.told is not None
+    assert not found.notes or found.denial is not None
     if found.allowed:
         assert found.shown is not None
         assert found.shown.payload == got[0].payload
         assert found.shown.properties.user_properties == got[0].properties.user_properties
     else:
-        assert found.told is not None
+        assert found.denial is not None
         # nobody is told of what is not wanted, and what was not written was told before
-        silent = found.told is written.told or (found.told.step is Step.WHERE and not found.told.error)
-        assert ear.reading == ([] if silent else [found.told])
+        silent = found.denial is written.denial or (found.denial.step is Step.WHERE and not found.denial.error)
+        assert ear.reading == ([] if silent else [found.denial])
         assert found.shown is None
     event(f"read {found.decided.place if found.decided else 'open'} {found.allowed}")
     _sound(found)

@@ -95,7 +95,7 @@ def test_what_brokering_stops() -> None:
         ("link H1->H3", "allow", ""),
         ("link H3->H2, brokering", "deny", "brokering:down->up"),
     ]
-    assert found.told is None  # where links lead is nobody's offence
+    assert found.denial is None  # where links lead is nobody's offence
     assert {line.verdict for line in found.lines[-6:]} == {Verdict.UNASKED}
 
 
@@ -115,7 +115,7 @@ def test_every_link_of_the_frontier_is_told_and_dead_ends_are_not() -> None:
         ("link c->d, read, policies", "deny", "nor"),
     ]
     assert found.rules == {"no", "nor"}
-    assert found.told == Deny(step=Step.WRITE, rule="no")
+    assert found.denial == Deny(step=Step.WRITE, rule="no")
 
 
 def test_no_links_lead_there() -> None:
@@ -169,7 +169,7 @@ def test_owners_say_where_their_messages_go() -> None:
     assert read(rules, "a", "c", payload=b'{"speed":1}').allowed
     found = read(made(chain("a", "b", "c"), preferences=preferences[:1]), "a", "c", payload=b"1")
     assert found.headline == "DENY by c (link b->c, read, preferences)"
-    assert found.told == Deny(step=Step.READ, rule="c")
+    assert found.denial == Deny(step=Step.READ, rule="c")
     nothing = read(rules, "a", "b", payload=b'{"name":"x"}')
     assert nothing.headline == "DENY by nothing is left (link a->b, view)"
 
@@ -200,7 +200,7 @@ def test_shares_rename_and_policies_see_the_name_before_the_link() -> None:
     other = read(made(space, *policies), "a", "c", "t1/heart")
     assert other.headline == "DENY by not shared (link a->b)"
     assert the(other, "a->b").notes == ("it shares +/speed",)
-    assert other.told is None
+    assert other.denial is None
     own = read(made(chain("a", "b")), "a", "b", "$own/x")
     assert the(own, "a->b").notes == ("topics that begin with `$` do not cross",)
 
@@ -215,7 +215,7 @@ def test_a_filter_on_a_link_stops_and_other_monitors_are_named() -> None:
     assert read(made(chain("a", "b"), monitors=[out]), "a", "b", "t/speed").allowed
     found = read(made(chain("a", "b"), monitors=[out]), "a", "b", "t/heart")
     assert found.headline == "DENY by out (link a->b, monitor out)"
-    assert found.told == Deny(step=Step.MONITOR_OUT, rule="out")
+    assert found.denial == Deny(step=Step.MONITOR_OUT, rule="out")
     found = read(made(chain("a", "b"), monitors=[entering]), "a", "b", "t/speed")
     assert found.headline == "DENY by entering (link a->b, monitor in)"
     # what the first makes of it is not known, so neither is what the second does
@@ -394,10 +394,10 @@ def test_the_engine_does_what_the_explanation_says(rules: RuleSet, topic: str, p
     source = world.peer("source", scope="a", username="mary")
     source.send(wire.Publish(topic=topic, payload=payload, qos=qos, packet_id=2 if qos else 0))
     explainer = Explainer(rules, "n")
-    publication = Publication(link=source.peer.session.inward, topic=topic, payload=payload, qos=qos)
+    publication = Publication(link=source.connection.session.inward, topic=topic, payload=payload, qos=qos)
     written = explainer.write(publication, world.wall)
     for name, end in ends.items():
-        session = end.peer.session
+        session = end.connection.session
         if "#" not in (session.subscriptions or {}):
             continue  # nobody may ever read anything there
         found = explainer.read(written, session.outward, world.wall)
@@ -409,7 +409,7 @@ def test_the_engine_does_what_the_explanation_says(rules: RuleSet, topic: str, p
         event(f"{found.allowed}, {len(crossed)} links, {found.decided.place.split(' ')[0] if found.decided else ''}")
         if not found.allowed:
             assert found.decided is next(line for line in found.lines if line.verdict is Verdict.DENY)
-            assert found.told is None or found.told.rule in found.rules
+            assert found.denial is None or found.denial.rule in found.rules
         elif name != "a":
             assert crossed
 

@@ -14,7 +14,8 @@ from tidegate.authentication.authentication import Authentication
 from tidegate.config import Config, Operation, parse
 from tidegate.errors import ConfigError
 from tidegate.explain.explanation import Explanation
-from tidegate.explain.what_if import Question, WhatIf
+from tidegate.explain.question import Question
+from tidegate.explain.what_if import WhatIf
 from tidegate.policy import attributes_of
 from tidegate.scope import Identity, Scope
 from tidegate.session import Limits, Origin, Site, Subject, Volatile
@@ -105,12 +106,14 @@ def test_they_are_as_if_they_had_connected(
     )
     scope = Scope(name="main", node="n", site=site, authenticator=authentication, rules=config.built.rules)
     listener = SimpleNamespace(name="mqtt://127.0.0.1:1883", anonymous=True)
-    peer = SimpleNamespace(listener=listener, address="127.0.0.1", certificate=None)
+    connection = SimpleNamespace(listener=listener, address="127.0.0.1", certificate=None)
     subject = Subject(kind="client", client=client, user=user, scope="main", node="n")
-    session = SimpleNamespace(principal=principal, peer=peer, subject=subject, client=client, authenticated=0)
+    session = SimpleNamespace(
+        principal=principal, connection=connection, subject=subject, client=client, authenticated=0
+    )
     identity = authentication.renew(session)  # type: ignore[arg-type]
     assert isinstance(identity, Identity)
-    real = scope.subject(identity, client=client, address="127.0.0.1", listener="mqtt://127.0.0.1:1883")
+    real = scope.subjects.subject(identity, client=client, address="127.0.0.1", listener="mqtt://127.0.0.1:1883")
     found = ask(config, text).subject
     assert [getattr(found, one.name) for one in fields(found)] == [getattr(real, one.name) for one in fields(real)]
 
@@ -218,7 +221,7 @@ def test_the_publisher_is_assumed_too(config: Config) -> None:
     ("action", "path", "value", "error"),
     [
         ("write", "level", "tls", "`level` is no attribute; write for example `s.level` or `e.location`"),
-        ("write", "x.level", "tls", "`x.level` cannot be overrides; write for example"),
+        ("write", "x.level", "tls", "`x.level` cannot be overridden; write for example"),
         ("write", "s.level", "tsl", "`tsl` is no level here; write one of plain, lan, tls, mtls, trusted"),
         ("write", "s.user", True, "`s.user` is a text; put it in quotes"),
         ("write", "s.roles", [1], '`s.roles` is a list of texts; write for example `["coach"]`'),
@@ -232,7 +235,7 @@ def test_the_publisher_is_assumed_too(config: Config) -> None:
         ("read", "p.floor", "tls", "`p.floor` comes from the message and from `p.level`; set those"),
         ("write", "p.level", "tls", "`p.level`: nobody else has published anything here"),
         ("write", "o.qos", 1, "`o.qos` comes from the message; give the message otherwise"),
-        ("subscribe", "o.category", "x", "`o.category` cannot be overrides"),
+        ("subscribe", "o.category", "x", "`o.category` cannot be overridden"),
     ],
 )
 def test_what_cannot_be_assumed(config: Config, action: str, path: str, value: Any, error: str) -> None:

@@ -10,7 +10,8 @@ from tidegate.config import Config, Operation, parse
 from tidegate.errors import ConfigError
 from tidegate.explain.explanation import Explanation
 from tidegate.explain.file_tests import command, question_of, run_tests
-from tidegate.explain.what_if import Question, WhatIf
+from tidegate.explain.question import Question
+from tidegate.explain.what_if import WhatIf
 
 HOUSE = """\
 version: 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 
-from flow.worlds import graphs
+from flow.worlds import graphs, pairs
 from tidegate.flow import ConnectionGraph, Reach, connection
 from tidegate.flow.bundles import ThinnedGraph, bundle_label, bundles, within
 from tidegate.flow.graph import is_scope
@@ -67,7 +67,7 @@ def test_flows_between_bundles_are_those_of_the_whole_graph(graph: ConnectionGra
     stands = {name: kept for kept, names in thin.members.items() for name in names}
     for paths in (False, True):
         whole, thinned = Reach(graph, paths=paths), Reach(thin.graph, paths=paths)
-        expected = {(stands.get(one, one), stands.get(other, other)) for one, other in whole.pairs()}
-        assert set(thinned.pairs()) == expected
+        expected = {(stands.get(one, one), stands.get(other, other)) for one, other in pairs(whole)}
+        assert set(pairs(thinned)) == expected
         sizes = {name: thin.size(name) for name in thin.graph.entities}
-        assert sum(sizes[one] * sizes[other] for one, other in thinned.pairs()) == whole.entity_pairs
+        assert sum(sizes[one] * sizes[other] for one, other in pairs(thinned)) == whole.entity_pairs

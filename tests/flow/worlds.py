@@ -7,7 +7,7 @@ from itertools import pairwise, product
 
 from hypothesis import strategies as st
 
-from tidegate.flow import ConnectionGraph, Link
+from tidegate.flow import ConnectionGraph, Link, Reach
 from tidegate.flow.graph import is_scope
 
 TYPES = ("a", "b", "c")
@@ -25,6 +25,11 @@ def graphs(draw: st.DrawFn, wide: int = 4, most: int = 11) -> ConnectionGraph:
         Link(source=x, target=y, type=draw(st.sampled_from(TYPES)), trusted=draw(st.booleans())) for x, y in chosen
     ]
     return ConnectionGraph(links, scopes + devices, draw(st.frozensets(st.sampled_from(PAIRS))))
+
+
+def pairs(reach: Reach) -> list[tuple[str, str]]:
+    """Every pair of entities of which the first reaches the second, in order."""
+    return [(source, target) for source in reach.entities for target in reach.reached(source)]
 
 
 def is_flow(graph: ConnectionGraph, entities: tuple[str, ...], *, paths: bool, seed: bool = False) -> bool:

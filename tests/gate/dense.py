@@ -100,7 +100,10 @@ def configuration(rng: Random) -> Configuration:
             "preferences": [{"id": f"u{at}", **row} for at, row in enumerate(preferences)],
             "views": [{"id": f"v{at}", **row} for at, row in enumerate(views)],
             "brokering": rng.choice(worlds.BROKERING),
-            "levels": {"implied": rng.random() < 0.2},
+            "levels": {
+                "implied": rng.random() < 0.2,
+                "facts": {name: "true" for name in ("lab", "inside") if rng.random() < 0.8},
+            },
             "classify": [{"topic": "a/#", "category": "sensitive"}] if rng.random() < 0.7 else [],
             "environment": {"location": "milan"} if rng.random() < 0.8 else {},
         }
@@ -112,6 +115,7 @@ def connect(rng: Random, client: str, user: str | None) -> worlds.Connect:
         client=client,
         user=user,
         level=rng.choice(worlds.LEVELS),
+        facts=rng.choice(worlds.FACTS),
         properties=rng.choice(worlds.DEMANDS) if rng.random() < 0.3 else (),
     )
     return worlds.Connect(

@@ -54,6 +54,8 @@ class Connection:
     user: str | None = None
     """The authenticated user; None: anonymous."""
     level: str = "plain"
+    facts: tuple[str, ...] = ()
+    """The facts whose condition it meets, where they are configured."""
     properties: Properties = ()
     address: str = "127.0.0.1"
     listener: str = "mqtt://127.0.0.1:1883"
@@ -89,6 +91,10 @@ class Context:
     p: Attributes
     demand: str | None
     floor: str
+    facts: tuple[str, ...] = ()
+    """Of the floor, of those that were configured then."""
+    client: str = ""
+    """Whose messages on one topic stay in order."""
     type: str | None = None
     """Of the link it came over."""
 
@@ -123,6 +129,7 @@ class Delivered:
     properties: Properties
     """The publisher's user properties, without instructions and without the `floor` that is told."""
     floor: str
+    """As it is told: the level, then the facts."""
 
 
 def subject_attributes(config: Config, connection: Connection) -> dict[str, Any]:
@@ -150,6 +157,7 @@ def subject_attributes(config: Config, connection: Connection) -> dict[str, Any]
         "node": node["name"],
         "kind": "client",
         "level": connection.level,
+        "facts": facts_held(config, connection.facts),
         "address": connection.address,
         "listener": connection.listener,
     }
@@ -229,12 +237,15 @@ def context_of(config: Config, publisher: Connection, message: Message, now: flo
         "size": len(message.payload),
         "node": config["node"]["name"],
         "floor": publisher.level,
+        "facts": facts_held(config, publisher.facts),
         "e": e,  # "(its environment then)"
     }
     return Context(
         owner=publisher.user,
         p=p,
         demand=demand_of(config, message.properties, publisher),
+        facts=tuple(facts_held(config, publisher.facts)),
+        client=publisher.client,
         floor=publisher.level,  # "floor = min over the links crossed so far, starting with the publisher's own"
         type=link_types(config, p)[0],  # "`p` and the source link's type are stored with the message"
     )
@@ -288,7 +299,15 @@ def _looked_up(path: str, s: Attributes) -> str | None:
 
 @lru_cache(maxsize=4096)
 def _predicate(text: str) -> Predicate:
-    return compile_predicate(text)
+    return compile_predicate(re.sub(r"([sp]\.(?:level|floor)) (<=|>=|<|>) '(\w+)'", _by_name, text))
+
+
+def _by_name(comparison: re.Match[str]) -> str:
+    """ "levels compare by rank, in conditions too": one of the levels of which that is true."""
+    attribute, operator, name = comparison.groups()
+    rank = LEVELS.index(name)
+    compares = {"<": int.__lt__, "<=": int.__le__, ">": int.__gt__, ">=": int.__ge__}[operator]
+    return f"{attribute} in {[level for at, level in enumerate(LEVELS) if compares(at, rank)]}"
 
 
 def holds(text: str, **roots: Attributes) -> bool:
@@ -357,6 +376,9 @@ def _combined(algorithm: str, effects: Sequence[tuple[str, str | None]], step: S
 
 def decide_write(config: Config, subject: Connection, message: Message, now: float) -> Decision:
     """Step 1: "may the subject write this topic"."""
+    # "a demand that names nothing known is refused, not granted"
+    if unknown_demand(config, demand_of(config, message.properties, subject)):
+        return Decision(allowed=False, step=Step.LEVELS)
     if _revoked(config, subject):  # "a revoked or expired subject's will is dropped"
         return Decision(allowed=False, step=Step.WRITE)
     roots = {
@@ -367,8 +389,10 @@ def decide_write(config: Config, subject: Connection, message: Message, now: flo
     return decide_policies(config, Step.WRITE, "write", message.topic, roots)
 
 
-def decide_subscribe(config: Config, subject: Connection, filter: str) -> bool:
+def decide_subscribe(config: Config, subject: Connection, filter: str, properties: Properties = ()) -> bool:
     """Policies: "A SUBSCRIBE is granted when some allowing policy overlaps its filter (`subscribe: strict`...)"."""
+    if refused(config, properties):
+        return False
     if _revoked(config, subject):
         return False
     policies = config.get("policies") or ()
@@ -408,16 +432,16 @@ def demand_of(config: Config, properties: Properties, connection: Connection) ->
     order = _order(config)
     for said in (properties, connection.properties):
         demands = list(_demands(order, said))
-        if demands:  # of several, the strictest, and one that is unknown is stricter than any
-            named = [demand for demand in demands if demand is not None]
-            return max(named, key=lambda name: order.index(name) if name in order else len(order), default=None)
+        if demands:  # "a list of levels and facts, all of which must hold"
+            return ",".join(demand for demand in demands if demand is not None) or None
     return connection.level if (config.get("levels") or {}).get("implied", False) else None
 
 
 def _demands(order: Sequence[str], properties: Properties) -> Iterator[str | None]:
     for name, value in properties:
         if name == "require":
-            yield None if value == "none" else value
+            for part in value.split(","):
+                yield None if part.strip() == "none" else part.strip() or "?"
         elif name == "s":
             rank = int(value) if re.fullmatch("[0-9]{1,9}", value) else len(order)
             yield order[rank] if rank < len(order) else f"s {value}"  # such a level there is not
@@ -427,12 +451,40 @@ def _order(config: Config) -> Sequence[str]:
     return tuple((config.get("levels") or {}).get("order") or LEVELS)
 
 
-def meets(config: Config, level: str, demand: str | None) -> bool:
-    """Level ≥ demand; "a name unknown there denies"."""
+def meets(config: Config, level: str, demand: str | None, facts: Sequence[str] = ()) -> bool:
+    """Level ≥ demand, and every fact that is demanded holds; "a name unknown there denies"."""
     order = _order(config)
-    if demand is None:
-        return True
-    return level in order and demand in order and order.index(level) >= order.index(demand)
+    rank = order.index(level) if level in order else 0  # "unknown levels count as lowest"
+    return all(
+        rank >= order.index(name) if name in order else name in facts_held(config, facts)
+        for name in ([] if demand is None else demand.split(","))
+    )
+
+
+def facts_held(config: Config, facts: Sequence[str]) -> list[str]:
+    """ "unknown facts [count] as not held" """
+    return [name for name in _facts(config) if name in facts]
+
+
+def _facts(config: Config) -> Sequence[str]:
+    return tuple((config.get("levels") or {}).get("facts") or ())
+
+
+def unknown_demand(config: Config, demand: str | None) -> bool:
+    """Whether a demand names something that is neither a level nor a fact here."""
+    known = {*_order(config), *_facts(config), "signed"}
+    return demand is not None and not set(demand.split(",")) <= known
+
+
+def refused(config: Config, properties: Properties) -> bool:
+    """ "a demand that names nothing known is refused": what these properties of a packet say, and nothing else."""
+    said = [demand for demand in _demands(_order(config), properties) if demand is not None]
+    return unknown_demand(config, ",".join(said) or None)
+
+
+def too_weak(config: Config, publisher: Context, subscriber: Connection) -> bool:
+    """ "a QoS ≥ 1 message that the present connection of a session … is too weak for" """
+    return not meets(config, subscriber.level, publisher.demand, subscriber.facts)
 
 
 def link_types(config: Config, s: Attributes) -> tuple[str | None, str | None]:
@@ -590,7 +642,8 @@ def decide_read(
         return Decision(allowed=False, step=Step.READ), None
     s = subject_attributes(config, subscriber)
     e = environment_attributes(config, now)
-    roots = {"s": s, "o": object_attributes(config, message), "e": e, "p": publisher.p}
+    p = {**publisher.p, "facts": facts_held(config, publisher.facts)}
+    roots = {"s": s, "o": object_attributes(config, message), "e": e, "p": p}
 
     # 6: "`allow(type(x->y), type(y->z))`"
     if not brokered(config, publisher.type, link_types(config, s)[1]):
@@ -598,7 +651,7 @@ def decide_read(
 
     # 7: "the publisher's demand against the target's connection; the subscriber's demand against the floor"
     demanded = demand_of(config, subscription.properties, subscriber)
-    if not meets(config, subscriber.level, publisher.demand) or not meets(config, publisher.floor, demanded):
+    if too_weak(config, publisher, subscriber) or not meets(config, publisher.floor, demanded, publisher.facts):
         return Decision(allowed=False, step=Step.LEVELS), None
 
     # 8: "policies; then the owner's preferences"
@@ -621,7 +674,12 @@ def decide_read(
     for name, text in subscription.properties:
         if name == "where" and not true(text, o=left, e=e):
             return Decision(allowed=False, step=Step.WHERE), None
-    delivered = Delivered(payload=payload, whole=isinstance(view, Whole), properties=properties, floor=publisher.floor)
+    delivered = Delivered(
+        payload=payload,
+        whole=isinstance(view, Whole),
+        properties=properties,
+        floor=",".join((publisher.floor, *publisher.facts)),
+    )
     return Decision(allowed=True, step=Step.WHERE, rule=read.rule), delivered
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -14,7 +13,8 @@ from tidegate.gate import Deny, RuleSet, Step
 from tidegate.policy import Demand, Selector
 from tidegate.policy.brokering import Assignment, Brokering, Types, chain
 from tidegate.scope import Accepted, Continue, Exchange, Identity, Refused
-from tidegate.session import Link, Peer, Session, Subject
+from tidegate.scope.authenticator import Answer
+from tidegate.session import Connection, Link, Session, Subject
 
 STAY = wire.Properties(session_expiry_interval=1000)
 
@@ -28,10 +28,10 @@ class Roles(pure.Anybody):
     def identity(self, user: str | None) -> Identity:
         return Identity(principal=user or "anonymous", user=user, roles=(self.roles.get(user or "", "none"),))
 
-    def authenticate(self, peer: Peer, packet: wire.Connect, answer: Callable[[Identity | Refused], None]) -> None:
+    def authenticate(self, connection: Connection, packet: wire.Connect, answer: Answer) -> None:
         answer(self.identity(packet.username))
 
-    def exchange(self, peer: Peer, packet: wire.Connect, method: str) -> Exchange | None:
+    def exchange(self, connection: Connection, packet: wire.Connect, method: str) -> Exchange | None:
         roles = self
 
         class Once:

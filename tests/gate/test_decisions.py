@@ -5,7 +5,8 @@ oracle for every single decision. The engine compiles. Configurations change in 
 clock moves; whatever a client receives must be what the model says.
 
 Where the specification leaves a choice the model allows all of it:
-- which member of a shared subscription receives a message, and for which of those who are away it waits;
+- which member of a shared subscription receives a message, and for which of those who are away, or whose connections
+  are too weak, it waits;
 - what is owed to a session that is away is kept unless it is denied for good: a message that is denied when it is
   published, whatever connection its receiver comes back with, may be left out even if a later configuration allows it.
 """
@@ -13,7 +14,6 @@ Where the specification leaves a choice the model allows all of it:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,10 +28,17 @@ from pure import End
 from tidegate import wire
 from tidegate.config import Config, parse
 from tidegate.scope import Identity, Refused
-from tidegate.session import Peer, Session
+from tidegate.scope.authenticator import Answer
+from tidegate.session import Connection, Session
 from tidegate.topics import matches, share
 
 Owed = tuple[oracle.Message, oracle.Context]
+Stream = tuple[str, str | None, str]
+
+
+def stream_of(message: oracle.Message, context: oracle.Context) -> Stream:
+    """ "of the same publisher and topic" """
+    return context.client, context.owner, message.topic
 
 
 def built(configuration: worlds.Configuration) -> Config:
@@ -50,9 +57,10 @@ class People(pure.Anybody):
     def __init__(self, config: Config) -> None:
         self.config = config
         self.coming: oracle.Connection
-        self.levels: dict[tuple[str, str], str] = {}
+        self.came: dict[tuple[str | None, str], oracle.Connection] = {}
 
-    def _identity(self, user: str | None, client: str, level: str) -> Identity:
+    def _identity(self, user: str | None, client: str) -> Identity:
+        connection = self.came[user, client]
         known = self.config.built.directory.known(user=user, client=client)
         return Identity(
             principal=f"user:{user}" if user else "anonymous",
@@ -60,18 +68,20 @@ class People(pure.Anybody):
             roles=known.roles,
             groups=known.groups,
             attributes=known.attributes,
-            level=level,
+            level=connection.level,
+            facts=tuple(name for name in self.config.built.rules.levels.facts if name in connection.facts),
             impostor=known.impostor,
         )
 
-    def authenticate(self, peer: Peer, packet: wire.Connect, answer: Callable[[Identity | Refused], None]) -> None:
-        answer(self._identity(packet.username, packet.client_id, self.coming.level))
+    def authenticate(self, connection: Connection, packet: wire.Connect, answer: Answer) -> None:
+        self.came[packet.username, packet.client_id] = self.coming
+        answer(self._identity(packet.username, packet.client_id))
 
     def renew(self, session: Session) -> Identity | Refused:
         user = session.subject.user
         if user is not None and user not in self.config.directory.users:
             return Refused(text="your access has been withdrawn")
-        return self._identity(user, session.client, session.subject.level)
+        return self._identity(user, session.client)
 
 
 class Engine:
@@ -88,6 +98,8 @@ class Engine:
     def connect(self, operation: worlds.Connect) -> bool:
         connection = operation.connection
         self.people.coming = connection
+        key = (connection.user, connection.client)
+        before = self.people.came.get(key)
         will = operation.will
         end = self.world.peer(
             connection.client,
@@ -107,8 +119,10 @@ class Engine:
             ),
         )
         if end.closed:
+            if before is not None:  # an earlier connection is still there
+                self.people.came[key] = before
             return False
-        self.ends[connection.user, connection.client] = end
+        self.ends[key] = end
         return True
 
     def received(self) -> dict[oracle_key, list[wire.Publish]]:
@@ -144,11 +158,13 @@ class Client:
     will: oracle.Message | None = None
     subscriptions: dict[str, oracle.Subscription] = field(default_factory=dict)
     queue: list[Waiting] = field(default_factory=list)
+    deferred: list[Waiting] = field(default_factory=list)
+    """What the present connection is too weak for, and what waits behind that."""
 
 
 @dataclass
 class Waiting:
-    """Owed to a session that is away."""
+    """Owed to a session that is away, or whose connection is too weak."""
 
     message: oracle.Message
     context: oracle.Context
@@ -156,6 +172,11 @@ class Waiting:
     certain: bool
     """It must be there; otherwise it may."""
     subscribed: dict[str, oracle.Subscription]
+    retain: bool = False
+
+    @property
+    def stream(self) -> Stream:
+        return stream_of(self.message, self.context)
 
 
 @dataclass
@@ -267,8 +288,20 @@ class Model:
     def offer(self, key: oracle_key, other: Client, owed: Owed, plain: list[oracle.Subscription]) -> None:
         message = owed[0]
         if other.connected:
+            if self.weak(owed, other):
+                event("too weak")
+                if message.qos and other.persistent and any(one.qos for one in plain):
+                    self.wait(other, owed, None, plain, into=other.deferred)
+                return
             passing = [(one, found) for one in plain if (found := self.shown(owed, other, one)) is not None]
-            if passing:
+            if passing and min(message.qos, max(one.qos for one, _ in passing)) and self.behind(other, owed):
+                event("behind")
+                certain = any(one.certain for one in self.behind(other, owed))
+                if not certain:
+                    delivery = self.made(owed, passing[0][1], message.qos, False, [one for one, _ in passing])
+                    self.expect(key, delivery, certain=False)
+                self.wait(other, owed, None, plain, certain, into=other.deferred)
+            elif passing:
                 event("delivered")
                 if not passing[0][1].whole:
                     event("shown in part")
@@ -277,6 +310,17 @@ class Model:
                 self.expect(key, self.made(owed, passing[0][1], message.qos, False, [one for one, _ in passing]))
         elif min(message.qos, max(one.qos for one in plain)):
             self.wait(other, owed, None, plain)
+
+    def weak(self, owed: Owed, client: Client) -> bool:
+        """Whether it would be denied because of the connection, and nothing before that step denies it."""
+        decision = oracle.decide_read(
+            self.config, owed[1], owed[0], client.connection, oracle.Subscription(filter="#"), self.now
+        )[0]
+        return decision.step is oracle.Step.LEVELS and oracle.too_weak(self.config, owed[1], client.connection)
+
+    def behind(self, client: Client, owed: Owed) -> list[Waiting]:
+        """What it has to wait behind: "Later messages of the same publisher and topic" """
+        return [one for one in client.deferred if one.stream == stream_of(*owed)]
 
     def offer_one(self, filter: str, owed: Owed, members: list[tuple[oracle_key, Client, oracle.Subscription]]) -> None:
         message = owed[0]
@@ -288,9 +332,12 @@ class Model:
                     away.append((other, subscription))
             elif (found := self.shown(owed, other, subscription)) is not None:
                 there.append((key, self.made(owed, found, message.qos, False, [subscription])))
+            elif min(message.qos, subscription.qos) and other.persistent and self.weak(owed, other):
+                away.append((other, subscription))
+        waits = any(filter == one and stream_of(*owed) == stream_of(*before) for before, one in self.loose)
         if there:
-            self.shared.append((there, True))
-        elif away:
+            self.shared.append((there, not (waits and message.qos)))
+        if (not there or (waits and message.qos)) and (away or there):
             self.loose.append((owed, filter))
 
     def handed(self, key: oracle_key, packet: wire.Publish) -> bool:
@@ -314,47 +361,73 @@ class Model:
         shared: str | None,
         subscriptions: list[oracle.Subscription],
         certain: bool = True,
+        into: list[Waiting] | None = None,
+        retain: bool = False,
     ) -> None:
-        def possible(one: oracle.Subscription) -> bool:
-            ways = [
-                oracle.Connection(client=other.connection.client, user=other.connection.user, level=level)
-                for level in worlds.LEVELS
-            ]
-            return any(self.shown(owed, other, one, way) is not None for way in ways)
-
         message, context = owed
-        other.queue.append(
+        (other.queue if into is None else into).append(
             Waiting(
                 message=message,
                 context=context,
                 shared=shared,
-                certain=certain and any(one.qos and possible(one) for one in subscriptions),
+                certain=certain and any(one.qos and self.possible(owed, other, one) for one in subscriptions),
                 subscribed=dict(other.subscriptions),
+                retain=retain,
             )
         )
 
+    def possible(self, owed: Owed, client: Client, subscription: oracle.Subscription) -> bool:
+        """Whether it might be sent over some connection."""
+        who = client.connection
+        ways = [
+            oracle.Connection(client=who.client, user=who.user, level=level, facts=facts)
+            for level in worlds.LEVELS
+            for facts in worlds.FACTS
+        ]
+        return any(self.shown(owed, client, subscription, way) is not None for way in ways)
+
     def resume(self, key: oracle_key, client: Client) -> None:
         """What waited is decided now."""
-        for waiting in client.queue:
+        waited, client.deferred, client.queue = [*client.deferred, *client.queue], [], []
+        for waiting in waited:
             owed = (waiting.message, waiting.context)
+            if self.weak(owed, client):
+                if client.persistent:
+                    asked = [s for f, s in client.subscriptions.items() if _concerns(f, waiting)]
+                    certain = waiting.certain and any(self.possible(owed, client, one) for one in asked)
+                    client.deferred.append(replace(waiting, certain=certain))
+                continue
+            before = self.behind(client, owed)
             # what has been unsubscribed since is still owed; with which terms is not said
             now = {f: s for f, s in client.subscriptions.items() if _concerns(f, waiting)}
             asked = now or {f: s for f, s in waiting.subscribed.items() if _concerns(f, waiting)}
             passing = [(one, found) for one in asked.values() if (found := self.shown(owed, client, one)) is not None]
             if passing:
                 event("resumed")
-                delivery = replace(self.made(owed, passing[0][1], 1, False, [passing[0][0]]), qos=1)
-                self.expect(key, delivery, certain=waiting.certain and bool(now))
-        client.queue.clear()
+                delivery = replace(self.made(owed, passing[0][1], 1, waiting.retain, [passing[0][0]]), qos=1)
+                if not any(one.certain for one in before):
+                    self.expect(key, delivery, certain=waiting.certain and bool(now) and not before)
+            if before:
+                client.deferred.append(replace(waiting, certain=waiting.certain and any(one.certain for one in before)))
 
     def subscribe(self, key: oracle_key, client: Client, subscription: oracle.Subscription) -> bool:
-        if not oracle.decide_subscribe(self.config, client.connection, subscription.filter):
+        if not oracle.decide_subscribe(self.config, client.connection, subscription.filter, subscription.properties):
             return False
         client.subscriptions[subscription.filter] = subscription
         group, filter = share(subscription.filter)
         if group is None:
             for topic, owed in self.retained.items():
-                if matches(filter, topic) and (found := self.shown(owed, client, subscription)) is not None:
+                if not matches(filter, topic):
+                    continue
+                lasting = min(owed[0].qos, subscription.qos) > 0
+                found = self.shown(owed, client, subscription)
+                before = self.behind(client, owed) if lasting and found is not None else []
+                if before or (lasting and client.persistent and self.weak(owed, client)):
+                    certain = not before or any(one.certain for one in before)
+                    if found is not None and not certain:
+                        self.expect(key, self.made(owed, found, owed[0].qos, True, [subscription]), certain=False)
+                    self.wait(client, owed, None, [subscription], certain, into=client.deferred, retain=True)
+                elif found is not None:
                     event("retained")
                     self.expect(key, self.made(owed, found, owed[0].qos, True, [subscription]))
         return True
@@ -362,6 +435,7 @@ class Model:
     def lost(self, key: oracle_key, client: Client, fires: bool) -> None:
         will, client.will = client.will, None
         client.connected = False
+        client.queue, client.deferred = [*client.deferred, *client.queue], []
         if not client.persistent:
             del self.clients[key]
         if will is not None and fires:
@@ -375,6 +449,8 @@ class Model:
                 client.will = None
                 if client.connected:
                     self.lost(key, client, fires=False)
+            elif client.connected and client.deferred:
+                self.resume(key, client)
 
 
 def _concerns(filter: str, waiting: Waiting) -> bool:
@@ -459,6 +535,11 @@ class Play:
         key = (connection.user, connection.client)
         if connection.user is not None and connection.user not in model.config["directory"]["users"]:
             return  # it would not be let in
+        said = (connection.properties, () if operation.will is None else operation.will.properties)
+        if any(oracle.refused(model.config, properties) for properties in said):
+            event("refused for its demand")
+            assert not engine.connect(operation)
+            return
         if not engine.connect(operation):
             # a will that is refused for good is denied now as well
             assert operation.will is not None

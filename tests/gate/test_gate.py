@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from pure import End, World
 from tidegate import wire
-from tidegate.gate import ALLOW, Allow, Answer, Deny, Known, ReservedTopicStage, Residual, RuleSet, Step
+from tidegate.gate import Allow, Deny, Known, RuleSet, Step
+from tidegate.gate.reserved import ReservedTopicStage
+from tidegate.gate.verdict import ALLOW, Answer, Residual
 from tidegate.policy import Environment, Policies, Policy
 from tidegate.session import Link, Message, Subject
 from tidegate.topics import matches
@@ -128,7 +130,7 @@ def test_plan_decides_as_its_stages_do(
                 write, read = new_write, new_read
                 world.scope.gate.enforce(write, read)
                 for end in ends.values():
-                    end.peer.lane = world.scope.gate.lane(end.peer.session.inward, end.version)
+                    end.connection.reader.lane = world.scope.gate.lane(end.connection.session.inward, end.version)
     assert not world.bugs
 
 
@@ -139,8 +141,8 @@ def subject(user: str = "ann", kind: str = "client") -> Subject:
 def test_sources_alike_share_a_lane() -> None:
     world = World()
     one, two = world.peer("one"), world.peer("two")
-    assert one.peer.lane is two.peer.lane
-    assert world.peer("three", version=4).peer.lane is not one.peer.lane
+    assert one.connection.reader.lane is two.connection.reader.lane
+    assert world.peer("three", version=4).connection.reader.lane is not one.connection.reader.lane
 
 
 def test_a_subscription_reaches_only_the_plans_it_matches() -> None:
@@ -148,10 +150,10 @@ def test_a_subscription_reaches_only_the_plans_it_matches() -> None:
     pub = world.peer("pub")
     for topic in ("a/b", "a/c", "b"):
         pub.send(wire.Publish(topic=topic, payload=b"x"))
-    plans = dict(pub.peer.lane.plans)
+    plans = dict(pub.connection.reader.lane.plans)
     world.peer("sub").subscribe("a/+")
-    assert set(pub.peer.lane.plans) == {b"b"}
-    assert pub.peer.lane.plans[b"b"] is plans[b"b"]
+    assert set(pub.connection.reader.lane.plans) == {b"b"}
+    assert pub.connection.reader.lane.plans[b"b"] is plans[b"b"]
 
 
 def test_plans_are_bounded_and_the_bound_is_kept_by_dropping_the_oldest() -> None:
@@ -163,8 +165,8 @@ def test_plans_are_bounded_and_the_bound_is_kept_by_dropping_the_oldest() -> Non
         pub.send(wire.Publish(topic=f"t/{number}", payload=b"x"))
     assert len(gate.cache) <= 100
     assert gate.cache.cost <= 100
-    assert b"t/999" in pub.peer.lane.plans
-    assert b"t/0" not in pub.peer.lane.plans
+    assert b"t/999" in pub.connection.reader.lane.plans
+    assert b"t/0" not in pub.connection.reader.lane.plans
 
 
 def test_churn_leaves_no_garbage() -> None:
@@ -329,14 +331,14 @@ def test_gate_counts_what_passed() -> None:
     sub.subscribe("a")
     for _ in range(4):
         pub.send(wire.Publish(topic="a", payload=b"1"))
-    plan = pub.peer.lane.plans[b"a"]
+    plan = pub.connection.reader.lane.plans[b"a"]
     assert plan.passed == 4
 
 
 def test_decide_without_stages_allows() -> None:
     world = World()
     message = Message("a", b"", 0, False, 0.0, world.site.origin, 1, b"", "in")
-    assert world.scope.gate.decide(message, world.peer("c").peer.session) is message
+    assert world.scope.gate.decide(message, world.peer("c").connection.session) is message
 
 
 def _clocked(when: str) -> RuleSet:
@@ -354,7 +356,7 @@ def test_a_plan_decided_by_the_clock_takes_the_fast_lane_and_ends_with_the_hour(
     for seconds, expected in ((0.5, [b"1"]), (0.999, [b"1"]), (0.001, []), (1.0, []), (-3.0, [b"1"])):
         world.turn(seconds)
         pub.send(wire.Publish(topic="a", payload=b"1"))
-        plan = pub.peer.lane.plans[b"a"]
+        plan = pub.connection.reader.lane.plans[b"a"]
         assert plan.refusal is not None if not expected else plan.fast is not None
         assert [m.payload for m in sub.messages()] == expected, seconds
 
@@ -367,7 +369,7 @@ def test_messages_that_ask_for_something_leave_no_lanes_behind() -> None:
     for number in range(300):
         asks = wire.Properties(user_properties=(("view", f'{{"user:u{number}": "all"}}'),))
         pub.send(wire.Publish(topic="t", payload=b"{}", properties=asks))
-    variants = pub.peer.lane.variants
+    variants = pub.connection.reader.lane.variants
     assert variants is not None
     assert len(variants) <= 50
     assert gate.cache.cost <= 50

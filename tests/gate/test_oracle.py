@@ -628,7 +628,7 @@ def test_attributes_of_the_subject() -> None:
         "clients": {"c1": {"user": "mary", "attributes": {"d": "c1", "level": "trusted", "machine": "treadmill"}}},
     }
     conf = config(node={"name": "here", "domain": "world"}, scopes={"gym": {}}, directory=directory)
-    facts = {"domain": "world", "scope": "gym", "node": "here", "kind": "client", "level": "plain"}
+    facts = {"domain": "world", "scope": "gym", "node": "here", "kind": "client", "level": "plain", "facts": []}
     facts |= {"address": "127.0.0.1", "listener": "mqtt://127.0.0.1:1883"}
     mary = {
         "user": "mary",

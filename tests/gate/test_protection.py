@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
@@ -28,7 +27,8 @@ from tidegate.keyservice.topic_keys import TopicKeys
 from tidegate.policy import Demand
 from tidegate.policy.publisher_rules import CONTROL
 from tidegate.scope import Identity, Refused
-from tidegate.session import MessageOptions, Peer, Session
+from tidegate.scope.authenticator import Answer
+from tidegate.session import Connection, MessageOptions, Session
 from tidegate.topics import matches
 
 PEOPLE: Final = {
@@ -152,18 +152,18 @@ class Town(Anybody):
         link = self.session(user).inward
         lane = gate.lane(link, wire.V5)
         if demand is not None:
-            lane = gate.options_lane(lane, link, MessageOptions(Demand(demand), None))
+            lane = gate.options_lane(lane, link, MessageOptions(Demand.of(demand), None))
         sealing = gate.compiler.compile(topic, lane).sealing
         return None if sealing is None else sealing.group.id
 
     def context(self, user: str, demand: str | None = None) -> bytes:
         """That of a message which somebody publishes now."""
-        options = MessageOptions(None if demand is None else Demand(demand), None)
+        options = MessageOptions(None if demand is None else Demand.of(demand), None)
         return self.world.scope.gate.context(self.session(user).inward, options).encode()
 
     def session(self, user: str) -> Session:
-        session = self.ends[user].peer.session
-        assert self.world.scope.fresh(session)
+        session = self.ends[user].connection.session
+        assert self.world.scope.subjects.fresh(session)
         return session
 
     def may(self, user: str, topic: str, context: bytes) -> bool:
@@ -171,7 +171,7 @@ class Town(Anybody):
         self.world.site.open()
         return isinstance(self.world.scope.gate.stored.readable(topic, context, self.session(user).outward), Allow)
 
-    def authenticate(self, peer: Peer, packet: wire.Connect, answer: Callable[[Identity | Refused], None]) -> None:
+    def authenticate(self, connection: Connection, packet: wire.Connect, answer: Answer) -> None:
         answer(self._identity(packet.username or ""))
 
     def renew(self, session: Session) -> Identity | Refused:
@@ -254,6 +254,23 @@ def test_who_is_delivered_a_message_is_given_its_key_and_nobody_else(
             assert town.may(reader, key.group.topic, key.group.context) is (len(messages) == 1), reader
 
 
+def test_rules_that_a_publisher_sends_later_do_not_decide_about_the_messages_of_another() -> None:
+    town = plain(protect=("#",), rules={"allow": ["a/#", "b/x"]})
+    assert key_of(town, "mary", "a/x") != key_of(town, "carol", "a/x")
+    assert key_of(town, "mary", "c") == key_of(town, "carol", "c"), "no rules can be about it"
+    allow = {"id": "r0", "topic": "a/#", "subject": "user:alice", "effect": "allow"}
+    deny = {"id": "r1", "topic": "a/#", "subject": "user:bob", "effect": "deny"}
+    for rules in ([allow], [allow, deny]):
+        assert town.say("mary", CONTROL, json.dumps(rules).encode()) == 0
+        for user, readers in (("carol", {"alice", "bob"}), ("mary", {"alice"} if deny in rules else {"alice", "bob"})):
+            id = key_of(town, user, "a/x")
+            assert id is not None
+            key = town.topic_keys.ring.find(id, town.world.site.wall)
+            assert key is not None
+            may = {name for name in ("alice", "bob") if town.may(name, key.group.topic, key.group.context)}
+            assert may == readers
+
+
 @SETTINGS
 @given(CONFIGURATION)
 def test_what_is_decided_otherwise_has_another_key(said: dict[str, Any]) -> None:
@@ -317,7 +334,13 @@ def test_a_placeholder_gives_each_topic_its_own_key() -> None:
 
 
 def test_what_conditions_read_of_message_and_publisher_tells_keys_apart() -> None:
-    role = {"id": "r", "subject": "*", "topic": "a/#", "action": "read", "when": "'coach' in p.roles || s.level != ''"}
+    role = {
+        "id": "r",
+        "subject": "*",
+        "topic": "a/#",
+        "action": "read",
+        "when": "'coach' in p.roles || s.level >= 'plain'",
+    }
     town = plain(ALL, role)
     by = {name: key_of(town, name, "a/x") for name in PEOPLE}
     assert by["mary"] != by["alice"]

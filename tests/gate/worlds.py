@@ -84,6 +84,7 @@ ABOUT_CLOCK: Final = (
 )
 ABOUT_SUBJECT: Final = (
     *("'coach' in s.roles", "'team' in s.groups", "has(s.user)", "has(s.user) && s.user != 'bob'"),
+    *("s.level >= 'tls'", "s.level < 'trusted'", "'inside' in s.facts", "size(s.facts) == 1"),
     *("s.level != 'plain'", "s.level == 'mtls'", "s.client in ['c1', 'c2']", "s.kind == 'client'", "has(s.clearance)"),
     # fail for some subjects
     *(
@@ -98,6 +99,9 @@ ABOUT_PUBLISHER: Final = (  # all of these fail on the way in
     *(
         "p.level != 'plain'",
         "p.floor == 'tls'",
+        "p.floor <= 'tls'",
+        "p.level > 'tls'",
+        "'inside' in p.facts",
         "p.topic == o.topic",
         "p.qos == 0",
         "p.size > 12",
@@ -250,7 +254,14 @@ SECTIONS: Final[Mapping[str, st.SearchStrategy[Any]]] = {
     "preferences": _numbered("u", PREFERENCE, 6),
     "views": SOMETIMES.flatmap(lambda some: SHOWN if some else st.just([])),
     "brokering": _some(*BROKERING),
-    "levels": _some({}, {"implied": False}, {"order": ["plain", "tls", "mtls", "trusted"]}, {"implied": True}),
+    "levels": _some(
+        {},
+        {"implied": False},
+        {"order": ["plain", "tls", "mtls", "trusted"]},
+        {"implied": True},
+        *[{"facts": {"inside": "true", "lab": "true"}}] * 4,
+        {"facts": {"lab": "true"}, "implied": True},
+    ),
     "classify": st.lists(CLASS, max_size=2),
     "environment": _some({}, {"location": "milan"}, {"location": "rome", "purpose": "training"}),
 }
@@ -295,6 +306,7 @@ def configurations() -> st.SearchStrategy[Configuration]:
 DEMANDS: Final[tuple[Properties, ...]] = (
     *[()] * 24,
     *((("require", "tls"),), (("require", "none"),), (("require", "plain"),), (("require", "mtls"),)),
+    *((("require", "inside"),), (("require", "tls, inside"),), (("require", "lab,none"),), (("require", "signed"),)),
     *((("s", "0"),), (("s", "1"),), (("s", "2"),), (("s", "9"),), (("require", "warp"),), (("s", "tls"),)),
 )
 CONTENT: Final[tuple[Properties, ...]] = (
@@ -340,8 +352,10 @@ PEOPLE: Final = tuple(zip(CLIENTS, ("mary", "alice", "bob", None), strict=True))
 """Who mostly uses which client."""
 INTRUDERS: Final = (("c1", "alice"), ("c2", "bob"), ("c3", None), ("c4", "carol"))
 
-CONNECTIONS: Final = _together((*PEOPLE * 3, *INTRUDERS), LEVELS, DEMANDS).map(
-    lambda drawn: Connection(client=drawn[0][0], user=drawn[0][1], level=drawn[1], properties=drawn[2])
+FACTS: Final[tuple[tuple[str, ...], ...]] = ((), ("inside",), ("inside", "lab"))
+
+CONNECTIONS: Final = _together((*PEOPLE * 3, *INTRUDERS), LEVELS, DEMANDS, FACTS).map(
+    lambda drawn: Connection(client=drawn[0][0], user=drawn[0][1], level=drawn[1], properties=drawn[2], facts=drawn[3])
 )
 """A client's connection."""
 

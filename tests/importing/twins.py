@@ -23,7 +23,7 @@ from harness import Client, Live, free_port
 from tidegate import wire
 from tidegate.config import parse
 from tidegate.importing import Imported, to_yaml
-from tidegate.node import Node
+from tidegate.node.node import Node
 
 PASSWORD = "plain:secret"
 

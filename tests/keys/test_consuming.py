@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keys.making import FLOWERS, entropy
+from keys.making import FLOWERS, entropy, sealed
 from tidegate.errors import KeysError
 from tidegate.keys import Kem, Keychain, PrivateKey, ReadKey, Ring, open_message, read_key, wrap
 
@@ -19,7 +19,7 @@ REQUEST = "a-random-request-1"
 def test_receiving_as_aups_does(kem: Kem) -> None:
     """AUPS, figure 5: no key yet, it is asked for, and then it is enough for the next messages."""
     ring, private, chain = Ring(entropy=entropy()), PrivateKey.generate(entropy("mary"), kem), Keychain()
-    first = ring.sealed(FLOWERS, b"red", topic="flowers/1", now=1000)
+    first = sealed(ring, FLOWERS, b"red", topic="flowers/1", now=1000)
     with pytest.raises(KeysError, match="ask for it") as told:
         open_message(first, "flowers/1", chain, now=5)
     missing = told.value.missing
@@ -29,7 +29,7 @@ def test_receiving_as_aups_does(kem: Kem) -> None:
     answer = wrap(key, private.public, reader="user:mary", request=REQUEST, seconds=ring.left(key.id, 1001))
     chain.put(read_key(answer.decode(), private.text(), reader="user:mary", request=REQUEST), now=6)
     assert open_message(first, "flowers/1", chain, now=6) == b"red"
-    second = ring.sealed(FLOWERS, b"blue", topic="flowers/2", now=1200)
+    second = sealed(ring, FLOWERS, b"blue", topic="flowers/2", now=1200)
     assert open_message(second, "flowers/2", chain, now=205) == b"blue"
     with pytest.raises(KeysError, match="ask for it") as told:
         open_message(second, "flowers/2", chain, now=6 + 329)
@@ -38,7 +38,7 @@ def test_receiving_as_aups_does(kem: Kem) -> None:
 
 def test_a_message_that_was_changed_is_not_one_whose_key_is_missing() -> None:
     ring, chain = Ring(entropy=entropy()), Keychain()
-    message = ring.sealed(FLOWERS, b"red", topic="flowers/1", now=0)
+    message = sealed(ring, FLOWERS, b"red", topic="flowers/1", now=0)
     key = ring.current(FLOWERS, 0)
     chain.put(ReadKey(id=key.id, secret=key.secret, seconds=10), now=0)
     for payload, topic in ((message, "flowers/2"), (message[:-6] + b'AA=="}', "flowers/1"), (b"21.5", "flowers/1")):

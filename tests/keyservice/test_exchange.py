@@ -352,7 +352,7 @@ async def test_the_master_key_changes_without_a_pause(url: str, tmp_path: Path) 
             node.exchange.renew()
         async with side(url, MasterKeys(a_key, None)) as c:
             await c.has(*ids, "under-old", "under-new")
-            assert c.exchange.unopened == 0
+            assert len(c.exchange._closed) == 0
 
 
 @on_uvloop
@@ -366,7 +366,7 @@ async def test_rows_of_another_master_key_are_left_alone_and_said_once(url: str,
             await a.stored("k1", "k2")
             b.exchange.put(make("k3"))
             await a.stored("k3")
-            await until(lambda: b.exchange.unopened == 2)
+            await until(lambda: len(b.exchange._closed) == 2)
             b.exchange.notice()
             assert b.keys == {}
             with pytest.raises(StoreError, match="master key"):
@@ -376,7 +376,7 @@ async def test_rows_of_another_master_key_are_left_alone_and_said_once(url: str,
             b.master_keys.reread(b_key)
             b.exchange.renew()
             await b.has("k1", "k2")
-            assert b.exchange.unopened == 0
+            assert len(b.exchange._closed) == 0
             assert a.revoked == b.revoked == []
     said = [line for line in logs if line["event"] == "keys of other nodes cannot be opened here"]
     assert len([line for line in said if line["count"] == 2]) <= 1

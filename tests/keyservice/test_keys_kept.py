@@ -19,6 +19,7 @@ from keyservice.keyholding import HEAD, KEEP, PAIRS, Reader, clear_bytes, come, 
 from processes import File, Process, from_file, on_uvloop
 from tidegate import wire
 from tidegate.keys import key_id, read_key, unseal
+from tidegate.keyservice.control_commands import ListKeys
 from tidegate.net.control_socket import ask
 from tidegate.policy.control import ANSWER, GET_KEY
 
@@ -74,7 +75,7 @@ async def test_after_a_restart_everything_can_be_opened(tmp_path: Path) -> None:
     before: list[str | None] = []
     async with from_file(tmp_path, text()) as node:
         await _fill(node)
-        before = [each["id"] for each in node.node.keys.list_all()["keys"]]
+        before = [each["id"] for each in node.node.keys.list_all(ListKeys())["keys"]]
     async with from_file(tmp_path, text()) as node:
         mary = await come(node, "mary", clean_start=False, properties=KEEP)
         await mary.subscribe(ANSWER)

@@ -12,6 +12,7 @@ from keyservice.test_ktm import authority, ktm
 from processes import from_file, on_uvloop, until
 from tidegate.errors import Problem
 from tidegate.keys import NONCE, Group, ReadKey, TopicKey, key_id, seal, unseal
+from tidegate.keyservice.control_commands import RevokeKey, RotateKeys
 
 __all__ = ["authority"]  # the fixture
 
@@ -113,9 +114,12 @@ async def test_a_key_that_only_the_service_has_is_revoked_and_rotated(tmp_path: 
             assert isinstance(key, ReadKey)
             assert await nos.publish("e/x", sealed(key, "e/x")) == 0
             message = await mary.message()
-            assert await b.node.keys.revoked(key.id, "test", dry_run=True) == {"revoked": key.id, "key": None}
+            assert await b.node.keys.revoked(RevokeKey(id=key.id, by="test", dry_run=True)) == {
+                "revoked": key.id,
+                "key": None,
+            }
             assert await mary.opened(message) == CLEAR
-            assert await b.node.keys.revoked(key.id, "test") == {"revoked": key.id}
+            assert await b.node.keys.revoked(RevokeKey(id=key.id, by="test")) == {"revoked": key.id}
             while await nos.publish("e/x", sealed(key, "e/x")) == 0:  # the other node is told by the service
                 await mary.message()
             assert (await mary.refused(key.id))[0] == "unknown"
@@ -123,7 +127,7 @@ async def test_a_key_that_only_the_service_has_is_revoked_and_rotated(tmp_path: 
             assert isinstance(other, ReadKey)
             assert other.id != key.id
             with pytest.raises(Problem, match="there is no key"):
-                await a.node.keys.revoked("nothing", "test")
+                await a.node.keys.revoked(RevokeKey(id="nothing", by="test"))
             assert await nos.publish("e/x", sealed(other, "e/x")) == 0
-            a.node.keys.rotated("test", filter="e/#")
+            a.node.keys.rotated(RotateKeys(filter="e/#", by="test"))
             assert await nos.publish("e/x", sealed(other, "e/x")) == 0x87

@@ -11,6 +11,7 @@ import ssl
 import subprocess
 import time
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,9 @@ from cryptography.x509.oid import NameOID
 from harness import PATIENCE, free_port
 from processes import TIDEGATE, File, Process, on_uvloop, until
 from tidegate.cli import certificates
-from tidegate.config.keys import Ktm, TlsAddress
+from tidegate.config.address import Address
+from tidegate.config.enums import Scheme
+from tidegate.config.keys import Ktm
 from tidegate.config.ktm import load_ktm
 from tidegate.errors import KeysError, StoreError
 from tidegate.keys import Group, Kem, MasterKeySet, PrivateKey, TopicKey, new_master, read_key
@@ -143,7 +146,7 @@ def ktm(tmp_path: Path, authority: Path, text: str = TEXT) -> Iterator[Running]:
 
 def reach(port: int, folder: Path, name: str = "node-a", ca: Path | None = None) -> Ktm:
     return Ktm(
-        url=TlsAddress(host="127.0.0.1", port=port),
+        url=Address(scheme=Scheme.TLS, host="127.0.0.1", port=port),
         cert=folder / f"{name}.pem",
         key=folder / f"{name}.key",
         ca=ca or folder / "ca.pem",
@@ -511,7 +514,7 @@ async def test_readers_get_keys_whose_secret_no_node_sees(tmp_path: Path, author
             assert 300 < found.seconds <= 3900  # for as long as it can be read with
             group = await b.exchange.group(id)
             assert group is not None
-            assert frames.group_said(group) == frames.group_said(GROUP)
+            assert asdict(group) == asdict(GROUP)
             assert await b.exchange.find(id) is None
             assert await b.exchange.wrap("unknown", MARY.public, reader="user:mary", request=REQUEST) is None
             assert await b.exchange.group("unknown") is None
@@ -530,7 +533,7 @@ async def test_readers_get_keys_whose_secret_no_node_sees(tmp_path: Path, author
 async def test_at_the_level_of_frames_no_secret_crosses(tmp_path: Path, authority: Path) -> None:
     async with serving(tmp_path, authority) as (made, key_store), raw(made.port, authority) as node:
         said = {"public": str(MARY.public), "reader": "user:mary", "request": REQUEST}
-        answer, id = await node.ask(Op.GRANT, group=frames.group_said(GROUP), **said)
+        answer, id = await node.ask(Op.GRANT, group=asdict(GROUP), **said)
         secret = read_key(answer, MARY, reader="user:mary", request=REQUEST).secret
         assert await node.ask(Op.WRAP, id=id, **said) is not None
         assert await node.ask(Op.GROUP, id=id) is not None

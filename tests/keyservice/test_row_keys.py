@@ -41,7 +41,7 @@ def opened(rows: RowKeys, row: dict[str, object]) -> bytes:
 
 @on_uvloop
 async def test_opened_when_the_topic_key_is_gone(tmp_path: Path) -> None:
-    policies = POLICIES.replace('"user:nos", topic: "#"', '"*", topic: "#"')
+    policies = POLICIES.replace('"user:nos", topic: "#"', '["*", "monitor:names"], topic: "#"')
     async with from_file(tmp_path, text(head=INGESTING, keys=SHORT, policies=policies) + MAPPED) as node:
         nos = await come(node, "nos")
         for qos, topic in enumerate(("p/a", "p/b", "old/c")):

@@ -15,6 +15,7 @@ from processes import Served, from_file, on_uvloop, until
 from tidegate import wire
 from tidegate.errors import KeysError
 from tidegate.keys import NONCE, Group, PublicKey, ReadKey, TopicKey, key_id, read_key, seal, unseal
+from tidegate.keyservice.control_commands import ListKeys
 from tidegate.net.control_socket import ask
 from tidegate.policy.control import ANSWER, GET_KEY, PUBLISH_KEY
 
@@ -414,7 +415,7 @@ async def test_a_key_that_has_ended(tmp_path: Path) -> None:
         assert key.seconds <= 2
 
         def ended() -> bool:
-            return all(each["id"] != key.id for each in node.node.keys.list_all()["keys"])
+            return all(each["id"] != key.id for each in node.node.keys.list_all(ListKeys())["keys"])
 
         await until(ended)
         assert await mary.refused(key.id) == ("unknown", None)

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tidegate.config.automata import machine
 from tidegate.config.monitors import Monitor
 from tidegate.config.parser import Parser
 from tidegate.monitor import Event, Machine, MonitorFailed, State
@@ -18,7 +17,7 @@ HERE = {"scope": "main", "direction": "im_pub"}
 def made(**written: Any) -> Machine:
     """The machine of a monitor as it stands in a file."""
     entry = Monitor.model_validate({**HERE, **written}, context={"parser": WORDS})
-    return machine(entry, WORDS)
+    return entry.machine(WORDS)
 
 
 def event(topic: str, payload: bytes = b"", time: float = 0.0, qos: int = 0, retain: bool = False) -> Event:

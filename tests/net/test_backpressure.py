@@ -22,7 +22,7 @@ from processes import Process, from_file, on_uvloop, process, until
 from tidegate import wire
 from tidegate.cli import certificates
 from tidegate.net import connection
-from tidegate.session import Session
+from tidegate.session import Hold, Session
 
 SMALL = 4096  # bytes of a socket buffer; the system doubles it
 BLOCK = 50_000  # bytes of a large payload
@@ -36,9 +36,9 @@ def session(node: Live, name: str) -> Session:
 
 def waiting(node: Live, name: str) -> int:
     """Bytes written for a client that have not left the node."""
-    peer = session(node, name).peer
-    assert peer is not None
-    size: int = peer.shell.transport.get_write_buffer_size()
+    connection = session(node, name).connection
+    assert connection is not None
+    size: int = connection.shell.transport.get_write_buffer_size()
     return size
 
 
@@ -234,7 +234,7 @@ async def test_full_queue_disconnects_a_client_that_does_not_read(monkeypatch: p
             await pub.publish("t", block(sent), qos=1)
             sent += 1
             assert sent < 400
-        listener = next(iter(node.node.listeners.values()))
+        listener = next(iter(node.node.listeners.bound.values()))
         await until(lambda: len(listener.connections) == 1)  # it goes although it reads nothing
 
 
@@ -276,7 +276,7 @@ async def test_queue_of_a_client_that_is_away_is_limited(tmp_path: Path) -> None
 async def test_publisher_that_does_not_read_its_acknowledgements_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "HIGH_WATER", 4096)  # so that thousands are enough and not millions
     async with live() as node:
-        listener = next(iter(node.node.listeners.values()))
+        listener = next(iter(node.node.listeners.bound.values()))
         assert listener._socket is not None
         listener._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL)  # connections inherit it
         pub = await deaf(node, "pub", version=wire.V311)
@@ -289,9 +289,9 @@ async def test_publisher_that_does_not_read_its_acknowledgements_is_paused(monke
         counters = node.node.site.counters
         for first in range(0, total, 500):
             pub.writer.write(b"".join(frames[first : first + 500]))
-        peer = session(node, "pub").peer
-        assert peer is not None
-        await until(lambda: bool(peer.held))
+        publisher = session(node, "pub").connection
+        assert publisher is not None
+        await until(lambda: bool(publisher.holds & Hold.WRITING))
         paused_at = counters.publishes_received
         assert paused_at < total
         other = await node.connect("other")

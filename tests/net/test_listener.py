@@ -354,7 +354,7 @@ async def test_max_connections() -> None:
     async with live(listener("max_connections: 2")) as node:
         first = await node.connect("a")
         silent = await node.socket()  # counts before it has said anything
-        await until(lambda: len(node.node.listeners[node.node.status()["listeners"][0]["url"]].connections) == 2)
+        await until(lambda: len(node.node.listeners.bound[node.node.status()["listeners"][0]["url"]].connections) == 2)
         third = await node.socket()
         assert await third.closed() == b""
         assert node.node.status()["listeners"][0]["turned_away"] == 1

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from tidegate.config import Config, Operation, parse
-from tidegate.explain.what_if import Question, WhatIf
-from tidegate.simulate import find_run
-from tidegate.simulate import parse as scenario
+from tidegate.explain.question import Question
+from tidegate.explain.what_if import WhatIf
 from tidegate.simulate.engine import EngineRun
+from tidegate.simulate.explore import find_run
+from tidegate.simulate.scenario import parse as scenario
 
 HEAD = "version: 1\nnode: {name: n}\npolicies: open\n"
 

@@ -17,7 +17,7 @@ from tidegate.admin import ingest
 from tidegate.audit import journals
 from tidegate.config import load
 from tidegate.errors import ConfigError, Problem
-from tidegate.node import verify
+from tidegate.node.node import verify
 
 COSTLY = (
     "aiomqtt",
@@ -119,3 +119,12 @@ async def test_data_is_refused_without_a_journal(tmp_path: Path, monkeypatch: py
             node.node.ingest._ready()
         with pytest.raises(ConfigError, match="record: traffic"):
             await node.reload(f"{PLAIN}http: {{url: 'http://127.0.0.1:0'}}\nrecord: traffic\n")
+
+
+def test_a_websocket_listener_imports_its_protocol_before_the_first_connection(tmp_path: Path) -> None:
+    """The event loop would stand still for as long as the import takes."""
+    (tmp_path / "tidegate.yaml").write_text(
+        PLAIN.replace("mqtt://127.0.0.1:PORT", f"ws://127.0.0.1:{free_port()}/mqtt")
+    )
+    modules, _ = _run("-c", "tidegate.yaml", cwd=tmp_path)
+    assert "wsproto" in modules

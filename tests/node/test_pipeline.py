@@ -20,6 +20,7 @@ from node.piping import BODY, Piped, b64, piped, record, rows, text, told
 from processes import File, Process, on_uvloop
 from tidegate import wire
 from tidegate.net.control_socket import ask
+from tidegate.pipeline.node_client import NodeClient, Outgoing
 from tidegate.session import Context
 from tidegate.store.journal import AUDIT, Reader
 
@@ -40,7 +41,7 @@ async def test_what_it_publishes_arrives_with_id_and_scores(tmp_path: Path) -> N
         row = await node.row()
         scores = {"timeliness": 0.75, "accuracy": None, "integrity": 1}
         answer = await node.publish(record(row, "weather/1", scores=scores), record(row, "weather/2", part=4), row=row)
-        assert answer == {"published": 2, "denied": []}
+        assert answer == {"taken": 2, "published": 2, "denied": [], "lost": {}}
         first, second = await mary.message(), await mary.message()
         assert (first.topic, first.payload, first.qos, first.retain) == ("weather/1", BODY, 1, False)
         pairs = told(first.properties.user_properties)
@@ -251,6 +252,100 @@ async def test_a_full_store_takes_nothing(tmp_path: Path, monkeypatch: pytest.Mo
         back = await node.connect("mary", username="mary", password=b"mary", clean_start=False, properties=KEEP)
         found = [told((await back.message()).properties.user_properties)["id"] for _ in range(2)]
         assert found == [f"{row['id']}.1", f"{row['id']}.2"]
+
+
+SMALL = "limits: {inflight: 5, queue: {messages: 10}}\n"
+
+
+def patient(patience: str) -> str:
+    return text(more=SMALL).replace("pipeline: {", f"pipeline: {{patience: {patience}, ")
+
+
+def outgoing(row: dict[str, Any], count: int) -> list[Outgoing]:
+    return [
+        Outgoing(
+            place=(0, 0, part),
+            id=f"{row['id']}.{part + 1}",
+            topic=f"weather/{part % 3}",
+            payload=BODY,
+            context=row["context"],
+            origin=row["topic"],
+            at=1000.0,
+            scores={},
+        )
+        for part in range(count)
+    ]
+
+
+@on_uvloop
+async def test_nothing_is_lost_to_a_subscriber_who_reads_slowly(tmp_path: Path) -> None:
+    """Many more records than its window and its queue take; the pipeline says for whom it waits."""
+    async with piped(tmp_path, patient("1h")) as node:
+        row = await node.row()
+        mary = await reading(node, "weather/#")
+        bob = await reading(node, "weather/#", name="bob")
+        waits: asyncio.Queue[str | None] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+        client = NodeClient(
+            node.node.config.control_socket, waiting=lambda why: loop.call_soon_threadsafe(waits.put_nowait, why)
+        )
+        publishing = asyncio.create_task(asyncio.to_thread(lambda: list(client.publish(outgoing(row, 200)))))
+        async with asyncio.timeout(PATIENCE):
+            why = await waits.get()
+        assert why is not None
+        assert "is full" in why
+        everything = [f"{row['id']}.{part + 1}" for part in range(200)]
+
+        async def read(end: Any) -> list[str]:
+            return [told((await end.message()).properties.user_properties)["id"] for _ in everything]
+
+        assert await asyncio.gather(read(mary), read(bob)) == [everything, everything]
+        pieces = await publishing
+        assert [record.id for piece, _ in pieces for record in piece] == everything
+        assert sum(published.passed for _, published in pieces) == 200
+        assert (client.lost, node.node.realm.site.counters.dropped) == ({}, 0)
+        await mary.silent()
+
+
+@on_uvloop
+async def test_a_subscriber_who_does_not_read_at_all_stops_nobody(tmp_path: Path) -> None:
+    async with piped(tmp_path, patient("100ms")) as node:
+        row = await node.row()
+        await reading(node, "weather/#")  # and takes nothing
+        bob = await reading(node, "weather/#", name="bob")
+        client = NodeClient(node.node.config.control_socket)
+        publishing = asyncio.create_task(asyncio.to_thread(lambda: list(client.publish(outgoing(row, 60)))))
+        found = [told((await bob.message()).properties.user_properties)["id"] for _ in range(60)]
+        await publishing
+        assert found == [f"{row['id']}.{part + 1}" for part in range(60)]
+        assert client.lost == {"mary": 45}  # 5 are on their way, 10 wait
+        assert node.node.realm.site.counters.dropped == 45
+
+
+@on_uvloop
+async def test_what_is_not_taken_is_told_before_anything_happens(tmp_path: Path) -> None:
+    async with piped(tmp_path, patient("1h")) as node:
+        row = await node.row()
+        away = await reading(node, "weather/#", properties=KEEP)
+        away.abort()
+        some = [record(row, "weather/1", part=part) for part in range(12)]
+        some.insert(1, record(row, "elsewhere", part=20))
+        answer = await node.publish(*some, row=row)
+        assert (answer["published"], answer["taken"], answer["awaited"]) == (
+            answer["taken"] - 1,
+            answer["taken"],
+            "mary",
+        )
+        rest = some[answer["taken"] :]
+        assert rest
+        again = await node.publish(*rest, row=row)
+        assert (again["published"], again["taken"], again["awaited"], again["lost"]) == (0, 0, "mary", {})
+        assert (await node.publish(record(row, "elsewhere", part=21), row=row))["taken"] == 1  # it reaches nobody
+        back = await node.connect("mary", username="mary", password=b"mary", clean_start=False, properties=KEEP)
+        for _ in range(answer["published"]):
+            await back.message()
+        await back.silent()
+        assert (await node.publish(*rest, row=row))["published"] == len(rest)
 
 
 def test_what_was_answered_outlives_the_node(tmp_path: Path) -> None:

@@ -150,6 +150,8 @@ async def test_end_to_end(tmp_path: Path) -> None:
         given = await node.key("e/1", row)
         body = sealed(given, "e/1")
         assert (await node.publish(record(row, "e/1", body), record(row, "e/1", part=1), row=row)) == {
+            "taken": 2,
+            "lost": {},
             "published": 1,
             "denied": [{"index": 1, "rule": "keys", "why": _not_sealed("e/1")}],
         }

@@ -344,8 +344,7 @@ async def test_control_socket(tmp_path: Path) -> None:
 
 
 @on_uvloop
-async def test_watched_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.node.node.WATCH", 0.02)
+async def test_watched_file(tmp_path: Path) -> None:
     watch = "reload: watch\n"
 
     async def let_in(node: Served, user: str, password: bytes) -> None:

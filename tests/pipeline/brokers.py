@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from bench.servers import BenchError, Setting, mosquitto, mosquitto_configuration
+from bench.harness.servers import BenchError, Setting, mosquitto, mosquitto_configuration
 from paho.mqtt import publish
 
 from harness import PATIENCE, free_port

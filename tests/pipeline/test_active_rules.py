@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pipeline.lake.rows import JOURNAL
 from tidegate.errors import PipelineError, TidegateError
 from tidegate.pipeline.active_rules import ActiveRules
 from tidegate.pipeline.ledger import Ledger
@@ -27,7 +28,7 @@ class Desk:
     def __init__(self, folder: Path) -> None:
         self.file = folder / "rules.yaml"
         self.file.write_text(FIRST)
-        self.ledger = Ledger(folder / "ledger.db")
+        self.ledger = Ledger(folder / "ledger.db", JOURNAL)
         self.documents: list[tuple[str, Mapping[str, Any]]] | None = []
         self.objection: str | None = None
         self.tried: list[tuple[str, str | None]] = []

@@ -347,8 +347,10 @@ def test_dimension_and_filter_are_checked() -> None:
 def test_a_check_of_an_unknown_kind_is_refused() -> None:
     with pytest.raises(TypeError, match="no argument of a check"):
 
-        @registry.check("impossible", dimension="accuracy")
+        @registry.check(dimension="accuracy")
         def impossible(*, when: dict[str, Kind]) -> None: ...
 
     with pytest.raises(ValueError, match="there already"):
-        registry.check("in_range", dimension="accuracy")
+
+        @registry.check(dimension="accuracy")
+        def in_range() -> None: ...

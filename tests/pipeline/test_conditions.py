@@ -133,7 +133,7 @@ def test_parses_without_spark() -> None:
 @settings(max_examples=300, deadline=None)
 def test_any_text_is_a_condition_or_a_problem(text: str) -> None:
     parsed = conditions.parse(text)
-    assert (parsed.node is None) == bool(parsed.problems)
+    assert (parsed.tree is None) == bool(parsed.problems)
 
 
 WORDS = st.sampled_from(
@@ -167,7 +167,7 @@ WORDS = st.sampled_from(
 @settings(max_examples=300, deadline=None)
 def test_any_words_are_a_condition_or_a_problem(text: str) -> None:
     parsed = conditions.parse(text)
-    assert (parsed.node is None) == bool(parsed.problems)
+    assert (parsed.tree is None) == bool(parsed.problems)
 
 
 # an independent evaluator: each text is generated together with its meaning
@@ -278,7 +278,9 @@ def test_spark_agrees_with_plain_python(spark: SparkSession, found: list[tuple[s
 
 
 def test_and_binds_tighter_than_or_and_not_tightest() -> None:
-    node = conditions.parse("registered or registered and not registered").node
-    assert isinstance(node, conditions.Any_)
-    assert isinstance(node.parts[1], conditions.All)
-    assert isinstance(node.parts[1].parts[1], conditions.Not)
+    whole = conditions.parse("registered or registered and not registered").tree
+    assert whole is not None
+    either: Any = whole.children[0]
+    assert either.data == "any_"
+    assert either.children[1].data == "all_"
+    assert either.children[1].children[1].data == "negated"

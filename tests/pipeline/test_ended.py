@@ -22,7 +22,7 @@ from tidegate.pipeline.spark import ENDED
 
 @pytest.fixture
 def plant(tmp_path: Path, spark: SparkSession) -> Plant:
-    return Plant(tmp_path, spark, "audit: false, spark: {master: 'local[2]', memory: 512m}")
+    return Plant(tmp_path, spark, settings="audit: false, spark: {master: 'local[2]', memory: 512m}")
 
 
 def _until(driver: Driver, condition: Any) -> None:
@@ -61,6 +61,7 @@ def test_the_end_of_java_is_one_line(plant: Plant, within: bool) -> None:
 def test_who_is_stopped_while_spark_starts_leaves_no_java(
     plant: Plant, command: str, number: signal.Signals, code: int
 ) -> None:
+    plant.temperatures(1)  # without a journal it would end by itself
     Place.open(plant.folders.lake, create=True)
     driver = Driver(plant.folder, [TIDEGATE, "pipeline", command, "--json", "-c", str(plant.file)])
     try:

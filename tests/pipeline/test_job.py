@@ -22,7 +22,7 @@ from tidegate.pipeline.lake import Lake, erase, read
 from tidegate.pipeline.node_client import NodeClient, Wanted
 from tidegate.pipeline.overview import overview
 from tidegate.pipeline.protect import Answer
-from tidegate.store.journal import AUDIT, INGEST, audit_row, ingest_row
+from tidegate.store.journal import AUDIT, INGEST, audit_row, ingest_row, journal_id
 
 RULES = """\
 version: 1
@@ -36,7 +36,8 @@ scores:
 class Plant:
     """A data folder with a journal, and jobs that work it off."""
 
-    def __init__(self, folder: Path, spark: SparkSession, more: str = "") -> None:
+    def __init__(self, folder: Path, spark: SparkSession, *, settings: str = "audit: false") -> None:
+        """Without the audit a job starts one stream less, which takes Spark seconds."""
         self.folder = folder
         self.spark = spark
         self.rules = folder / "rules.yaml"
@@ -47,7 +48,7 @@ node: {{name: plant, data: {folder / "data"}}}
 listeners: [{{url: "mqtt://127.0.0.1:18830", anonymous: true}}]
 policies: open
 classify: [{{topic: "raw/private/#", category: personal}}]
-pipeline: {{ingest: ["raw/#"], rules: {self.rules}, batch: 40, {more}}}
+pipeline: {{ingest: ["raw/#"], rules: {self.rules}, batch: 40, {settings}}}
 """
         self.file = folder / "plant.yaml"
         self.file.write_text(text)
@@ -150,9 +151,14 @@ def test_small_and_large_batches_leave_the_same(
         plant.temperatures(10)
         assert len(plant.once()) == 3
         rows = {table: plant.rows(table) for table in ("raw", "normalised", "quarantine")}
-        found.append({table: sorted(map(repr, each)) for table, each in rows.items()})
+        found.append({table: sorted(map(_unnamed, each)) for table, each in rows.items()})
     assert found[0] == found[1] == found[2]
     assert {table: len(each) for table, each in found[0].items()} == {"raw": 83, "normalised": 80, "quarantine": 3}
+
+
+def _unnamed(row: Any) -> str:
+    """A row, but of which journal it is."""
+    return repr({**row.asDict(), "journal": None, "batch": row.batch.removeprefix(row.journal)})
 
 
 def test_a_batch_that_was_not_read_whole_is_not_done(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,6 +200,64 @@ def test_what_is_lost_costs_no_row_and_doubles_none(plant: Plant, lost: str) -> 
     assert plant.offsets("raw") == plant.offsets("normalised") == list(range(90))
 
 
+def test_a_data_folder_that_was_made_anew_with_the_old_lake(tmp_path: Path, spark: SparkSession) -> None:
+    """Its offsets begin at 0 again: old rows stay, new ones are worked on, and until then they are behind."""
+    plant = Plant(tmp_path, spark, settings=f"audit: false, lake: {tmp_path / 'lake'}")
+    plant.temperatures(5)
+    plant.once()
+    kept = plant.folders.own.rename(tmp_path / "kept")
+    shutil.rmtree(plant.folders.data)
+    plant.temperatures(3)
+    for before in (None, kept):  # and if what the pipeline remembers is still there
+        if before is not None:
+            shutil.copytree(before, plant.folders.own, dirs_exist_ok=True)
+        assert overview(plant.config)["lag"] == 3
+        (done,) = plant.once()
+        assert done.batch.messages == 3
+        assert (overview(plant.config)["lag"], overview(plant.config)["totals"]["messages"]) == (
+            0,
+            3 if before is None else 8,
+        )
+        assert plant.offsets("raw") == plant.offsets("normalised") == [0, 0, 1, 1, 2, 2, 3, 4]
+        assert sorted(row.id for row in plant.rows("raw")) == [f"plant-1-{number:x}" for number in range(8)]
+        shutil.rmtree(plant.folders.own)
+
+
+def test_two_nodes_fill_one_lake(tmp_path: Path, spark: SparkSession) -> None:
+    plants = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        plant = Plant(tmp_path / name, spark, settings=f"audit: false, lake: {tmp_path / 'lake'}")
+        plant.write([json.dumps({"t": 20, "ts": NOON}).encode(), b"nonsense"], source=name)
+        plants.append(plant)
+    for plant in plants:
+        assert [(done.records, done.quarantined) for done in plant.once()] == [(1, 1)]
+    for table in ("raw", "normalised", "quarantine"):
+        found = plants[0].rows(table)
+        assert sorted(row.source for row in found) == sorted(["a", "b"] * (2 if table == "raw" else 1)), table
+        assert {row.journal for row in found} == {journal_id(plant.folders.data) for plant in plants}
+
+
+def test_what_an_older_version_left_is_taken_over(plant: Plant) -> None:
+    plant.temperatures(3)
+    plant.once()
+    journal = journal_id(plant.folders.data)
+    checkpoints = plant.folders.own / "checkpoint"
+    (checkpoints / journal / "ingest").rename(checkpoints / "ingest")
+    plant.temperatures(2)
+    assert [done.batch.messages for done in plant.once()] == [2]
+    assert [path.name for path in checkpoints.iterdir()] == [journal]
+
+
+def test_a_ledger_of_a_journal_that_was_longer_is_refused(plant: Plant) -> None:
+    plant.temperatures(3)
+    plant.once()
+    shutil.rmtree(plant.folders.data / "journal" / "ingest")
+    plant.temperatures(1)
+    with pytest.raises(PipelineError, match=r"done up to offset 3, and it ends at 1: .* Remedy: put that one back"):
+        plant.once()
+
+
 def test_of_what_waits_from_somebody_who_was_erased_nothing_is_made(plant: Plant) -> None:
     usual = "  - {id: usual, dimension: accuracy, check: deviates_from_history, args: {good: 4, bad: 8}}\n"
     plant.rules.write_text(RULES + usual)
@@ -205,7 +269,10 @@ def test_of_what_waits_from_somebody_who_was_erased_nothing_is_made(plant: Plant
     (done,) = plant.once()
     assert (done.batch.messages, done.records, done.quarantined) == (3, 1, 0)
     assert plant.offsets("raw") == plant.offsets("normalised") == [0, 1, 4]
-    states = [parquet.read_table(file) for file in sorted(plant.folders.baselines.glob("*.parquet"))]
+    states = [
+        parquet.read_table(file)
+        for file in sorted(plant.folders.baselines(journal_id(plant.folders.data)).glob("*.parquet"))
+    ]
     assert [set(state["source"].to_pylist()) for state in states] == [{"t1"}, {"t1"}]
 
 
@@ -254,7 +321,28 @@ def test_rules_that_are_broken_or_pass_nothing_are_refused(plant: Plant, broken:
     assert overview(plant.config)["rules"]["refused"]["why"]
 
 
-def test_the_audit_is_copied(plant: Plant) -> None:
+def test_rules_that_break_a_type_which_is_not_in_the_batch_are_refused(plant: Plant) -> None:
+    pulse = "  {id: heart, type: heart, values: [{name: pulse, at: /p, unit: bpm}]},\n"
+    plant.rules.write_text(RULES.replace("sources: [", f"sources: [\n{pulse}"))
+    plant.temperatures(2)
+    plant.write([b'{"p": 61}'], source_kind="heart", source="h1")
+    (first,) = plant.once()
+    assert (first.records, first.quarantined) == (3, 0)
+    plant.rules.write_text(RULES.replace("sources: [", "sources: [\n" + pulse.replace("/p,", "/elsewhere,")))
+    plant.temperatures(2)
+    (second,) = plant.once()
+    assert second.batch.rules == first.batch.rules
+    refused = overview(plant.config)["rules"]["refused"]["why"]
+    assert "heart (1)" in refused
+    assert "temperature" not in refused
+    plant.rules.write_text(RULES.replace("max: 60", "max: 50").replace("sources: [", f"sources: [\n{pulse}"))
+    plant.temperatures(2)
+    (third,) = plant.once()
+    assert third.batch.rules != first.batch.rules
+
+
+def test_the_audit_is_copied(tmp_path: Path, spark: SparkSession) -> None:
+    plant = Plant(tmp_path, spark, settings="audit: true")
     journal = Trial(plant.folders.data, AUDIT)
     journal.write(*(audit_row(NOON + n, node="plant", user="anna", topic="t", rule="p1") for n in range(3)))
     journal.close()
@@ -266,5 +354,6 @@ def test_the_audit_is_copied(plant: Plant) -> None:
 
 
 def test_there_is_one_job_at_a_time(plant: Plant) -> None:
+    plant.temperatures(1)
     with alone(plant.folders), pytest.raises(PipelineError, match="another pipeline"):
         plant.once()

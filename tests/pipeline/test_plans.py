@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from store.journal.trial import NOON, Trial
 from tidegate.pipeline import batch_input, series_statistics, stages
 from tidegate.pipeline.lake import Place
-from tidegate.pipeline.lake.erased import Tombstone, bury
+from tidegate.pipeline.lake.erase import Tombstone, bury
 from tidegate.pipeline.lake.swap import swapping
 from tidegate.pipeline.plans import Plan, Plans
 from tidegate.pipeline.rules import Rules, parse

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.frames import NOON, records
+from pipeline.lake.rows import JOURNAL
 from tidegate.pipeline.ledger import Ledger
 from tidegate.pipeline.node_client import NodeClient, Outgoing, Published
 from tidegate.pipeline.publish import publish
@@ -49,7 +50,7 @@ def frame(spark: SparkSession, request: pytest.FixtureRequest) -> DataFrame | pa
 
 
 def test_what_a_record_is_published_with(frame: DataFrame | pa.Table, tmp_path: Path) -> None:
-    node, ledger = Node(pieces=9), Ledger(tmp_path / "ledger.db")
+    node, ledger = Node(pieces=9), Ledger(tmp_path / "ledger.db", JOURNAL)
     publish(frame, cast("NodeClient", node), ledger, ledger.begin({0: 0}, {0: 7}, rules="a", messages=7))
     ledger.close()
     assert len(node.given) == 6
@@ -66,7 +67,7 @@ def test_what_a_record_is_published_with(frame: DataFrame | pa.Table, tmp_path: 
 
 
 def test_what_an_earlier_attempt_published_counts_once(frame: DataFrame | pa.Table, tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger.db")
+    ledger = Ledger(tmp_path / "ledger.db", JOURNAL)
     node = Node(pieces=2)
     batch = ledger.begin({0: 0}, {0: 6}, rules="a", messages=6)
     with pytest.raises(ConnectionError):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.servers import certificates
+from bench.harness.servers import certificates
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 

@@ -158,6 +158,22 @@ async def test_what_a_former_connection_brought_is_not_acknowledged_on_the_next(
         assert (await broker.expect(wire.Puback)).packet_id == 9
 
 
+async def test_a_broker_has_nothing_more_when_it_answers_a_ping_and_sends_no_message_before(scene: Scene) -> None:
+    async with scene.connected() as (broker, _):
+        await broker.welcome()
+        scene.receiver.draining = True
+        await broker.expect(wire.Pingreq)
+        broker.send(publish(5, qos=1))
+        broker.send(wire.Pingresp())
+        await scene.disk.settle(1)
+        await broker.expect(wire.Puback)
+        await broker.expect(wire.Pingreq)
+        assert not scene.receiver.drained
+        broker.send(wire.Pingresp())
+        while not scene.receiver.drained:
+            await asyncio.sleep(0.005)
+
+
 async def test_nothing_is_read_while_the_disk_is_behind(scene: Scene) -> None:
     async with scene.connected() as (broker, running):
         await broker.welcome()

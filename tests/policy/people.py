@@ -18,6 +18,7 @@ class Person:
     scope: str = "gym"
     node: str = "mygym"
     level: str = "plain"
+    facts: tuple[str, ...] = ()
     address: str = "127.0.0.1"
     listener: str = "mqtt"
     roles: tuple[str, ...] = ()

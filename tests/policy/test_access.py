@@ -15,7 +15,7 @@ from policy.people import HOME, Person, alice, bob, john, mary, stranger
 from tidegate import topics
 from tidegate.errors import ConfigError
 from tidegate.policy.access import Action, Combining, Effect, Policies, Policy
-from tidegate.policy.actor import Actor, attributes_of
+from tidegate.policy.actor import Subject, attributes_of
 from tidegate.policy.selector import Term
 from tidegate.policy.verdict import Permit, Refuse, Undecided
 from tidegate.predicate import UNKNOWN, PredicateError, PredicateFailed, compile
@@ -174,7 +174,7 @@ def test_volatile_is_told() -> None:
 
 
 def straightforward(
-    policies: list[Policy], combining: Combining, action: Action, actor: Actor, topic: str, env: dict[str, Any]
+    policies: list[Policy], combining: Combining, action: Action, actor: Subject, topic: str, env: dict[str, Any]
 ) -> tuple[bool, bool]:
     """(allowed, by an error), read off semantics.md without index or partial evaluation."""
     true: list[Effect] = []

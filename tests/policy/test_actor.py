@@ -30,6 +30,7 @@ def test_the_table_of_semantics() -> None:
         "scope": "gym",
         "node": "mygym",
         "level": "tls",
+        "facts": (),
         "address": "127.0.0.1",
         "listener": "mqtt",
         "role": "frequenter",

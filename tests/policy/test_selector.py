@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from policy.people import HOME, Person, alice, mary, stranger
 from tidegate.errors import ConfigError
-from tidegate.policy.actor import Actor
+from tidegate.policy.actor import Subject
 from tidegate.policy.selector import Selector
 
 gym = Person(kind="scope", client="gym", scope="gym")
@@ -95,13 +95,13 @@ selectors = st.lists(texts, min_size=1, max_size=3)
 
 
 @given(selectors, st.sampled_from(everyone))
-def test_a_list_selects_whom_one_of_it_selects(texts: list[str], actor: Actor) -> None:
+def test_a_list_selects_whom_one_of_it_selects(texts: list[str], actor: Subject) -> None:
     one_by_one = any(Selector.parse(text).matches(actor, HOME) for text in texts)
     assert Selector.parse(texts).matches(actor, HOME) == one_by_one
 
 
 @given(selectors, selectors, st.sampled_from(everyone))
-def test_covers(a: list[str], b: list[str], actor: Actor) -> None:
+def test_covers(a: list[str], b: list[str], actor: Subject) -> None:
     wide, narrow = Selector.parse(a).within(HOME), Selector.parse(b).within(HOME)
     if wide.covers(narrow) and narrow.matches(actor, HOME):
         assert wide.matches(actor, HOME)

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from tidegate.errors import ConfigError
-from tidegate.policy.levels import Facts, Levels
+from tidegate.policy.levels import Levels, Transport
 from tidegate.policy.trust import By, Close, Degraded, Otherwise, Trust, Trusted, fingerprint, judged
 
 KEY = Ed25519PrivateKey.generate()
@@ -104,7 +104,7 @@ def test_sec_reds_brutal_close_and_untrusted_degrade(der: bytes | None) -> None:
 
 def test_the_level_that_follows() -> None:
     levels = Levels()
-    facts = Facts(tls_version="TLSv1.3", certificate=True)
+    facts = Transport(tls_version="TLSv1.3", certificate=True)
     assert levels.level_of(facts) == "mtls"
     assert levels.level_of(judged(facts, Trusted("CN=remotegym"))) == "trusted"
     assert levels.level_of(judged(facts, Degraded("not on the list"))) == "tls"

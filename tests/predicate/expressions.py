@@ -10,6 +10,13 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from tidegate.predicate import BUDGET, NAMES, Env, PredicateFailed
+from tidegate.predicate.check import static
+from tidegate.predicate.compile import loaded
+from tidegate.predicate.exact import evaluate, paid
+from tidegate.predicate.failure import CelError
+from tidegate.predicate.parse import parse
+
 INTS = st.one_of(st.integers(-5, 5), st.sampled_from([2**63 - 1, -(2**63), 2**31, 100]))
 DOUBLES = st.sampled_from([0.0, 1.0, -1.5, 2.5, 1e300, 3.0])
 STRINGS = st.text("abcé/ ", max_size=4)
@@ -141,3 +148,13 @@ def bools(draw: st.DrawFn, depth: int, variables: tuple[str, ...] = (), careful:
         case _:
             test = draw(bools(depth - 1, variables, careful))
             return f"({test} ? {draw(bools(depth - 1, variables, careful))} : {draw(bools(depth - 1, variables, careful))})"
+
+
+def evaluate_text(text: str, env: Env) -> object:
+    """The value of any expression, not only of a bool; raises as a predicate does."""
+    node = parse(text, {}, NAMES)
+    static(node)
+    try:
+        return evaluate(paid(loaded(node, BUDGET)), env)
+    except CelError as error:
+        raise PredicateFailed(str(error)) from error

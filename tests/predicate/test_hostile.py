@@ -10,7 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tidegate.predicate import Predicate, PredicateError, PredicateFailed, compile, evaluate_text
+from predicate.expressions import evaluate_text
+from tidegate.predicate import Predicate, PredicateError, PredicateFailed, compile
 
 QUICK = 2.0
 """Seconds: generous for a loaded machine, far below what an unbounded evaluation takes."""

@@ -10,7 +10,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from tidegate.predicate import Attributes, PredicateError, PredicateFailed, Uint, evaluate_text
+from predicate.expressions import evaluate_text
+from tidegate.predicate import Attributes, PredicateError, PredicateFailed, Uint
 from tidegate.predicate.exact import closure, evaluate
 from tidegate.predicate.failure import CelError
 from tidegate.predicate.fast import fast

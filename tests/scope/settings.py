@@ -149,6 +149,10 @@ def policies(
         if pick((True, True, False)):
             row["when"] = pick(conditions)
         rows.append(row)
+    for one in monitors:
+        if pick((True, True, False)):  # what `*` is allowed they are not
+            row = {"id": f"of {one.id}", "subject": f"monitor:{one.id}", "topic": "#", "action": ("write",)}
+            rows.insert(pick(range(len(rows) + 1)), row)
     rows.insert(pick(range(len(rows) + 1)), EVERYTHING)
     return tuple(rows)
 
@@ -239,6 +243,71 @@ def drawn(pick: Pick) -> Setting:
         combining=pick(("deny-overrides", "deny-overrides", "permit-overrides", "first-applicable")),
         preferences=preferences(pick, names) if has("preferences") else (),
         views=views[: pick((0, 1, 2))] if flavour == "all" else (),
+    )
+
+
+# -- automata that several publishers drive --------------------------------------------------------------------------
+
+
+def transitions(pick: Pick, states: tuple[str, ...], start: str, *, back: bool) -> list[Transition]:
+    """Of one state. `back`: some may lead to the start again."""
+    emits = ((SAME,), (SAME,), (), (Emit(topic="u"),), (SAME, Emit(topic="t/y", payload=b'{"level":2}')))
+    targets = (None, *(state for state in states if back or state != start))
+    return [
+        Transition(on=(pick(("t/x", "t/y", "u", "t/#")),), go=pick(targets), emit=pick(emits))
+        for _ in range(pick((0, 1, 2, 3)))
+    ]
+
+
+def automaton(pick: Pick, *, back: bool = True) -> Automaton:
+    states = ("s0", "s1", "s2", "s3")[: pick((2, 2, 3, 4))]
+    first = Transition(on=(pick(TOPICS),), go="s1", emit=pick(((SAME,), ())))  # it can be moved at all
+    drawn_states = {name: transitions(pick, states, "s0", back=back) for name in states}
+    return Automaton("s0", {**drawn_states, "s0": [first, *drawn_states["s0"]]})
+
+
+HIDDEN: Final = ("label", "owner", "demand")
+
+
+def shared(pick: Pick) -> Setting:
+    """One or two scopes in which mary, who is above, and bob drive the same automata."""
+    labels = pick((True, True, False))
+    names = ("a", "b")[: pick((1, 1, 2))]
+    type = pick(("low", "high")) if labels else "in"
+    links = tuple(Link(source=one, target=other, type=type) for one, other in pairwise(names))
+    places: list[dict[str, Any]] = [{"scope": "a", "direction": "im_pub"}]
+    if links:
+        places += [{"scope": "a", "direction": "ex_pub"}, {"scope": "b", "direction": "ex_sub"}]
+    monitors = tuple(
+        Watcher(id=f"m{at}", machine=automaton(pick), each=pick(("scope", "scope", "scope", "link")), **pick(places))
+        for at in range(pick((1, 1, 2, 3)))
+    )
+    return Setting(
+        scopes=names,
+        links=links,
+        allow=(("low", "low"), ("low", "high"), ("high", "high")) if labels else None,
+        types={None: ("low", "low"), "mary": ("high", "high")} if labels else {},
+        monitors=monitors,
+        policies=policies(pick, names, links, monitors) if pick((False, False, True)) else None,
+        preferences=preferences(pick, names) if pick((False, True, True)) else (),
+    )
+
+
+def hiding(pick: Pick, how: str) -> Setting:
+    """The same in one scope, where nothing of mary's is for who uses c3: because of its label, its owner, or what is
+    demanded. Of several automata none comes back to its start, or one would forget what another still shows."""
+    labels = how == "label"
+    count = pick((1, 1, 2))
+    monitors = tuple(
+        Watcher(id=f"m{at}", machine=automaton(pick, back=count == 1), each="scope", scope="a", direction="im_pub")
+        for at in range(count)
+    )
+    return Setting(
+        scopes=("a",),
+        allow=(("low", "low"), ("low", "high"), ("high", "high")) if labels else None,
+        types={None: ("low", "low"), "mary": ("high", "high")} if labels else {},
+        monitors=monitors,
+        preferences=({"id": "known", "user": "mary", "topic": "#", "when": "has(s.user)"},) if how == "owner" else (),
     )
 
 

@@ -12,7 +12,8 @@ from scope.settings import FILTERS, LEVELS, PAYLOADS, TOPICS, USERS, Pick, drawn
 from scope.walk import Key, Outcome, Sent, Session, Setting, Subscription, Walk
 from tidegate import wire
 from tidegate.scope import Identity, Refused
-from tidegate.session import Peer
+from tidegate.scope.authenticator import Answer
+from tidegate.session import Connection
 from tidegate.session import Session as Real
 
 VERSIONS = {"c1": wire.V5, "c2": wire.V5, "c3": wire.V311}
@@ -23,7 +24,7 @@ GROUPS = tuple(f"g/{filter}" for filter in FILTERS)
 class Levelled(Anybody):
     """Everybody has the level that goes with the name."""
 
-    def authenticate(self, peer: Peer, packet: wire.Connect, answer: Callable[[Identity | Refused], None]) -> None:
+    def authenticate(self, connection: Connection, packet: wire.Connect, answer: Answer) -> None:
         answer(self._known(packet.username))
 
     def renew(self, session: Real) -> Identity | Refused:
@@ -78,10 +79,11 @@ class Engine:
 
 
 class Both:
-    """What somebody does, chosen by `pick`."""
+    """What somebody does, chosen by `pick`. `draw` chooses settings."""
 
-    def __init__(self, pick: Pick) -> None:
-        setting = drawn(pick)
+    def __init__(self, pick: Pick, draw: Callable[[Pick], Setting] = drawn) -> None:
+        self.draw = draw
+        setting = draw(pick)
         self.walk, self.engine = Walk(setting), Engine(setting, pick((None, None, 1, 6)))
         self.delivered = 0
         self._pid = 0
@@ -190,7 +192,7 @@ class Both:
         before = self.walk.setting
         match pick(("all", "link", "order", "monitor", "monitors")):
             case "all":
-                setting = drawn(pick)
+                setting = self.draw(pick)
             case "link" if before.links:
                 gone = pick(before.links)
                 setting = replace(before, links=tuple(one for one in before.links if one is not gone))
@@ -198,14 +200,14 @@ class Both:
                 gone = pick(before.monitors)
                 setting = replace(before, monitors=tuple(one for one in before.monitors if one is not gone))
             case "monitors":
-                setting = replace(before, monitors=drawn(pick).monitors)
+                setting = replace(before, monitors=self.draw(pick).monitors)
             case _:
                 setting = replace(before, links=before.links[::-1])
         closed = self.walk.change(setting)
         self.engine.change(setting)
         for key in closed:
             assert self.engine.ends.pop(key).closed
-        self._same({})
+        self._same(self.walk.tried_again())
 
     # -- compared ------------------------------------------------------------------------------------------------
 

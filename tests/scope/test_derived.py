@@ -177,7 +177,7 @@ policies:
     )
     end, mary = here.come("bob", "#"), here.come("mary")
     here.service = Deriving(here.scope, "pipeline", scores=False)  # contexts are equal then
-    assert here.publish("weather/1", context=mary.peer.session.context) == 1
+    assert here.publish("weather/1", context=mary.connection.session.context) == 1
     assert got(end) == [("weather/1", BODY)]
     say(mary, "raw/1", BODY)
     assert got(end) == [], "nobody lets the monitor write"
@@ -235,7 +235,7 @@ policies:
 def test_the_demand_and_the_floor_of_what_it_was_made_of() -> None:
     here = Station(ONE + "levels: {}\n")
     end = here.come("bob", "#")
-    here.publish("t", context=here.context(demand=Demand("tls")))
+    here.publish("t", context=here.context(demand=Demand(("tls",))))
     assert got(end) == [], "it is connected in clear"
     for level in ("plain", "tls"):
         here.publish("t", context=here.context(level=level))
@@ -549,7 +549,7 @@ policies: [{id: pipe, subject: "service:pipeline", topic: "p/yes", action: read}
     here.world.site.open()
 
     def denied(topic: str, user: str) -> str | None:
-        found = here.service.readable(topic, here.context(user, sealed=True, demand=Demand("trusted")))
+        found = here.service.readable(topic, here.context(user, sealed=True, demand=Demand(("trusted",))))
         return found.rule if isinstance(found, Deny) else None
 
     assert denied("p/yes", "mary") is None

@@ -124,11 +124,11 @@ monitors:
         return bool(got(end))
 
     assert heard()
-    plan = source.peer.lane.plans[b"data"]
+    plan = source.connection.reader.lane.plans[b"data"]
     assert plan.fast
-    assert plan.calm(source.peer.session)
+    assert plan.calm(source.connection.session)
     say(source, "close")
-    assert not plan.calm(source.peer.session)
+    assert not plan.calm(source.connection.session)
     assert not heard()
     say(source, "open")
     assert heard()
@@ -197,7 +197,7 @@ def test_what_is_made_where_it_enters_has_to_be_writable_by_the_monitor(qos: int
         PAIR
         + """
 policies:
-  - {id: all, subject: "*", topic: "#", action: [read, write]}
+  - {id: all, subject: ["*", "monitor:names"], topic: "#", action: [read, write]}
   - {id: no, subject: "monitor:names", topic: "old/#", action: write, effect: deny}
 monitors:
   - {id: names, link: "a->b", map: {"x/#": "new/#", "y/#": "old/#"}}

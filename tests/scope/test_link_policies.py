@@ -253,7 +253,7 @@ def test_a_flood_of_renamed_topics_leaves_nothing_behind() -> None:
     source = here.peer("source", scope="a")
     for number in range(300):
         say(source, f"t/{number}")
-    assert len(source.peer.lane.onward) < 50  # type: ignore[attr-defined]
+    assert len(source.connection.reader.lane.onward) < 50  # type: ignore[attr-defined]
 
 
 def test_the_qos_that_it_was_published_with_is_known_behind_a_link_that_lowers_it() -> None:

@@ -31,10 +31,10 @@ def test_the_fast_lane_leads_through_all_scopes() -> None:
     source = here.peer("source", scope="a")
     say(source, "t")
     assert got(far) == [("t", b"x")]
-    plan = source.peer.lane.plans[b"t"]
-    assert plan.fast == (far.peer.session,)
+    plan = source.connection.reader.lane.plans[b"t"]
+    assert plan.fast == (far.connection.session,)
     far.send(wire.Unsubscribe(packet_id=3, filters=("t",)))
-    assert b"t" not in source.peer.lane.plans  # a subscription two scopes away has gone
+    assert b"t" not in source.connection.reader.lane.plans  # a subscription two scopes away has gone
     say(source, "t")
     assert got(far) == []
 
@@ -129,7 +129,7 @@ def test_wills_and_shared_subscriptions_cross() -> None:
     for member in members:
         member.subscribe("$share/g/gone", qos=1)
     dying = here.peer("dying", scope="a", will=wire.Will(topic="gone", payload=b"bye", qos=1, retain=False))
-    dying.peer.lost()
+    dying.connection.lost()
     assert sorted(got(member) for member in members) == [[], [("gone", b"bye")]]
 
 

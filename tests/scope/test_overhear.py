@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from bench.gate.indoors import World
+from bench.gate.in_process import World
 
 from bench.gate import rulebook
 
@@ -28,12 +28,12 @@ def test_links_in_whose_monitors_nothing_happens_are_not_asked_about(monkeypatch
     world.play([device], [world.frame("bench/k03", b"x")], 1)
     assert asked == []  # the plan has decided who gets it; nothing happens in the monitors of the others
 
-    stopped = others[0].peer.session
+    stopped = others[0].connection.session
     (instance,) = stopped.leaving
     world.site.open()
-    world.scope.path.monitoring.states.move(instance, "stopped", at_once=False)
+    world.scope.path.monitoring.states.move(instance, "stopped", (), at_once=False)
     world.site.close()
     world.site.open()
-    device.peer.receive(world.frame("bench/k03", b"x"))
+    device.connection.reader.receive(world.frame("bench/k03", b"x"))
     world.site.close()
     assert asked == [stopped.client]  # it may read it, so its monitor is shown it; nobody else's is

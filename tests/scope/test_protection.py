@@ -63,7 +63,7 @@ class Sealing:
     def key(self, end: End, topic: str, group: Group | None = None) -> bytes:
         """A message that somebody has sealed with the key of a topic, or of a group."""
         if group is None:
-            lane = self.world.scope.gate.lane(end.peer.session.inward, end.version)
+            lane = self.world.scope.gate.lane(end.connection.session.inward, end.version)
             sealing = self.world.scope.gate.compiler.compile(topic, lane).sealing
             assert sealing is not None
             group = sealing.group
@@ -443,10 +443,10 @@ def test_end_to_end_the_denial_tells_the_remedy() -> None:
     here = Sealing()
     source = here.come("source")
     scope = here.world.scope
-    lane = scope.gate.lane(source.peer.session.inward, wire.V5)
+    lane = scope.gate.lane(source.connection.session.inward, wire.V5)
     plan = scope.gate.compiler.compile("e/x", lane)
     here.world.site.open()
-    answer = scope.path.send(source.peer.session.inward, "e/x", CLEAR)
+    answer = scope.path.send(source.connection.session.inward, "e/x", CLEAR)
     assert isinstance(answer, Deny)
     assert (answer.step, answer.rule) == (Step.PROTECT, "keys")
     assert "$tidegate/keys/publish" in answer.said

@@ -13,6 +13,9 @@ Invariants, from the semantics
   enters. What those that leave make has to be shared and allowed like anything else; what those that enter make has to
   be writable by `monitor:ID`.
 
+- An automaton remembers whose messages moved it since its start state. What it makes comes from all of them, and so
+  does what it lets pass if another of its states would not have. Whoever gets that must be allowed each of them.
+
 It leaves out what needs a clock (`e`, timers, expiry), capabilities, publisher rules, and monitors that wait for what a
 client has not subscribed to.
 """
@@ -42,6 +45,8 @@ from gate.oracle import (
     united,
 )
 from tidegate.monitor import Event
+from tidegate.monitor.automaton import Automaton
+from tidegate.monitor.library import Alternate
 from tidegate.monitor.machine import Machine
 from tidegate.predicate import PredicateFailed
 from tidegate.topics import matches
@@ -113,6 +118,21 @@ class Subscription:
     group: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Owed:
+    """What a session is owed, and waits."""
+
+    copy: Copy
+    qos: int
+    retain: bool = False
+
+    @property
+    def stream(self) -> tuple[object, ...]:
+        """ "of the same publisher and topic" """
+        p = self.copy.p
+        return p["client"], p["scope"], p.get("user"), self.copy.topic
+
+
 @dataclass(kw_only=True)
 class Session:
     """A client at a scope."""
@@ -124,7 +144,9 @@ class Session:
     persistent: bool = False
     there: bool = True
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
-    waiting: list[tuple[Copy, int]] = field(default_factory=list)
+    waiting: list[Owed] = field(default_factory=list)
+    deferred: list[Owed] = field(default_factory=list)
+    """What the connection is too weak for, and what waits behind that."""
 
     @property
     def key(self) -> Key:
@@ -135,6 +157,24 @@ class Session:
         found: dict[str, Any] = {"kind": "client", "client": self.client, "scope": self.scope, "level": self.level}
         found |= {"roles": [], "groups": [], "node": "n"}
         return found if self.user is None else {**found, "user": self.user}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """Whose a message is, and what was demanded for it. `link`: the type of the link it came over."""
+
+    link: str
+    owner: str | None
+    p: tuple[tuple[str, Any], ...]
+    demand: str | None
+
+    @property
+    def publisher(self) -> tuple[Any, ...]:
+        return self.link, self.owner, [pair for pair in self.p if pair[0] != "topic"], self.demand
+
+
+Memory = frozenset[Context]
+MOST = 16  # publishers that an automaton remembers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,12 +190,29 @@ class Copy:
     owner: str | None
     p: Mapping[str, Any]
     demand: str | None
+    also: frozenset[str] = frozenset()
+    """Of a retained one: the types of the other links it came over. "may leave if one of them allows it"."""
+    others: Memory = frozenset()
+    """Those of the other messages that it comes from."""
+
+    @property
+    def context(self) -> Context:
+        p = tuple(sorted((name, _frozen(value)) for name, value in self.p.items()))
+        return Context(link=self.link, owner=self.owner, p=p, demand=self.demand)
+
+    def each(self) -> list[Copy]:
+        """The same, as if it came from each of those alone that it comes from."""
+        return [self, *(replace(self, link=o.link, owner=o.owner, p=dict(o.p), demand=o.demand) for o in self.others)]
 
     @property
     def o(self) -> dict[str, Any]:
         return object_attributes(
             CONFIG, Message(topic=self.topic, payload=self.payload, qos=self.qos, retain=self.retain)
         )
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,6 +247,7 @@ class Walk:
         self.sessions: dict[Key, Session] = {}
         self.retained: dict[Key, Copy] = {}  # by scope and topic
         self.states: dict[tuple[str, str, str], Any] = {}  # by scope, monitor, and whose
+        self.memories: dict[tuple[str, str, str], Memory] = {}  # by the same: who moved it
         self._ids = 0
 
     # -- what happens ------------------------------------------------------------------------------------------
@@ -203,14 +261,29 @@ class Walk:
             for where, state in self.states.items()
             if where[1] in machines
         }
+        self.memories = {
+            where: memory
+            for where, memory in self.memories.items()
+            if where in self.states and _states(machines[where[1]]) and self.states[where] != machines[where[1]].start()
+        }
         gone = [one.key for one in self.sessions.values() if one.there and one.scope not in setting.scopes]
         for key in gone:
             self.lose(key)
         return gone
 
+    def tried_again(self) -> dict[Key, list[Sent]]:
+        """After a change: what waits for a better connection is decided again."""
+        found: dict[Key, list[Sent]] = {}
+        for session in self.sessions.values():
+            if session.there and session.deferred:
+                session.waiting, session.deferred = session.deferred, []
+                found[session.key] = self._sent(session)
+        return found
+
     def lose(self, key: Key) -> None:
         session = self.sessions[key]
         session.there = False
+        session.waiting, session.deferred = [*session.deferred, *session.waiting], []
         if not session.persistent:
             del self.sessions[key]
 
@@ -218,16 +291,45 @@ class Walk:
         """A persistent session is resumed: what waited is decided now."""
         session = self.sessions[key]
         session.there = True
-        waiting, session.waiting = session.waiting, []
-        return [sent for copy, qos in waiting for sent in self._resumed(session, copy, qos)]
+        return self._sent(session)
 
-    def _resumed(self, session: Session, copy: Copy, qos: int) -> Iterator[Sent]:
+    def _sent(self, session: Session) -> list[Sent]:
+        """What of that which waited is sent now; the rest waits for a better connection."""
+        waiting, session.waiting = session.waiting, []
+        found: list[Sent] = []
+        for owed in waiting:
+            if self.weak(session, owed.copy):
+                if self._possible(session, owed.copy):
+                    session.deferred.append(owed)
+            elif self.behind(session, owed):
+                session.deferred.append(owed)
+            else:
+                found += self._resumed(session, owed)
+        return found
+
+    def weak(self, session: Session, copy: Copy) -> bool:
+        """ "a QoS ≥ 1 message that the present connection of a session is too weak for" """
+        return session.persistent and not all(meets(CONFIG, session.level, one.demand) for one in copy.each())
+
+    def _possible(self, session: Session, copy: Copy) -> bool:
+        """Whether it might be sent over a better connection."""
+        return any(self._seen(session, copy, one, away=True) is not None for one in self._asking(session, copy))
+
+    def _asking(self, session: Session, copy: Copy) -> Iterable[Subscription | None]:
+        """The subscriptions that what waited may be sent for, if these want anything themselves."""
         asking = [one for one in session.subscriptions.values() if not one.group and matches(one.filter, copy.topic)]
-        for one in asking if any(one.where for one in asking) else [None]:
+        return asking if any(one.where for one in asking) else [None]
+
+    def behind(self, session: Session, owed: Owed) -> bool:
+        return any(before.stream == owed.stream for before in session.deferred)
+
+    def _resumed(self, session: Session, owed: Owed) -> Iterator[Sent]:
+        copy, qos = owed.copy, owed.qos
+        for one in self._asking(session, copy):
             payload = self._seen(session, copy, one)
             if payload is not None:
                 if not self._hushed(session, copy, payload):
-                    yield Sent(topic=copy.topic, payload=payload, qos=qos)
+                    yield Sent(topic=copy.topic, payload=payload, qos=qos, retain=owed.retain)
                 return
 
     def subscribe(self, key: Key, subscription: Subscription, name: str) -> list[Sent]:
@@ -240,8 +342,15 @@ class Walk:
                 continue
             if subscription.no_local and (copy.p["client"], copy.p["scope"]) == (key[1], key[0]):
                 continue
+            owed = Owed(copy=copy, qos=min(copy.qos, subscription.qos), retain=True)
+            if owed.qos and self.weak(session, copy):
+                if self._seen(session, copy, subscription, away=True) is not None:
+                    session.deferred.append(owed)
+                continue
             payload = self._seen(session, copy, subscription)
-            if payload is not None and not self._hushed(session, copy, payload):
+            if payload is not None and owed.qos and self.behind(session, owed):
+                session.deferred.append(owed)
+            elif payload is not None and not self._hushed(session, copy, payload):
                 found.append(Sent(topic=topic, payload=payload, qos=min(copy.qos, subscription.qos), retain=True))
         return found
 
@@ -290,16 +399,17 @@ class Walk:
     def allowed_over(self, link: Link, copy: Copy) -> tuple[Copy, str, int] | None:
         """What of a copy may cross a link, as what, and with which QoS at most."""
         crossing = link.crossing(copy.topic)
-        if crossing is None or not self._brokered(copy.link, link.type):
+        if crossing is None or not all(self._brokered(one.link, link.type) for one in copy.each()):
             return None
         ends = [
             {"kind": "link", "client": link.name, "scope": scope, "level": "trusted"}
             for scope in (link.source, link.target)
         ]
         leaving, entering = ({**end, "roles": [], "groups": [], "node": "n"} for end in ends)
-        if not self._policies("write", leaving, copy, copy.p) or not self._policies("read", entering, copy, copy.p):
-            return None
-        view = self._preferred(copy, entering, link.target)
+        for one in copy.each():
+            if not self._policies("write", leaving, one, one.p) or not self._policies("read", entering, one, one.p):
+                return None
+        view = intersected([self._preferred(one, entering, link.target) for one in copy.each()])
         shown = self._content(copy, view)
         return None if shown is None else (replace(copy, payload=shown), *crossing)
 
@@ -318,7 +428,8 @@ class Walk:
             if way is None:
                 continue
             shown, topic, qos = way
-            arrived = replace(shown, topic=topic, qos=min(shown.qos, qos), link=link.type)
+            others = frozenset(replace(other, link=link.type) for other in shown.others)
+            arrived = replace(shown, topic=topic, qos=min(shown.qos, qos), link=link.type, others=others)
             entering = self._over(*ends, kinds[1], link.target)
             yield from self._run(entering, link.target, link.name, link.name, [arrived], entering=True)
 
@@ -346,15 +457,23 @@ class Walk:
             following: list[Copy] = []
             for copy in copies:
                 event = Event(copy.topic, copy.payload, copy.qos, copy.retain)
-                state, outputs = one.machine.step(self.states.get(where, one.machine.start()), event)
+                before = self.states.get(where, one.machine.start())
+                state, outputs = one.machine.step(before, event)
                 self.states[where] = state
+                memory = self._remember(where, one.machine, before, copy)
                 for output in outputs:
+                    others = copy.others
+                    if output is not event or _tells(one.machine, event):
+                        others = (copy.others | memory) - {copy.context}
+                    if _excessive(others) or (others and _excessive(memory)):
+                        continue  # "beyond that its outputs are not published"
                     if output is event:
-                        following.append(copy)
+                        following.append(replace(copy, others=others) if others != copy.others else copy)
                         continue
                     self._ids += 1
                     made = replace(
                         copy,
+                        others=others,
                         topic=output.topic,
                         payload=output.payload,
                         qos=output.qos,
@@ -367,6 +486,16 @@ class Walk:
                         following.append(made)
             copies = following
         return copies
+
+    def _remember(self, where: tuple[str, str, str], machine: Machine, before: Any, copy: Copy) -> Memory:
+        """ "the contexts whose events moved it since its start state … and forgets them when it is back there"; what it
+        remembered before this one."""
+        memory = self.memories.pop(where, frozenset())
+        state = self.states[where]
+        if _states(machine) and state != machine.start():
+            more = copy.others | {copy.context} if state != before else frozenset()
+            self.memories[where] = memory | more
+        return memory
 
     def _hushed(self, session: Session, copy: Copy, payload: bytes) -> bool:
         """Whether the monitors of the link to a client suppress it; they are of those that do no more than that."""
@@ -398,6 +527,8 @@ class Walk:
             filter = filled(row["topic"], s)
             if action not in row["action"] or not selected(row["subject"], s):
                 continue
+            if s["kind"] == "monitor" and row["subject"] == "*" and row.get("effect", "allow") == "allow":
+                continue  # "writable by `monitor:ID` by name (`*` does not count for monitors)"
             if filter is None or not matches(filter, copy.topic):
                 continue
             try:
@@ -436,13 +567,15 @@ class Walk:
     ) -> bytes | None:
         """Steps 6 to 10: what of a copy is sent for a subscription."""
         s = session.s
-        if not self._brokered(copy.link, self._types(session)[1]):
-            return None
-        if not away and not meets(CONFIG, session.level, copy.demand):
-            return None
-        if not self._policies("read", s, copy, copy.p):
-            return None
-        views = [administrator_view({"views": self.setting.views}, copy.topic, s), self._preferred(copy, s, None)]
+        views = [administrator_view({"views": self.setting.views}, copy.topic, s)]
+        for one in copy.each():
+            if not any(self._brokered(link, self._types(session)[1]) for link in (one.link, *copy.also)):
+                return None
+            if not away and not meets(CONFIG, session.level, one.demand):
+                return None
+            if not self._policies("read", s, one, one.p):
+                return None
+            views.append(self._preferred(one, s, None))
         payload = self._content(copy, intersected(views))
         if payload is not None and subscription is not None and subscription.where:
             left = replace(copy, payload=payload).o
@@ -451,14 +584,14 @@ class Walk:
         return payload
 
     def received(
-        self, session: Session, copy: Copy, subscriptions: Iterable[Subscription], own: bool
+        self, session: Session, copy: Copy, subscriptions: Iterable[Subscription], own: bool, *, away: bool = False
     ) -> tuple[int, bytes, bool] | None:
         """QoS and content of what a session gets by those of its subscriptions that let it pass, and whether it wants
         it: not if it is its own."""
         passing: list[Subscription] = []
         shown = b""
         for one in subscriptions:
-            payload = self._seen(session, copy, one, away=not session.there)
+            payload = self._seen(session, copy, one, away=away or not session.there)
             if payload is not None:
                 passing.append(one)
                 shown = payload
@@ -500,6 +633,10 @@ class Journey:
             walk.retained.pop((scope, copy.topic), None)
             if copy.payload:
                 walk.retained[scope, copy.topic] = copy
+        elif copy.retain:
+            first = walk.retained.get((scope, copy.topic))
+            if first is not None and first.id == copy.id and _without_links(first) == _without_links(copy):
+                walk.retained[scope, copy.topic] = replace(first, also=first.also | {copy.link})
         groups: dict[str, list[tuple[Session, Subscription]]] = {}
         for session in walk.sessions.values():
             if session.scope != scope:
@@ -509,16 +646,22 @@ class Journey:
                 if one.group:
                     groups.setdefault(f"{one.group}/{one.filter}", []).append((session, one))
             plain = [one for one in matching if not one.group]
-            found = walk.received(session, copy, plain, session is self.source)
+            weak = session.there and copy.qos > 0 and walk.weak(session, copy)
+            if weak:
+                plain = [one for one in plain if one.qos]
+            found = walk.received(session, copy, plain, session is self.source, away=weak)
             if found is None or (session.key, copy.id) in self.served:
                 continue
             self.served.add((session.key, copy.id))
             qos, payload, wanted = found
             if not wanted:
                 continue
+            owed = Owed(copy=copy, qos=qos)
             if not session.there:
                 if qos:
-                    session.waiting.append((copy, qos))
+                    session.waiting.append(owed)
+            elif weak or (qos and walk.behind(session, owed)):
+                session.deferred.append(owed)
             elif not walk._hushed(session, copy, payload):
                 sent = Sent(topic=copy.topic, payload=payload, qos=qos)
                 self.outcome.sent.setdefault(session.key, []).append(sent)
@@ -535,6 +678,30 @@ class Journey:
             if found_for:
                 self.served.add((name + "@" + scope, copy.id))
                 self.outcome.turns.append(Turn(group=name, members=found_for))
+
+
+def _states(machine: Machine) -> Sequence[str]:
+    """The states of one that remembers: "`rate`, `dedupe`, `filter` and `map` remember none"."""
+    if isinstance(machine, Automaton):
+        return tuple(machine.states)
+    return ("allow", "suppress") if isinstance(machine, Alternate) else ()
+
+
+def _tells(machine: Machine, event: Event) -> bool:
+    """Whether it is "an event that another state would have suppressed or changed": one that is made anew is another,
+    though it may look the same."""
+    outputs = (machine.step(state, event)[1] for state in _states(machine))
+    return any(len(each) != 1 or each[0] is not event for each in outputs)
+
+
+def _excessive(memory: Memory) -> bool:
+    return len({repr(one.publisher) for one in memory}) > MOST
+
+
+def _without_links(copy: Copy) -> tuple[Any, ...]:
+    """What a copy is, whatever way it has come."""
+    contexts = [replace(one, link="") for one in (copy.context, *copy.others)]
+    return copy.payload, contexts[0], frozenset(contexts[1:])
 
 
 def selected(selector: str, s: Mapping[str, Any]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from textwrap import dedent
 from typing import Any
 
@@ -12,7 +11,8 @@ from tidegate.config import parse
 from tidegate.gate import Deny, Lane, Plan, RuleSet
 from tidegate.scope import Identity, Refused
 from tidegate.scope.audit import Silent
-from tidegate.session import Link, Peer, Session
+from tidegate.scope.authenticator import Answer
+from tidegate.session import Connection, Link, Session
 
 HEAD = """
 version: 1
@@ -54,7 +54,7 @@ class Roles(Anybody):
     def __init__(self, **roles: str) -> None:
         self.roles = roles
 
-    def authenticate(self, peer: Peer, packet: wire.Connect, answer: Callable[[Identity | Refused], None]) -> None:
+    def authenticate(self, connection: Connection, packet: wire.Connect, answer: Answer) -> None:
         answer(self._known(packet.username))
 
     def renew(self, session: Session) -> Identity | Refused:

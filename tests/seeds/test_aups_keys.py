@@ -27,6 +27,7 @@ from keys.making import entropy
 from processes import until
 from tidegate.errors import KeysError
 from tidegate.keys import Kem, Keychain, PrivateKey, ReadKey, key_id, open_message, read_key
+from tidegate.keyservice.control_commands import ListKeys
 
 TEMPERATURE, HUMIDITY = "campodenno/sensor1/temperature", "campodenno/sensor2/humidity"
 DATA = b'{"value": 21.5, "unit": "C"}'
@@ -265,7 +266,7 @@ async def test_aups_section_4_1_a_key_expires(tmp_path: Path) -> None:
             key = await former.over_http(key_id(first) or "")
             assert key.seconds <= 2
             keys = here.admin.served.node.keys
-            await until(lambda: all(each["id"] != key.id for each in keys.list_all()["keys"]))
+            await until(lambda: all(each["id"] != key.id for each in keys.list_all(ListKeys())["keys"]))
             with pytest.raises(KeysError, match="404"):
                 await former.over_http(key.id)
             await here.publish()

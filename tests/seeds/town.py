@@ -8,7 +8,6 @@ directory knows of them counts, as on a real node. Real sockets, passwords and T
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
@@ -16,7 +15,8 @@ from pure import End, World
 from tidegate import wire
 from tidegate.config import Config, parse
 from tidegate.scope import Exchange, Identity, Refused
-from tidegate.session import Peer, Session
+from tidegate.scope.authenticator import Answer
+from tidegate.session import Connection, Session
 
 P = TypeVar("P")
 OK: Final = 0x00
@@ -57,10 +57,10 @@ class Town:
 
     # scope.Authenticator
 
-    def authenticate(self, peer: Peer, packet: wire.Connect, answer: Callable[[Identity | Refused], None]) -> None:
+    def authenticate(self, connection: Connection, packet: wire.Connect, answer: Answer) -> None:
         answer(self._identity(packet.username, packet.client_id))
 
-    def exchange(self, peer: Peer, packet: wire.Connect, method: str) -> Exchange | None:
+    def exchange(self, connection: Connection, packet: wire.Connect, method: str) -> Exchange | None:
         return None
 
     def renew(self, session: Session) -> Identity | Refused:

@@ -9,7 +9,8 @@ import pytest
 from pure import End, World
 from tidegate import wire
 from tidegate.gate import plan_cache
-from tidegate.session import Delivery, Limits, Message, Session, State
+from tidegate.session import Delivery, Limits, Message, Session
+from tidegate.session.message import State
 from tidegate.session.runtime import Full
 
 KEEP = wire.Properties(session_expiry_interval=1000)
@@ -34,12 +35,12 @@ def test_in_flight_bytes_are_bounded_like_the_queue() -> None:
         publish(pub, payload=b"y" * 1000)
     got = sub.messages()
     assert len(got) == 10
-    assert sub.peer.session.queued < 10
+    assert sub.connection.session.queued < 10
     assert world.site.counters.dropped > 20
     for message in got:
         sub.send(wire.Puback(packet_id=message.packet_id))
     assert sub.messages()  # and it goes on
-    assert sub.peer.session.flying <= 11_000
+    assert sub.connection.session.flying <= 11_000
 
 
 def test_unreleased_qos_2_is_bounded_in_bytes() -> None:
@@ -214,7 +215,7 @@ def test_what_was_sent_directly_does_not_overtake_what_was_queued_before_it() ->
     """After a crash: the store knows that 3 was sent, not that 1 and 2, which came from the queue, were."""
     world = World()
     sub = world.peer("sub", properties=KEEP)
-    session: Session = sub.peer.session
+    session: Session = sub.connection.session
 
     def delivery(payload: bytes, pid: int) -> Delivery:
         message = Message("a", payload, 1, False, 0.0, world.site.origin, 1, b"", "in")

@@ -131,7 +131,7 @@ def test_what_is_handed_to_another_member_stays_unsafe(room: Room) -> None:
     assert len(one.messages()) == 1
     two = room.subscriber("two", "$share/g/a")
     room.publish(pid=2)
-    room.world.scope.end(one.peer.session)  # it leaves without having acknowledged
+    room.world.scope.lifetime.end(one.connection.session)  # it leaves without having acknowledged
     room.world.turn()
     assert room.acknowledged() == [1]  # committed with the second member's subscription
     got = [message.packet_id for message in two.messages()]

@@ -19,8 +19,9 @@ from tidegate.monitor.sequence import Step, guard
 from tidegate.policy.brokering import OPEN, PLAIN, Assignment, Brokering, Types
 from tidegate.policy.scopes import ALL, ScopeGraph, ScopeLink, TopicMapping, Way
 from tidegate.policy.selector import Selector
-from tidegate.simulate import Scenario, Schema, configured, parse
-from tidegate.simulate.schema import Link
+from tidegate.simulate.configured import configured
+from tidegate.simulate.scenario import Scenario, parse
+from tidegate.simulate.schema import Link, Schema
 
 TOPICS = ("a", "b", "x/a")
 FILTERS = ("#", "a", "+", "x/#", "y/#")

@@ -8,23 +8,21 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tidegate.simulate import (
-    NORMAL,
+from simulate.presets import component, joined
+from simulate.seed_automata import TableAutomaton
+from tidegate.simulate.order import NORMAL
+from tidegate.simulate.scenario import Publication, Rounds
+from tidegate.simulate.schema import (
     BrokeringPolicy,
     ConnectionGraph,
     EditAutomaton,
     Entity,
     Link,
-    Publication,
-    Rounds,
     Schema,
-    Step,
     Symbol,
-    TableAutomaton,
     Transmit,
-    joined,
 )
-from tidegate.simulate.presets import component
+from tidegate.simulate.steps import Step
 
 # figure 3.8
 A1 = TableAutomaton(

@@ -22,22 +22,13 @@ from tidegate.monitor.sequence import Step, guard
 from tidegate.policy.brokering import OPEN, PLAIN, Brokering
 from tidegate.policy.scopes import Role, ScopeGraph, ScopeLink, TopicMapping, Way
 from tidegate.predicate import compile as predicate
-from tidegate.simulate import (
-    LinkMonitors,
-    Outcome,
-    Publication,
-    Schema,
-    Transmit,
-    Unfinished,
-    chosen_run,
-    configured,
-    find_run,
-    outcomes,
-    parse,
-    reachable,
-    rows,
-    sequential_run,
-)
+from tidegate.simulate.automata import LinkMonitors
+from tidegate.simulate.configured import configured
+from tidegate.simulate.explore import Unfinished, chosen_run, find_run, outcomes, reachable, sequential_run
+from tidegate.simulate.run import Outcome
+from tidegate.simulate.scenario import Publication, parse
+from tidegate.simulate.schema import Schema, Transmit
+from tidegate.simulate.trace import rows
 
 SEEDS = st.integers(0, 2**32)
 quick = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))

@@ -16,9 +16,11 @@ from tidegate.config import Config, parse
 from tidegate.errors import ConfigError
 from tidegate.gate import RuleSet
 from tidegate.scope import Identity
-from tidegate.simulate import Outcome, Unfinished, find_run, outcomes, read_scenario
-from tidegate.simulate import parse as scenario_of
 from tidegate.simulate.engine import EngineRun
+from tidegate.simulate.explore import Unfinished, find_run, outcomes
+from tidegate.simulate.run import Outcome
+from tidegate.simulate.scenario import parse as scenario_of
+from tidegate.simulate.scenario import read_scenario
 
 HOME = """\
 version: 1

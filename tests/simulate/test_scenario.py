@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from simulate.presets import joined, liberal
+from simulate.seed_automata import MachineAutomaton
 from simulate.systems import components, home, in_turn, said
 from tidegate.errors import ConfigError
 from tidegate.monitor import Event
@@ -15,24 +17,11 @@ from tidegate.monitor.automaton import Automaton, Transition
 from tidegate.monitor.chain import Chain
 from tidegate.monitor.library import Alternate, Filter
 from tidegate.predicate import compile as predicate
-from tidegate.simulate import (
-    NORMAL,
-    BrokeringPolicy,
-    Change,
-    ConnectionGraph,
-    Filters,
-    MachineAutomaton,
-    Publication,
-    Schema,
-    chosen_run,
-    joined,
-    outcomes,
-    parse,
-    reachable,
-    rows,
-    sequential_run,
-)
-from tidegate.simulate.presets import liberal
+from tidegate.simulate.explore import chosen_run, outcomes, reachable, sequential_run
+from tidegate.simulate.order import NORMAL
+from tidegate.simulate.scenario import Change, Filters, Publication, parse
+from tidegate.simulate.schema import BrokeringPolicy, ConnectionGraph, Schema
+from tidegate.simulate.trace import rows
 
 WRITTEN = """
 clients:

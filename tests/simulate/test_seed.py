@@ -7,27 +7,17 @@ import random
 
 import pytest
 
+from simulate.presets import BUS, component, information_flow, joined, liberal, role_scopes, roles
+from simulate.seed_automata import Filtering, MachineAutomaton, Renaming
 from simulate.systems import A1, HOME, LIVES, Remembering, components, home, in_turn, said
 from tidegate.errors import ConfigError
 from tidegate.monitor.sequence import Step, guard
 from tidegate.policy.brokering import chain
-from tidegate.simulate import (
-    NORMAL,
-    BrokeringPolicy,
-    ConnectionGraph,
-    Filtering,
-    MachineAutomaton,
-    Outcome,
-    Renaming,
-    Schema,
-    Transmit,
-    chosen_run,
-    joined,
-    outcomes,
-    parse,
-    reachable,
-)
-from tidegate.simulate.presets import BUS, component, information_flow, liberal, role_scopes, roles
+from tidegate.simulate.explore import chosen_run, outcomes, reachable
+from tidegate.simulate.order import NORMAL
+from tidegate.simulate.run import Outcome
+from tidegate.simulate.scenario import parse
+from tidegate.simulate.schema import BrokeringPolicy, ConnectionGraph, Schema, Transmit
 
 # figure 3.1, from what the text says of it
 PARENTS = {("C", "A"), ("D", "A"), ("E", "D"), ("E", "B"), ("F", "B")}

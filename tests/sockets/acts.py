@@ -37,11 +37,19 @@ def policy(id: str, topic: str = "#", action: str | list[str] | None = None, **m
 
 
 ALL = policy("all")
+
+
+def allowing(monitors: Iterable[Section]) -> Section:
+    """`all`, for monitors too: what they make must be allowed to each of them by its name."""
+    return {**ALL, "subject": ["*", *(f"monitor:{each['id']}" for each in monitors)]} if monitors else ALL
+
+
 PEOPLE = {name: user() for name in ("mary", "alice", "bob", "carol")}
 
 
 def setting(*policies: Section, certificates: Path | None = None, data: bool = False, **sections: Any) -> str:
-    """The text of a configuration. Without policies everything is allowed by `all`; with `certificates` also over TLS.
+    """The text of a configuration. Without policies everything is allowed by `all`, also to monitors; with
+    `certificates` also over TLS.
 
     Anybody may come anonymously, and mary, alice, bob and carol as themselves.
     """
@@ -50,7 +58,7 @@ def setting(*policies: Section, certificates: Path | None = None, data: bool = F
         "node": {"name": "test", **({"data": "data"} if data else {})},
         "listeners": [{"url": "mqtt://127.0.0.1:PORT", "anonymous": True}],
         "directory": {"users": PEOPLE},
-        "policies": list(policies) or [ALL],
+        "policies": list(policies) or [allowing(sections.get("monitors", ()))],
         "sys": {"interval": "0s"},
         **sections,
     }
@@ -94,13 +102,16 @@ async def come(
     expect: int = 0,
     asks: Iterable[tuple[str, str]] = (),
     stays: bool = False,
+    port: str = "PORT",
+    local: str | None = None,
     **fields: Any,
 ) -> Client:
     """Somebody connects: a user of the directory, or with None nobody in particular.
 
-    `asks` are user properties of CONNECT; with `stays` the session is kept, and resumed if it is there.
+    `asks` are user properties of CONNECT; with `stays` the session is kept, and resumed if it is there. `local` is the
+    address that it comes from.
     """
-    end = await node.dial(node.ports["TLS_PORT" if tls is not None else "PORT"], tls)
+    end = await node.dial(node.ports["TLS_PORT" if tls is not None else port], tls, local=local)
     properties = fields.pop("properties", wire.NONE)
     if version == wire.V5:
         properties = replace(

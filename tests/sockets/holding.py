@@ -20,7 +20,17 @@ from sockets.acts import Section, setting
 from tidegate import wire
 from tidegate.policy.capability import PrivateKey, sign
 from tidegate.policy.capability.keys import decoded, encoded, jwk_of
-from tidegate.policy.capability.proof import CONNECT, READ, WRITE, filters_of, proof, response, signature
+from tidegate.policy.capability.proof import (
+    CONNECT,
+    NOTHING_ASKED,
+    READ,
+    WRITE,
+    Asked,
+    filters_of,
+    proof,
+    response,
+    signature,
+)
 
 METHOD = "tidegate-capability"
 ISSUER = Ed25519PrivateKey.generate()
@@ -35,12 +45,13 @@ def issuing(folder: Path, *, key: PrivateKey = ISSUER, **more: Any) -> Section:
     """The section of the configuration, with the issuer's key beside it."""
     file = folder / "issuer.pub"
     file.write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
-    return {"issuers": [{"name": "ward", "keys": str(file)}], **more}
+    issuer = {"name": "ward", "keys": str(file), **({"grants": more.pop("grants")} if "grants" in more else {})}
+    return {"issuers": [issuer], **more}
 
 
 def gated(folder: Path, *policies: Section, certificates: Path | None = None, data: bool = False, **more: Any) -> str:
     """The configuration of a node that takes capabilities; `more` is about these, or other sections by their names."""
-    names = ("proof", "required", "revoked", "key")
+    names = ("proof", "required", "revoked", "key", "grants")
     said = {name: more.pop(name) for name in names if name in more}
     return setting(*policies, certificates=certificates, data=data, capabilities=issuing(folder, **said), **more)
 
@@ -81,17 +92,29 @@ class Holder:
 
     # -- proofs
 
-    def proof(self, action: str, topic: str, payload: bytes = b"", counter: int | None = None) -> tuple[str, str]:
+    def proof(
+        self,
+        action: str,
+        topic: str,
+        payload: bytes = b"",
+        counter: int | None = None,
+        asked: Asked = NOTHING_ASKED,
+    ) -> tuple[str, str]:
         """A user property."""
         number = next(_counters) if counter is None else counter
-        return "proof", proof(self.key, self.id, self.subject, action, topic, payload, number)
+        return "proof", proof(self.key, self.id, self.subject, action, topic, payload, number, asked)
 
-    def write(self, topic: str, payload: bytes = b"x", counter: int | None = None) -> tuple[str, str]:
-        return self.proof(WRITE, topic, payload, counter)
+    def write(
+        self, topic: str, payload: bytes = b"x", counter: int | None = None, *, qos: int = 1, **asked: Any
+    ) -> tuple[str, str]:
+        """Of a PUBLISH or a will: by default of QoS 1, and nothing else is asked."""
+        return self.proof(WRITE, topic, payload, counter, Asked(qos=(qos,), **{"retain": False, **asked}))
 
-    def read(self, *filters: str, counter: int | None = None) -> wire.Properties:
+    def read(self, *filters: str, counter: int | None = None, qos: int = 0, **asked: Any) -> wire.Properties:
         """Properties of a SUBSCRIBE."""
-        return wire.Properties(user_properties=(self.proof(READ, filters_of(filters), counter=counter),))
+        terms = Asked(qos=(qos,) * len(filters), **asked)
+        pair = self.proof(READ, filters_of(filters), counter=counter, asked=terms)
+        return wire.Properties(user_properties=(*terms.properties, pair))
 
     def shows(self, client: str | None = None, counter: int | None = None) -> list[tuple[str, str]]:
         """User properties of a CONNECT; with a client identifier, also the proof that the key is there."""
@@ -164,7 +187,7 @@ def widened(token: str, **changed: Any) -> str:
 async def denials(node: Served) -> list[tuple[str | None, ...]]:
     """Stage, action, rule and detail of every denial in the audit, in their order."""
     rows = []
-    async for piece in node.node.audit.told(kinds=["deny"]):
+    async for piece in node.node.audit.stream(kinds=["deny"]):
         rows += piece
     return [(row[8], row[6], row[9], row[12]) for row in rows]
 

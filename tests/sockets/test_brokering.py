@@ -27,7 +27,7 @@ from sockets.acts import (
     user,
 )
 from tidegate import wire
-from tidegate.audit.auditor import AuditRow
+from tidegate.store.journal.rows import AuditRow
 
 TYPES: Section = {
     "allow": [["sensor", "display"]],
@@ -56,7 +56,7 @@ def rules(brokering: Section = TYPES, *, data: bool = False, **roles: str) -> st
 
 
 async def rows(node: Served) -> list[AuditRow]:
-    return [AuditRow(*row) async for piece in node.node.audit.told() for row in piece]
+    return [AuditRow(*row) async for piece in node.node.audit.stream() for row in piece]
 
 
 async def voices(node: Served, *names: str, version: int = wire.V5) -> list[Client]:

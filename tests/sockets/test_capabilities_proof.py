@@ -33,7 +33,7 @@ async def test_what_is_proven_passes_and_nothing_else(tmp_path: Path, qos: int, 
         await bob.subscribe("#", qos=qos)
         for number in range(3):
             body = b"good %d" % number
-            assert await say(mary, "t", body, holder.write("t", body), qos=qos) == 0
+            assert await say(mary, "t", body, holder.write("t", body, qos=qos), qos=qos) == 0
             # the fast lane, the quick publishes, and those with properties of other kinds
             assert await say(mary, "t", b"bad", qos=qos) == (0x87 if qos else 0)
             assert await say(mary, "t", b"bad", ("own", "1"), qos=qos) == (0x87 if qos else 0)
@@ -120,7 +120,7 @@ async def test_qos_2_is_decided_once(tmp_path: Path) -> None:
         mary, bob = await holder.come(node, stays=True), await come(node, "bob")
         await bob.subscribe("#")
         sent = wire.Publish(
-            topic="t", payload=b"x", qos=2, packet_id=7, properties=asking(holder.write("t")), dup=False
+            topic="t", payload=b"x", qos=2, packet_id=7, properties=asking(holder.write("t", qos=2)), dup=False
         )
         await mary.send(sent)
         assert (await mary.expect(wire.Pubrec)).reason == 0
@@ -272,7 +272,7 @@ async def test_a_flood_of_proofs_is_worked_off_in_pieces(tmp_path: Path) -> None
         await bob.subscribe("#")
         many = range(200)
         packets = [
-            wire.Publish(topic="t", payload=b"%d" % number, properties=asking(holder.write("t", b"%d" % number)))
+            wire.Publish(topic="t", payload=b"%d" % number, properties=asking(holder.write("t", b"%d" % number, qos=0)))
             for number in many
         ]
         await mary.raw(b"".join(wire.encode(packet, wire.V5) for packet in packets))

@@ -148,7 +148,7 @@ async def test_a_will_that_was_not_proven_does_not_fire_where_proofs_are_demande
     async with from_file(tmp_path, gated(tmp_path, **(EACH if proven else {}))) as node:
         holder, bob = Holder(), await come(node, "bob")
         await bob.subscribe("#")
-        mary = await holder.come(node, will=will(holder.write("t")))
+        mary = await holder.come(node, will=will(holder.write("t", qos=0)))
         await node.reload(gated(tmp_path, explain=True, **EACH))
         await go(node, mary)
         assert await payloads(bob) == [b"x"] * proven
@@ -239,7 +239,7 @@ async def _held(folder: Path, disk: Disk) -> None:
         assert (await mary.expect(wire.Suback)).reasons == (0,)
         assert (await mary.expect(wire.Unsuback)).reasons == (0,)
         # a will has a proof of its own, also where the connection is proven by a challenge
-        other = await holder.begins(node, "o", will=will(holder.write("t", counter=3)))
+        other = await holder.begins(node, "o", will=will(holder.write("t", counter=3, qos=0)))
         asked = (await other.expect(wire.Auth)).properties.authentication_data or b""
         with disk.held():
             await answer(other, holder.responds(asked, "o"))

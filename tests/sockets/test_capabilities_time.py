@@ -116,7 +116,7 @@ async def test_a_fresh_one_in_time_keeps_the_connection(tmp_path: Path) -> None:
         started = node.node.site.now
         await until(lambda: node.node.site.now > started + 1.3)  # the timer of the first one would have fired
         await mary.silent()
-        assert end.peer is not None
+        assert end.connection is not None
 
 
 @on_uvloop

@@ -27,7 +27,7 @@ from sockets.acts import (
     user,
 )
 from tidegate import wire
-from tidegate.audit.rows import AuditRow
+from tidegate.store.journal.rows import AuditRow
 
 BODY = {"a": 1, "b": 1}
 READ, WRITE = policy("r", "#", "read"), policy("w", "#", "write")
@@ -398,7 +398,7 @@ async def test_the_table_of_the_specification(tmp_path: Path) -> None:
 
 async def denials(node: Served) -> list[tuple[str | None, ...]]:
     """Rows of the audit that deny, without when and where, and the policy version compared."""
-    rows = [AuditRow(*row) async for piece in node.node.audit.told() for row in piece]
+    rows = [AuditRow(*row) async for piece in node.node.audit.stream() for row in piece]
     found = [row for row in rows if row.kind == "deny"]
     version = node.node.scopes["main"].gate.rules.version
     assert all(row.policy_version == version and row.at > 0 and row.node == "test" for row in found)
@@ -453,7 +453,7 @@ async def test_denials_of_other_events_are_in_the_audit(tmp_path: Path) -> None:
         assert (OUT, "alice", "subscribe", "y", "read", "default") in found
         assert ("client:carol->scope:main", "carol", "write", "t", "write", "no") in found
         assert ("client:bob->scope:main", "bob", "write", "t", "write", "no") in found
-        rows = [AuditRow(*row) async for piece in node.node.audit.told(rule="no", user="alice") for row in piece]
+        rows = [AuditRow(*row) async for piece in node.node.audit.stream(rule="no", user="alice") for row in piece]
         assert sum(row.count for row in rows) == 3  # resumed, queued, retained
 
 
@@ -479,7 +479,7 @@ async def test_the_steps_have_an_order(tmp_path: Path, certificates: Path) -> No
         for (written, up, table), asks, expected in removed:
             await node.reload(setting(*written, preferences=up, views=table, certificates=certificates))
             await say(mary, "t", BODY, *asks)
-            rows = [AuditRow(*row) async for piece in node.node.audit.told() for row in piece]
+            rows = [AuditRow(*row) async for piece in node.node.audit.stream() for row in piece]
             said = [(row.stage, row.rule) for row in rows if row.kind == "deny"]
             assert said[len(seen) :] == ([] if expected is None else [expected])
             seen = said
@@ -497,7 +497,7 @@ async def test_errors_in_policies_are_shown_with_their_id(tmp_path: Path, condit
         await alice.subscribe("#")
         for topic in ("w", "r"):
             await say(mary, topic, BODY)
-        rows = [AuditRow(*row) async for piece in node.node.audit.told() for row in piece]
+        rows = [AuditRow(*row) async for piece in node.node.audit.stream() for row in piece]
         told = {row.rule: row.detail or "" for row in rows if row.kind == "deny"}
         assert set(told) == {"bad-r", "bad-w"}
         assert all("nothing" in detail for detail in told.values())
@@ -517,7 +517,7 @@ async def test_errors_in_preferences_are_shown_with_their_id(tmp_path: Path, con
         await alice.subscribe("t")
         await say(mary, "t", BODY)
         assert await content(alice) == [BODY]
-        rows = [AuditRow(*row) async for piece in node.node.audit.told() for row in piece]
+        rows = [AuditRow(*row) async for piece in node.node.audit.stream() for row in piece]
         assert [(row.kind, "nothing" in (row.detail or "")) for row in rows if row.rule == "bad"] == [("error", True)]
 
 
@@ -533,7 +533,7 @@ async def test_errors_in_preferences_are_shown_for_stored_messages(tmp_path: Pat
         await say(mary, "t", BODY, retain=True)
         await alice.subscribe("t")
         assert await content(alice) == [BODY]
-        rows = [AuditRow(*row) async for piece in node.node.audit.told() for row in piece]
+        rows = [AuditRow(*row) async for piece in node.node.audit.stream() for row in piece]
         assert [(row.kind, "nothing" in (row.detail or "")) for row in rows if row.rule == "bad"] == [("error", True)]
 
 
@@ -549,7 +549,7 @@ async def test_an_error_in_a_preference_is_shown_though_another_allows_everythin
         await alice.subscribe("t")
         await say(mary, "t", BODY)
         assert await content(alice) == [BODY]
-        rows = [AuditRow(*row) async for piece in node.node.audit.told() for row in piece]
+        rows = [AuditRow(*row) async for piece in node.node.audit.stream() for row in piece]
         assert [(row.kind, "nothing" in (row.detail or "")) for row in rows if row.rule == "bad"] == [("error", True)]
 
 
@@ -559,7 +559,7 @@ async def test_an_error_that_refuses_a_subscription_is_shown(tmp_path: Path) -> 
     async with door(tmp_path, WRITE, policy("bad", "t", "read", when="s.nothing == 1")) as node:
         alice = await come(node, "alice")
         assert (await alice.subscribe("t")).reasons == (0x87,)
-        rows = [AuditRow(*row) async for piece in node.node.audit.told() for row in piece]
+        rows = [AuditRow(*row) async for piece in node.node.audit.stream() for row in piece]
         assert [(row.rule, "nothing" in (row.detail or "")) for row in rows if row.action == "subscribe"] == [
             ("bad", True)
         ]

@@ -13,7 +13,7 @@ import websockets
 from websockets.typing import Subprotocol
 
 from harness import Client
-from processes import Served, on_uvloop
+from processes import Served, from_file, on_uvloop
 from sockets.acts import (
     ALL,
     BOTH,
@@ -30,7 +30,9 @@ from sockets.acts import (
     say,
     secure,
     setting,
+    user,
 )
+from sockets.holding import Holder, denials, gated
 from tidegate import wire
 from tidegate.cli import certificates as cli
 
@@ -129,6 +131,9 @@ async def test_what_the_subscriber_demands(
         low, high = await come(node, "mary"), await come(node, "bob", tls=secure(certificates))
         await say(low, "kept/low", b"low", qos=1, retain=True)
         await say(high, "kept/high", b"high", qos=1, retain=True)
+        if connect == [("require", "unknown")]:  # a demand that names nothing known is refused, not granted
+            await come(node, "alice", asks=connect, stays=True, expect=0x83)
+            return
         alice = await come(node, "alice", asks=connect, stays=True)
         await alice.subscribe("+/+", qos=1, properties=asking(*subscribe))
         expected = {True: [b"high", b"low"], False: [b"high"], None: []}[plain]
@@ -225,11 +230,12 @@ async def test_what_waited_is_sent_only_over_a_connection_that_is_good_enough(
         mary = await come(node, "mary", tls=secure(certificates))
         for before, after, expected in ((True, False, []), (False, True, [BODY]), (True, True, [BODY])):
             contexts = {True: secure(certificates), False: None}
-            alice = await come(node, "alice", stays=True, tls=contexts[before])
+            client = f"{before} {after}"
+            alice = await come(node, "alice", client=client, stays=True, tls=contexts[before])
             await alice.subscribe("t", qos=qos)
             await go(node, alice)
             await say(mary, "t", BODY, TLS, qos=qos)
-            alice = await come(node, "alice", stays=True, tls=contexts[after])
+            alice = await come(node, "alice", client=client, stays=True, tls=contexts[after])
             assert await content(alice) == expected
             await say(mary, "t", BODY, qos=0)
             assert await floors(alice) == ["tls"]
@@ -547,3 +553,122 @@ async def test_a_name_that_only_looks_like_one_on_the_list(tmp_path: Path, certi
     async with door(tmp_path, certificates=folder, trust={"accept": ["CN=sensor"]}, **LEVELS) as node:
         for name in names:
             await come(node, None, tls=secure(folder, name), expect=0x87)
+
+
+# -- degraded ----------------------------------------------------------------------------------------------------
+
+BY_CERTIFICATE: Section = {
+    "directory": {
+        "users": {"sensor": user("coach"), "mary": user("coach")},
+        "clients": {"bob": {"user": "mary", "attributes": {"machine": "treadmill"}}},
+    },
+    **LEVELS,
+}
+
+
+@on_uvloop
+async def test_who_is_degraded_is_nobodys_user_by_its_certificate(tmp_path: Path, certificates: Path) -> None:
+    """*`degrade` (keeps the level its encryption alone gives, never `mtls` or `trusted`, and is nobody's user by its
+    certificate; a password or capability still proves a name)*"""
+    rules = [
+        policy("user", "user", "write", when="has(s.user)"),
+        policy("role", "role", "write", subject="role:coach"),
+        policy("machine", "machine", "write", when="has(s.machine)"),
+        policy("tls", "tls", "write", when="s.level == 'tls'"),
+        policy("r", "#", "read"),
+    ]
+    lists = {name: {"accept": [f"CN={name}"], "otherwise": "degrade"} for name in ("sensor", "bob", "nobody")}
+
+    async def may(end: Client) -> list[str]:
+        return [topic for topic in ("user", "role", "machine", "tls") if await say(end, topic, qos=1) != 0x87]
+
+    sections: Section = {"certificates": certificates, **BY_CERTIFICATE}
+    async with door(tmp_path, *rules, trust=lists["sensor"], **sections) as node:
+        sensor = await come(node, None, client="s", tls=secure(certificates, "sensor"))
+        bob = await come(node, None, client="bob", tls=secure(certificates, "bob"))
+        assert await may(sensor) == ["user", "role"]
+        assert await may(bob) == ["tls"]
+        mary = await come(node, "mary", client="bob", tls=secure(certificates, "bob"))
+        assert await may(mary) == ["user", "role", "machine", "tls"]
+        # the list changes: whoever was a user by its certificate goes, and may come back as nobody
+        await node.reload(setting(*rules, trust=lists["nobody"], **sections))
+        await dismissed(sensor, 0x87)
+        assert await may(await come(node, None, client="s", tls=secure(certificates, "sensor"))) == ["tls"]
+        assert await may(mary) == ["user", "role", "machine", "tls"]
+        await node.reload(setting(*rules, trust=lists["bob"], **sections))
+        client = await come(node, None, client="bob", tls=secure(certificates, "bob"))
+        assert await may(client) == ["user", "role", "machine"]
+
+
+@on_uvloop
+async def test_a_degraded_client_needs_another_name_where_nobody_may_be_nobody(
+    tmp_path: Path, certificates: Path
+) -> None:
+    """The same on a listener without `anonymous`: a certificate that is not on the list is no credential."""
+    text = setting(certificates=certificates, trust={"accept": ["CN=sensor"], "otherwise": "degrade"}, **LEVELS)
+    async with from_file(tmp_path, text.replace('"anonymous": true', '"anonymous": false')) as node:
+        await come(node, None, client="b", tls=secure(certificates, "bob"), expect=0x87)
+        await come(node, None, client="s", tls=secure(certificates, "sensor"))
+        await come(node, "bob", client="b", tls=secure(certificates, "bob"))
+
+
+@on_uvloop
+async def test_a_capability_proves_a_name_over_a_degraded_connection(tmp_path: Path, certificates: Path) -> None:
+    """*a password or capability still proves a name*, also another one than the certificate has."""
+    trust = {"accept": ["CN=sensor"], "otherwise": "degrade"}
+    rules = [policy("w", "t", "write", when="s.user == 'mary' && s.level == 'tls'")]
+    text = gated(tmp_path, *rules, certificates=certificates, trust=trust, **LEVELS)
+    async with from_file(tmp_path, text) as node:
+        holder = Holder()
+        end = await holder.come(node, tls=secure(certificates, "bob"))
+        assert await say(end, "t", qos=1) == 0x10
+        shown = await come(node, None, client="c", tls=secure(certificates, "bob"), asks=[("capability", holder.token)])
+        assert await say(shown, "t", qos=1) == 0x10
+
+
+# -- the audit ---------------------------------------------------------------------------------------------------
+
+
+@on_uvloop
+async def test_denials_for_levels_carry_the_demand_and_the_floor(tmp_path: Path, certificates: Path) -> None:
+    """*In the audit: … and for levels the demand and the floor.*"""
+    facts: Section = {"levels": {"facts": {"here": "s.address == '127.0.0.1'"}}}
+    async with door(tmp_path, certificates=certificates, **facts) as node:
+        mary = await come(node, "mary", tls=secure(certificates))
+        alice = await come(node, "alice", local="127.0.0.2")
+        await alice.subscribe("t", qos=1)
+        await alice.subscribe("u", qos=1, properties=asking(("require", "mtls,here")))
+        await say(mary, "t", b"x", ("require", "here,tls"), qos=1)
+        await say(mary, "t", b"x", ("require", "here,tls"), qos=0)
+        await say(mary, "u", b"x", qos=1)
+        await say(mary, "t", b"x", ("require", "warp"), qos=1)
+        rows = await denials(node)
+        for row in (
+            ("levels", "read", "publisher's demand", "demand tls,here; floor plain"),
+            ("levels", "read", "subscriber's demand", "demand mtls,here; floor tls,here"),
+        ):
+            assert row in rows, rows
+        assert any(row[:3] == ("levels", "write", "require") and "`warp`" in (row[3] or "") for row in rows)
+
+
+@on_uvloop
+async def test_who_is_away_keeps_the_name_of_its_certificate_through_a_reload(
+    tmp_path: Path, certificates: Path
+) -> None:
+    """A session of a certificate is not degraded because nobody is connected when the rules change."""
+    rules = [policy("w", "#", "write"), policy("r", "#", "read", subject="client:sensor", when="s.machine == 'x'")]
+    sections: Section = {
+        "certificates": certificates,
+        "trust": {"accept": ["CN=sensor"], "otherwise": "degrade"},
+        "directory": {"users": {"mary": user()}, "clients": {"sensor": {"attributes": {"machine": "x"}}}},
+        **LEVELS,
+    }
+    async with door(tmp_path, *rules, **sections) as node:
+        sensor = await come(node, None, client="sensor", tls=secure(certificates, "sensor"), stays=True)
+        assert (await sensor.subscribe("t", qos=1)).reasons == (1,)
+        await go(node, sensor)
+        await node.reload(setting(*rules, policy("more", "u"), **sections))
+        mary = await come(node, "mary")
+        assert await say(mary, "t", b"1", qos=1) == 0
+        sensor = await come(node, None, client="sensor", tls=secure(certificates, "sensor"), stays=True)
+        assert await payloads(sensor) == [b"1"]

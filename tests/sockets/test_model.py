@@ -36,8 +36,9 @@ from tidegate.monitor.library import Alternate, Filter, Mapper, Twice
 from tidegate.monitor.sequence import Step, guard
 from tidegate.policy.brokering import OPEN, Brokering, Types
 from tidegate.policy.scopes import ALL, ScopeGraph, ScopeLink, TopicMapping, Way
-from tidegate.simulate import Change, Filters, Outcome, Publication, Unfinished, find_run, parse
-from tidegate.simulate.scenario import Round, Rounds
+from tidegate.simulate.explore import Unfinished, find_run
+from tidegate.simulate.run import Outcome
+from tidegate.simulate.scenario import Change, Filters, Publication, Round, Rounds, parse
 from tidegate.simulate.schema import Link
 from tidegate.simulate.state import Delivery
 

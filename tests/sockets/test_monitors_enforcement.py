@@ -10,7 +10,7 @@ from processes import on_uvloop, until
 from sockets.acts import come, door, go, inbox, marked, say
 from sockets.watchers import denials, emitting, entering, got, leaving, states
 from tidegate import wire
-from tidegate.session import Peer
+from tidegate.session import Connection
 from tidegate.store.journal import AUDIT, Reader
 
 each_qos = pytest.mark.parametrize("qos", [0, 1, 2])
@@ -133,16 +133,16 @@ async def test_a_will_that_becomes_too_deep_takes_no_place_with_it(tmp_path: Pat
 async def test_whatever_fails_when_a_connection_is_lost_its_place_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lost = Peer.lost
+    lost = Connection.lost
 
-    def failing(peer: Peer) -> None:
-        lost(peer)
+    def failing(connection: Connection) -> None:
+        lost(connection)
         raise LookupError("a bug")
 
     async with door(tmp_path, listeners=[LISTENER]) as node:
         alice = await come(node, "alice")
         with monkeypatch.context() as patched:
-            patched.setattr(Peer, "lost", failing)
+            patched.setattr(Connection, "lost", failing)
             for number in range(4):
                 await go(node, await come(node, "mary", client=f"c{number}"))
         await say(alice, "t", qos=1)

@@ -279,6 +279,30 @@ async def test_held_subscriptions_come_alive_with_their_retained_messages(tmp_pa
         assert (await alice.message()).payload == b"kept"
 
 
+@on_uvloop
+async def test_a_held_subscription_gets_the_retained_messages_of_every_publisher_that_opens(tmp_path: Path) -> None:
+    """The first one wakes it; each later one brings its own, once."""
+    async with door(tmp_path, WRITERS, MARK, rules=CEILING, subscribe="hold") as node:
+        mary, bob = await come(node, "mary"), await come(node, "bob")
+        alice = await come(node, "alice")
+        await say(mary, "t/mary", b"1", qos=1, retain=True)
+        for topic in ("t/bob/1", "t/bob/2", "angina"):
+            await say(bob, topic, b"2", qos=1, retain=True)
+        await alice.subscribe("#", "t/+", qos=1)
+        await alice.subscribe("t/bob/1", qos=1, retain_handling=2)  # it wants none
+        assert await send(mary, rule("r", "t/mary")) == 0
+        assert [(await alice.message()).topic for _ in range(2)] == ["t/mary"] * 2  # by both subscriptions
+        assert await send(bob, rule("r", "t/bob/1")) == 0
+        assert (await alice.message()).topic == "t/bob/1"
+        assert await send(bob, rule("s", "t/#")) == 0  # what was open before does not come again
+        assert (await alice.message()).topic == "t/bob/2"
+        assert await send(bob, {"id": "s", "remove": True}) == 0
+        assert await send(bob, rule("angina", "angina"), rule("r", "t/bob/1")) == 0
+        assert (await alice.message()).topic == "angina"
+        await until(lambda: not node.node.site.unfinished)
+        assert await inbox(alice) == []
+
+
 # -- the ceiling, and what cannot be said ----------------------------------------------------------------------------
 
 
@@ -568,10 +592,10 @@ async def test_a_flood_of_rules_is_refused_and_leaves_others_their_plans(tmp_pat
             await say(bob, f"t/{number}")
         await say(mary, "t/mine")
         gate = node.node.scopes["main"].gate
-        lane = node.node.scopes["main"].sessions["user:bob", "bob"].peer
-        assert lane is not None
-        assert isinstance(lane.lane, Lane)
-        before = dict(lane.lane.plans)
+        connection = node.node.scopes["main"].sessions["user:bob", "bob"].connection
+        assert connection is not None
+        assert isinstance(connection.reader.lane, Lane)
+        before = dict(connection.reader.lane.plans)
         assert len(before) >= 50
         body = json.dumps([rule(f"r{number}", effect="deny") for number in range(100)]).encode()
         packet = wire.encode(wire.Publish(topic=RULES, payload=body, qos=1, packet_id=9), wire.V5)
@@ -582,7 +606,8 @@ async def test_a_flood_of_rules_is_refused_and_leaves_others_their_plans(tmp_pat
         assert reasons[0] == 0
         assert reasons[-1] == 0x97
         assert 5 <= reasons.count(0) <= 15
-        assert {name: plan for name, plan in lane.lane.plans.items() if before.get(name) is plan} == before
+        plans = connection.reader.lane.plans
+        assert {name: plan for name, plan in plans.items() if before.get(name) is plan} == before
         await inbox(alice)
         await say(mary, "t/mine", b"mary")
         await say(bob, "t/1", b"bob")

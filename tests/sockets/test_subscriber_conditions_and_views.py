@@ -24,6 +24,7 @@ from sockets.acts import (
     payloads,
     policy,
     say,
+    setting,
     user,
 )
 from sockets.wild import FUNCTIONS
@@ -344,10 +345,7 @@ async def test_message_expiry_with_a_view(tmp_path: Path) -> None:
 
 @on_uvloop
 async def test_request_and_response_with_views(tmp_path: Path) -> None:
-    """What a responder needs to answer is not content that a view hides; what the requester wrote freely is.
-
-    *user properties count as content* is all that the specification hides besides the payload.
-    """
+    """*user properties, response topic and correlation data count as content*: who sees a part cannot answer."""
     async with door(tmp_path, views=[PART]) as node:
         mary, alice = await come(node, "mary"), await come(node, "alice")
         await alice.subscribe("t")
@@ -357,8 +355,11 @@ async def test_request_and_response_with_views(tmp_path: Path) -> None:
         (found,) = await inbox(alice)
         assert json.loads(found.payload) == {"a": 1}
         assert found.properties.user_properties == ()
+        assert (found.properties.response_topic, found.properties.correlation_data) == (None, None)
+        await node.reload(setting())  # who sees all can answer
+        await say(mary, "t", BODY, properties=request)
+        (found,) = await inbox(alice)
         assert found.properties.response_topic == "answers/mary"
-        assert found.properties.correlation_data == b"17"
         await say(alice, "answers/mary", b"done", properties=asking(correlation_data=b"17"))
         (answer,) = await inbox(mary)
         assert (answer.payload, answer.properties.correlation_data) == (b"done", b"17")

@@ -10,8 +10,8 @@ from harness import Client
 from processes import Served
 from sockets.acts import Section, inbox
 from tidegate import wire
-from tidegate.audit.rows import AuditRow
 from tidegate.monitor import Event
+from tidegate.store.journal.rows import AuditRow
 
 
 def entering(id: str, **more: Any) -> Section:
@@ -72,7 +72,7 @@ def tally(node: Served, id: str) -> tuple[int, int, int, int]:
 async def denials(node: Served, rule: str) -> list[AuditRow]:
     """The rows of the audit in which this rule denied something."""
     rows: list[AuditRow] = []
-    async for piece in node.node.audit.told(kinds=["deny"], rule=rule):
+    async for piece in node.node.audit.stream(kinds=["deny"], rule=rule):
         rows += [AuditRow(*row) for row in piece]
     return rows
 
@@ -142,3 +142,15 @@ class Wrong:
             b"large state": ("x" * 70_000, [event]),
         }
         return wrong.get(event.payload, (state + 1, [event]))
+
+
+class Keeper:
+    """Lets what is said at the `door` pass between `key` and `lock`, and says so."""
+
+    def start(self) -> bool:
+        return False
+
+    def step(self, state: bool, event: Event) -> tuple[bool, Sequence[Event]]:
+        if event.topic == "door":
+            return state, [event, event.changed(topic="said")] if state else []
+        return {"key": True, "lock": False}.get(event.topic, state), [event]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from tidegate.predicate import function
 from tidegate.scope import Accepted, Identity
-from tidegate.session import Peer
+from tidegate.session import Connection
 from tidegate.wire import Connect
 
 
@@ -32,7 +32,7 @@ def lies(value: object) -> bool:
 class Welcome:
     """One step: it is who it says."""
 
-    def __init__(self, peer: Peer, packet: Connect) -> None:
+    def __init__(self, connection: Connection, packet: Connect) -> None:
         self._name = packet.client_id
 
     def step(self, data: bytes | None) -> Accepted:

@@ -135,11 +135,11 @@ async def test_what_had_no_scope_goes_to_the_first(tmp_path: Path) -> None:
         await fill(node.ports, "one")
     path = tmp_path / "data" / "tidegate.db"
     states = tables(path)["record"]
-    assert [room for room, *_ in states] == ["monitor/one"]
+    assert [room for room, *_ in states if room != "identities"] == ["monitor/one"]
     connection = sqlite3.connect(path, isolation_level=None)
     connection.executescript(UNSCOPE)
     connection.close()
-    assert [room for room, *_ in tables(path)["record"]] == ["monitor"]
+    assert [room for room, *_ in tables(path)["record"] if room != "identities"] == ["monitor"]
     async with from_file(tmp_path, BOTH) as node:
         assert await look(node, "one") == own("one")
         assert not node.node.scopes["two"].sessions

@@ -88,12 +88,12 @@ def test_closing_while_it_is_full(tmp_path: Path) -> None:
 
 
 def test_full_when_it_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(connection: sqlite3.Connection) -> tuple[str, int]:
+    def full(connection: sqlite3.Connection, meta: dict[str, str]) -> tuple[str, int]:
         connection.execute("PRAGMA max_page_count = 1").fetchone()
         connection.execute("CREATE TABLE more (x)")
         raise AssertionError
 
-    monkeypatch.setattr("tidegate.store.opening._identity", full)
+    monkeypatch.setattr("tidegate.store.load._identity", full)
     with pytest.raises(StoreError, match=r"full.*free some space"):
         Trial(tmp_path / "t.db")
     monkeypatch.undo()

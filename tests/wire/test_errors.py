@@ -10,7 +10,8 @@ import pytest
 
 from tidegate.errors import MalformedPacket, PacketError, ProtocolError
 from tidegate.topics import valid_filter, valid_topic
-from tidegate.wire import V5, V311, Publish, Reason, Type, check_first, decode, decode_properties, frame
+from tidegate.wire import V5, V311, Publish, Reason, Type, decode, decode_properties, frame
+from tidegate.wire.primitives import check_first
 from tidegate.wire.properties import (
     ALL,
     ALLOWED,
@@ -126,12 +127,12 @@ CONNECT: list[Row] = [
     ("3.1.1 flags", BOTH, '11 <"MQTT" 05 02 0000 <> "c">', M, 0x81),
     ("3.1.2-1 other protocol", BOTH, '10 <"HTTP" 05 02 0000 <> "c">', P, 0x84),
     ("3.1.2-1 case matters", BOTH, '10 <"mqtt" 04 02 0000 "c">', P, 0x84),
-    ("3.1.2-1 MQTT 3.1", BOTH, '10 <"MQIsdp" 03 02 0000 "c">', P, 0x84),
+    ("3.1.2-1 the name of MQTT 3.1 with another level", BOTH, '10 <"MQIsdp" 04 02 0000 "c">', P, 0x84),
     ("3.1.2-1 no name", BOTH, '10 <"" 05 02 0000 <> "c">', P, 0x84),
     ("3.1.2-2 level 3", BOTH, '10 <"MQTT" 03 02 0000 "c">', P, 0x84),
     ("3.1.2-2 level 6", BOTH, '10 <"MQTT" 06 02 0000 <> "c">', P, 0x84),
     ("3.1.2-2 level 0", BOTH, '10 <"MQTT" 00 02 0000 "c">', P, 0x84),
-    ("3.1.2-2 the level of a bridge", BOTH, '10 <"MQTT" 84 02 0000 "c">', P, 0x84),
+    ("3.1.2-2 the level of a bridge in MQTT 5, which has none", BOTH, '10 <"MQTT" 85 02 0000 "c">', P, 0x84),
     ("3.1.2-2 other level, whatever follows", BOTH, '10 <"MQTT" 07>', P, 0x84),
     ("3.1.2.2 no level", BOTH, '10 <"MQTT">', M, 0x81),
     ("3.1.2.1 no name", BOTH, "10 <>", M, 0x81),

@@ -17,49 +17,72 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, ParamSpec, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import structlog
 
 from tidegate.admin import documents
 from tidegate.admin.change_audit import ChangeAudit
+from tidegate.admin.control_commands import (
+    ApplyChanges,
+    DraftPipelineRules,
+    GetDocument,
+    GetHistory,
+    ListDocuments,
+    RevertChange,
+)
 from tidegate.admin.documents import (
     FENCE,
+    OWNER,
+    PIPELINE,
     Draft,
     Key,
     RegistryState,
     RequestedChange,
+    Restoration,
+    bound_preferences,
     check_kind,
     conflict_problem,
     content,
     history_entry,
+    place,
     unless_changed,
 )
+from tidegate.admin.identities import NodeIdentities
 from tidegate.admin.registry_follower import RegistryFollower
 from tidegate.admin.registry_threads import RegistryThreads
-from tidegate.admin.reverting import changes_to_revert
 from tidegate.admin.token_administration import TokenAdministration
 from tidegate.admin.tokens import ROOM as TOKENS
 from tidegate.admin.tokens import Tokens
 from tidegate.audit.auditor import Auditor
 from tidegate.authentication.authentication import Authentication
 from tidegate.config import Config, ConfigErrors, OverlayDocument, Source
+from tidegate.config.narrowing import widening
 from tidegate.errors import ConfigError, Problem, StoreError, TidegateError
-from tidegate.explain.comparison import compare
-from tidegate.store.journal.rows import Kind
-from tidegate.store.registry import Applied, Change, Conflict, Entry, Registry
+from tidegate.net.control_command import SignedCommand
+from tidegate.policy.identities import KINDS as IDENTIFIED
+from tidegate.store.journal.rows import AuditRow, Kind
+from tidegate.store.registry import IDENTITIES, Applied, Change, Conflict, Entry, Refused, Registry
 
 PATIENCE: Final = 5.0  # seconds that a change waits for a registry that is away
 OVERTAKEN: Final = 10.0  # seconds to get in between the changes of other nodes
-RETRY: Final = 5.0  # seconds until what could not be put in force is tried again
-SHOWING: Final = 4.0  # seconds after which a node that has not shown the first token is taken for dead
-THREADS: Final = 2
+BOUND: Final = 500  # preferences that are bound to identities together
+PAGE: Final = 1000  # documents on a page
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 log = structlog.get_logger("tidegate.node")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Drafted:
+    """Changes to store, the configuration that they make, and what is probably not meant in it."""
+
+    changes: Sequence[Change]
+    config: Config
+    warnings: list[dict[str, str]]
 
 
 class AdministeredNode(Protocol):
@@ -70,6 +93,7 @@ class AdministeredNode(Protocol):
     source: Source | None
     """Its file, alone."""
     audit: Auditor
+    identities: NodeIdentities
     changing: asyncio.Lock
 
     async def run_change(self, do: Callable[[], T]) -> T:
@@ -78,6 +102,10 @@ class AdministeredNode(Protocol):
 
     async def run_query(self, do: Callable[[], T]) -> T:
         """On another one, for those who only look."""
+        ...
+
+    def mention(self, name: str) -> str | None:
+        """What is said of a user by name, in rules of the configuration or of publishers; None: nothing."""
         ...
 
     def build_config(self, pieces: Sequence[OverlayDocument], strict: Collection[str] = ()) -> Config:
@@ -103,11 +131,14 @@ class Administration:
         self.on_secrets_changed: dict[str, Callable[[], None]] = {}
         """By namespace of secrets: called on the loop when somebody has put or removed one there."""
         self._host = host
-        self._threads = RegistryThreads()
+        self.threads = RegistryThreads()
         self._audit = ChangeAudit(host, node=node)
-        self.tokens = TokenAdministration(host, Tokens(registry, valid=valid, most=most), self._threads, self._audit)
+        self.tokens = TokenAdministration(host, Tokens(registry, valid=valid, most=most), self.threads, self._audit)
         self._state = RegistryState(sequence=0, documents={}, fence=None)
-        self._follower = RegistryFollower(registry, catch_up=self._follow, failing=lambda: self.trouble is not None)
+        self._in_force = 0  # the newest change that is in force here; behind `_state` while one is being put in force
+        self._follower = RegistryFollower(
+            registry, catch_up=self._follow, failing=lambda: self.trouble is not None or host.identities.untold
+        )
         # Up to which change the secrets of others are known. A change of our own gets documents further: it has seen
         # the newest fence, and no secret.
         self._secrets = 0
@@ -116,11 +147,45 @@ class Administration:
 
     async def open(self) -> list[OverlayDocument]:
         """The stored documents of the configuration. StoreError with the remedy if they cannot be read."""
-        await self._threads.call(self.registry.open)
-        self._state = RegistryState.of(await self._threads.call(self.registry.load))
-        self._secrets = self._state.sequence
+        await self.threads.call(self.registry.open)
+        self._state = RegistryState.of(await self.threads.call(self.registry.load))
+        self._secrets = self._in_force = self._state.sequence
         await self.tokens.load()
-        return await self._threads.compute(self._state.pieces)
+        return await self.threads.compute(self._state.pieces)
+
+    async def identified(self, *, first: bool) -> None:
+        """The node knows who has which identity; `first`: what was stored refers to names, and is bound to ids now."""
+        if first:
+            await self.tokens.bind()
+            await self._bind_preferences()
+        await self.tokens.revoke_retired(by="node")
+
+    async def _bind_preferences(self) -> None:
+        """Those that were made before there were identities belong to whoever has the name of their user now.
+
+        One that another node changes at the same moment stays as it is: it then speaks of everybody of that name.
+        """
+        state, at, why = self._state, time.time(), "preferences belong to identities"
+        requested = [
+            RequestedChange(kind=each.kind, id=each.id, body=content(each.body), expected=each.version)
+            for each in state.ordered(("preference",))
+            if OWNER not in content(each.body)
+        ]
+        changed = [
+            each for each in bound_preferences(requested, state, _owners(self._host)) if OWNER in (each.body or {})
+        ]
+        for index in range(0, len(changed), BOUND):
+            changes = self._state.changes(changed[index : index + BOUND], self._source())
+            match await self.threads.call(self.registry.apply, changes, by="node", why=why, at=at):
+                case Applied(sequence=sequence):
+                    self._state = self._state.after(_entries(changes, sequence, "node", why, at))
+                case answer:
+                    log.warning("preferences could not be bound to identities", reason=str(answer))
+                    return
+
+    def people(self) -> frozenset[Key]:
+        """Users and clients that are documents."""
+        return frozenset(key for key in self._state.documents if key[0] in IDENTIFIED)
 
     def follow(self) -> None:
         """Changes by other nodes are put in force from now on."""
@@ -129,7 +194,7 @@ class Administration:
     async def close(self) -> None:
         await self._follower.stop()
         await asyncio.get_running_loop().run_in_executor(None, self.registry.close)
-        self._threads.close()
+        self.threads.close()
 
     def document_body(self, kind: str, id: str) -> dict[str, Any] | None:
         """The content of a document as this node knows it; None: there is none. Does not ask the database."""
@@ -142,15 +207,20 @@ class Administration:
 
     def reloaded(self) -> None:
         """The file was read again, and everything that is stored is in force with it."""
-        self.trouble = None
+        self._settled()
+        if self._host.identities.untold:
+            self._follower.retry()
+
+    def condition(self) -> dict[str, Any]:
+        """Whether the registry can be reached, and what is wrong."""
+        unreachable = self._follower.trouble
+        return {"reachable": unreachable is None, "trouble": unreachable or self.trouble}
 
     def status(self) -> dict[str, Any]:
         """For `tidegate status`."""
-        unreachable = self._follower.trouble
         return {
-            "reachable": unreachable is None,
-            "trouble": unreachable or self.trouble,
-            "in_force": self.trouble is None,
+            **self.condition(),
+            "in_force": self.trouble is None and self._in_force == self._state.sequence,
             "sequence": self._state.sequence,
             "documents": len(self._state.documents),
             "tokens": len(self.tokens.list()),
@@ -158,103 +228,120 @@ class Administration:
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    async def list_documents(self, kind: str) -> list[dict[str, Any]]:
-        """All documents of a kind, and what stands in the file."""
-        return await self._threads.compute(documents.list_documents, self._state, self._source(), kind)
-
-    async def page_documents(
-        self, kind: str, *, after: str | None, limit: int, owner: str | None
-    ) -> tuple[list[dict[str, Any]], str | None]:
-        """Some of them, by id, and where the next page begins."""
-        return await self._threads.compute(
-            documents.page_documents, self._state, self._source(), kind, after=after, limit=limit, owner=owner
+    async def list_documents(self, command: ListDocuments) -> dict[str, Any]:
+        """All documents of a kind, and what stands in the file; or a page of them by id, and where the next begins."""
+        kind, after, limit, owner = command.kind, command.after, command.limit, command.owner
+        read, source = self.threads.compute, self._source()
+        if limit is None and after is None and owner is None:
+            return {"documents": await read(documents.list_documents, self._state, source, kind)}
+        page, following = await read(
+            documents.page_documents,
+            self._state,
+            source,
+            kind,
+            after=after,
+            limit=min(limit or PAGE, PAGE),
+            owner=owner,
+            identity=command.identity,
         )
+        return {"documents": page, "next": following}
 
-    async def get_document(self, kind: str, id: str) -> dict[str, Any]:
-        return await self._threads.compute(documents.get_document, self._state, self._source(), kind, id)
+    async def get_document(self, command: GetDocument) -> dict[str, Any]:
+        return await self.threads.compute(documents.get_document, self._state, self._source(), command.kind, command.id)
 
     async def documents_of(self, kind: str) -> dict[str, Any]:
         """Those alone, `id` and `body` of each, in their order; and a `version` that grows with any change."""
         state = self._state
-        return {"documents": await self._threads.compute(state.documents_of_kind, kind), "version": state.fence or 0}
+        return {"documents": await self.threads.compute(state.documents_of_kind, kind), "version": state.fence or 0}
 
-    async def history(self, kind: str, id: str) -> list[dict[str, Any]]:
+    async def history(self, command: GetHistory) -> dict[str, Any]:
         """The versions of a document, the oldest first."""
-        check_kind(kind)
-        return [history_entry(each) for each in await self._threads.request(self.registry.history, kind, id)]
+        check_kind(command.kind)
+        entries = await self.threads.request(self.registry.history, command.kind, command.id)
+        return {"entries": [history_entry(each) for each in entries]}
 
     # -- changing --------------------------------------------------------------------------------------------------
 
     async def apply(
-        self,
-        requested: Sequence[RequestedChange] | Draft,
-        *,
-        by: str,
-        why: str,
-        action: str = "change",
-        about: Sequence[Key] = (),
+        self, draft: Draft, *, by: str, why: str, action: str, about: Sequence[Key], narrow: bool = False
     ) -> dict[str, Any]:
-        """All of these, or a Problem and none. `about` says of a draft what it is about, if it is refused."""
+        """All changes of a draft, or a Problem and none; the audit of a refusal names `about`. `narrow`: nobody may see
+        more by them than before."""
         try:
             async with self._host.changing:
-                return await self._applied(requested, by, why, action)
+                return await self._applied(draft, by, why, action, narrow=narrow)
         except Problem as problem:
-            keys = about if callable(requested) else [each.key for each in requested]
-            self._audit.documents(keys, "refused", by, f"{problem.problem}: {problem}", Kind.ERROR)
+            self._audit.documents(about, "refused", by, f"{problem.problem}: {problem}", Kind.ERROR)
             raise
 
-    async def preview(self, requested: Sequence[RequestedChange] | Draft, *, compared: bool = True) -> dict[str, Any]:
+    async def preview(self, draft: Draft, *, compared: bool = True, narrow: bool = False) -> dict[str, Any]:
         """What these changes would do, if they can be made. Nothing is changed.
 
         What would be decided differently tells of others: without `compared` it is left out.
         """
-        _, config = await self._drafted(requested, self._state)
-        await self._examined(config)
+        drafted = await self._drafted(draft, self._state, narrow=narrow)
+        config = drafted.config
+        await _examined(self._host, config)
         effect = None
         if compared:
             await self._host.audit.counted()
             rows = self._host.audit.sink.recent()
-            effect = await self._host.run_query(partial(compare, self._host.config, config, rows))
-        return {"sequence": None, "rules": self._host.audit.version, "effect": effect}
+            effect = await self._host.run_query(partial(_compare, self._host.config, config, rows))
+        rules = self._host.audit.version
+        return {"sequence": None, "rules": rules, "effect": effect, "warnings": drafted.warnings}
 
-    async def revert(
-        self, sequence: int, *, by: str, why: str, dry_run: bool = False, fence: int | None = None
+    async def change(
+        self, command: SignedCommand, draft: Draft, *, action: str, about: Sequence[Key], narrow: bool = False
     ) -> dict[str, Any]:
-        """Takes back what was changed together; with a `fence` only if nothing has changed since that."""
-        requested = await self._threads.request(changes_to_revert, self.registry, sequence)
-        if dry_run:
-            return await self.preview(requested)
-        about = [each.key for each in requested]
-        draft = requested if fence is None else unless_changed(requested, fence)
-        why = why or f"change {sequence} taken back"
-        return await self.apply(draft, by=by, why=why, action="revert", about=about)
+        """The changes of a draft, or what they would do, as the command asks."""
+        if command.dry_run:
+            return await self.preview(draft, narrow=narrow)
+        return await self.apply(draft, by=command.by, why=command.why, action=action, about=about, narrow=narrow)
 
-    async def draft(self, kind: str, requested: Sequence[RequestedChange] | int) -> dict[str, Any]:
-        """The documents of a kind before and after these changes, or after a change is taken back; and the fence.
+    async def apply_changes(self, command: ApplyChanges) -> dict[str, Any]:
+        about = [each.key for each in command.changes]
+        draft = unless_changed(command.changes, command.fence)
+        return await self.change(command, draft, action="change", about=about, narrow=command.narrow)
+
+    async def revert(self, command: RevertChange) -> dict[str, Any]:
+        """Takes back what was changed together; with a fence only if nothing has changed since that."""
+        requested = await self.threads.request(_changes_to_revert, self.registry, command.sequence)
+        command = replace(command, why=command.why or f"change {command.sequence} taken back")
+        about = [each.key for each in requested]
+        draft = unless_changed(requested, command.fence)
+        return await self.change(command, draft, action="revert", about=about, narrow=command.narrow)
+
+    async def draft(self, command: DraftPipelineRules) -> dict[str, Any]:
+        """The rules of the pipeline before and after these changes, or after a change is taken back; and the fence.
 
         For whoever checks what the node cannot, and then says with the change that this is what was seen.
         """
-        if isinstance(requested, int):
-            requested = await self._threads.request(changes_to_revert, self.registry, requested)
-        return await self._threads.compute(_both, self._state, requested, self._source(), kind)
+        if command.sequence is not None:
+            requested = await self.threads.request(_changes_to_revert, self.registry, command.sequence)
+        elif command.changes is not None:
+            requested = command.changes
+        else:
+            raise Problem("say which `changes`, or which `sequence`", problem="invalid")
+        return await self.threads.compute(_both, self._state, requested, self._source())
 
-    async def _applied(
-        self, requested: Sequence[RequestedChange] | Draft, by: str, why: str, action: str
-    ) -> dict[str, Any]:
+    async def _applied(self, draft: Draft, by: str, why: str, action: str, *, narrow: bool) -> dict[str, Any]:
         deadline = time.monotonic() + OVERTAKEN
         while True:
             state, at = self._state, time.time()
-            changes, config = await self._drafted(requested, state)
-            authentication = await self._examined(config)
-            answer = await self._threads.request(self.registry.apply, changes, by=by, why=why, at=at)
+            drafted = await self._drafted(draft, state, narrow=narrow)
+            changes, config = drafted.changes, drafted.config
+            authentication = await _examined(self._host, config)
+            answer = await self.threads.request(self.registry.apply, changes, by=by, why=why, at=at)
             match answer:
                 case Applied(sequence=sequence):
-                    self._state = await self._threads.compute(state.after, _entries(changes, sequence, by, why, at))
+                    self._state = await self.threads.compute(state.after, _entries(changes, sequence, by, why, at))
                     keys = [(each.kind, each.id) for each in changes if (each.kind, each.id) != FENCE]
                     self._audit.documents(keys, action, by, why)
                     done = await self._enforced(config, authentication, sequence, by, why)
-                    gone = [each.id for each in changes if each.kind == "user" and each.body is None]
-                    return {**done, **await self._revoke_tokens(gone, by)}
+                    gone = any(each.kind == "user" and each.body is None for each in changes)
+                    trouble = await self.tokens.revoke_retired(by=by) if gone else None
+                    done |= {"warnings": drafted.warnings}
+                    return done if trouble is None else {**done, "trouble": trouble}
                 case Conflict() as conflict:
                     try:
                         await self._catch_up()
@@ -275,45 +362,40 @@ class Administration:
         try:
             version = await self._host.enforce(config, authentication, what=what, action="administration")
         except TidegateError as error:
-            log.error("a change is stored and cannot be put in force yet", reason=str(error))
+            away = isinstance(error, StoreError)
+            (log.warning if away else log.error)("a change is stored and cannot be put in force yet", reason=str(error))
             self.trouble = str(error)
             self._follower.retry()
             return {"sequence": sequence, "rules": self._host.audit.version, "trouble": self.trouble}
-        self.trouble = None
+        self._settled()
         return {"sequence": sequence, "rules": version}
 
-    async def _revoke_tokens(self, users: Sequence[str], by: str) -> dict[str, Any]:
-        """Their tokens are revoked, so that nobody who is called the same later has them."""
-        if not users:
-            return {}
-        try:
-            await self.tokens.revoke_of(users, by=by)
-        except Problem as problem:
-            log.error("the tokens of users who were removed could not be revoked", reason=str(problem))
-            return {"trouble": f"tokens of who was removed are not revoked yet ({problem}): revoke them"}
-        return {}
-
-    async def _drafted(
-        self, requested: Sequence[RequestedChange] | Draft, state: RegistryState
-    ) -> tuple[Sequence[Change], Config]:
+    async def _drafted(self, draft: Draft, state: RegistryState, *, narrow: bool) -> _Drafted:
         """The changes to store, and the configuration that they make."""
-        source = self._source()
+        source, before = self._source(), self._host.config
 
-        def draft() -> tuple[Sequence[Change], Config]:
-            changes = state.changes(requested(state, source) if callable(requested) else requested, source)
+        def build() -> _Drafted:
+            requested = bound_preferences(draft(state, source), state, _owners(self._host))
+            changes = state.changes(requested, source)
             after = state.after(_entries(changes, state.sequence + 1))
-            return changes, self._host.build_config(after.pieces(), {f"{each.kind}/{each.id}" for each in changes})
+            names = {f"{each.kind}/{each.id}" for each in changes}
+            config = self._host.build_config(after.pieces(), names)
+            if narrow and (why := widening(before, config)) is not None:
+                raise Problem(f"an operator may only narrow views and monitors: {why}", problem="forbidden")
+            warned = [{"at": at, "warning": text} for at, text in config.warnings_of(names)]
+            return _Drafted(changes=changes, config=config, warnings=warned)
 
         try:
-            return await self._host.run_change(draft)
+            return await self._host.run_change(build)
         except ConfigError as error:
             raise invalid(error) from None
 
-    async def _examined(self, config: Config) -> Authentication:
-        try:
-            return await self._host.examine(config)
-        except ConfigError as error:
-            raise invalid(error) from None
+    def check_stranger(self, name: str) -> None:
+        """Problem if a name is mentioned in rules: whoever registers by himself must not get what they say of it."""
+        if (place := self._host.mention(name)) is not None:
+            log.warning("a stranger asked for a name that rules mention", name=name, rule=place)
+            text = f"the name {name[:200]} is not free: choose another, or ask an administrator to register it"
+            raise Problem(text, problem="forbidden")
 
     # -- following -------------------------------------------------------------------------------------------------
 
@@ -324,20 +406,24 @@ class Administration:
     async def _catch_up(self, *, again: bool = False) -> None:
         """What the registry has by now is known, and in force if that is possible."""
         state, newest = self._state, self._follower.newest
-        entries = await self._threads.call(self.registry.since, state.sequence)
-        namespaces = await self._threads.call(self.registry.secrets.changed, self._secrets)
+        entries = await self.threads.call(self.registry.since, state.sequence)
+        namespaces = await self.threads.call(self.registry.secrets.changed, self._secrets)
         if TOKENS in namespaces:
             await self.tokens.load()
         for namespace in namespaces & self.on_secrets_changed.keys():
             self.on_secrets_changed[namespace]()
         if entries is None:
-            self._state = RegistryState.of(await self._threads.call(self.registry.load))
+            self._state = RegistryState.of(await self.threads.call(self.registry.load))
             self._secrets = self._state.sequence
         else:
-            self._state = await self._threads.compute(state.after, entries, newest)
+            self._state = await self.threads.compute(state.after, entries, newest)
             self._secrets = max(self._secrets, newest)
-        if entries is None or again or any((each.kind, each.id) != FENCE for each in entries):
+        identities = self._host.identities
+        others = (IDENTITIES in namespaces or identities.untold) and await identities.behind()
+        if entries is None or again or others or any((each.kind, each.id) != FENCE for each in entries):
             await self._follow_up(entries or ())
+        else:
+            self._settled()
 
     async def _follow_up(self, entries: Sequence[Entry]) -> None:
         state = self._state
@@ -346,16 +432,24 @@ class Administration:
             authentication = await self._host.examine(config)
             what = f"change {state.sequence} of the registry"
             await self._host.enforce(config, authentication, what=what, action="administration")
+        except StoreError as error:  # the registry went away in between: the follower says so and tries again
+            self.trouble = str(error)
+            raise
         except TidegateError as error:
             if str(error) != self.trouble:
                 log.error("what is stored cannot be put in force here, the last good one stays", reason=str(error))
                 self._audit.write(Kind.ERROR, "refused", "registry", None, str(error))
             self.trouble = str(error)
             return
-        self.trouble = None
+        self._settled()
         for each in entries:
             if (each.kind, each.id) != FENCE:
                 self._audit.documents([(each.kind, each.id)], "followed", each.by, each.why)
+
+    def _settled(self) -> None:
+        """Everything that is known of the registry is in force."""
+        self.trouble = None
+        self._in_force = self._state.sequence
 
     # -- the rest --------------------------------------------------------------------------------------------------
 
@@ -365,9 +459,42 @@ class Administration:
         return source
 
 
-def _both(state: RegistryState, requested: Sequence[RequestedChange], source: Source, kind: str) -> dict[str, Any]:
+def _owners(host: AdministeredNode) -> Callable[[str], str]:
+    """The identity of a user, by name."""
+    return lambda user: host.identities.table.id("user", user)
+
+
+async def _examined(host: AdministeredNode, config: Config) -> Authentication:
+    try:
+        return await host.examine(config)
+    except ConfigError as error:
+        raise invalid(error) from None
+
+
+def _changes_to_revert(registry: Registry, sequence: int) -> list[RequestedChange]:
+    """The changes that take back everything that was changed together as `sequence`; blocks. Problem if they cannot."""
+    match registry.reverting(sequence, besides=FENCE):
+        case Refused(what=what):
+            raise Problem(f"{what}; look into the history", problem="invalid")
+        case Conflict(kind=kind, id=id, version=version):
+            since = "removed since" if version is None else f"changed again since (version {version})"
+            text = f"{kind}/{id} was {since}; take that back first"
+            raise Problem(text, problem="conflict", details=[{"at": f"{kind}/{id}", "version": version}])
+        case changes:
+            return [_restoring(each) for each in changes]
+
+
+def _restoring(change: Change) -> RequestedChange:
+    kind, id, body, expected = change.kind, change.id, change.body, change.expected
+    if body is None:
+        return RequestedChange(kind=kind, id=id, expected=expected)
+    return Restoration(kind=kind, id=id, body=content(body), expected=expected, place=place(body))
+
+
+def _both(state: RegistryState, requested: Sequence[RequestedChange], source: Source) -> dict[str, Any]:
     after = state.after(_entries(state.changes(requested, source), state.sequence + 1))
-    return {"before": state.documents_of_kind(kind), "after": after.documents_of_kind(kind), "fence": state.fence or 0}
+    before = state.documents_of_kind(PIPELINE)
+    return {"before": before, "after": after.documents_of_kind(PIPELINE), "fence": state.fence or 0}
 
 
 def invalid(error: ConfigError) -> Problem:
@@ -386,3 +513,10 @@ def _entries(changes: Sequence[Change], sequence: int, by: str = "", why: str = 
     return [
         Entry(sequence=sequence, kind=each.kind, id=each.id, body=each.body, at=at, by=by, why=why) for each in changes
     ]
+
+
+def _compare(before: Config, after: Config, rows: Sequence[AuditRow]) -> dict[str, Any]:
+    """What would be decided differently. Runs in a thread, which also imports what compares."""
+    from tidegate.explain.comparison import compare
+
+    return compare(before, after, rows)

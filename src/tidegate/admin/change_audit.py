@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from typing import Final, Protocol
 
 from tidegate.audit.auditor import Auditor
-from tidegate.audit.rows import AuditRow
 from tidegate.config.overlay import KINDS, Form
-from tidegate.store.journal.rows import Kind
+from tidegate.store.journal.rows import AuditRow, Kind
 
 LONGEST: Final = 1000  # characters of a name or a detail
 

@@ -15,14 +15,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tidegate.admin.administration import Administration
+from tidegate.admin.control_commands import (
+    MakeToken,
+    RegisterConsumer,
+    RemoveApplication,
+    RemoveApplicationUser,
+    RenewCredentials,
+    SetPublicKey,
+)
 from tidegate.admin.documents import APPLICATION, PASSWORD, Draft, RegistryState, RequestedChange, content, get_document
 from tidegate.admin.roles import Role
 from tidegate.config import Source
 from tidegate.errors import Problem
+from tidegate.net.control_command import SignedCommand
 
 USERS: Final = 900  # under one application; so many can still be removed together
 LONGEST: Final = 200  # bytes of a name, so that what was changed together can be listed
@@ -32,21 +40,6 @@ SOURCE: Final = "source"
 _LISTS: Final = ("roles", "groups")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerRegistration:
-    """Somebody who registers."""
-
-    name: str
-    body: Mapping[str, Any] = field(repr=False)
-    """As of a user in the directory, the password hashed."""
-    description: str | None = None
-    """Of an application; None: it is a user."""
-    under: str | None = None
-    """The application that it is a user of."""
-    itself: bool = False
-    """Whether the application asks for it, and no administrator."""
-
-
 class Consumers:
     """Those of a node with an administration."""
 
@@ -54,41 +47,42 @@ class Consumers:
         self._administration = administration
         self._renewing = asyncio.Lock()  # of two that renew at once, the last has both password and token
 
-    async def register(self, registration: ConsumerRegistration, *, by: str, why: str, dry_run: bool) -> dict[str, Any]:
+    async def register(self, command: RegisterConsumer) -> dict[str, Any]:
         """The change, and a token."""
-        name = registration.name
+        name, body = command.name, command.body
         if len(name.encode()) > LONGEST:
             raise Problem(f"a name has at most {LONGEST} bytes here: choose a shorter one", problem="invalid")
-        if APPLICATION in registration.body.get("attributes", {}):
+        attributes = body.get("attributes", {})
+        if not isinstance(attributes, dict) or any(not isinstance(body.get(key, []), list) for key in _LISTS):
+            raise Problem("`attributes` is an object, and `roles` and `groups` are lists", problem="invalid")
+        if APPLICATION in attributes:
             text = "the attribute `application` is set by registration: register under the application instead"
             raise Problem(text, problem="invalid")
 
         def draft(state: RegistryState, source: Source) -> Sequence[RequestedChange]:
-            body = dict(registration.body)
-            of = registration.under
+            of = command.under
             if of is not None:
-                _admit(registration, _application(state, source, of), state)
-            elif registration.description is not None:
+                _admit(command, of, _application(state, source, of), state)
+                if command.itself:
+                    self._administration.check_stranger(name)
+            elif command.description is not None:
                 of = name
-            if of is not None:
-                body["attributes"] = {**body.get("attributes", {}), APPLICATION: of}
-            user = RequestedChange(kind=USER, id=name, body=body, expected=None)
-            if registration.description is None:
+            owned = {} if of is None else {"attributes": {**attributes, APPLICATION: of}}
+            user = RequestedChange(kind=USER, id=name, body={**body, **owned})
+            if command.description is None:
                 return [user]
-            about = {"description": registration.description}
-            return [user, RequestedChange(kind=APPLICATION, id=name, body=about, expected=None)]
+            return [user, RequestedChange(kind=APPLICATION, id=name, body={"description": command.description})]
 
-        if dry_run:
+        if command.dry_run:
             return await self._administration.preview(draft)
         async with self._renewing:
-            done = await self._changed(draft, name, by, why, "register")
-            return {**done, **await self._token(name, by)}
+            done = await self._changed(command, draft, name, "register")
+            return {**done, **await self._token(name, command.by)}
 
-    async def renew(
-        self, name: str, password: str, *, of: str | None, by: str, why: str, dry_run: bool
-    ) -> dict[str, Any]:
+    async def renew(self, command: RenewCredentials) -> dict[str, Any]:
         """Another password and another token; those made before do not count any more."""
-        setting = _setting(name, PASSWORD, password, of=of)
+        name = command.name
+        setting = _setting(name, PASSWORD, command.password, of=command.of)
 
         def draft(state: RegistryState, source: Source) -> Sequence[RequestedChange]:
             if (SOURCE, name) in state.documents:
@@ -96,30 +90,25 @@ class Consumers:
                 raise Problem(text, problem="conflict")
             return setting(state, source)
 
-        if dry_run:
+        if command.dry_run:
             return await self._administration.preview(draft)
         async with self._renewing:
-            done = await self._changed(draft, name, by, why, "renew credentials")
+            done = await self._changed(command, draft, name, "renew credentials")
             try:
-                await self._administration.tokens.revoke_of([name], by=by)
+                await self._administration.tokens.revoke_of([name], by=command.by)
             except Problem as problem:
                 trouble = f"its tokens could not be revoked, and none was made: {problem}"
                 return {**done, "token": None, "trouble": trouble}
-            return {**done, **await self._token(name, by)}
+            return {**done, **await self._token(name, command.by)}
 
-    async def set_key(
-        self, name: str, public_key: str, *, of: str | None, expected: int | None, by: str, why: str, dry_run: bool
-    ) -> dict[str, Any]:
+    async def set_key(self, command: SetPublicKey) -> dict[str, Any]:
         """Another public key."""
-        draft = _setting(name, PUBLIC_KEY, public_key, of=of, expected=expected)
-        if dry_run:
-            return await self._administration.preview(draft)
-        return await self._changed(draft, name, by, why, "set key")
+        draft = _setting(command.name, PUBLIC_KEY, command.public_key, of=command.of, expected=command.expected)
+        return await self._changed(command, draft, command.name, "set key")
 
-    async def remove_application(
-        self, id: str, *, expected: int | None, by: str, why: str, dry_run: bool
-    ) -> dict[str, Any]:
+    async def remove_application(self, command: RemoveApplication) -> dict[str, Any]:
         """It and its users. What stands in the file stays."""
+        id = command.id
 
         def draft(state: RegistryState, source: Source) -> Sequence[RequestedChange]:
             version = get_document(state, source, APPLICATION, id)["version"]
@@ -127,45 +116,37 @@ class Consumers:
             if len(names) > USERS + 1:
                 text = f"{id[:200]} has more than {USERS} users: remove some of them first"
                 raise Problem(text, problem="conflict")
-            application = RequestedChange(kind=APPLICATION, id=id, body=None, expected=expected or version)
-            return [application, *(RequestedChange(kind=USER, id=name, body=None, expected=None) for name in names)]
+            application = RequestedChange(kind=APPLICATION, id=id, body=None, expected=command.expected or version)
+            return [application, *(RequestedChange(kind=USER, id=name, body=None) for name in names)]
 
-        if dry_run:
-            return await self._administration.preview(draft)
-        return await self._administration.apply(
-            draft, by=by, why=why, action="remove application", about=[(APPLICATION, id)]
-        )
+        about = [(APPLICATION, id)]
+        return await self._administration.change(command, draft, action="remove application", about=about)
 
-    async def remove_user(
-        self, name: str, *, under: str, itself: bool, expected: int | None, by: str, why: str, dry_run: bool
-    ) -> dict[str, Any]:
-        """One user of an application. `itself`: the application asks for it, and no administrator."""
+    async def remove_user(self, command: RemoveApplicationUser) -> dict[str, Any]:
+        """One user of an application."""
+        name, under = command.name, command.under
 
         def draft(state: RegistryState, source: Source) -> Sequence[RequestedChange]:
-            if itself:
+            if command.itself:
                 _check_own(state, source, name, under)
             else:
                 get_document(state, source, APPLICATION, under)
             if name not in _users(state, under):
                 text = f"{under[:200]} has no user {name[:200]!r} that could be removed here; list its users"
                 raise Problem(text, problem="unknown")
-            return [RequestedChange(kind=USER, id=name, body=None, expected=expected)]
+            return [RequestedChange(kind=USER, id=name, body=None, expected=command.expected)]
 
-        if dry_run:
-            return await self._administration.preview(draft)
-        return await self._changed(draft, name, by, why, "remove user")
+        return await self._changed(command, draft, name, "remove user")
 
-    async def _changed(self, draft: Draft, name: str, by: str, why: str, action: str) -> dict[str, Any]:
-        return await self._administration.apply(draft, by=by, why=why, action=action, about=[(USER, name)])
+    async def _changed(self, command: SignedCommand, draft: Draft, name: str, action: str) -> dict[str, Any]:
+        return await self._administration.change(command, draft, action=action, about=[(USER, name)])
 
     async def _token(self, name: str, by: str) -> dict[str, Any]:
         try:
-            made = await self._administration.tokens.make(
-                role=Role.USER, user=name, name="registration", seconds=None, by=by
-            )
+            token = MakeToken(role=Role.USER, user=name, name="registration", by=by)
+            return {"token": await self._administration.tokens.make(token)}
         except Problem as problem:
             return {"token": None, "trouble": f"it is done, and no token could be made: {problem}"}
-        return {"token": made}
 
 
 def _setting(name: str, key: str, value: str, *, of: str | None, expected: int | None = None) -> Draft:
@@ -174,15 +155,15 @@ def _setting(name: str, key: str, value: str, *, of: str | None, expected: int |
     def draft(state: RegistryState, source: Source) -> Sequence[RequestedChange]:
         if of is not None:
             _check_own(state, source, name, of)
-        there = get_document(state, source, USER, name)
-        version = there["version"] if expected is None else expected
-        return [RequestedChange(kind=USER, id=name, body={**there["body"], key: value}, expected=version)]
+        user = get_document(state, source, USER, name)
+        version = user["version"] if expected is None else expected
+        return [RequestedChange(kind=USER, id=name, body={**user["body"], key: value}, expected=version)]
 
     return draft
 
 
 def _application(state: RegistryState, source: Source, id: str) -> Mapping[str, Any]:
-    """What the user says that is the application. Problem if it is none."""
+    """The body of the user that is the application. Problem if there is no such application."""
     get_document(state, source, APPLICATION, id)
     body: Mapping[str, Any] = get_document(state, source, USER, id)["body"]
     return body
@@ -197,9 +178,9 @@ def _users(state: RegistryState, id: str) -> list[str]:
     ]
 
 
-def _admit(registration: ConsumerRegistration, application: Mapping[str, Any], state: RegistryState) -> None:
-    id, body = registration.under, registration.body
-    assert id is not None
+def _admit(command: RegisterConsumer, id: str, application: Mapping[str, Any], state: RegistryState) -> None:
+    """Problem if the application `id` cannot have such a user."""
+    body = command.body
     if more := _more(body, application):
         text = f"{id[:200]} has not {more} itself, so its users cannot have it: give it to the application first"
         raise Problem(text, problem="forbidden")
@@ -207,9 +188,9 @@ def _admit(registration: ConsumerRegistration, application: Mapping[str, Any], s
         raise Problem(
             f"{id[:200]} has {USERS} users, which is the most: register another application", problem="conflict"
         )
-    if not registration.itself:
+    if not command.itself:
         return
-    if not registration.name.startswith(f"{id}.") or registration.name == f"{id}.":
+    if not command.name.startswith(f"{id}.") or command.name == f"{id}.":
         raise Problem(
             f"an application calls its users `{id[:200]}.NAME`: choose such a name, or ask an administrator",
             problem="forbidden",

@@ -11,16 +11,18 @@ Nothing here waits or asks anybody. Values are replaced, never changed, so that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from heapq import nsmallest
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 import orjson
+from pydantic import ConfigDict
 
 from tidegate.config import OverlayDocument, Source
 from tidegate.config.overlay import KINDS, Form, document_body, entries_in_file
 from tidegate.errors import Problem, StoreError
+from tidegate.net.control_command import Version
 from tidegate.store.registry import Body, Change, Conflict, Document, Entry, Reason, Snapshot
 
 FENCE: Final = ("fence", "documents")
@@ -31,6 +33,8 @@ KEPT: Final = frozenset(("application", "source", PIPELINE))
 PASSWORD: Final = "password"  # noqa: S105 - the name of the key
 APPLICATION: Final = "application"
 """The attribute of users that says to which application they belong."""
+OWNER: Final = "owner"
+"""The key of a preference that says whose it is, by id."""
 PAGE: Final = 1 << 20  # bytes of a page; then it ends, however few there are on it
 _PLACE: Final = "place"
 _CONTENT: Final = "content"
@@ -40,14 +44,16 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedChange:
-    """What somebody wants a document to become."""
+    """What somebody wants a document to become. A password that is not told again stays as it is."""
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
     kind: str
     id: str
-    body: Body | None
-    expected: int | None
-    place: int | None = None
-    """Where it was, if it is put back. Then the body is all of it; else what is not told again stays as it is."""
+    body: Body | None = None
+    """None deletes it."""
+    expected: Version | None = None
+    """The version that is changed. None: there must be none yet, or for a deletion, any."""
 
     @property
     def key(self) -> Key:
@@ -56,6 +62,13 @@ class RequestedChange:
     @property
     def name(self) -> str:
         return f"{self.kind}/{self.id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restoration(RequestedChange):
+    """A document that is put back where it was, with exactly this body."""
+
+    place: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,63 +110,83 @@ class RegistryState:
 
     def pieces(self) -> list[OverlayDocument]:
         """What belongs into the configuration, in its order."""
-        found = [each for each in self.documents.values() if each.kind in KINDS]
-        found.sort(key=lambda each: (place(each.body), each.kind, each.id))
-        return [OverlayDocument(kind=each.kind, id=each.id, body=content(each.body)) for each in found]
+        return [OverlayDocument(kind=each.kind, id=each.id, body=content(each.body)) for each in self.ordered(KINDS)]
 
     def documents_of_kind(self, kind: str) -> list[dict[str, Any]]:
         """The documents of a kind, in their order: `id` and `body` of each."""
-        found = sorted((each for (sort, _), each in self.documents.items() if sort == kind), key=_order)
-        return [{"id": each.id, "body": content(each.body)} for each in found]
+        return [{"id": each.id, "body": content(each.body)} for each in self.ordered((kind,))]
+
+    def ordered(self, kinds: Container[str]) -> list[Document]:
+        """The documents of some kinds, in the order in which they were made."""
+        documents = [each for each in self.documents.values() if each.kind in kinds]
+        return sorted(documents, key=lambda each: (place(each.body), each.kind, each.id))
 
     def changes(self, requested: Sequence[RequestedChange], source: Source) -> list[Change]:
         """The changes of the registry, the fence among them. Problem if something cannot be so."""
         if not requested:
             raise Problem("there is nothing to change", problem="invalid")
         newest = max((place(each.body) for each in self.documents.values()), default=0)
-        made: list[Change] = []
+        changes: list[Change] = []
         for each in requested:
             self._check(each, source)
-            there = self.documents.get(each.key)
-            if each.body is None:
-                made.append(Change(kind=each.kind, id=each.id, body=None, expected=each.expected))
-                continue
-            newest += 1
-            at = each.place or (newest if there is None else place(there.body))
-            filled = _filled(each, there)
-            made.append(Change(kind=each.kind, id=each.id, body={_PLACE: at, _CONTENT: filled}, expected=each.expected))
+            stored = self.documents.get(each.key)
+            body = None
+            if isinstance(each, Restoration):
+                body = {_PLACE: each.place, _CONTENT: each.body}
+            elif each.body is not None:
+                newest += 1
+                body = {_PLACE: newest if stored is None else place(stored.body), _CONTENT: _filled(each, stored)}
+            restores = isinstance(each, Restoration)
+            changes.append(Change(kind=each.kind, id=each.id, body=body, expected=each.expected, restores=restores))
         fence = {"changed": [list(each.key) for each in requested]}
-        return [*made, Change(kind=FENCE[0], id=FENCE[1], body=fence, expected=self.fence)]
+        return [*changes, Change(kind=FENCE[0], id=FENCE[1], body=fence, expected=self.fence)]
 
     def _check(self, requested: RequestedChange, source: Source) -> None:
         check_kind(requested.kind)
         if requested.kind in KINDS and requested.id in entries_in_file(source, requested.kind):
             why = "stands in the file of the node: change it there"
             raise Problem(f"{requested.name} {why}", problem="readonly", details=[{"at": requested.name, "error": why}])
-        there = self.documents.get(requested.key)
-        version = None if there is None else there.version
-        reason: Reason | None = None
-        if there is None and requested.body is None and requested.expected is None:
-            raise not_found(requested.kind, requested.id)
-        if there is None and requested.expected is not None:
+        stored = self.documents.get(requested.key)
+        version = None if stored is None else stored.version
+        if requested.expected == version or (requested.expected is None and requested.body is None):
+            if stored is None and requested.body is None:
+                raise not_found(requested.kind, requested.id)
+            return
+        reason = Reason.CHANGED
+        if stored is None:
             reason = Reason.MISSING
-        elif there is not None and requested.expected is None and requested.body is not None:
+        elif requested.expected is None:
             reason = Reason.EXISTS
-        elif requested.expected is not None and requested.expected != version:
-            reason = Reason.CHANGED
-        if reason is not None:
-            raise conflict_problem(Conflict(kind=requested.kind, id=requested.id, reason=reason, version=version))
+        raise conflict_problem(Conflict(kind=requested.kind, id=requested.id, reason=reason, version=version))
 
 
 Draft: TypeAlias = Callable[[RegistryState, Source], Sequence[RequestedChange]]
 """What somebody wants, if that depends on what there is: asked again whenever that has changed."""
 
 
-def unless_changed(requested: Sequence[RequestedChange], fence: int) -> Draft:
+def bound_preferences(
+    requested: Sequence[RequestedChange], state: RegistryState, owner: Callable[[str], str]
+) -> list[RequestedChange]:
+    """The same with preferences bound to the ids of their owners, which `owner` knows by name."""
+
+    def bound(change: RequestedChange) -> RequestedChange:
+        if change.kind != "preference" or change.body is None or isinstance(change, Restoration):
+            return change
+        stored = state.documents.get(change.key)
+        before = {} if stored is None else content(stored.body)
+        user = change.body.get("user")
+        id = change.body.get(OWNER) or (before.get(OWNER) if before.get("user") == user else None)
+        id = id or (owner(user) if isinstance(user, str) else None)
+        return replace(change, body={**change.body, OWNER: id}) if id else change
+
+    return [bound(each) for each in requested]
+
+
+def unless_changed(requested: Sequence[RequestedChange], fence: int | None) -> Draft:
     """The same, unless anything has changed since somebody saw the fence at this version (0: there was none)."""
 
     def draft(state: RegistryState, _: Source) -> Sequence[RequestedChange]:
-        if (state.fence or 0) != fence:
+        if fence is not None and (state.fence or 0) != fence:
             kind, id = FENCE
             raise conflict_problem(Conflict(kind=kind, id=id, reason=Reason.CHANGED, version=state.fence))
         return requested
@@ -161,33 +194,29 @@ def unless_changed(requested: Sequence[RequestedChange], fence: int) -> Draft:
     return draft
 
 
-def _order(document: Document) -> tuple[int, str]:
-    return place(document.body), document.id
-
-
 def place(body: Body) -> int:
     """Where a document stands among the others."""
-    found = body.get(_PLACE)
-    if not isinstance(found, int):
+    number = body.get(_PLACE)
+    if not isinstance(number, int):
         raise StoreError("a document of the registry has no place. Remedy: restore the registry from a backup.")
-    return found
+    return number
 
 
 def content(body: Body) -> dict[str, Any]:
     """What a document says."""
-    found = body.get(_CONTENT)
-    if not isinstance(found, dict):
+    members = body.get(_CONTENT)
+    if not isinstance(members, dict):
         raise StoreError("a document of the registry has no content. Remedy: restore the registry from a backup.")
-    return found
+    return members
 
 
-def _filled(requested: RequestedChange, there: Document | None) -> dict[str, Any]:
+def _filled(requested: RequestedChange, stored: Document | None) -> dict[str, Any]:
     """Its body. A password is never told, so whoever sends a user back without one does not mean to remove it."""
-    said = dict(requested.body or {})
-    if requested.place is None and requested.kind == "user" and there is not None and PASSWORD not in said:
-        kept = content(there.body).get(PASSWORD)
-        return said if kept is None else {**said, PASSWORD: kept}
-    return said
+    body = dict(requested.body or {})
+    if requested.kind == "user" and stored is not None and PASSWORD not in body:
+        password = content(stored.body).get(PASSWORD)
+        return body if password is None else {**body, PASSWORD: password}
+    return body
 
 
 def not_found(kind: str, id: str) -> Problem:
@@ -213,12 +242,18 @@ def list_documents(state: RegistryState, source: Source, kind: str) -> list[dict
     check_kind(kind)
     file = entries_in_file(source, kind) if kind in KINDS else {}
     shown = [_standing(kind, id, document_body(node, kind, id)) for id, node in file.items()]
-    found = sorted((each for each in state.documents.values() if each.kind == kind), key=lambda one: place(one.body))
-    return shown + [_shown(each) for each in found]
+    return shown + [_shown(each) for each in state.ordered((kind,))]
 
 
 def page_documents(
-    state: RegistryState, source: Source, kind: str, *, after: str | None, limit: int, owner: str | None
+    state: RegistryState,
+    source: Source,
+    kind: str,
+    *,
+    after: str | None,
+    limit: int,
+    owner: str | None,
+    identity: str | None = None,
 ) -> tuple[list[dict[str, Any]], str | None]:
     """Those of a kind after an id, by id, at most so many; and what to ask for next, if that was not all.
 
@@ -227,12 +262,13 @@ def page_documents(
     check_kind(kind)
     file = entries_in_file(source, kind) if kind in KINDS else {}
 
+    def belongs(id: str, body: Body) -> bool:
+        return owner is None or _belongs(kind, id, body, owner, identity)
+
     def ids() -> Iterator[str]:
-        yield from (
-            id for id, node in file.items() if owner is None or _owner(kind, id, document_body(node, kind, id)) == owner
-        )
+        yield from (id for id, node in file.items() if belongs(id, document_body(node, kind, id)))
         for (sort, id), each in state.documents.items():
-            if sort == kind and (owner is None or _owner(kind, id, content(each.body)) == owner):
+            if sort == kind and belongs(id, content(each.body)):
                 yield id
 
     requested = nsmallest(limit + 1, (id for id in ids() if after is None or id > after))
@@ -249,14 +285,20 @@ def page_documents(
     return items, items[-1]["id"] if len(items) < len(requested) else None
 
 
-def _owner(kind: str, id: str, said: Body) -> object:
-    match kind, said:
-        case "preference", {"user": user}:
-            return user
+def _belongs(kind: str, id: str, body: Body, owner: str, identity: str | None) -> bool:
+    match kind, body:
+        case "preference", _:
+            return owns(body, owner, identity)
         case "user", {"attributes": {"application": application}} if application != id:
-            return application
+            return bool(application == owner)
         case _:
-            return None
+            return False
+
+
+def owns(preference: Body, user: str, identity: str | None) -> bool:
+    """Whether a preference is of this user, and with an identity, not of another who had the name."""
+    bound = preference.get(OWNER)
+    return preference.get("user") == user if bound is None or identity is None else bound == identity
 
 
 def get_document(state: RegistryState, source: Source, kind: str, id: str) -> dict[str, Any]:

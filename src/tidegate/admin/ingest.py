@@ -25,15 +25,18 @@ from typing import Any, Final, Protocol
 import structlog
 
 from tidegate.admin import slices
+from tidegate.admin.control_commands import AddData, OpenSealed, PutData
 from tidegate.admin.ingest_journal import RequestJournal
 from tidegate.admin.sources import ROOM, UNREGISTERED, Registered, Sources
 from tidegate.audit.auditor import Auditor
+from tidegate.bounded import Bounded
 from tidegate.config import Config
 from tidegate.config.sources import Unregistered
 from tidegate.errors import KeysError, Problem
 from tidegate.gate import Deny
 from tidegate.keys.source import JSON, SealedBody
 from tidegate.keyservice.row_keys import RowKeys
+from tidegate.policy import Transport
 from tidegate.policy.scopes import Role as Placed
 from tidegate.scope import Realm, Scope
 from tidegate.scope.authenticator import ANONYMOUS, Identity
@@ -61,22 +64,12 @@ _UPLOAD: Final = re.compile(r"[0-9a-f]{32}")
 log = structlog.get_logger("tidegate.sources")
 
 
-class Keys(Protocol):
-    """What is needed of its keys."""
-
-    @property
-    def rows(self) -> RowKeys: ...
-
-
-class Host(Protocol):
+class IngestingNode(Protocol):
     """What is needed of a node."""
 
     config: Config
     realm: Realm
     audit: Auditor
-
-    @property
-    def keys(self) -> Keys: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,22 +90,25 @@ class Sender:
 class Ingest:
     """Takes what sources send. `journal` is None where nothing can be kept."""
 
-    def __init__(self, host: Host, journal: Writer | None, counters: Mapping[str, bytes]) -> None:
+    def __init__(
+        self, host: IngestingNode, row_keys: RowKeys, journal: Writer | None, counters: Mapping[str, bytes]
+    ) -> None:
         """`counters` are those that the store has kept, by the id of the key."""
         self.sources: Sources | None = None
         self._host = host
+        self._row_keys = row_keys
         self._journal = journal
         self._counters = {key: int.from_bytes(value, "big") for key, value in counters.items()}
         self._uploads: dict[str, tuple[float, list[bytes]]] = {}
-        self._links: dict[tuple[str | None, str, str], tuple[Scope, Link]] = {}
+        self._links: Bounded[tuple[str | None, str, str], tuple[Scope, Link]] = Bounded(LINKS)
         self._links_at = -1
         self._waiting = 0
 
     # -- sealed bodies ---------------------------------------------------------------------------------------------
 
-    async def open(self, user: str, sealed: str) -> dict[str, Any]:
+    async def open(self, command: OpenSealed) -> dict[str, Any]:
         """What is inside a sealed body, and the key it was sealed with. It counts once `put` is told its counter."""
-        source = self._source(user)
+        source = self._source(command.user)
         assert source is not None
         if source.key is None:
             raise Problem("this source has no encryption scheme; register it again with one", problem="invalid")
@@ -121,7 +117,7 @@ class Ingest:
 
         def opened() -> tuple[SealedBody, bytes]:
             try:
-                body = SealedBody.parse(sealed.encode())
+                body = SealedBody.parse(command.sealed.encode())
             except KeysError as error:
                 raise Problem(str(error), problem="invalid") from None
             if body.source != source.id:
@@ -156,13 +152,8 @@ class Ingest:
 
     async def _kept(self) -> None:
         """When this returns the store has what the records need: the counter, the topic keys that they are under."""
-        site = self._host.realm.site
-        site.open()
-        safe = asyncio.Event()
-        site.store.after(safe.set)
         try:
-            async with asyncio.timeout(PATIENCE):
-                await safe.wait()
+            await slices.stored(self._host.realm.site, PATIENCE)
         except TimeoutError:
             raise _unavailable("the store is too slow") from None
 
@@ -175,38 +166,32 @@ class Ingest:
 
     # -- taking ----------------------------------------------------------------------------------------------------
 
-    def add(self, upload: str, part: str) -> dict[str, Any]:
+    def add(self, command: AddData) -> dict[str, Any]:
         """A piece of a request that is too long for one line; `put` brings the last."""
-        if not _UPLOAD.fullmatch(upload):
+        if not _UPLOAD.fullmatch(command.upload):
             raise Problem("`upload` is 32 hexadecimal digits", problem="invalid")
         now = time.monotonic()
         for name, (until, _) in list(self._uploads.items()):
             if until < now:
                 del self._uploads[name]
-        data = _decoded(part)
-        if sum(len(one) for _, parts in self._uploads.values() for one in parts) + len(data) > PARTS:
+        data = _decoded(command.part)
+        if sum(len(each) for _, parts in self._uploads.values() for each in parts) + len(data) > PARTS:
             raise _unavailable("too much is being sent at once")
-        _, parts = self._uploads.get(upload, (0.0, []))
+        _, parts = self._uploads.get(command.upload, (0.0, []))
         parts.append(data)
-        self._uploads[upload] = (now + ABANDONED, parts)
+        self._uploads[command.upload] = (now + ABANDONED, parts)
         return {}
 
-    async def put(
-        self,
-        user: str | None,
-        address: str,
-        level: str,
-        part: str,
-        upload: str | None = None,
-        key: str | None = None,
-        counter: int | None = None,
-    ) -> dict[str, Any]:
-        """Takes the records of a request: when this returns they are safe. `key` and `counter` of a sealed one."""
-        _, parts = self._uploads.pop(upload or "", (0.0, []))
-        sender = Sender(source=self._source(user), address=address, level=level)
+    async def put(self, command: PutData) -> dict[str, Any]:
+        """Takes the records of a request: when this returns they are safe."""
+        key, counter = command.key, command.counter
+        if (key is None) != (counter is None):
+            raise Problem("`key` and `counter` belong together, and a counter is a whole number", problem="invalid")
+        _, parts = self._uploads.pop(command.upload or "", (0.0, []))
+        sender = Sender(source=self._source(command.user), address=command.address, level=command.level)
         journal = self._ready()
         _check_sealed(sender.source, key)
-        parts = [*parts, _decoded(part)]
+        parts = [*parts, _decoded(command.part)]
         if len(parts) == 1:
             payloads = parts[0].split(MARK)
         else:
@@ -215,9 +200,8 @@ class Ingest:
         if topic is not None:
             await self._decide(sender, topic, payloads)
         request, protected = await self._enter(sender, topic, payloads)
-        if key is not None:
-            _check_sealed(self._source(user), key)  # it may have been renewed meanwhile
-            assert counter is not None
+        if key is not None and counter is not None:
+            _check_sealed(self._source(command.user), key)  # it may have been renewed meanwhile
             self._spend(key, counter)
         if key is not None or protected:
             await self._kept()
@@ -270,7 +254,7 @@ class Ingest:
 
         def decide(index: int) -> None:
             scope, link = self._link(sender)
-            plan, message = scope.path.made(link, topic, payloads[index], qos=1, properties=_PROPERTIES)
+            plan, message = scope.plans.message(link, topic, payloads[index], qos=1, properties=_PROPERTIES)
             if (denied := scope.path.tried(plan, message, link)) is not None:
                 raise _denied(f"record {index}", topic, denied)
 
@@ -293,7 +277,7 @@ class Ingest:
             subject=link.subject,
             context=scope.gate.context(link).encode(),
             site=site,
-            keys=self._host.keys.rows,
+            keys=self._row_keys,
             version=self._host.audit.version,
         )
         protected = False
@@ -304,7 +288,7 @@ class Ingest:
                 request.write_data(first + index, payloads[index])
                 return
             scope, link = self._link(sender)
-            plan, message = scope.path.made(link, topic, payloads[index], qos=1, properties=_PROPERTIES)
+            plan, message = scope.plans.message(link, topic, payloads[index], qos=1, properties=_PROPERTIES)
             message.number = first + index
             if (denied := scope.path.write(plan, message, link)) is not None:
                 raise _denied("a record", topic, denied)
@@ -319,7 +303,7 @@ class Ingest:
     def _link(self, sender: Sender) -> tuple[Scope, Link]:
         """Where it is published, and over what; by the directory and the rules in force."""
         site = self._host.realm.site
-        if self._links_at != site.generation or len(self._links) >= LINKS:
+        if self._links_at != site.generation:
             self._links_at = site.generation
             self._links.clear()
         key = (None if sender.source is None else sender.source.id, sender.address, sender.level)
@@ -331,6 +315,7 @@ class Ingest:
     def _linked(self, sender: Sender) -> tuple[Scope, Link]:
         config, realm = self._host.config, self._host.realm
         scope, rules = realm.scope(config.listeners[0].scope), realm.rules
+        facts = rules.levels.facts_of(Transport.over_http(HTTP, sender.address, sender.level))
         if sender.source is None:
             subject = Subject(
                 kind="service",
@@ -340,6 +325,7 @@ class Ingest:
                 node=scope.node,
                 domain=rules.domain,
                 level=sender.level,
+                facts=facts,
                 address=sender.address,
                 listener=HTTP,
             )
@@ -358,11 +344,12 @@ class Ingest:
             groups=known.groups,
             attributes=known.attributes,
             level=sender.level,
+            facts=facts,
             impostor=known.impostor,
             scopes=known.scopes,
         )
-        subject = scope.subject(identity, client=id, address=sender.address, listener=HTTP)
-        if objection := scope.objection(identity, subject):
+        subject = scope.subjects.subject(identity, client=id, address=sender.address, listener=HTTP)
+        if objection := scope.subjects.objection(identity, subject):
             raise _not_here(objection)
         entrance = scope.entrance
         return entrance, Link(subject, True, rules.brokering.types(subject).inward, scope=entrance.name)

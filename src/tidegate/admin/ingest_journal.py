@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import structlog
 
 from tidegate.admin.sources import Registered, Sources
+from tidegate.audit.auditor import Auditor
+from tidegate.bounded import Bounded
 from tidegate.gate.attributes import FLOOR
 from tidegate.keys.source import JSON
 from tidegate.keyservice.row_keys import RowKeys
@@ -35,22 +36,15 @@ SILENCE: Final = 10.0  # seconds between complaints
 log = structlog.get_logger("tidegate.journal")
 
 
-class Versions(Protocol):
-    """Who knows which rules are in force."""
-
-    version: str
+Columns = tuple[str | None, str | None, bool, str | None, str, str | None, str, str]
+"""What rows say of whoever has published what they hold: from `source` to `floor`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Publisher:
-    """What rows say of whoever has published what they hold."""
-
-    source: Registered | None
-    client: str
-    user: str | None
-    level: str
-    sealed: bool
-    """The payload is under a topic key."""
+def _columns(source: Registered | None, subject: Subject) -> Columns:
+    client, user, level = subject.client, subject.user, subject.level  # also the floor: it has crossed one link
+    if source is None:
+        return None, None, False, None, client, user, level, level
+    return source.id, source.type, True, source.mode, client, user, level, level
 
 
 class Recorder:
@@ -59,16 +53,17 @@ class Recorder:
     takes_all = False
 
     def __init__(
-        self, journal: Writer, site: Site, keys: RowKeys, *, versions: Versions, sources: Callable[[], Sources | None]
+        self, journal: Writer, site: Site, keys: RowKeys, *, audit: Auditor, sources: Callable[[], Sources | None]
     ) -> None:
         self.rows = 0
         self.lost = 0
         self._journal = journal
         self._site = site
         self._keys = keys
-        self._versions = versions
+        self._audit = audit
         self._sources = sources
-        self._known: dict[bytes, Publisher] = {}  # by context
+        # by context: the columns of its publisher, and whether its payload is under a topic key
+        self._known: Bounded[bytes, tuple[Columns, bool]] = Bounded(CONTEXTS)
         self._generation = -1
         self._silent_until = 0.0
 
@@ -85,13 +80,13 @@ class Recorder:
     def write(self, message: Message) -> bool:
         # hot: one row, and two look-ups if its publisher is known
         site, context = self._site, message.context
-        if self._generation != site.generation or len(self._known) >= CONTEXTS:
+        if self._generation != site.generation:
             self._generation = site.generation
             self._known.clear()
-        by = self._known.get(context)
-        if by is None:
-            by = self._known[context] = self._publisher(context)
-        source = by.source
+        known = self._known.get(context)
+        if known is None:
+            known = self._known[context] = self._publisher(context)
+        columns, sealed = known
         properties = message.properties
         pairs = properties.user_properties
         if pairs and pairs[-1][0] == FLOOR:
@@ -105,16 +100,9 @@ class Recorder:
             message.retain,
             properties.content_type,
             pairs or None,
-            None if source is None else source.id,
-            None if source is None else source.type,
-            source is not None,
-            None if source is None else source.mode,
-            by.client,
-            by.user,
-            by.level,
-            by.level,  # it has crossed one link
-            self._keys.context(context, message.payload) if by.sealed else context,
-            self._versions.version,
+            *columns,
+            self._keys.context(context, message.payload) if sealed else context,
+            self._audit.version,
         )
         if self._journal.append(row):
             self.rows += 1
@@ -125,16 +113,11 @@ class Recorder:
     def after(self, callback: Callable[..., None], *args: Any) -> None:
         self._journal.after(callback, *args)
 
-    def _publisher(self, data: bytes) -> Publisher:
+    def _publisher(self, data: bytes) -> tuple[Columns, bool]:
         context = Context.decode(data)
         subject, sources = context.subject, self._sources()
-        return Publisher(
-            source=None if sources is None or subject.user is None else sources.known(subject.user),
-            client=subject.client,
-            user=subject.user,
-            level=subject.level,
-            sealed=context.sealed,
-        )
+        source = None if sources is None or subject.user is None else sources.known(subject.user)
+        return _columns(source, subject), context.sealed
 
     def _lose(self) -> None:
         self.lost += 1
@@ -184,8 +167,7 @@ class RequestJournal:
         self.weight = 0
         self.messages: list[Message] = []
         """What is delivered when the rows are safe."""
-        self._source = source
-        self._subject = subject
+        self._columns = _columns(source, subject)
         self._context = context
         self._site = site
         self._keys = keys
@@ -211,26 +193,7 @@ class RequestJournal:
     def _add(
         self, id: str, topic: str | None, payload: bytes, qos: int | None, retain: bool | None, context: bytes
     ) -> None:
-        source, subject = self._source, self._subject
-        row = ingest_row(
-            self._site.wall,
-            id,
-            topic,
-            payload,
-            qos,
-            retain,
-            JSON,
-            None,
-            None if source is None else source.id,
-            None if source is None else source.type,
-            source is not None,
-            None if source is None else source.mode,
-            subject.client,
-            subject.user,
-            subject.level,
-            subject.level,  # it has crossed one link
-            context,
-            self._version,
-        )
+        wall, version = self._site.wall, self._version
+        row = ingest_row(wall, id, topic, payload, qos, retain, JSON, None, *self._columns, context, version)
         self.rows.append(row)
         self.weight += INGEST.weigh(row)

@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 
 from tidegate.errors import StoreError
-from tidegate.store.registry import Listening, Registry
+from tidegate.store.registry import Listener, Registry
 
 RETRY: Final = 5.0  # seconds until a change that could not be put in force is tried again
 
@@ -29,7 +29,7 @@ class RegistryFollower:
         self._catch_up = catch_up
         self._failing = failing
         self._noticed = asyncio.Event()
-        self._listening: Listening | None = None
+        self._listening: Listener | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property

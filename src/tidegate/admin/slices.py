@@ -1,4 +1,4 @@
-"""Long work on the loop, in slices: nobody else waits for longer than one."""
+"""Long work on the loop, in slices: nobody else waits for longer than one. And waiting for the store."""
 
 from __future__ import annotations
 
@@ -22,3 +22,12 @@ async def each(site: Site, count: int, do: Callable[[int], None]) -> None:
             await asyncio.sleep(0)
             site.open()
             until = time.perf_counter() + SLICE
+
+
+async def stored(site: Site, patience: float) -> None:
+    """When this returns the store has everything that was noted so far. TimeoutError if that takes too long."""
+    site.open()
+    safe = asyncio.Event()
+    site.store.after(safe.set)
+    async with asyncio.timeout(patience):
+        await safe.wait()

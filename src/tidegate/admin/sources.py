@@ -19,23 +19,23 @@ import re
 import secrets
 import time
 from base64 import b64encode
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import structlog
 
 from tidegate.admin.administration import AdministeredNode, Administration
+from tidegate.admin.control_commands import MakeToken, RegisterSource, RemoveSource
 from tidegate.admin.documents import PASSWORD, RegistryState, RequestedChange, content
 from tidegate.admin.roles import Role
+from tidegate.bounded import Newest
 from tidegate.config import Source
 from tidegate.config.administration import SQLITE
 from tidegate.config.overlay import entries_in_file
 from tidegate.config.sources import Registration
-from tidegate.errors import ConfigError, KeysError, Problem, StoreError, Uncertain
+from tidegate.errors import ConfigError, KeysError, Problem
 from tidegate.keys.source import SCHEME, SECRET
 from tidegate.keyservice.master_keys import MasterKeys, open_master_keys
 from tidegate.store.registry import Applied
@@ -50,37 +50,7 @@ KEPT: Final = 10_000  # keys in memory
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 _WORDS: Final = re.compile(r"[^\x00-\x1f\x7f-\x9f/+#$][^\x00-\x1f\x7f-\x9f/+#]{0,127}")
 
-T = TypeVar("T")
-
 log = structlog.get_logger("tidegate.sources")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceRegistration:
-    """A source that registers, or does so again."""
-
-    id: str
-    type: str
-    mode: str
-    scheme: str | None
-    password: str = field(repr=False)
-    """Hashed."""
-    role: Role | None
-    """Of whoever asks; None: somebody without a token."""
-    user: str | None
-    """Whom they act for."""
-
-    def check(self) -> None:
-        """Problem if it cannot be called so."""
-        if not _ID.fullmatch(self.id) or self.id == UNREGISTERED:
-            raise _invalid(
-                "NodeId", "has 1 to 128 letters, digits, `.`, `_`, `:` or `-`, and begins with one of the first"
-            )
-        for name, value in (("NodeType", self.type), ("CommunicationMode", self.mode)):
-            if not _WORDS.fullmatch(value):
-                raise _invalid(name, "is a text of 1 to 128 characters, without `/`, `+`, `#` and a `$` in front")
-        if self.scheme not in (None, SCHEME):
-            raise _invalid("EncryptionScheme", f"is `{SCHEME}`, or left out")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,14 +78,11 @@ class Sources:
         """`forget` is told the ids of keys that do not count any more."""
         self._host = host
         self._administration = administration
+        self._request = administration.threads.request
         self._master_keys = master_keys
         self._forget = forget
-        self._keys: OrderedDict[str, bytes] = OrderedDict()
+        self._keys: Newest[str, bytes] = Newest(KEPT)
         self._registering = asyncio.Lock()  # of two that renew at once, the last has password, token and key
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="sources")
-
-    def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
 
     # -- looking ---------------------------------------------------------------------------------------------------
 
@@ -130,8 +97,7 @@ class Sources:
         """The key of that id."""
         found = self._keys.get(key)
         if found is None:
-            found = await self._query_thread(partial(self._read, key))
-            self._remember(key, found)
+            found = self._keys[key] = await self._request(self._read, key)
         return found
 
     def _read(self, key: str) -> bytes:
@@ -145,111 +111,92 @@ class Sources:
 
     # -- registering -----------------------------------------------------------------------------------------------
 
-    async def preview(self, registration: SourceRegistration) -> dict[str, Any]:
-        """What its registration would do, if it can be registered. Nothing is made.
-
-        Only an administrator is told what would be decided differently: that is about others, and takes a while.
-        """
-        registration.check()
-        config = self._host.config
-        if registration.scheme is not None and (config.master_key is not None or config.store != SQLITE):
-            await self._query_thread(self._opened)  # else a master key would be made
-        key = None if registration.scheme is None else secrets.token_hex(8)
-        draft = partial(self._draft, registration, key)
-        return await self._administration.preview(draft, compared=registration.role is Role.ADMIN)
-
-    async def register(self, registration: SourceRegistration, *, by: str, why: str) -> dict[str, Any]:
-        """Its credentials, which nobody can tell again."""
-        registration.check()
+    async def register(self, command: RegisterSource) -> dict[str, Any]:
+        """Its credentials, which nobody can tell again; in a dry run, what its registration would do."""
+        _check(command)
+        if command.dry_run:
+            return await self._preview(command)
         async with self._registering:
-            before = self.known(registration.id)
-            self._admit(registration, exists=self._administration.document_body(KIND, registration.id) is not None)
-            key, secret = (None, None) if registration.scheme is None else await self._made()
+            before = self.known(command.id)
+            self._admit(command, exists=self._administration.document_body(KIND, command.id) is not None)
+            key, secret = (None, None) if command.scheme is None else await self._made()
             try:
-                done = await self._administration.apply(
-                    partial(self._draft, registration, key),
-                    by=by,
-                    why=why,
-                    action="register",
-                    about=[(KIND, registration.id)],
-                )
+                draft, about = partial(self._draft, command, key), [(KIND, command.id)]
+                done = await self._administration.change(command, draft, action="register", about=about)
             except Problem as problem:
                 if key is not None and problem.problem != "uncertain":  # then it may yet be needed
                     await self._drop(key)
                 raise
             if before is not None and before.key is not None:
                 await self._drop(before.key)
-            told: dict[str, Any] = {**done, "audience": self._host.config.node.name, "key": None}
-            if secret is not None:
-                told["key"] = b64encode(secret).decode()
-            return {**told, **await self._token(registration.id, by)}
+            shown_key = None if secret is None else b64encode(secret).decode()
+            told = {**done, "audience": self._host.config.node.name, "key": shown_key}
+            return {**told, **await self._token(command.id, command.by)}
 
-    def _admit(self, registration: SourceRegistration, *, exists: bool) -> None:
+    async def _preview(self, command: RegisterSource) -> dict[str, Any]:
+        """Only an administrator is told what would be decided differently: that is about others, and takes a while."""
+        config = self._host.config
+        if command.scheme is not None and (config.master_key is not None or config.store != SQLITE):
+            await self._request(self._opened)  # else a master key would be made
+        key = None if command.scheme is None else secrets.token_hex(8)
+        draft = partial(self._draft, command, key)
+        return await self._administration.preview(draft, compared=command.role is Role.ADMIN)
+
+    def _admit(self, command: RegisterSource, *, exists: bool) -> None:
         """Problem if whoever asks may not."""
-        admin = registration.role is Role.ADMIN
-        own = registration.role is Role.SOURCE and registration.user == registration.id
+        admin = command.role is Role.ADMIN
+        own = command.role is Role.SOURCE and command.user == command.id
         if exists and not (admin or own):
-            raise _taken(registration.id)
+            raise _taken(command.id)
         if not exists and not admin and self._host.config.sources.registration is not Registration.OPEN:
             text = "only an administrator registers a source here; ask one, or set `sources.registration: open`"
             raise Problem(text, problem="forbidden")
 
     def _draft(
-        self, registration: SourceRegistration, key: str | None, state: RegistryState, source: Source
+        self, command: RegisterSource, key: str | None, state: RegistryState, source: Source
     ) -> Sequence[RequestedChange]:
-        there = state.documents.get((KIND, registration.id))
-        person = state.documents.get((USER, registration.id))
-        self._admit(registration, exists=there is not None)
-        if registration.id in entries_in_file(source, USER) or (there is None and person is not None):
-            raise _taken(registration.id)
-        about: dict[str, Any] = {"type": registration.type, "mode": registration.mode}
+        id = command.id
+        stored, user = state.documents.get((KIND, id)), state.documents.get((USER, id))
+        self._admit(command, exists=stored is not None)
+        if id in entries_in_file(source, USER) or (stored is None and user is not None):
+            raise _taken(id)
+        if stored is None and command.role is not Role.ADMIN:
+            self._administration.check_stranger(id)
+        about: dict[str, Any] = {"type": command.type, "mode": command.mode}
+        body = {} if user is None else dict(content(user.body))  # roles that it was given stay
+        body |= {PASSWORD: command.password, "attributes": {**body.get("attributes", {}), "source": True, **about}}
         if key is not None:
-            about |= {"scheme": registration.scheme, "key": key}
-        body = {} if person is None else dict(content(person.body))  # roles that it was given stay
-        attributes = {
-            **body.get("attributes", {}),
-            "source": True,
-            "type": registration.type,
-            "mode": registration.mode,
-        }
-        body |= {PASSWORD: registration.password, "attributes": attributes}
+            about |= {"scheme": command.scheme, "key": key}
         return [
-            RequestedChange(
-                kind=KIND, id=registration.id, body=about, expected=None if there is None else there.version
-            ),
-            RequestedChange(
-                kind=USER, id=registration.id, body=body, expected=None if person is None else person.version
-            ),
+            RequestedChange(kind=KIND, id=id, body=about, expected=None if stored is None else stored.version),
+            RequestedChange(kind=USER, id=id, body=body, expected=None if user is None else user.version),
         ]
 
     async def _token(self, id: str, by: str) -> dict[str, Any]:
+        tokens = self._administration.tokens
         try:
-            await self._administration.tokens.revoke_of([id], by=by)
-            made = await self._administration.tokens.make(
-                role=Role.SOURCE, user=id, name="registration", seconds=None, by=by
-            )
+            await tokens.revoke_of([id], by=by)
+            return {"token": await tokens.make(MakeToken(role=Role.SOURCE, user=id, name="registration", by=by))}
         except Problem as problem:
             return {"token": None, "trouble": f"it is registered, and no token could be made: {problem}"}
-        return {"token": made}
 
-    async def remove(self, id: str, *, by: str, why: str, dry_run: bool) -> dict[str, Any]:
+    async def remove(self, command: RemoveSource) -> dict[str, Any]:
         """The source and its user; its credentials count no more."""
+        id = command.id
 
         def draft(state: RegistryState, source: Source) -> Sequence[RequestedChange]:
-            requested = [RequestedChange(kind=KIND, id=id, body=None, expected=None)]
-            if (USER, id) in state.documents:
-                requested.append(RequestedChange(kind=USER, id=id, body=None, expected=None))
-            return requested
+            kinds = (KIND, USER) if (USER, id) in state.documents else (KIND,)
+            return [RequestedChange(kind=kind, id=id, body=None) for kind in kinds]
 
-        if dry_run:
+        if command.dry_run:
             return await self._administration.preview(draft)
         async with self._registering:
-            said = self._administration.document_body(KIND, id)
-            done = await self._administration.apply(draft, by=by, why=why, action="remove", about=[(KIND, id)])
-            if said is not None and "key" in said:
-                await self._drop(said["key"])
+            body = self._administration.document_body(KIND, id)
+            done = await self._administration.change(command, draft, action="remove", about=[(KIND, id)])
+            if body is not None and "key" in body:
+                await self._drop(body["key"])
             try:
-                await self._administration.tokens.revoke_of([id], by=by)
+                await self._administration.tokens.revoke_of([id], by=command.by)
             except Problem as problem:
                 # they are of nobody, and so count for nothing
                 log.warning("tokens of a source that was removed stay listed", source=id, reason=str(problem))
@@ -259,8 +206,8 @@ class Sources:
 
     async def _made(self) -> tuple[str, bytes]:
         key, secret = secrets.token_hex(8), os.urandom(SECRET)
-        await self._query_thread(partial(self._write, key, secret))
-        self._remember(key, secret)
+        await self._request(self._write, key, secret)
+        self._keys[key] = secret
         return key, secret
 
     def _write(self, key: str, secret: bytes) -> None:
@@ -275,14 +222,9 @@ class Sources:
         self._forget(key)
         put = self._administration.registry.secrets.put
         try:
-            await self._query_thread(partial(put, ROOM, key, None, expected=None, at=time.time()))
+            await self._request(put, ROOM, key, None, expected=None, at=time.time())
         except Problem as problem:
             log.warning("the old key of a source stays in the registry, unused", key=key, reason=str(problem))
-
-    def _remember(self, key: str, secret: bytes) -> None:
-        self._keys[key] = secret
-        while len(self._keys) > KEPT:
-            self._keys.popitem(last=False)
 
     def _opened(self) -> MasterKeys:
         """The master keys of the node, or those opened for this call; blocks."""
@@ -291,14 +233,16 @@ class Sources:
         except ConfigError as error:
             raise Problem(f"keys of sources cannot be stored: {error}", problem="unavailable") from error
 
-    async def _query_thread(self, do: Callable[[], T]) -> T:
-        """What blocks; a registry that is away is a Problem."""
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, do)
-        except Uncertain as error:
-            raise Problem(str(error), problem="uncertain") from error
-        except StoreError as error:
-            raise Problem(str(error), problem="unavailable") from error
+
+def _check(command: RegisterSource) -> None:
+    """Problem if it cannot be called so."""
+    if not _ID.fullmatch(command.id) or command.id == UNREGISTERED:
+        raise _invalid("NodeId", "has 1 to 128 letters, digits, `.`, `_`, `:` or `-`, and begins with one of the first")
+    for name, value in (("NodeType", command.type), ("CommunicationMode", command.mode)):
+        if not _WORDS.fullmatch(value):
+            raise _invalid(name, "is a text of 1 to 128 characters, without `/`, `+`, `#` and a `$` in front")
+    if command.scheme not in (None, SCHEME):
+        raise _invalid("EncryptionScheme", f"is `{SCHEME}`, or left out")
 
 
 def _invalid(name: str, text: str) -> Problem:

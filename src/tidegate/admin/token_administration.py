@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Collection
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import structlog
 
 from tidegate.admin.change_audit import ChangeAudit
+from tidegate.admin.control_commands import MakeToken, RevokeToken
 from tidegate.admin.documents import not_found
+from tidegate.admin.identities import NodeIdentities
 from tidegate.admin.registry_threads import RegistryThreads
 from tidegate.admin.roles import Role
-from tidegate.admin.tokens import FirstToken, Token, Tokens
+from tidegate.admin.tokens import Token, Tokens
 from tidegate.config import Config
 from tidegate.errors import Problem
-
-SHOWING: Final = 4.0  # seconds after which a node that has not shown the first token is taken for dead
+from tidegate.policy.identities import USER, Identities
 
 log = structlog.get_logger("tidegate.node")
 
 
 class Configured(Protocol):
-    """Has a configuration in force."""
+    """Has a configuration in force, and knows who has which identity."""
 
     config: Config
+    identities: NodeIdentities
 
 
 class TokenAdministration:
@@ -42,70 +43,65 @@ class TokenAdministration:
         """Reads all tokens from the registry again."""
         await self._threads.call(self._tokens.load, time.time())
 
-    async def show_first(self) -> None:
-        """Makes the first token for an administrator, and shows it this once.
+    def administrator_missing(self) -> bool:
+        """Whether nobody has a token of an administrator that counts."""
+        now = time.time()
+        return not any(each.role is Role.ADMIN and each.revoked_at is None for each in self._tokens.all(now))
 
-        The registry names it before it is shown, and says afterwards that one was. A node that finds the token of
-        another one named waits: that one shows it soon, or is dead and never will. Then the node makes another, and
-        those before do not count any more.
-        """
-        created: tuple[Token, str] | None = None
-        last_note, until = None, 0.0
-        while not (note := await self._threads.call(self._tokens.first, time.time())).shown:
-            if note != last_note:
-                ours = not note.named or (created is not None and note.named[-1] == created[0].id)
-                last_note, until = note, time.monotonic() + (0.0 if ours else SHOWING)
-            if time.monotonic() < until:
-                await asyncio.sleep(SHOWING / 50)
-                continue
-            if created is None:
-                make = partial(self._tokens.make, role=Role.ADMIN, user=None, name="first", seconds=None, by="node")
-                created = await self._threads.call(make, now=time.time())
-            begun = time.monotonic()
-            named = await self._threads.call(self._tokens.name_first, created[0].id, note, time.time())
-            if named is not None and time.monotonic() - begun < SHOWING / 2:  # or others may take us for dead
-                await self._show(*created, named)
-                return
-        if created is not None:
-            await self._threads.call(self._tokens.discard, created[0], time.time())  # nobody has seen it
-
-    async def _show(self, token: Token, text: str, named: FirstToken) -> None:
-        self._audit.token("make", token.id, "node", "the first one")
-        log.warning("the first token of an administrator, shown only this once", token=text, id=token.id)
-        others = await self._threads.call(self._tokens.shown_first, named, time.time())
-        if others is None:
-            log.warning("another node shows the first token: the one shown here does not count", id=token.id)
-        for each in others or ():
-            self._audit.token("revoke", each, "node", "made first, and perhaps never shown")
-
-    async def make(
-        self, *, role: str, user: str | None, name: str, seconds: float | None, by: str, why: str = ""
-    ) -> dict[str, Any]:
+    async def make(self, command: MakeToken) -> dict[str, Any]:
+        """A token with its text, which nobody can tell again; in a dry run, what it would be."""
+        user, name, now = command.user, command.name, time.time()
         self._check_user(user)
-        make = partial(self._tokens.make, role=role, user=user, name=name, seconds=seconds, by=by, now=time.time())
+        requested: dict[str, Any] = {
+            "role": command.role,
+            "user": user,
+            "name": name,
+            "seconds": command.seconds,
+            "now": now,
+        }
+        if command.dry_run:
+            expires = now + self._tokens.admitted(**requested)
+            return {"role": command.role, "user": user, "name": name, "expires": expires}
+        identity = None if user is None else self._identities.id(USER, user) or None
+        make = partial(self._tokens.make, **requested, by=command.by, identity=identity)
         token, text = await self._threads.request(make)
         about = f"{token.role}{f' of {user}' if user else ''} {name}".rstrip()
-        self._audit.token("make", token.id, by, f"{about}: {why}" if why else about)
+        self._audit.token("make", token.id, command.by, f"{about}: {command.why}" if command.why else about)
         return {**token.shown(), "token": text}
 
-    def preview(self, *, role: str, user: str | None, name: str, seconds: float | None) -> dict[str, Any]:
-        """What a token would be, if it can be made. None is made."""
-        self._check_user(user)
-        now = time.time()
-        expires = now + self._tokens.admitted(role=role, user=user, name=name, seconds=seconds, now=now)
-        return {"role": role, "user": user, "name": name, "expires": expires}
-
-    async def revoke(self, id: str, *, by: str, why: str = "", dry_run: bool = False) -> dict[str, Any]:
+    async def revoke(self, command: RevokeToken) -> dict[str, Any]:
         """What is known of it then; in a dry run, now."""
-        if dry_run:
+        id, by = command.id, command.by
+        if command.dry_run:
             return (await self._threads.request(self._tokens.find, id, time.time())).shown()
         token = await self._threads.request(partial(self._tokens.revoke, id, by=by, now=time.time()))
-        self._audit.token("revoke", id, by, why)
+        self._audit.token("revoke", id, by, command.why)
         return token.shown()
 
+    async def bind(self) -> None:
+        """Those that name a user belong to whoever has that name now. StoreError if it cannot be stored."""
+        users = self._node.config.directory.users
+        identities = {name: self._identities.id(USER, name) for name in users}
+        await self._threads.call(partial(self._tokens.bind, identities, now=time.time()))
+
+    async def revoke_retired(self, *, by: str) -> str | None:
+        """Those of identities that are retired count no more; None, or why they could not be listed as revoked."""
+        retired = {each.identity for each in self._tokens.all(time.time()) if self._retired(each)}
+        try:
+            if retired:
+                await self._revoke_of(frozenset(filter(None, retired)), by=by)
+        except Problem as problem:
+            log.error("the tokens of users who were removed could not be revoked", reason=str(problem))
+            return f"tokens of who was removed are not revoked yet ({problem}): revoke them"
+        return None
+
     async def revoke_of(self, users: Collection[str], *, by: str) -> int:
-        """How many there were."""
-        revoked = await self._threads.request(partial(self._tokens.revoke_of, frozenset(users), by=by, now=time.time()))
+        """Those of users, by their names; how many there were."""
+        identities = filter(None, (self._identities.id(USER, name) for name in users))
+        return await self._revoke_of(frozenset(identities), by=by)
+
+    async def _revoke_of(self, identities: frozenset[str], *, by: str) -> int:
+        revoked = await self._threads.request(partial(self._tokens.revoke_of, identities, by=by, now=time.time()))
         for token in revoked:
             self._audit.token("revoke", token.id, by, f"of {token.user}")
         return len(revoked)
@@ -116,9 +112,27 @@ class TokenAdministration:
     def check(self, text: str) -> dict[str, Any]:
         """Whose it is, if it counts: that of somebody who is gone does not."""
         token = self._tokens.check(text, time.time())
-        if token is None or (token.user is not None and not self._exists(token.user)):
+        user = None if token is None or token.user is None else self._called(token)
+        if token is None or (token.user is not None and user is None):
             raise Problem("this token is unknown, expired or revoked; have one made", problem="unknown")
-        return token.shown()
+        return {**token.shown(), "user": user}
+
+    @property
+    def _identities(self) -> Identities:
+        return self._node.identities.table
+
+    def _retired(self, token: Token) -> bool:
+        record = None if token.identity is None else self._identities.record(token.identity)
+        return token.revoked_at is None and record is not None and record.retired is not None
+
+    def _called(self, token: Token) -> str | None:
+        """Whom it acts for, as they are called now; None: they are no more, or it is somebody else who is called so."""
+        assert token.user is not None
+        if token.identity is None:
+            known = self._identities.id(USER, token.user) or not self._exists(token.user)
+            return None if known else token.user
+        name = self._identities.name(token.identity)
+        return None if name is None or not self._exists(name) else name
 
     def _check_user(self, user: str | None) -> None:
         if user is not None and not self._exists(user):

@@ -3,9 +3,6 @@
 A token is `tg_`, its id, and 256 random bits. Only the SHA-256 of it is stored: that of a random text cannot be turned
 back. All are kept in memory, so that a check asks no database; changes by other nodes are read again when the registry
 tells of them. One that was revoked is remembered, and listed, until it would have expired.
-
-The first token is shown once, whatever becomes of it later. A note in the registry names it before that, so that a node
-that dies in between is noticed by the next one that starts.
 """
 
 from __future__ import annotations
@@ -27,11 +24,8 @@ from tidegate.errors import Problem, StoreError
 from tidegate.store.registry import Applied, Conflict, Registry, Secret
 
 ROOM: Final = "tokens"
-FIRST: Final = "tokens.first"
 _TOKEN: Final = re.compile(r"tg_([0-9a-f]{16})_[A-Za-z0-9_-]{43}")
 _NAME: Final = 200
-_NOTE: Final = "made"
-_SHOWN: Final = b"1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +41,8 @@ class Token:
     made_at: float
     made_by: str
     expires: float
+    identity: str | None = None
+    """The id of that user; None: a user that the directory does not have."""
     revoked_at: float | None = None
     revoked_by: str | None = None
     digest: bytes = field(repr=False)
@@ -56,17 +52,6 @@ class Token:
         """For whoever lists them."""
         told = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("digest", "version")}
         return {**told, "role": self.role.value}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FirstToken:
-    """What the registry says of the first token."""
-
-    named: tuple[str, ...] = ()
-    """Ids of those that were made to be shown; if it was, it is the last."""
-    shown: bool = False
-    """Whether one was, for sure."""
-    version: int | None = None
 
 
 class Tokens:
@@ -97,7 +82,15 @@ class Tokens:
         return token if token.revoked_at is None and now < token.expires else None
 
     def make(
-        self, *, role: str, user: str | None, name: str, seconds: float | None, by: str, now: float
+        self,
+        *,
+        role: str,
+        user: str | None,
+        name: str,
+        seconds: float | None,
+        by: str,
+        now: float,
+        identity: str | None = None,
     ) -> tuple[Token, str]:
         """A new one, and its text, which nobody can tell again."""
         seconds = self.admitted(role=role, user=user, name=name, seconds=seconds, now=now)
@@ -107,6 +100,7 @@ class Tokens:
             id=id,
             role=Role(role),
             user=user,
+            identity=identity,
             name=name,
             made_at=now,
             made_by=by,
@@ -147,49 +141,22 @@ class Tokens:
             return token
         return self._put(replace(token, revoked_at=now, revoked_by=by), token.version, now)
 
-    def revoke_of(self, users: Collection[str], *, by: str, now: float) -> list[Token]:
-        """Those of these users do not count any more; the ones that were revoked. What was revoked before is forgotten:
-        who renews its credentials for ever does not fill the store."""
+    def bind(self, identities: Mapping[str, str], *, now: float) -> list[Token]:
+        """Those that were made before there were identities belong to these users, by their names, from now on."""
         self.load(now)
-        found = [each for each in self._known.values() if each.user in users]
+        found = [each for each in self._known.values() if each.identity is None and each.user in identities]
+        return [self._put(replace(each, identity=identities[each.user or ""]), each.version, now) for each in found]
+
+    def revoke_of(self, identities: Collection[str], *, by: str, now: float) -> list[Token]:
+        """Those of these users, by their ids, do not count any more; the ones that were revoked. What was revoked
+        before is forgotten: who renews its credentials for ever does not fill the store."""
+        self.load(now)
+        found = [each for each in self._known.values() if each.identity in identities]
         for each in found:
             if each.revoked_at is not None:
                 self._forget(each, now)
         counting = [each for each in found if each.revoked_at is None]
         return [self._put(replace(each, revoked_at=now, revoked_by=by), each.version, now) for each in counting]
-
-    def discard(self, token: Token, now: float) -> None:
-        """One that nobody has seen was never there."""
-        self._forget(token, now)
-
-    # -- the first one ---------------------------------------------------------------------------------------------
-
-    def first(self, now: float) -> FirstToken:
-        """How far that has come."""
-        kept = self._secrets.get(FIRST, _NOTE, at=now)
-        if kept is None:
-            return FirstToken()
-        if kept.value == _SHOWN:
-            return FirstToken(shown=True, version=kept.version)
-        return FirstToken(named=tuple(kept.value.decode().split()), version=kept.version)
-
-    def name_first(self, id: str, before: FirstToken, now: float) -> FirstToken | None:
-        """Says which token is about to be shown; None: somebody else has said something meanwhile."""
-        named = (*(each for each in before.named if each != id), id)
-        answer = self._secrets.put(FIRST, _NOTE, " ".join(named).encode(), expected=before.version, at=now)
-        return FirstToken(named=named, version=answer.sequence) if isinstance(answer, Applied) else None
-
-    def shown_first(self, named: FirstToken, now: float) -> list[str] | None:
-        """It was shown. Those named before it do not count any more; their ids. None: it is itself such a one by now.
-
-        Only then that is noted: whoever dies in between leaves it to the next one.
-        """
-        self.load(now)
-        others = [id for id in named.named[:-1] if id in self._known]
-        for id in others:
-            self.revoke(id, by="node", now=now)
-        answer = self._secrets.put(FIRST, _NOTE, _SHOWN, expected=named.version, at=now)
-        return others if isinstance(answer, Applied) else None
 
     def _put(self, token: Token, expected: int | None, now: float) -> Token:
         with self._changing:

@@ -1,6 +1,6 @@
 """HTTP: administration, analysis, the audit, health and metrics; a process of its own.
 
-`serving` runs it, `app` puts it together. `shell` is what every request passes first: sizes, times, rates. Then comes
+`server` runs it, `app` puts it together. Every request passes `middleware` first: sizes, times, rates. Then comes
 `access`, the one table of who may do what. All that the process knows of the node it asks over the control socket
 (`channel`), a few questions at a time, so that no number of requests holds the broker up.
 """

@@ -1,8 +1,9 @@
 """Who may do what: one table of routes and roles, and nothing else decides it.
 
 - `admin` does everything, `source` and `user` act for themselves only.
-- `operator` keeps things running: monitors, views and links. Who may read and write, what publishers may rule, what
-  must not flow, who there is, and what becomes of data in the pipeline, is for administrators.
+- `operator` keeps things running: links, and views and monitors only to narrow them (config/narrowing.py), because
+  either can show content. Who may read and write, what publishers may rule, what must not flow, who there is, and what
+  becomes of data in the pipeline, is for administrators.
 - `auditor` sees everything and changes nothing.
 
 A route that is not in the table cannot be reached: `check` refuses to build such an application.
@@ -27,11 +28,18 @@ class Collection:
     title: str
     changed_by: frozenset[Role] | None
     """None: they are changed elsewhere."""
-    one: str
-    """What one of them is called."""
+    narrowed_by: frozenset[Role] = frozenset()
+    """Of those, who may change them only to narrow."""
+    called: str = ""
+    """What one of them is called, if not by its kind."""
+
+    @property
+    def one(self) -> str:
+        return self.called or self.kind
 
 
 _ADMIN: Final = frozenset({Role.ADMIN})
+_OPERATOR: Final = frozenset({Role.OPERATOR})
 _RUNNING: Final = frozenset({Role.ADMIN, Role.OPERATOR})
 _LOOKING: Final = frozenset({Role.ADMIN, Role.OPERATOR, Role.AUDITOR})
 _OWN: Final = frozenset({Role.USER})
@@ -44,29 +52,27 @@ PUBLIC: Final[frozenset[Role]] = frozenset()
 """For everybody, with or without a token."""
 
 COLLECTIONS: Final = (
-    Collection(path="/policies", kind="policy", title="policies", changed_by=_ADMIN, one="policy"),
-    Collection(path="/preferences", kind="preference", title="preferences", changed_by=_ADMIN, one="preference"),
-    Collection(path="/monitors", kind="monitor", title="monitors", changed_by=_RUNNING, one="monitor"),
-    Collection(path="/views", kind="view", title="views", changed_by=_RUNNING, one="view"),
-    Collection(path="/links", kind="link", title="links between scopes", changed_by=_RUNNING, one="link"),
-    Collection(path="/rules", kind="rule", title="what publishers may rule", changed_by=_ADMIN, one="rule"),
-    Collection(path="/directory/users", kind="user", title="users", changed_by=_ADMIN, one="user"),
-    Collection(path="/directory/clients", kind="client", title="clients", changed_by=_ADMIN, one="client"),
-    Collection(path="/directory/roles", kind="role", title="roles", changed_by=_ADMIN, one="role"),
-    Collection(path="/directory/groups", kind="group", title="groups", changed_by=_ADMIN, one="group"),
+    Collection(path="/policies", kind="policy", title="policies", changed_by=_ADMIN),
+    Collection(path="/preferences", kind="preference", title="preferences", changed_by=_ADMIN),
+    Collection(path="/monitors", kind="monitor", title="monitors", changed_by=_RUNNING, narrowed_by=_OPERATOR),
+    Collection(path="/views", kind="view", title="views", changed_by=_RUNNING, narrowed_by=_OPERATOR),
+    Collection(path="/links", kind="link", title="links between scopes", changed_by=_RUNNING),
+    Collection(path="/rules", kind="rule", title="what publishers may rule", changed_by=_ADMIN),
+    Collection(path="/directory/users", kind="user", title="users", changed_by=_ADMIN),
+    Collection(path="/directory/clients", kind="client", title="clients", changed_by=_ADMIN),
+    Collection(path="/directory/roles", kind="role", title="roles", changed_by=_ADMIN),
+    Collection(path="/directory/groups", kind="group", title="groups", changed_by=_ADMIN),
     # Made and removed at /applications, together with their users.
+    Collection(path="/directory/applications", kind="application", title="applications", changed_by=None),
     Collection(
-        path="/directory/applications", kind="application", title="applications", changed_by=None, one="application"
-    ),
-    Collection(
-        path="/flows/assertions", kind="flow", title="assertions about flows", changed_by=_ADMIN, one="assertion"
+        path="/flows/assertions", kind="flow", title="assertions about flows", changed_by=_ADMIN, called="assertion"
     ),
     Collection(
         path="/pipeline/rules",
         kind="pipeline",
         title="rules of the pipeline",
         changed_by=_ADMIN,
-        one="rule of the pipeline",
+        called="rule of the pipeline",
     ),
 )
 
@@ -131,6 +137,14 @@ def may(role: Role, method: str, path: str) -> bool:
     """Whether a role may use a route, which is given by its path with the names of its parameters."""
     roles = ALLOWED.get((method, path))
     return roles is not None and (roles is PUBLIC or role in roles)
+
+
+_NARROWED: Final = {one.kind: one.narrowed_by for one in COLLECTIONS}
+
+
+def only_narrows(role: Role, kind: str) -> bool:
+    """Whether a role may change documents of a kind only to narrow them."""
+    return role in _NARROWED.get(kind, frozenset())
 
 
 def check(routes: Iterable[tuple[str, str]]) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
-from pathlib import Path
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI, Request
@@ -14,7 +13,7 @@ from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tidegate.admin.documents import PIPELINE
 from tidegate.api import (
@@ -28,22 +27,20 @@ from tidegate.api import (
     keys,
     me,
     pipeline,
+    sources,
     tokens,
-)
-from tidegate.api import (
-    sources as source_routes,
 )
 from tidegate.api.callers import Callers
 from tidegate.api.channel import Channel
 from tidegate.api.limits import Rates, Turns
 from tidegate.api.metrics import Meters
-from tidegate.api.middleware import LimitsMiddleware
-from tidegate.api.pipeline import PipelineStatus
+from tidegate.api.middleware import KEPT, LimitsMiddleware
 from tidegate.api.pipeline_rules import WAYS, PipelineRules
+from tidegate.api.places import Places
 from tidegate.api.problems import Kind, Problem
-from tidegate.api.requests import DirectRouter, Route, answer
+from tidegate.api.requests import DirectRouter, Route, answer, places
 from tidegate.api.schemas import sections
-from tidegate.api.sources import SourceSettings
+from tidegate.node.http import Serving
 
 TITLE: Final = "Tidegate"
 VERSION: Final = "1"  # of this interface, not of the program
@@ -53,46 +50,46 @@ _ABOUT: Final = "Administration, analysis and operation of a Tidegate node. Send
 class Application:
     """The application in its shell, and what has to be told that it stops."""
 
-    def __init__(
-        self,
-        *,
-        control: Path,
-        data: Path | None,
-        rate: float,
-        address_rate: float,
-        max_body: int,
-        timeout: float,
-        level: str = "plain",
-        sources: Mapping[str, Any] | None = None,
-        pipeline: bool = False,
-        rules: Path | None = None,
-    ) -> None:
-        """`sources`: the settings of `SourceSettings`. `pipeline`: if the node has one. `rules`: its rules file."""
-        self.channel = Channel(control)
-        self.rates = Rates(rate, address_rate)
+    def __init__(self, serving: Serving) -> None:
+        self.channel = Channel(serving.control)
+        self.rates = Rates(serving.rate, serving.address_rate)
         self.meters = Meters()
         self.stopping = asyncio.Event()
-        self.timeout = timeout
+        self.timeout = serving.timeout
         self.fastapi = _fastapi(self)
         state = self.fastapi.state
         state.channel, state.meters, state.stopping = self.channel, self.meters, self.stopping
-        state.level = level
+        state.level = "plain" if serving.cert is None else "tls" if serving.client_ca is None else "mtls"
         state.turns = Turns()
-        state.source_settings = SourceSettings(self.rates, **(sources or {}))
+        state.source_settings = sources.SourceSettings(self.rates, **serving.sources)
         state.callers = Callers(self.channel, self.rates, state.source_settings.free)
         state.health = health.Health(self.channel)
-        state.journal = audit.Journal(self.channel, data)
-        state.pipeline_rules = PipelineRules(rules) if pipeline else None
-        state.watch = PipelineStatus(data) if pipeline and data is not None else None
+        state.journal = audit.Journal(self.channel, serving.data)
+        state.pipeline_rules = PipelineRules(serving.rules) if serving.pipeline else None
+        watched = serving.data if serving.pipeline else None
+        state.watch = None if watched is None else pipeline.PipelineStatus(watched)
         express = DirectRouter(self.fastapi, keys.direct.routes)
+        self.places = Places(serving.max_connections, serving.address_connections)
         self.asgi: ASGIApp = LimitsMiddleware(
-            express, rates=self.rates, max_body=max_body, timeout=timeout, observe=self.meters.observe
+            express,
+            rates=self.rates,
+            max_body=serving.max_body,
+            timeout=serving.timeout,
+            observe=self.meters.observe,
+            administers=state.callers.administers,
         )
+        self.metrics: ASGIApp = health.MetricsPage(self.channel, self.meters, state.watch)
+
+    async def asgi_kept(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """For connections in kept places."""
+        await self.asgi({**scope, KEPT: True}, receive, send)
 
 
 def _fastapi(whole: Application) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        with suppress(Problem):  # the node is told that its HTTP process answers from now on, if it is there itself
+            await whole.channel.ask("readiness")
         yield
         whole.channel.close()
 
@@ -107,7 +104,7 @@ def _fastapi(whole: Application) -> FastAPI:
         redirect_slashes=False,
     )
     about = _describe(app)
-    modules = (me, tokens, consumers, keys, source_routes, analysis, audit, pipeline, health, docs)
+    modules = (me, tokens, consumers, keys, sources, analysis, audit, pipeline, health, docs)
     for router in (keys.direct, documents.router({PIPELINE: WAYS}), *(module.router for module in modules), about):
         app.router.routes.extend(router.routes)
     access.check((method, route.path) for route in _routes(app) for method in route.methods or ())
@@ -157,10 +154,10 @@ async def _problem(_: Request, problem: Exception) -> Response:
 
 async def _invalid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    errors = [{"at": ".".join(map(str, each["loc"])), "error": each["msg"]} for each in error.errors()]
-    malformed = any(each["type"] == "json_invalid" for each in error.errors())
-    kind = Kind.MALFORMED if malformed else Kind.INVALID
-    return Problem(kind, "the request is not what is needed here", "mend what `errors` names", errors=errors).response()
+    errors = error.errors()
+    kind = Kind.MALFORMED if any(each["type"] == "json_invalid" for each in errors) else Kind.INVALID
+    text = "the request is not what is needed here"
+    return Problem(kind, text, "mend what `errors` names", errors=places(errors)).response()
 
 
 async def _refused(request: Request, error: Exception) -> Response:

@@ -24,11 +24,12 @@ from tidegate.api.events import EVENTS, event_stream
 from tidegate.api.problems import Kind, Problem
 from tidegate.api.requests import Route, answer
 from tidegate.api.schemas import Rows, problems
-from tidegate.audit.rows import AuditRow, from_columns, shown
 from tidegate.audit.rows import Query as AuditQuery
+from tidegate.audit.rows import from_columns, shown
 from tidegate.config.units import moment
 from tidegate.errors import TidegateError
 from tidegate.store.journal import AUDIT, Reader
+from tidegate.store.journal.rows import AuditRow
 
 LOOKING: Final = 2.0  # seconds
 READERS: Final = 2  # pages made at a time: each takes a thread and a core
@@ -71,7 +72,7 @@ class Journal:
 
     async def _remembered(self, query: AuditQuery, limit: int, cursor: re.Match[str] | None) -> dict[str, Any]:
         """Rows have no numbers here, so a cursor is a time and how many rows of that time were shown."""
-        arguments, skip = query.said(), 0
+        arguments, skip = query.arguments(), 0
         if cursor is not None:
             if cursor[2] is None:
                 raise _no_cursor()

@@ -1,7 +1,8 @@
 """Asking the node over its control socket, without ever asking more than it can bear.
 
 At most `PLACES` questions are with the node at a time and `WAITING` wait for their turn; who comes then is told to come
-again. Streams have places of their own. Every question has an end: the node answers in time, or the caller is told that
+again. Health checks, checks of tokens and administrators (`URGENT`) have `KEPT` places for when the others are taken.
+Streams have places of their own. Every question has an end: the node answers in time, or the caller is told that
 it did not. A connection on which anything went wrong is not used again.
 """
 
@@ -9,37 +10,32 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
 from tidegate.api.problems import Kind, Problem
+from tidegate.net.control_command import ControlCommand
 from tidegate.net.control_socket import LINE, address_of
 
-PLACES: Final = 8  # of the 64 that the node has for everybody
+PLACES: Final = 6  # with those kept, 8 of the 64 that the node has for everybody
 STREAMS: Final = 16
 WAITING: Final = 64
+KEPT: Final = 2
 ANSWER: Final = 64 << 20  # bytes of the longest answer
 IDLE: Final = 60.0  # seconds after which a connection is not used again; the node waits for five minutes
 PATIENCE: Final = 10.0
 _LATER: Final = {"Retry-After": "1"}
 
-_KINDS: Final = {
-    "conflict": Kind.CONFLICT,
-    "denied": Kind.DENIED,
-    "forbidden": Kind.FORBIDDEN,
-    "invalid": Kind.INVALID,
-    "unknown": Kind.UNKNOWN,
-    "readonly": Kind.READONLY,
-    "unavailable": Kind.UNAVAILABLE,
-    "uncertain": Kind.UNCERTAIN,
-    "unsupported": Kind.UNSUPPORTED,
-    "failed": Kind.FAILED,
-    "busy": Kind.UNAVAILABLE,
-}
+URGENT: Final[ContextVar[bool]] = ContextVar("urgent", default=False)
+"""Whether what this task asks is for a health check or an administrator."""
+
+_KINDS: Final = {"busy": Kind.UNAVAILABLE, **{kind.word: kind for kind in Kind}}
+"""By the word that the node has for a problem."""
 
 
 class _Line:
@@ -57,7 +53,8 @@ class _Line:
         return not self.reader.at_eof() and time.monotonic() - self.used < IDLE
 
     async def send(self, command: str, arguments: dict[str, Any]) -> None:
-        line = orjson.dumps({"command": command, **arguments}, option=orjson.OPT_APPEND_NEWLINE)
+        request = {"command": command, **arguments}
+        line = orjson.dumps(request, default=bytes.decode, option=orjson.OPT_APPEND_NEWLINE)
         if len(line) > LINE:
             raise Problem(Kind.TOO_LARGE, f"a request to the node has at most {LINE} bytes", "send less at a time")
         self.writer.write(line)
@@ -80,11 +77,16 @@ class Channel:
         self.path = path
         self._idle: list[_Line] = []
         self._places = asyncio.Semaphore(PLACES)
+        self._kept = asyncio.Semaphore(KEPT)
         self._waiting = 0
         self._streams = 0
 
-    async def ask(self, command: str, /, *, alters: bool = False, patience: float = PATIENCE, **arguments: Any) -> Any:
-        """What the node answers. A Problem says why there is none; if it `alters` something, whether that is known."""
+    async def ask(
+        self, command: ControlCommand | str, /, *, alters: bool = False, patience: float = PATIENCE, **arguments: Any
+    ) -> Any:
+        """The answer of the node. A Problem says why there is none; if it `alters` something, whether that is known."""
+        if isinstance(command, ControlCommand):
+            arguments, command = command.arguments(), command.COMMAND
         async with self._place():
             sent = False
             try:
@@ -138,8 +140,21 @@ class Channel:
             line.writer.close()
         self._idle.clear()
 
+    @contextmanager
+    def urgent(self) -> Iterator[None]:
+        """What is asked meanwhile may take a kept place."""
+        before = URGENT.set(True)
+        try:
+            yield
+        finally:
+            URGENT.reset(before)
+
     @asynccontextmanager
     async def _place(self) -> AsyncIterator[None]:
+        if URGENT.get() and self._places.locked():
+            async with self._kept:
+                yield
+            return
         if self._waiting >= WAITING:
             raise Problem(Kind.UNAVAILABLE, "too much is being asked of the node", "come again later", headers=_LATER)
         self._waiting += 1

@@ -43,17 +43,16 @@ _POLICY: Final = (
     "style-src 'self' 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
-router = APIRouter(route_class=Route)
+router = APIRouter(route_class=Route, tags=["operation"])
 
 
-@router.get("/docs", tags=["operation"], summary="This document, for people", response_class=HTMLResponse)
+@router.get("/docs", summary="This document, for people", response_class=HTMLResponse)
 async def docs() -> Response:
     return HTMLResponse(_PAGE, headers={"Content-Security-Policy": _POLICY})
 
 
 @router.get(
     "/docs/{asset}",
-    tags=["operation"],
     summary="Scripts and styles of that page",
     response_class=Response,
     responses={200: {"content": {media: {} for media in _ASSETS.values()}}, **problems(404)},

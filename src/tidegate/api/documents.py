@@ -8,24 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Annotated, Any, Final, Protocol
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Body, Query, Request
 from starlette.responses import Response
 
-from tidegate.api.access import COLLECTIONS, Collection
+from tidegate.admin.control_commands import ApplyChanges, GetDocument, GetHistory, ListDocuments, RevertChange
+from tidegate.admin.documents import RequestedChange
+from tidegate.api.access import COLLECTIONS, Collection, only_narrows
 from tidegate.api.problems import Kind, Problem
 from tidegate.api.requests import (
     LONGEST_ID,
-    DryRun,
     Id,
     Route,
-    Why,
+    Signature,
+    Signed,
     answer,
     caller,
     channel,
@@ -35,8 +38,9 @@ from tidegate.api.requests import (
     json_object,
     turn,
 )
-from tidegate.api.schemas import Changed, Document, History, Page, body_of_kind, problems
+from tidegate.api.schemas import BODY, CHANGE, Changed, Document, History, Page, body_of_kind, returns
 from tidegate.authentication.passwords import hash_password
+from tidegate.net.control_command import SignedCommand
 
 PLAIN: Final = "plain:"
 PASSWORD: Final = "password"  # noqa: S105 - the name of the key
@@ -51,153 +55,114 @@ Limit = Annotated[int, Query(ge=1, le=_MOST, description="At most so many.")]
 After = Annotated[str | None, Query(max_length=LONGEST_ID, description="Those after this id: `next` of the last page.")]
 
 
-class Paging(Protocol):
-    """Some documents of a kind, by id."""
-
-    def __call__(self, request: Request, kind: str, limit: int, after: str | None) -> Awaitable[dict[str, Any]]: ...
-
-
-class Looking(Protocol):
-    """One of them."""
-
-    def __call__(self, request: Request, kind: str, id: str) -> Awaitable[dict[str, Any]]: ...
-
-
-class Asking(Protocol):
-    """A command that changes some, or tries that only."""
-
-    def __call__(
-        self, request: Request, command: str, *, dry_run: bool, why: str, **arguments: Any
-    ) -> Awaitable[dict[str, Any]]: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentHandlers:
     """How documents of a kind are looked at and changed."""
 
-    page: Paging
-    document: Looking
-    ask: Asking
+    page: Callable[[Request, str, int, str | None], Awaitable[dict[str, Any]]]
+    document: Callable[[Request, str, str], Awaitable[dict[str, Any]]]
+    ask: Callable[[Request, ApplyChanges | RevertChange], Awaitable[dict[str, Any]]]
 
 
 def router(special: Mapping[str, DocumentHandlers] = MappingProxyType({})) -> APIRouter:
     """The routes of all collections; `special`: kinds that have more to them than what the node knows."""
     routes = APIRouter(route_class=Route)
-    usual = DocumentHandlers(page=page, document=document, ask=ask)
-    for one in COLLECTIONS:
-        _add(routes, one, special.get(one.kind, usual))
+    for collection in COLLECTIONS:
+        routes.routes += _routes(collection, special.get(collection.kind, USUAL)).routes
     return routes
 
 
-def _add(routes: APIRouter, one: Collection, ways: DocumentHandlers) -> None:
-    kind, item = one.kind, f"{one.path}/{{id}}"
-    written = body_of_kind(kind)
+def _routes(collection: Collection, ways: DocumentHandlers) -> APIRouter:
+    routes = APIRouter(route_class=Route, tags=[collection.title])
+    kind, place, one = collection.kind, collection.path, collection.one
+    item, written = f"{place}/{{id}}", body_of_kind(collection.kind)
 
+    @routes.get(place, summary=f"List {collection.title}", responses=returns(Page))
     async def list_all(request: Request, limit: Limit = 100, after: After = None) -> Response:
         return answer(await ways.page(request, kind, limit, after))
 
-    async def make(request: Request, dry_run: DryRun = False, why: Why = "") -> Response:
+    @routes.get(item, summary=f"Show a {one}", responses=returns(Document, 404))
+    async def show(request: Request, id: Id) -> Response:
+        document = await ways.document(request, kind, id)
+        return answer(document, headers=etag(document["version"]))
+
+    @routes.get(f"{item}/history", summary=f"Show what a {one} was before", responses=returns(History, 404))
+    async def history(request: Request, id: Id) -> Response:
+        return answer({"items": await versions(request, kind, id)})
+
+    if collection.changed_by is None:
+        return routes
+
+    @routes.post(
+        place,
+        summary=f"Make a {one}",
+        status_code=201,
+        responses=returns(Changed, 404, *BODY, *CHANGE, made=Changed),
+        openapi_extra=written,
+    )
+    async def make(request: Request, signed: Signature) -> Response:
+        """With an `id` in the body, or one that is made up."""
         value = await json_object(request)
-        id = value.pop("id", None) or f"{kind}-{secrets.token_hex(6)}"
+        id = value.pop("id", None)
+        if id is None or id == "":
+            id = f"{kind}-{secrets.token_hex(6)}"
         if not isinstance(id, str) or len(id) > LONGEST_ID:
             raise Problem(
                 Kind.INVALID, "`id` must be a text", f"write at most {LONGEST_ID} characters, or leave it out"
             )
         value = await _with_hash(kind, value)
-        done = await change(request, kind, id, value, None, dry_run=dry_run, why=why, asking=ways.ask)
-        return answer(done, 200 if dry_run else 201, headers=etag(done["version"]))
+        done = await change(request, kind, id, value, None, signed, ways)
+        return answer(done, 200 if signed["dry_run"] else 201, headers=etag(done["version"]))
 
-    async def show(request: Request, id: Id) -> Response:
-        found = await ways.document(request, kind, id)
-        return answer(found, headers=etag(found["version"]))
-
-    async def put(request: Request, id: Id, dry_run: DryRun = False, why: Why = "") -> Response:
-        value = await json_object(request)
-        if value.pop("id", id) != id:
-            raise Problem(Kind.INVALID, "the `id` in the body is not the one in the path", "leave it out of the body")
-        value = await _with_hash(kind, value)
-        expected = await wanted(request, kind, id, looking=ways.document)
-        try:
-            done = await change(request, kind, id, value, expected, dry_run=dry_run, why=why, asking=ways.ask)
-        except Problem as problem:
-            raise told(problem, request) from problem
-        made = expected is None and not dry_run
+    @routes.put(
+        item,
+        summary=f"Make or change a {one}",
+        responses={**returns(Changed, 404, 412, 428, *BODY, *CHANGE), 201: {"model": Changed}},
+        openapi_extra=written,
+    )
+    async def put(request: Request, id: Id, signed: Signature) -> Response:
+        """To change it, send its ETag in `If-Match`. Without that it is made, and must not exist yet."""
+        value = await _with_hash(kind, without_id(await json_object(request), id))
+        expected = await expected_version(request, kind, id, ways)
+        with conditions(request):
+            done = await change(request, kind, id, value, expected, signed, ways)
+        made = expected is None and not signed["dry_run"]
         return answer(done, 201 if made else 200, headers=etag(done["version"]))
 
-    async def delete(request: Request, id: Id, dry_run: DryRun = False, why: Why = "") -> Response:
-        expected = await wanted(request, kind, id, looking=ways.document)
-        try:
-            done = await change(request, kind, id, None, expected, dry_run=dry_run, why=why, asking=ways.ask)
-        except Problem as problem:
-            if problem.kind is Kind.CONFLICT and expected is None:
-                raise unknown(id) from problem
-            raise told(problem, request) from problem
-        return answer(done)
+    @routes.delete(
+        item,
+        summary=f"Delete a {one}",
+        description="With `If-Match`: only if it is still that version." + (f" {STAY}" if kind == "user" else ""),
+        responses=returns(Changed, 404, 412, *CHANGE),
+    )
+    async def delete(request: Request, id: Id, signed: Signature) -> Response:
+        expected = await expected_version(request, kind, id, ways)
+        with conditions(request):
+            try:
+                return answer(await change(request, kind, id, None, expected, signed, ways))
+            except Problem as problem:
+                if problem.kind is Kind.CONFLICT and expected is None:
+                    raise unknown(id) from problem
+                raise
 
-    async def history(request: Request, id: Id) -> Response:
-        return answer({"items": await versions(request, kind, id)})
-
+    @routes.post(
+        f"{item}/revert",
+        summary=f"Take back a change of a {one}",
+        responses=returns(Changed, 404, *BODY, *CHANGE),
+    )
     async def revert(
         request: Request,
         id: Id,
         sequence: Annotated[int, Body(embed=True, ge=1, le=LARGEST, description="The change to take back.")],
-        dry_run: DryRun = False,
-        why: Why = "",
+        signed: Signature,
     ) -> Response:
         if not any(each["sequence"] == sequence for each in await versions(request, kind, id)):
             raise Problem(Kind.UNKNOWN, f"{id} has no change {sequence}", "choose one of its history")
-        done = await ways.ask(request, "admin_revert", sequence=sequence, dry_run=dry_run, why=why)
-        return answer(changed(id, done, dry_run=dry_run), headers=etag(done.get("sequence")))
+        narrow = only_narrows(caller(request).role, kind)
+        done = await ways.ask(request, RevertChange(sequence=sequence, narrow=narrow, **signed))
+        return answer(changed(id, done, dry_run=signed["dry_run"]), headers=etag(done.get("sequence")))
 
-    tags: list[Any] = [one.title]
-    routes.get(one.path, tags=tags, summary=f"List {one.title}", responses={200: {"model": Page}, **problems()})(
-        list_all
-    )
-    routes.get(item, tags=tags, summary=f"Show a {one.one}", responses={200: {"model": Document}, **problems(404)})(
-        show
-    )
-    routes.get(
-        f"{item}/history",
-        tags=tags,
-        summary=f"Show what a {one.one} was before",
-        responses={200: {"model": History}, **problems(404)},
-    )(history)
-    if one.changed_by is None:
-        return
-    routes.post(
-        one.path,
-        tags=tags,
-        summary=f"Make a {one.one}",
-        description="With an `id` in the body, or one that is made up.",
-        status_code=201,
-        responses={200: {"model": Changed}, 201: {"model": Changed}, **problems(404, 408, 409, 413, 415, 501, 504)},
-        openapi_extra=written,
-    )(make)
-    routes.put(
-        item,
-        tags=tags,
-        summary=f"Make or change a {one.one}",
-        description="To change it, send its ETag in `If-Match`. Without that it is made, and must not exist yet.",
-        responses={
-            200: {"model": Changed},
-            201: {"model": Changed},
-            **problems(404, 408, 409, 412, 413, 415, 428, 501, 504),
-        },
-        openapi_extra=written,
-    )(put)
-    routes.delete(
-        item,
-        tags=tags,
-        summary=f"Delete a {one.one}",
-        description="With `If-Match`: only if it is still that version." + (f" {STAY}" if kind == "user" else ""),
-        responses={200: {"model": Changed}, **problems(404, 409, 412, 501, 504)},
-    )(delete)
-    routes.post(
-        f"{item}/revert",
-        tags=tags,
-        summary=f"Take back a change of a {one.one}",
-        responses={200: {"model": Changed}, **problems(404, 408, 409, 413, 415, 501, 504)},
-    )(revert)
+    return routes
 
 
 # -- what the node is asked ------------------------------------------------------------------------------------------
@@ -207,16 +172,18 @@ async def page(
     request: Request, kind: str, limit: int, after: str | None, *, owner: str | None = None
 ) -> dict[str, Any]:
     """Some of a kind, by id; with an owner only what belongs to it."""
-    found = await channel(request).ask("admin_list", kind=kind, after=after, limit=limit, owner=owner)
-    return {"items": [shown(each) for each in found["documents"]], "next": found["next"]}
+    identity = None if owner is None else caller(request).identity or ""
+    command = ListDocuments(kind=kind, after=after, limit=limit, owner=owner, identity=identity)
+    listed = await channel(request).ask(command)
+    return {"items": [shown(each) for each in listed["documents"]], "next": listed["next"]}
 
 
 async def document(request: Request, kind: str, id: str) -> dict[str, Any]:
-    return shown(await channel(request).ask("admin_get", kind=kind, id=id))
+    return shown(await channel(request).ask(GetDocument(kind=kind, id=id)))
 
 
 async def versions(request: Request, kind: str, id: str) -> list[dict[str, Any]]:
-    entries = (await channel(request).ask("admin_history", kind=kind, id=id))["entries"]
+    entries = (await channel(request).ask(GetHistory(kind=kind, id=id)))["entries"]
     if not entries:
         raise unknown(id)
     return [
@@ -237,73 +204,81 @@ async def change(
     id: str,
     value: dict[str, Any] | None,
     expected: int | None,
-    *,
-    dry_run: bool,
-    why: str,
-    asking: Asking | None = None,
+    signed: Signed,
+    ways: DocumentHandlers | None = None,
 ) -> dict[str, Any]:
     """Makes one document what it should be; None deletes it."""
-    changes = [{"kind": kind, "id": id, "body": value, "expected": expected}]
-    done = await (asking or ask)(request, "admin_apply", changes=changes, dry_run=dry_run, why=why)
-    return changed(id, done, dry_run=dry_run)
+    requested = RequestedChange(kind=kind, id=id, body=value, expected=expected)
+    command = ApplyChanges(changes=[requested], narrow=only_narrows(caller(request).role, kind), **signed)
+    return changed(id, await (ways or USUAL).ask(request, command), dry_run=signed["dry_run"])
 
 
-async def ask(request: Request, command: str, *, dry_run: bool, why: str, **arguments: Any) -> dict[str, Any]:
-    """What the node answers to a command that changes something, or tries that only."""
-    signed = {"by": caller(request).by, "why": why, "dry_run": dry_run, **arguments}
-    patience = TRYING if dry_run else CHANGING
+async def ask(request: Request, command: SignedCommand) -> dict[str, Any]:
+    """The answer of the node to a command that changes something, or only tries to."""
+    patience = TRYING if command.dry_run else CHANGING
     async with turn(request):
-        done: dict[str, Any] = await channel(request).ask(command, alters=not dry_run, patience=patience, **signed)
+        done: dict[str, Any] = await channel(request).ask(command, alters=not command.dry_run, patience=patience)
     return done
 
 
-async def wanted(request: Request, kind: str, id: str, *, looking: Looking | None = None) -> int | None:
+USUAL: Final = DocumentHandlers(page=page, document=document, ask=ask)
+
+
+async def expected_version(request: Request, kind: str, id: str, ways: DocumentHandlers = USUAL) -> int | None:
     """The version that a request speaks of; None: that it does not exist, or for a deletion any."""
     match = if_match(request)
     if if_none_match(request):
         if match is not None:
             raise Problem(Kind.MALFORMED, "If-Match and If-None-Match contradict each other", "send one of them")
         return None
-    if match != "*":
-        return match if isinstance(match, int) else None
-    found = await (looking or document)(request, kind, id)
-    version = found["version"]
-    return version if isinstance(version, int) else None
+    if match == "*":
+        match = (await ways.document(request, kind, id))["version"]
+    return match if isinstance(match, int) else None
+
+
+def without_id(value: dict[str, Any], id: str) -> dict[str, Any]:
+    """The body of a document, in which its id may stand as well."""
+    if value.pop("id", id) != id:
+        raise Problem(Kind.INVALID, "the `id` in the body is not the one in the path", "leave it out of the body")
+    return value
 
 
 # -- how it is told ----------------------------------------------------------------------------------------------------
 
 
-def shown(found: dict[str, Any]) -> dict[str, Any]:
-    at = found.get("changed_at")
+def shown(document: dict[str, Any]) -> dict[str, Any]:
+    at = document.get("changed_at")
     return {
-        "id": found["id"],
-        "value": _without_secrets(found["body"]),
-        "source": found.get("source", "api"),
-        "version": found.get("version"),
+        "id": document["id"],
+        "value": _without_secrets(document["body"]),
+        "source": document.get("source", "api"),
+        "version": document.get("version"),
         "changed_at": None if at is None else iso(at),
-        "changed_by": found.get("changed_by"),
-        "why": found.get("why"),
+        "changed_by": document.get("changed_by"),
+        "why": document.get("why"),
     }
 
 
 def changed(id: str, done: dict[str, Any], *, dry_run: bool) -> dict[str, Any]:
     told = {"id": id, "dry_run": dry_run, "version": done.get("sequence"), "rules": done.get("rules")}
+    told["warnings"] = done.get("warnings", [])
     if "pipeline" in done:
         told["pipeline"] = done["pipeline"]
     return {**told, "effect": done.get("effect")} if dry_run else told
 
 
-def told(problem: Problem, request: Request) -> Problem:
-    """A conflict as HTTP has it: which condition of the request did not hold."""
-    if problem.kind is not Kind.CONFLICT:
-        return problem
-    if "if-match" in request.headers or "if-none-match" in request.headers:
-        return Problem(
-            Kind.CHANGED, problem.detail, "get it again, and decide with what it is now", errors=problem.errors
-        )
-    remedy = "get it, and send its ETag in `If-Match`"
-    return Problem(Kind.PRECONDITION, problem.detail, remedy, errors=problem.errors)
+@contextmanager
+def conditions(request: Request, *, given: bool = True) -> Iterator[None]:
+    """Tells a conflict as HTTP has it, which condition of the request did not hold, if one was `given`."""
+    try:
+        yield
+    except Problem as problem:
+        if problem.kind is not Kind.CONFLICT or not given:
+            raise
+        kind, remedy = Kind.PRECONDITION, "get it, and send its ETag in `If-Match`"
+        if "if-match" in request.headers or "if-none-match" in request.headers:
+            kind, remedy = Kind.CHANGED, "get it again, and decide with what it is now"
+        raise Problem(kind, problem.detail, remedy, errors=problem.errors) from problem
 
 
 def unknown(id: str) -> Problem:

@@ -22,7 +22,8 @@ from starlette.requests import Request
 from tidegate.api.callers import Callers
 from tidegate.api.problems import Kind, Problem
 from tidegate.api.requests import caller, channel
-from tidegate.audit.rows import AuditRow, Query, shown
+from tidegate.audit.rows import Query, shown
+from tidegate.store.journal.rows import AuditRow
 
 EVENTS: Final = "text/event-stream"
 BEAT: Final = 5.0  # seconds between two comments that keep the connection open, and between two checks of the token
@@ -69,7 +70,7 @@ async def _rows(request: Request, query: Query, at: float | None) -> AsyncGenera
     """Rows as they come; None every `BEAT` seconds, once the token was checked again."""
     callers: Callers = request.app.state.callers
     stopping: asyncio.Event = request.app.state.stopping
-    arguments: dict[str, Any] = {**query.said(), **({"limit": 0} if at is None else {"since": at})}
+    arguments: dict[str, Any] = {**query.arguments(), **({"limit": 0} if at is None else {"since": at})}
     pieces = channel(request).follow("audit", follow=True, **arguments)
     stop = asyncio.ensure_future(stopping.wait())
     piece: asyncio.Future[Any] | None = None

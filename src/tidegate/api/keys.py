@@ -12,175 +12,133 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request
-from pydantic import ValidationError
 from starlette.responses import Response
 
 from tidegate.api.documents import After, iso
 from tidegate.api.documents import ask as change
 from tidegate.api.problems import Kind, Problem
-from tidegate.api.requests import JSON, Direct, DryRun, Id, Route, Why, answer, channel, json_object, user
-from tidegate.api.schemas import LONG, Revoked, Rotated, Rotation, TopicKeys, WrappedKey, body_of, problems
-from tidegate.api.tokens import invalid
+from tidegate.api.requests import JSON, Direct, Id, Route, Signature, answer, channel, json_object, read, user
+from tidegate.api.schemas import (
+    BODY,
+    CHANGE,
+    KEY_ID,
+    KEY_MARK,
+    LONG,
+    KeyRequest,
+    Revoked,
+    Rotated,
+    Rotation,
+    TopicKeys,
+    WrappedKey,
+    body_of,
+    returns,
+)
 from tidegate.keys import valid_request
 from tidegate.keys.key import valid_id
+from tidegate.keyservice.control_commands import GetKey, GetPublishingKey, ListKeys, RevokeKey, RotateKeys
 
 MOST: Final = 1000  # keys on a page
-_TAGS: list[Any] = ["keys"]
 _TIMES: Final = ("made", "valid_until", "readable_until")
-_MARK: Final = {"type": "string", "pattern": "^[A-Za-z0-9_-]{16,128}$"}
-_ID: Final = {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,64}$"}
+_ABOUT_MARK: Final = "A random mark, never the same twice: the answer counts for it only."
 _ASKED_BY_ID: Final[dict[str, Any]] = {
     "parameters": [
-        {"name": "key_id", "in": "path", "required": True, "schema": _ID, "description": "The `keyId` of a message."},
         {
-            "name": "request",
-            "in": "query",
+            "name": name,
+            "in": place,
             "required": True,
-            "schema": _MARK,
-            "description": "A random mark, never the same twice: the answer counts for it only.",
-        },
+            "schema": {"type": "string", "pattern": form},
+            "description": text,
+        }
+        for name, place, form, text in (
+            ("key_id", "path", KEY_ID, "The `keyId` of a message."),
+            ("request", "query", KEY_MARK, _ABOUT_MARK),
+        )
     ]
 }
-_ASKED: Final[dict[str, Any]] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            JSON: {
-                "schema": {
-                    "type": "object",
-                    "properties": {
-                        "keyId": {**_ID, "description": "Of a message that was received."},
-                        "topic": {
-                            "type": "string",
-                            "minLength": 1,
-                            "maxLength": LONG,
-                            "description": "Where you want to publish what you seal yourself.",
-                        },
-                        "request": {**_MARK, "description": "A random mark, never the same twice."},
-                    },
-                    "required": ["request"],
-                    "oneOf": [{"required": ["keyId"]}, {"required": ["topic"]}],
-                    "additionalProperties": False,
-                }
-            }
-        },
-    }
-}
-_WRAPPED: dict[int | str, dict[str, Any]] = {200: {"model": WrappedKey}, **problems(404, 408, 409, 413, 415, 501)}
+_WRAPPED: Final = returns(WrappedKey, 404, 409, 501, *BODY)
 
-direct = APIRouter(route_class=Direct)
+direct = APIRouter(route_class=Direct, tags=["keys"])
 """Those that are asked most; they belong before all others."""
-router = APIRouter(route_class=Route)
+router = APIRouter(route_class=Route, tags=["keys"])
 
 
-@direct.get(
-    "/keys/{key_id}",
-    tags=_TAGS,
-    summary="Get the key of a message",
-    description="Wrapped for the public key that you registered, if the rules let you read that topic now.",
-    responses=_WRAPPED,
-    openapi_extra=_ASKED_BY_ID,
-)
+@direct.get("/keys/{key_id}", summary="Get the key of a message", responses=_WRAPPED, openapi_extra=_ASKED_BY_ID)
 async def get(request: Request) -> Response:
-    return await _asked(request, "key_get", _key_id(request.path_params["key_id"]), request.query_params.get("request"))
+    """Wrapped for the public key that you registered, if the rules let you read that topic now."""
+    key = _key_id(request.path_params["key_id"])
+    return await _asked(request, GetKey, request.query_params.get("request"), key=key)
 
 
-@direct.post(
-    "/keys/request",
-    tags=_TAGS,
-    summary="Ask for a key",
-    description="With `keyId` that of a message, with `topic` the one to seal what you publish there.",
-    responses=_WRAPPED,
-    openapi_extra=_ASKED,
-)
+@direct.post("/keys/request", summary="Ask for a key", responses=_WRAPPED, openapi_extra=body_of(KeyRequest))
 async def ask(request: Request) -> Response:
+    """With `keyId` that of a message, with `topic` the one to seal what you publish there."""
     match await json_object(request):
         case {"keyId": str() as id, "request": mark, **rest} if not rest:
-            return await _asked(request, "key_get", _key_id(id), mark)
+            return await _asked(request, GetKey, mark, key=_key_id(id))
         case {"topic": str() as topic, "request": mark, **rest} if not rest:
             if not 0 < len(topic) <= LONG:
                 raise Problem(Kind.INVALID, "this is no topic", "send the one that you want to publish to")
-            return await _asked(request, "key_publish", {"topic": topic}, mark)
+            return await _asked(request, GetPublishingKey, mark, topic=topic)
         case _:
             raise Problem(
                 Kind.INVALID, "a request has `request` and either `keyId` or `topic`", "send these, and nothing else"
             )
 
 
-async def _asked(request: Request, command: str, what: dict[str, Any], mark: object) -> Response:
+async def _asked(request: Request, command: type[GetKey | GetPublishingKey], mark: object, **about: Any) -> Response:
     if not isinstance(mark, str) or not valid_request(mark):
         raise Problem(
             Kind.INVALID,
             "`request` is no mark of a request",
             "make one of 16 to 128 random letters, digits, `_` and `-` for each request",
         )
-    client = request.client
-    found = await channel(request).ask(
-        command,
-        user=user(request),
-        **what,
-        request=mark,
-        level=request.app.state.level,
-        address=client.host if client else "",
-    )
-    return Response(found["answer"], media_type=JSON)
+    address = request.client.host if request.client else ""
+    level = request.app.state.level
+    asked = command(user=user(request), request=mark, level=level, address=address, **about)
+    return Response((await channel(request).ask(asked))["answer"], media_type=JSON)
 
 
-def _key_id(written: str) -> dict[str, Any]:
+def _key_id(written: str) -> str:
     if not valid_id(written):
         raise Problem(Kind.INVALID, "this is no id of a key", "send the `keyId` of the message")
-    return {"key": written}
+    return written
 
 
 # -- administration ----------------------------------------------------------------------------------------------------
 
 
-@router.get(
-    "/keys",
-    tags=_TAGS,
-    summary="List topic keys",
-    description="By id, and without their secrets.",
-    responses={200: {"model": TopicKeys}, **problems(501)},
-)
+@router.get("/keys", summary="List topic keys", responses=returns(TopicKeys, 501))
 async def list_all(
     request: Request,
     limit: Annotated[int, Query(ge=1, le=MOST, description="At most so many.")] = MOST,
     after: After = None,
 ) -> Response:
-    found = (await channel(request).ask("key_list", after=after, limit=limit + 1))["keys"]
-    items = [_shown(each) for each in found[:limit]]
-    return answer({"items": items, "next": items[-1]["id"] if len(found) > limit else None})
+    """By id, and without their secrets."""
+    keys = (await channel(request).ask(ListKeys(after=after, limit=limit + 1)))["keys"]
+    items = [_shown(each) for each in keys[:limit]]
+    return answer({"items": items, "next": items[-1]["id"] if len(keys) > limit else None})
 
 
 @router.post(
     "/keys/rotate",
-    tags=_TAGS,
     summary="Seal with other keys from the next message on",
-    description="Everything, what one entry of `keys.protect` covers, or what a user could read.",
-    responses={200: {"model": Rotated}, **problems(404, 408, 409, 413, 415, 501, 504)},
+    responses=returns(Rotated, 404, *BODY, *CHANGE),
     openapi_extra=body_of(Rotation),
 )
-async def rotate(request: Request, dry_run: DryRun = False, why: Why = "") -> Response:
-    try:
-        said = Rotation.model_validate(await json_object(request))
-    except ValidationError as error:
-        raise invalid(error) from None
-    if said.filter is not None and said.user is not None:
+async def rotate(request: Request, signed: Signature) -> Response:
+    """Everything, what one entry of `keys.protect` covers, or what a user could read."""
+    rotation = await read(request, Rotation)
+    if rotation.filter is not None and rotation.user is not None:
         raise Problem(Kind.INVALID, "there is both a `filter` and a `user`", "send one of them, or neither")
-    wanted = said.model_dump(exclude_none=True)
-    done = await change(request, "key_rotate", dry_run=dry_run, why=why, **wanted)
-    return answer({"groups": done["groups"], "dry_run": dry_run})
+    done = await change(request, RotateKeys(**rotation.model_dump(), **signed))
+    return answer({"groups": done["groups"], "dry_run": signed["dry_run"]})
 
 
-@router.delete(
-    "/keys/{key_id}",
-    tags=_TAGS,
-    summary="Revoke a topic key",
-    description="It is never handed out again, and what it sealed is sealed with another one from the next message on.",
-    responses={200: {"model": Revoked}, **problems(404, 409, 501, 504)},
-)
-async def revoke(request: Request, key_id: Id, dry_run: DryRun = False, why: Why = "") -> Response:
-    done = await change(request, "key_revoke", dry_run=dry_run, why=why, id=key_id)
+@router.delete("/keys/{key_id}", summary="Revoke a topic key", responses=returns(Revoked, 404, *CHANGE))
+async def revoke(request: Request, key_id: Id, signed: Signature) -> Response:
+    """It is never handed out again, and what it sealed is sealed with another one from the next message on."""
+    dry_run = signed["dry_run"]
+    done = await change(request, RevokeKey(id=key_id, **signed))
     key = _shown(done["key"]) if dry_run and done["key"] is not None else None
     return answer({"revoked": key_id, "dry_run": dry_run, "key": key})
 

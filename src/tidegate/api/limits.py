@@ -8,16 +8,16 @@ asks for many of them does not keep everybody else waiting.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import math
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import lru_cache
 from typing import Final
 
+from tidegate.addresses import network
 from tidegate.api.problems import Kind, Problem
+from tidegate.bounded import Newest
 from tidegate.session.token_bucket import Bucket
 
 KEPT: Final = 10_000  # buckets of each sort
@@ -38,7 +38,7 @@ class _Buckets:
         self.rate = rate
         self.burst = burst
         self._clock = clock
-        self._buckets: OrderedDict[str, Bucket] = OrderedDict()
+        self._buckets: Newest[str, Bucket] = Newest(KEPT)
 
     def wait(self, key: str) -> float:
         """Takes one if there is one; seconds until there is (0: it was taken)."""
@@ -46,8 +46,6 @@ class _Buckets:
         bucket = self._buckets.get(key)
         if bucket is None:
             bucket = self._buckets[key] = Bucket(self.rate, self.burst, now)
-            while len(self._buckets) > KEPT:
-                self._buckets.popitem(last=False)
         self._buckets.move_to_end(key)
         wait = bucket.spend(1.0, now)
         if wait > 0:
@@ -74,19 +72,19 @@ class Rates:
 
     def address(self, address: str) -> None:
         """Problem if too much has come from there."""
-        _refuse(self._addresses.wait(_network(address)), "your address")
+        _refuse(self._addresses.wait(network(address)), "your address")
 
     def guess(self, address: str) -> None:
         """A token that was never seen before has come from there; Problem if too many were wrong."""
-        _refuse(self._guesses.wait(_network(address)), "your address with wrong tokens")
+        _refuse(self._guesses.wait(network(address)), "your address with wrong tokens")
 
     def registration(self, address: str) -> None:
         """Problem if too many have registered from there who had no token."""
-        _refuse(self._registrations.wait(_network(address)), "your address to register sources")
+        _refuse(self._registrations.wait(network(address)), "your address to register sources")
 
     def right(self, address: str) -> None:
         """It was a good one."""
-        self._guesses.give_back(_network(address))
+        self._guesses.give_back(network(address))
 
 
 class Turns:
@@ -94,11 +92,13 @@ class Turns:
 
     def __init__(self) -> None:
         self._places = asyncio.Semaphore(CHANGING)
+        self._kept = asyncio.Semaphore(1)
         self._under_way: Counter[str] = Counter()
 
     @asynccontextmanager
-    async def turn(self, who: str, most: int) -> AsyncIterator[None]:
-        """Waits for it; Problem if so many of theirs are under way already."""
+    async def turn(self, who: str, most: int, *, urgent: bool = False) -> AsyncIterator[None]:
+        """Waits for it; Problem if so many of theirs are under way already. `urgent`: an administrator's, for which a
+        place is kept."""
         if self._under_way[who] >= most:
             raise Problem(
                 Kind.TOO_MANY,
@@ -108,7 +108,7 @@ class Turns:
             )
         self._under_way[who] += 1
         try:
-            async with self._places:
+            async with self._kept if urgent and self._places.locked() else self._places:
                 yield
         finally:
             self._under_way[who] -= 1
@@ -125,15 +125,3 @@ def _refuse(wait: float, who: str) -> None:
             f"wait {seconds} s, then ask more slowly",
             headers={"Retry-After": str(seconds)},
         )
-
-
-@lru_cache(maxsize=4096)
-def _network(address: str) -> str:
-    """Whom an address belongs to: with IPv6 everybody has a whole network of them."""
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if parsed.version == 6 and parsed.ipv4_mapped is None:
-        return str(ipaddress.ip_network((parsed, 64), strict=False))
-    return str(parsed)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, exposition
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 CONTENT_TYPE: Final = exposition.CONTENT_TYPE_PLAIN_0_0_4
@@ -26,6 +26,7 @@ _COUNTERS: Final[Mapping[str, tuple[str, str]]] = {
     "messages/sent": ("packets_sent", "Packets sent."),
     "bytes/received": ("bytes_received", "Bytes received from clients."),
     "bytes/sent": ("bytes_sent", "Bytes sent to clients."),
+    "cpu/seconds": ("cpu_seconds", "Processor time that the node has used."),
 }
 _GAUGES: Final[Mapping[str, tuple[str, str]]] = {
     "uptime": ("uptime_seconds", "Seconds since the node was started."),
@@ -39,6 +40,15 @@ _GAUGES: Final[Mapping[str, tuple[str, str]]] = {
     "loop/longest delay": ("loop_longest_delay_seconds", "The longest delay of the event loop since the start."),
     "memory/maximum": ("memory_maximum_bytes", "The most memory that the node had."),
 }
+_COUNTING: Final = frozenset(
+    {
+        *("audit_rows", "audit_dropped", "ingest_rows", "ingest_lost", "http_restarts"),
+        *("keys_made", "keys_forgotten", "keys_handed", "keys_refused"),
+    }
+)
+"""Numbers in parts of the status that only grow."""
+_NAMING: Final = frozenset({"http_pid", "http_port", "http_metrics_port"})
+"""Numbers there that name something, and count nothing."""
 _TOTALS: Final[Mapping[str, str]] = {
     "batches": "Batches that the pipeline has done.",
     "messages": "Messages that it has read from the journal.",
@@ -72,72 +82,110 @@ class Meters:
     def text(self, status: Mapping[str, Any] | None, pipeline: Mapping[str, Any] | None = None) -> bytes:
         """Everything, with what the node said (None: nothing) and how its pipeline is doing, if it has one."""
         once = CollectorRegistry()
-        once.register(_Told(status))
-        if pipeline is not None:
-            once.register(_Flowing(pipeline))
+        once.register(_Families([*_told(status), *(_flowing(pipeline) if pipeline is not None else ())]))
         return exposition.generate_latest(once) + exposition.generate_latest(self._registry)
 
 
-class _Told(Collector):
+class _Families(Collector):
+    """Metrics that are told once."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+def _told(status: Mapping[str, Any] | None) -> Iterator[Metric]:
     """The status of a node."""
-
-    def __init__(self, status: Mapping[str, Any] | None) -> None:
-        self._status = status
-
-    def collect(self) -> Iterator[Metric]:
-        status = self._status
-        yield GaugeMetricFamily("tidegate_up", "Whether the node answers.", value=float(status is not None))
-        if status is None:
-            return
-        yield _labelled("tidegate_rules", "The version of the rules in force.", "version", [(status.get("rules"), 1)])
-        yield CounterMetricFamily("tidegate_bugs", "Failures that nobody foresaw.", value=status.get("bugs", 0))
-        refusing = float(bool(status.get("refusing")))
-        yield GaugeMetricFamily("tidegate_store_refusing", "Whether the store cannot be written to.", value=refusing)
-        listeners = status.get("listeners", ())
-        connections = [(one["url"], one["connections"]) for one in listeners]
-        yield _labelled("tidegate_listener_connections", "Connections by listener.", "url", connections)
-        turned = CounterMetricFamily("tidegate_listener_turned_away", "Connections turned away.", labels=["url"])
-        for one in listeners:
-            turned.add_metric([one["url"]], one["turned_away"])
-        yield turned
-        yield from _numbers("audit", status.get("audit", {}))
-        yield from _numbers("ingest", status.get("ingest") or {})
-        yield from _numbers("keys", status.get("keys") or {})
-        for room in ("audit", "ingest", "keys", "registry"):
-            if said := status.get(room):
-                trouble = float(bool(said.get("trouble")))
-                yield GaugeMetricFamily(
-                    f"tidegate_{room}_trouble", "Whether `tidegate status` says why.", value=trouble
-                )
-        yield from _numbers("registry", status.get("registry") or {})
-        yield from _numbers("http", status.get("http") or {})
-        yield from _by_scope(status.get("scopes", {}))
-        for name, value in status.get("numbers", {}).items():
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                continue
-            if name in _COUNTERS:
-                said, meaning = _COUNTERS[name]
-                yield CounterMetricFamily(f"tidegate_{said}", meaning, value=value)
-            else:
-                said, meaning = _GAUGES.get(name, (_STRANGE.sub("_", name), f"{name}, as the node counts it."))
-                yield GaugeMetricFamily(f"tidegate_{said}", meaning, value=value)
+    yield GaugeMetricFamily("tidegate_up", "Whether the node answers.", value=float(status is not None))
+    if status is None:
+        return
+    version = str(status.get("rules") or "").partition("-")[0]
+    yield GaugeMetricFamily(
+        "tidegate_rules_version", "The number of the rules in force.", value=float(version if version.isdigit() else 0)
+    )
+    yield CounterMetricFamily("tidegate_bugs", "Failures that nobody foresaw.", value=status.get("bugs", 0))
+    refusing = float(bool(status.get("refusing")))
+    yield GaugeMetricFamily("tidegate_store_refusing", "Whether the store cannot be written to.", value=refusing)
+    listeners = status.get("listeners", ())
+    connections = [(one["url"], one["connections"]) for one in listeners]
+    yield _labelled("tidegate_listener_connections", "Connections by listener.", "url", connections)
+    turned = CounterMetricFamily("tidegate_listener_turned_away", "Connections turned away.", labels=["url"])
+    for one in listeners:
+        turned.add_metric([one["url"]], one["turned_away"])
+    yield turned
+    yield from _numbers("audit", status.get("audit", {}))
+    yield from _numbers("ingest", status.get("ingest") or {})
+    yield from _numbers("keys", status.get("keys") or {})
+    for room in ("audit", "ingest", "keys", "registry"):
+        if said := status.get(room):
+            trouble = float(bool(said.get("trouble")))
+            yield GaugeMetricFamily(f"tidegate_{room}_trouble", "Whether `tidegate status` says why.", value=trouble)
+    yield from _numbers("registry", status.get("registry") or {})
+    yield from _numbers("http", status.get("http") or {})
+    yield from _by_scope(status.get("scopes", {}))
+    yield from _bounds(status.get("limits", {}))
+    yield from _denials(status.get("denials", ()))
+    yield from _latency(status.get("latency"))
+    for name, value in status.get("numbers", {}).items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        if name in _COUNTERS:
+            said, meaning = _COUNTERS[name]
+            yield CounterMetricFamily(f"tidegate_{said}", meaning, value=value)
+        else:
+            said, meaning = _GAUGES.get(name, (_STRANGE.sub("_", name), f"{name}, as the node counts it."))
+            yield GaugeMetricFamily(f"tidegate_{said}", meaning, value=value)
 
 
-class _Flowing(Collector):
+def _bounds(limits: Mapping[str, Any]) -> Iterator[Metric]:
+    """What the node holds of everything that has a bound."""
+    bounds = {name: bound for name, bound in limits.items() if isinstance(bound, Mapping)}
+    used = [(name, bound["used"]) for name, bound in bounds.items()]
+    most = [(name, bound["limit"]) for name, bound in bounds.items()]
+    yield _labelled("tidegate_limit_used", "What the node holds of what is limited.", "limit", used)
+    yield _labelled("tidegate_limit", "The most that the node may hold of it.", "limit", most)
+    reached = CounterMetricFamily(
+        "tidegate_limit_reached", "How often a user or the node had reached a limit.", labels=["limit"]
+    )
+    for name, bound in bounds.items():
+        reached.add_metric([name], bound["reached"])
+    yield reached
+
+
+def _denials(denials: Iterable[tuple[str, str, int]]) -> Iterator[Metric]:
+    family = CounterMetricFamily("tidegate_denials", "Denials by stage and rule.", labels=["stage", "rule"])
+    for stage, rule, count in denials:
+        family.add_metric([stage, rule], count)
+    yield family
+
+
+def _latency(latency: Mapping[str, Any] | None) -> Iterator[Metric]:
+    if latency is None:
+        return
+    buckets, total = [], 0
+    for seconds, count in zip((*map(str, latency["seconds"]), "+Inf"), latency["counts"], strict=True):
+        total += count
+        buckets.append((seconds, total))
+    yield HistogramMetricFamily(
+        "tidegate_delivery_seconds",
+        "Time from reading a message until it is written to its receivers; a sample.",
+        buckets=buckets,
+        sum_value=latency["sum"],
+    )
+
+
+def _flowing(pipeline: Mapping[str, Any]) -> Iterator[Metric]:
     """The pipeline of a node."""
-
-    def __init__(self, pipeline: Mapping[str, Any]) -> None:
-        self._pipeline = pipeline
-
-    def collect(self) -> Iterator[Metric]:
-        running = float(self._pipeline["state"] == "running")
-        yield GaugeMetricFamily("tidegate_pipeline_up", "Whether the job of the pipeline runs.", value=running)
-        if (lag := self._pipeline["lag"]) is not None:
-            yield GaugeMetricFamily("tidegate_pipeline_lag_records", "Records that it has not done yet.", value=lag)
-        totals = (self._pipeline["job"] or {}).get("totals") or {}
-        for key, meaning in _TOTALS.items():
-            if isinstance(value := totals.get(key), int | float):
-                yield CounterMetricFamily(f"tidegate_pipeline_{key}", meaning, value=value)
+    running = float(pipeline["state"] == "running")
+    yield GaugeMetricFamily("tidegate_pipeline_up", "Whether the job of the pipeline runs.", value=running)
+    if (lag := pipeline["lag"]) is not None:
+        yield GaugeMetricFamily("tidegate_pipeline_lag_records", "Records that it has not done yet.", value=lag)
+    totals = (pipeline["job"] or {}).get("totals") or {}
+    for key, meaning in _TOTALS.items():
+        if isinstance(value := totals.get(key), int | float):
+            yield CounterMetricFamily(f"tidegate_pipeline_{key}", meaning, value=value)
 
 
 def _by_scope(scopes: Mapping[str, Mapping[str, float]]) -> Iterator[Metric]:
@@ -160,5 +208,9 @@ def _numbers(room: str, said: Mapping[str, Any]) -> Iterator[Metric]:
         name = f"{room}_{_STRANGE.sub('_', str(key))}"
         if isinstance(value, Mapping):
             yield from _numbers(name, value)
+        elif name in _NAMING:
+            continue
+        elif name in _COUNTING:
+            yield CounterMetricFamily(f"tidegate_{name}", f"{key} of {room}, as the node tells it.", value=value)
         elif isinstance(value, int | float):
             yield GaugeMetricFamily(f"tidegate_{name}", f"{key} of {room}, as the node tells it.", value=float(value))

@@ -1,6 +1,7 @@
 """What every request passes before anything looks at it, and every answer on its way out.
 
-- An address that asks too often is told so before its request is read.
+- An address that asks too often, or that has too many connections, is told so before its request is read. Health
+  checks and administrators are heard all the same.
 - A body has at most so many bytes and arrives within `http.timeout`; each piece of an answer is taken within that
   time, or the connection is closed.
 - Paths are compared as they were sent, so that an id may hold a `/` if it is written `%2F`.
@@ -26,6 +27,8 @@ from tidegate.api.problems import Kind, Problem, failed
 
 LINGER: Final = 4 << 20  # bytes of a body that is too large that are still let in
 LINGERING: Final = 1.0  # seconds
+KEPT: Final = "tidegate.kept"
+"""In the scope of a connection that is in a kept place (see `places`)."""
 _UNLIMITED: Final = ("/health/live", "/health/ready")
 _HEADERS: Final = (
     (b"cache-control", b"no-store"),
@@ -34,6 +37,7 @@ _HEADERS: Final = (
     (b"referrer-policy", b"no-referrer"),
 )
 Observe = Callable[[str, str, int, float], None]
+Administers = Callable[[Scope], Awaitable[bool]]
 
 log = structlog.get_logger("tidegate.api")
 
@@ -43,10 +47,21 @@ class _Slow(Exception):
 
 
 class LimitsMiddleware:
-    """Wraps the application. `observe` is told method, route, status and seconds of every request."""
+    """Wraps the application. `observe` is told method, route, status and seconds of every request; `administers` says
+    whether a request has the token of an administrator."""
 
-    def __init__(self, app: ASGIApp, *, rates: Rates, max_body: int, timeout: float, observe: Observe) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        rates: Rates,
+        max_body: int,
+        timeout: float,
+        observe: Observe,
+        administers: Administers | None = None,
+    ) -> None:
         self._app = app
+        self._administers = administers
         self._rates = rates
         self._max_body = max_body
         self._timeout = timeout
@@ -58,12 +73,12 @@ class LimitsMiddleware:
             return
         scope["path"] = scope.get("raw_path", scope["path"].encode()).decode("ascii", "replace")
         started = time.perf_counter()
-        answer = _Answer(send, self._timeout)
+        answer = _Answer(send, self._timeout, last=KEPT in scope)
         body = _Body(receive, self._max_body, self._timeout)
         try:
             try:
                 if scope["path"] not in _UNLIMITED:
-                    self._rates.address(scope["client"][0] if scope.get("client") else "")
+                    await self._admit(scope)
                 if _declared(scope["headers"]) > self._max_body:
                     await body.refuse()
                 await self._app(scope, body.receive, answer.send)
@@ -79,6 +94,21 @@ class LimitsMiddleware:
             route = scope.get("route")
             path = getattr(route, "path", "") or "none"
             self._observe(scope["method"], path, answer.status, time.perf_counter() - started)
+
+    async def _admit(self, scope: Scope) -> None:
+        """Problem if there is no room for it; there is for administrators."""
+        try:
+            if KEPT in scope:
+                raise Problem(
+                    Kind.UNAVAILABLE,
+                    "too many connections are open, here or from your address",
+                    "close some of them, or come again later",
+                    headers={"Retry-After": "1", **_CLOSE},
+                )
+            self._rates.address(scope["client"][0] if scope.get("client") else "")
+        except Problem:
+            if self._administers is None or not await self._administers(scope):
+                raise
 
     async def _say(self, problem: Problem, scope: Scope, answer: _Answer) -> None:
         if answer.status:
@@ -130,7 +160,9 @@ class _Body:
 class _Answer:
     """Sends an answer, with the headers that all have."""
 
-    def __init__(self, send: Send, timeout: float) -> None:
+    def __init__(self, send: Send, timeout: float, *, last: bool = False) -> None:
+        """`last`: the connection is closed after it."""
+        self._headers = (*_HEADERS, (b"connection", b"close")) if last else _HEADERS
         self._send: Callable[[Message], Awaitable[None]] = send
         self._timeout = timeout
         self.status = 0
@@ -139,7 +171,7 @@ class _Answer:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             given = {name.lower() for name, _ in message.get("headers", ())}
-            more = [header for header in _HEADERS if header[0] not in given]
+            more = [header for header in self._headers if header[0] not in given]
             message = {**message, "headers": [*message.get("headers", ()), *more]}
         try:
             async with asyncio.timeout(self._timeout):

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from tidegate.api.documents import iso
 from tidegate.api.problems import Kind, Problem
 from tidegate.api.requests import Route, answer
-from tidegate.api.schemas import Pipeline, problems
+from tidegate.api.schemas import Pipeline, returns
 from tidegate.errors import StoreError
 from tidegate.pipeline import status
 from tidegate.pipeline.folders import READER, Folders
@@ -25,7 +25,7 @@ from tidegate.store.journal import INGEST, Reader, readers
 
 _START = "start it with `tidegate pipeline run`"
 
-router = APIRouter(route_class=Route)
+router = APIRouter(route_class=Route, tags=["rules of the pipeline"])
 
 
 class PipelineStatus:
@@ -90,12 +90,7 @@ def _done(job: dict[str, Any] | None) -> int:
     return at if isinstance(at, int) else 0
 
 
-@router.get(
-    "/pipeline",
-    tags=["rules of the pipeline"],
-    summary="Show how the pipeline is doing",
-    responses={200: {"model": Pipeline}, **problems(404)},
-)
+@router.get("/pipeline", summary="Show how the pipeline is doing", responses=returns(Pipeline, 404))
 async def show(request: Request) -> Response:
     watch: PipelineStatus | None = request.app.state.watch
     if watch is None:

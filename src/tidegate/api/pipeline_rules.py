@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from fastapi import Request
 
+from tidegate.admin.control_commands import ApplyChanges, DraftPipelineRules, RevertChange
 from tidegate.admin.documents import FENCE
 from tidegate.api import documents
 from tidegate.api.documents import DocumentHandlers
@@ -118,23 +119,27 @@ async def _document(request: Request, kind: str, id: str) -> dict[str, Any]:
         return _shown(id, there[id])
 
 
-async def _ask(request: Request, command: str, *, dry_run: bool, why: str, **arguments: Any) -> dict[str, Any]:
-    """`admin_apply` or `admin_revert`, with everything checked that the node cannot."""
-    book: PipelineRules | None = request.app.state.pipeline_rules
-    if book is None:
+async def _ask(request: Request, command: ApplyChanges | RevertChange) -> dict[str, Any]:
+    """Changes or reverts rules, once everything is checked that the node cannot check."""
+    rules: PipelineRules | None = request.app.state.pipeline_rules
+    if rules is None:
         raise missing()
-    for each in arguments.get("changes", ()):
-        await _check_filed(request, each["kind"], each["id"])
+    if isinstance(command, RevertChange):
+        drafting = DraftPipelineRules(sequence=command.sequence)
+    else:
+        drafting = DraftPipelineRules(changes=command.changes)
+        for each in command.changes:
+            await _check_filed(request, each.kind, each.id)
     for _ in range(TRIES):
-        draft = await channel(request).ask("pipeline_draft", **arguments)
-        before = await asyncio.to_thread(book.checked, draft["before"])
-        after = await asyncio.to_thread(book.checked, draft["after"])
+        draft = await channel(request).ask(drafting)
+        before = await asyncio.to_thread(rules.checked, draft["before"])
+        after = await asyncio.to_thread(rules.checked, draft["after"])
         _check(before, after, draft)
-        if dry_run:
+        if command.dry_run:
             effect = _effect(before, after, draft)
             return {"sequence": None, "rules": None, "pipeline": after.version, "effect": effect}
         try:
-            done = await documents.ask(request, command, dry_run=False, why=why, fence=draft["fence"], **arguments)
+            done = await documents.ask(request, replace(command, fence=draft["fence"]))
         except Problem as problem:
             if not _overtaken(problem):
                 raise

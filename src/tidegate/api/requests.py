@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypedDict, TypeVar, cast
 from urllib.parse import unquote_to_bytes
 
 import orjson
-from fastapi import FastAPI, Path, Query
+from fastapi import Depends, FastAPI, Path, Query
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from pydantic import BeforeValidator, StringConstraints
+from pydantic import BaseModel, BeforeValidator, StringConstraints, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -27,6 +27,7 @@ from tidegate.api.problems import Kind, Problem, failed
 
 JSON: Final = "application/json"
 LONGEST_ID: Final = 1024
+Shape = TypeVar("Shape", bound=BaseModel)
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 _MANY: Final = frozenset(("kind",))
 """Parameters that may be repeated."""
@@ -69,43 +70,22 @@ def _check_query(request: Request, known: frozenset[str]) -> None:
 
 
 def channel(request: Request) -> Channel:
-    found: Channel = request.app.state.channel
-    return found
+    return cast(Channel, request.app.state.channel)
 
 
 class Route(APIRoute):
     """A route that nobody passes without the one check of who may (see `access`), before anything else is looked at."""
 
-    def get_route_handler(self) -> Handler:
-        handle = super().get_route_handler()
-        known = frozenset(each.alias for each in self.dependant.query_params)
-
-        async def checked(request: Request) -> Response:
-            callers: Callers = request.app.state.callers
-            try:
-                request.state.caller = await callers.authorise(request, self.path)
-                _check_query(request, known)
-                return await handle(request)
-            except (Problem, HTTPException, RequestValidationError, ClientDisconnect):
-                raise
-            except Exception as error:
-                raise failed(request.method) from error
-
-        return checked
-
-
-class Direct(Route):
-    """A route whose function reads the request itself: for what is asked thousands of times a second.
-
-    The same check of roles comes first. The query parameters it accepts are those of its OpenAPI text. `DirectRouter`
-    calls it without the framework.
-    """
-
     checked: Handler
 
+    def handler(self) -> tuple[Handler, Iterable[str]]:
+        """The function that answers, and the query parameters that it accepts."""
+        dependants = (self.dependant, *self.dependant.dependencies)
+        return super().get_route_handler(), (each.alias for part in dependants for each in part.query_params)
+
     def get_route_handler(self) -> Handler:
-        parameters = (self.openapi_extra or {}).get("parameters", ())
-        known = frozenset(each["name"] for each in parameters if each["in"] == "query")
+        handle, parameters = self.handler()
+        known = frozenset(parameters)
 
         async def checked(request: Request) -> Response:
             callers: Callers = request.app.state.callers
@@ -113,15 +93,25 @@ class Direct(Route):
                 request.state.caller = await callers.authorise(request, self.path)
                 if request.scope["query_string"]:
                     _check_query(request, known)
-                answered: Response = await self.endpoint(request)
-            except (Problem, HTTPException, ClientDisconnect):
+                return await handle(request)
+            except (Problem, HTTPException, RequestValidationError, ClientDisconnect):
                 raise
             except Exception as error:
                 raise failed(request.method) from error
-            return answered
 
         self.checked = checked
         return checked
+
+
+class Direct(Route):
+    """A route whose function reads the request itself: for what is asked thousands of times a second.
+
+    The query parameters it accepts are those of its OpenAPI text. `DirectRouter` calls it without the framework.
+    """
+
+    def handler(self) -> tuple[Handler, Iterable[str]]:
+        parameters = (self.openapi_extra or {}).get("parameters", ())
+        return self.endpoint, (each["name"] for each in parameters if each["in"] == "query")
 
 
 class DirectRouter:
@@ -144,12 +134,12 @@ class DirectRouter:
                     self._fixed[method, route.path] = route
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        found, parameters = self._find(scope) if scope["type"] == "http" else (None, {})
-        if found is None:
+        route, parameters = self._find(scope) if scope["type"] == "http" else (None, {})
+        if route is None:
             await self._app(scope, receive, send)
             return
-        scope["app"], scope["route"], scope["path_params"] = self._app, found, parameters
-        answered = await found.checked(Request(scope, receive))
+        scope["app"], scope["route"], scope["path_params"] = self._app, route, parameters
+        answered = await route.checked(Request(scope, receive))
         await answered(scope, receive, send)
 
     def _find(self, scope: Scope) -> tuple[Direct | None, dict[str, str]]:
@@ -164,17 +154,32 @@ class DirectRouter:
 
 def caller(request: Request) -> Caller:
     """Whoever passed the check."""
-    found: Caller | None = request.state.caller
-    assert found is not None
-    return found
+    who: Caller | None = request.state.caller
+    assert who is not None
+    return who
 
 
 def user(request: Request) -> str:
     """Whom the caller acts for."""
-    found = caller(request).user
-    if found is None:
+    name = caller(request).user
+    if name is None:
         raise Problem(Kind.FORBIDDEN, "this token is for no user", "have one made for a user")
-    return found
+    return name
+
+
+class Signed(TypedDict):
+    """What every command that changes something says: who asks for it, why, and whether it is only tried."""
+
+    by: str
+    why: str
+    dry_run: bool
+
+
+async def _signed(request: Request, dry_run: DryRun = False, why: Why = "") -> Signed:
+    return {"by": caller(request).by, "why": why, "dry_run": dry_run}
+
+
+Signature = Annotated[Signed, Depends(_signed)]
 
 
 def turn(request: Request) -> AbstractAsyncContextManager[None]:
@@ -184,7 +189,8 @@ def turn(request: Request) -> AbstractAsyncContextManager[None]:
     if who is None:
         return turns.turn("nobody", CHANGES)
     own = who.role in (Role.USER, Role.SOURCE)
-    return turns.turn(f"user:{who.user}" if own else who.by, OWN_CHANGES if own else CHANGES)
+    urgent = who.role is Role.ADMIN
+    return turns.turn(f"user:{who.user}" if own else who.by, OWN_CHANGES if own else CHANGES, urgent=urgent)
 
 
 async def json_object(request: Request) -> dict[str, Any]:
@@ -194,12 +200,27 @@ async def json_object(request: Request) -> dict[str, Any]:
         raise Problem(Kind.MEDIA, f"the body is `{kind[:100] or 'of no type'}`", f"send `Content-Type: {JSON}`")
     body = await request.body()
     try:
-        found = orjson.loads(body)
+        value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise Problem(Kind.MALFORMED, f"the body is not JSON: {error}", "send one JSON object in UTF-8") from None
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise Problem(Kind.INVALID, "the body is not a JSON object", "send `{…}`")
-    return found
+    return value
+
+
+async def read(request: Request, shape: type[Shape]) -> Shape:
+    """The body, which is a JSON object of that shape. A Problem does not repeat what was sent."""
+    try:
+        return shape.model_validate(await json_object(request))
+    except ValidationError as error:
+        errors = error.errors(include_url=False, include_input=False, include_context=False)
+        text = "the body is not what is needed here"
+        raise Problem(Kind.INVALID, text, "mend what `errors` names", errors=places(errors)) from None
+
+
+def places(errors: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """What pydantic found wrong, and where."""
+    return [{"at": ".".join(map(str, each["loc"])), "error": each["msg"]} for each in errors]
 
 
 def answer(value: Any, status: int = 200, *, headers: Mapping[str, str] | None = None) -> Response:
@@ -219,10 +240,10 @@ def if_match(request: Request) -> int | str | None:
     written = written.strip()
     if written == "*":
         return "*"
-    found = _TAG.fullmatch(written)
-    if found is None:
+    tag = _TAG.fullmatch(written)
+    if tag is None:
         raise Problem(Kind.MALFORMED, "the header If-Match is no version", 'send the ETag of an answer, such as `"17"`')
-    return int(found[1])
+    return int(tag[1])
 
 
 def if_none_match(request: Request) -> bool:

@@ -12,13 +12,21 @@ from pydantic.json_schema import models_json_schema
 
 from tidegate.admin.roles import Role as TokenRole
 from tidegate.api.problems import MEDIA_TYPE, ProblemAnswer
+from tidegate.config import Operation
 from tidegate.config.directory import Client, Group, Role, User
 from tidegate.config.links import Link
 from tidegate.config.monitors import Monitor
 from tidegate.config.overlay import KINDS, Form
 from tidegate.config.policies import Policy, Preference, View
+from tidegate.explain import question
 
 LONG: Final = 65_535  # bytes of a topic or a name in MQTT
+KEY_MARK: Final = "^[A-Za-z0-9_-]{16,128}$"
+KEY_ID: Final = "^[A-Za-z0-9_.-]{1,64}$"
+BODY: Final = (408, 413, 415)
+"""Statuses of problems with the body of a request."""
+CHANGE: Final = (409, 501, 504)
+"""Statuses of problems with a change."""
 _TEXT: Final = r"^[^\x00-\x1f\x7f-\x9f]+$"
 TEMPLATE: Final = "#/components/schemas/{model}"
 SECTIONS: Final[dict[str, type[BaseModel]]] = {
@@ -58,6 +66,13 @@ class Page(BaseModel):
     next: str | None = Field(None, description="Send it as `after` for those that follow; null: that is all.")
 
 
+class Warned(BaseModel):
+    """What is allowed and probably not meant, such as a name that nobody has."""
+
+    at: str = Field(description="The document, such as `policy/p1`.")
+    warning: str
+
+
 class Changed(BaseModel):
     """What was done, or with `dry_run` what would be."""
 
@@ -69,6 +84,7 @@ class Changed(BaseModel):
         None,
         description="The version of the pipeline's rules with this change. `GET /pipeline` says when it is in force.",
     )
+    warnings: list[Warned] = Field(default_factory=list, description="Names in the document that nobody has.")
     effect: dict[str, Any] | None = Field(
         None, description="With `dry_run`: what would be decided differently, and what this does not cover."
     )
@@ -259,10 +275,12 @@ class Ready(BaseModel):
 # -- what is asked -----------------------------------------------------------------------------------------------------
 
 
-class TokenRequest(BaseModel):
-    """A token to be made."""
-
+class _Sent(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class TokenRequest(_Sent):
+    """A token to be made."""
 
     role: Annotated[TokenRole, Field(strict=False), WithJsonSchema({"type": "string", "enum": [*TokenRole]})]
     user: str | None = Field(None, min_length=1, max_length=1024, pattern=_TEXT, description="Whom it acts for.")
@@ -274,10 +292,10 @@ _Named = Annotated[str, Field(min_length=1, max_length=200, pattern=_TEXT)]
 _KeyText = Annotated[str, Field(min_length=1, max_length=4096, description="`x25519:…`, `mlkem768-x25519:…`, or PEM.")]
 
 
-class _New(BaseModel):
+class _New(_Sent):
     """Somebody who registers."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
+    model_config = ConfigDict(hide_input_in_errors=True)
 
     password: str | None = Field(
         None, min_length=1, max_length=1024, repr=False, description="Default: one is made up."
@@ -301,27 +319,23 @@ class NewApplication(_New):
     description: str = Field("", max_length=1000, description="What it is.")
 
 
-class NewKey(BaseModel):
+class NewKey(_Sent):
     """The public key for which topic keys are wrapped."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     public_key: _KeyText
 
 
-class Rotation(BaseModel):
+class Rotation(_Sent):
     """What is to be sealed with other keys; neither: everything."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     filter: str | None = Field(None, min_length=1, max_length=LONG, description="One entry of `keys.protect`.")
     user: str | None = Field(None, min_length=1, max_length=1024, description="What this user could read.")
 
 
-class Question(BaseModel):
+class Question(_Sent):
     """May somebody do something with a topic?"""
 
-    model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     subject: str = Field(alias="as", min_length=1, max_length=LONG, description="`user:mary`, `user:mary/client:tr1`.")
     action: Literal["read", "write", "subscribe"]
@@ -332,18 +346,59 @@ class Question(BaseModel):
     retain: bool = False
     properties: list[tuple[str, str]] = Field(default=[], max_length=64, strict=False, description="User properties.")
     where: str | None = Field(None, max_length=4096, description="The condition of the subscription.")
-    require: str | None = Field(None, max_length=200, description="The level that is demanded.")
+    require: str | None = Field(
+        None, max_length=200, description="The levels and facts that are demanded, with commas between them."
+    )
     at: float | None = Field(None, ge=0, le=253_402_300_000, description="Seconds since 1970. Default: now.")
     assume: dict[str, JsonValue] = Field(default={}, max_length=64, description="Attributes, such as `s.level`.")
 
+    def command(self) -> question.Question:
+        return question.Question.about(
+            Operation(self.action),
+            tuple(self.properties),
+            self.where or None,
+            self.require or None,
+            subject=self.subject,
+            topic=self.topic,
+            publisher=self.publisher,
+            payload=self.payload.encode(),
+            qos=self.qos,
+            retain=self.retain,
+            at=self.at,
+            overrides=self.assume,
+        )
 
-_ASKED: Final = (TokenRequest, Question, NewUser, NewApplication, NewKey, Rotation)
+
+class KeyRequest(BaseModel):
+    """A request for a key: that of a message, or the one to seal what is published to a topic."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"oneOf": [{"required": ["keyId"]}, {"required": ["topic"]}]}
+    )
+
+    keyId: str = Field("", pattern=KEY_ID, description="Of a message that was received.")
+    topic: str = Field("", min_length=1, max_length=LONG, description="Where you want to publish what you seal.")
+    request: str = Field(pattern=KEY_MARK, description="A random mark, never the same twice.")
 
 
-def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+_ASKED: Final = (KeyRequest, TokenRequest, Question, NewUser, NewApplication, NewKey, Rotation)
+
+
+Responses = dict[int | str, dict[str, Any]]
+
+
+def problems(*statuses: int) -> Responses:
     """What a route may answer besides what it is for. Every route may be refused, fail, or be asked too much."""
-    found = sorted({*statuses, 400, 401, 403, 422, 429, 500, 503})
-    return {status: {"model": ProblemAnswer, "content": {MEDIA_TYPE: {}}, "description": ""} for status in found}
+    every = sorted({*statuses, 400, 401, 403, 422, 429, 500, 503})
+    return {status: {"model": ProblemAnswer, "content": {MEDIA_TYPE: {}}, "description": ""} for status in every}
+
+
+def returns(model: type[BaseModel], *statuses: int, made: type[BaseModel] | None = None) -> Responses:
+    """What a route answers: 200 with a model, or 201 with what it `made`, or a problem with one of the statuses."""
+    if made is None:
+        return {200: {"model": model}, **problems(*statuses)}
+    tried: dict[str, Any] = {"model": model, "description": "What would be, with `dry_run`."}
+    return {200: tried, 201: {"model": made}, **problems(*statuses)}
 
 
 def section(kind: str) -> dict[str, Any]:

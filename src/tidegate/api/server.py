@@ -1,8 +1,9 @@
 """Running the application: on a socket that the node made, until the node goes away.
 
 - The head of a request arrives within `HEAD` seconds, else the connection is closed; so is one that says nothing for
-  `IDLE` seconds between requests, and one that takes nothing of its answer for `http.timeout`. There are at most
-  `CONNECTIONS`.
+  `IDLE` seconds between requests, and one that takes nothing of its answer for `http.timeout`.
+- There are so many places for connections, in all and for one address, and some for those who must get in (`places`).
+- Metrics may have a listener of their own, which answers nothing else and asks for no token.
 - The process ends when its standard input does: when the node closes it, or is no more.
 - It gives way to the broker: its priority is lower.
 """
@@ -18,21 +19,25 @@ import socket
 import ssl
 import sys
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any, Final
 
 import h11
 import structlog
 import uvicorn
 import uvloop
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from tidegate.addresses import network
 from tidegate.api.app import Application
+from tidegate.api.places import Places
 from tidegate.api.problems import MEDIA_TYPE, Kind, Problem
 from tidegate.node.http import Serving, tls_context
 
 HEAD: Final = 10.0
 IDLE: Final = 30
-CONNECTIONS: Final = 512
+METRICS_CONNECTIONS: Final = 16
 HEADERS: Final = 16 << 10  # bytes of a head
 LEAVING: Final = 2  # seconds for answers in the making when it stops
 NICE: Final = 10
@@ -49,24 +54,13 @@ def run(serving: Serving) -> int:
 
 
 async def _main(serving: Serving) -> int:
-    application = Application(
-        control=serving.control,
-        data=serving.data,
-        rate=serving.rate,
-        address_rate=serving.address_rate,
-        max_body=serving.max_body,
-        timeout=serving.timeout,
-        level="plain" if serving.cert is None else "tls" if serving.client_ca is None else "mtls",
-        sources=serving.sources,
-        pipeline=serving.pipeline,
-        rules=serving.rules,
-    )
-    server = Server(application, tls_context(serving))
+    server = Server(Application(serving), tls_context(serving))
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, server.stop)
     loop.add_signal_handler(signal.SIGINT, lambda: None)  # it is for the node, which then closes our input
     await _watch_input(server.stop)
-    await server.serve(sockets=[socket.socket(fileno=serving.descriptor)])
+    descriptors = [one for one in (serving.descriptor, serving.metrics) if one >= 0]
+    await server.serve(sockets=[socket.socket(fileno=one) for one in descriptors])
     return 0
 
 
@@ -100,6 +94,7 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._tls = tls
         self._timeout = application.timeout
+        self._application = application
         self._stopping = application.stopping
 
     def stop(self) -> None:
@@ -110,14 +105,20 @@ class Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
         assert sockets is not None
         tls: dict[str, Any] = {"ssl": self._tls, "ssl_handshake_timeout": HEAD} if self._tls else {}
-
-        def protocol() -> asyncio.Protocol:
-            made = _Protocol(self.config, self.server_state, self.lifespan.state)
-            made.patience = self._timeout
-            return made
-
-        self.servers = [await loop.create_server(protocol, sock=one, **tls) for one in sockets]
+        application = self._application
+        ordinary = partial(self._protocol, application.places, application.asgi, application.asgi_kept)
+        few = Places(METRICS_CONNECTIONS, METRICS_CONNECTIONS)
+        metrics = partial(self._protocol, few, application.metrics, application.metrics)
+        self.servers = [await loop.create_server(ordinary, sock=sockets[0], **tls)]
+        self.servers += [await loop.create_server(metrics, sock=one) for one in sockets[1:]]
         self.started = True
+
+    def _protocol(self, places: Places, app: ASGIApp, kept: ASGIApp) -> asyncio.Protocol:
+        """For a new connection. `kept`: the application for one that finds no ordinary place."""
+        made = _Protocol(self.config, self.server_state, self.lifespan.state)
+        made.patience = self._timeout
+        made.places, made.apps = places, (kept, app)
+        return made
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._stopping.set()
@@ -133,12 +134,15 @@ class _Protocol(H11Protocol):
     """HTTP/1.1 with an end to waiting: for the head of a request, and for answers to be taken."""
 
     patience = 30.0
+    places: Places
+    apps: tuple[ASGIApp, ASGIApp]
+    """In a kept place, and in an ordinary one."""
     _waiting: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > CONNECTIONS:
-            transport.abort()
+        self.app = self.apps[self.places.enter(self, network(self.client[0] if self.client else ""))]
+        if transport.is_closing():
             return
         line = transport.get_extra_info("socket")
         # head and body are two writes; without it the second waits for the other side to acknowledge the first
@@ -152,9 +156,15 @@ class _Protocol(H11Protocol):
         if self.conn.their_state is h11.IDLE:
             self._wait()
         else:
+            self.places.asks(self)
             self._heard()
 
+    def leave(self) -> None:
+        """Somebody else needs its place."""
+        self.transport.abort()
+
     def connection_lost(self, exc: Exception | None) -> None:
+        self.places.left(self)
         self._heard()
         super().connection_lost(exc)
 

@@ -13,21 +13,21 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, cast
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
+from tidegate.admin.control_commands import AddData, OpenSealed, PutData, RegisterSource, RemoveSource
 from tidegate.admin.ingest import MARK
 from tidegate.api.callers import Caller
-from tidegate.api.documents import TRYING, After, Limit, ask, changed, hashed, iso, page
+from tidegate.api.documents import After, Limit, ask, changed, hashed, iso, page
 from tidegate.api.limits import Rates
 from tidegate.api.problems import Kind, Problem
 from tidegate.api.records import JSON, NDJSON, records
-from tidegate.api.requests import DryRun, Id, Route, Why, answer, channel, json_object, turn
-from tidegate.api.schemas import Changed, Page, problems
-from tidegate.api.tokens import invalid
+from tidegate.api.requests import DryRun, Id, Route, Signature, Why, answer, channel, read
+from tidegate.api.schemas import BODY, CHANGE, Changed, Page, problems, returns
 from tidegate.errors import KeysError
 from tidegate.keys.source import SCHEME, SealedBody
 
@@ -35,13 +35,12 @@ SEALED: Final = "application/tidegate+sealed"
 PIECE: Final = 192 << 10  # bytes of records that the node is told at a time
 LARGE: Final = 64 << 10  # bytes of a body that is not taken apart on the loop
 PLACES: Final = 4  # requests with data that are with the node at a time; others have things to ask, too
-PATIENCE: Final = 30.0  # seconds for the node to change documents, or to write data
+PATIENCE: Final = 30.0  # seconds for the node to write data
 REGISTRATION: Final = ("POST", "/registration")
 DATA: Final = ("POST", "/data")
-_TAGS: Final[list[Any]] = ["sources"]
 _parsing = ThreadPoolExecutor(1, thread_name_prefix="parsing")
 
-router = APIRouter(route_class=Route)
+router = APIRouter(route_class=Route, tags=["sources"])
 
 
 class SourceSettings:
@@ -66,6 +65,12 @@ class SourceSettings:
         """Routes that need no token. Whoever sends one all the same must have a good one."""
 
 
+_Words = Annotated[
+    str,
+    Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f-\x9f/+#$][^\x00-\x1f\x7f-\x9f/+#]*$"),
+]
+
+
 class NewSource(BaseModel):
     """A source that registers."""
 
@@ -74,18 +79,8 @@ class NewSource(BaseModel):
     NodeId: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$", description="Its name, which is its user name over MQTT."
     )
-    NodeType: str = Field(
-        min_length=1,
-        max_length=128,
-        pattern=r"^[^\x00-\x1f\x7f-\x9f/+#$][^\x00-\x1f\x7f-\x9f/+#]*$",
-        description="What it is: `sensor`.",
-    )
-    CommunicationMode: str = Field(
-        min_length=1,
-        max_length=128,
-        pattern=r"^[^\x00-\x1f\x7f-\x9f/+#$][^\x00-\x1f\x7f-\x9f/+#]*$",
-        description="How its data comes: `discrete`, `streaming`.",
-    )
+    NodeType: _Words = Field(description="What it is: `sensor`.")
+    CommunicationMode: _Words = Field(description="How its data comes: `discrete`, `streaming`.")
     EncryptionScheme: Literal["AES-256-GCM"] | None = Field(
         None, description="With it everything that the source sends here is sealed."
     )
@@ -147,56 +142,44 @@ _SENT: Final = {
 
 @router.post(
     "/registration",
-    tags=_TAGS,
     summary="Register a source",
-    description="A source that registers again, with its token, gets new credentials; those before do not count then.",
     status_code=201,
-    responses={
-        200: {"model": Changed, "description": "What would be, with `dry_run`. The effect is for administrators."},
-        201: {"model": SourceCredentials},
-        **problems(404, 408, 409, 413, 415, 501, 504),
-    },
+    responses=returns(Changed, 404, *BODY, *CHANGE, made=SourceCredentials),
     openapi_extra={
         "requestBody": {"required": True, "content": {JSON: {"schema": NewSource.model_json_schema()}}},
     },
 )
 async def register(request: Request, dry_run: DryRun = False, why: Why = "") -> Response:
+    """A source that registers again, with its token, gets new credentials; those before do not count then."""
     who = _anybody(request)
     if who is None:
         _settings(request).rates.registration(_address(request))
-    try:
-        said = NewSource.model_validate(await json_object(request))
-    except ValidationError as error:
-        raise invalid(error) from None
+    source = await read(request, NewSource)
     password = secrets.token_urlsafe(24)
-    hash = await hashed(password)
-    async with turn(request):
-        made = await channel(request).ask(
-            "source_register",
-            alters=not dry_run,
-            patience=TRYING if dry_run else PATIENCE,
-            id=said.NodeId,
-            type=said.NodeType,
-            mode=said.CommunicationMode,
-            scheme=said.EncryptionScheme,
-            password=hash,
-            role=None if who is None else who.role,
-            user=None if who is None else who.user,
-            by=f"address:{_address(request)}" if who is None else who.by,
-            why=why,
-            dry_run=dry_run,
-        )
+    command = RegisterSource(
+        id=source.NodeId,
+        type=source.NodeType,
+        mode=source.CommunicationMode,
+        scheme=source.EncryptionScheme,
+        password=await hashed(password),
+        role=None if who is None else who.role,
+        user=None if who is None else who.user,
+        by=f"address:{_address(request)}" if who is None else who.by,
+        why=why,
+        dry_run=dry_run,
+    )
+    made = await ask(request, command)
     if dry_run:
-        return answer(changed(said.NodeId, made, dry_run=True))
+        return answer(changed(source.NodeId, made, dry_run=True))
     token = made["token"]
     credentials = SourceCredentials(
-        NodeId=said.NodeId,
+        NodeId=source.NodeId,
         token=None if token is None else token["token"],
         expires=None if token is None else iso(token["expires"]),
-        username=said.NodeId,
+        username=source.NodeId,
         password=password,
         audience=made["audience"],
-        EncryptionScheme=said.EncryptionScheme,
+        EncryptionScheme=source.EncryptionScheme,
         key=made["key"],
         trouble=made.get("trouble"),
     )
@@ -205,12 +188,11 @@ async def register(request: Request, dry_run: DryRun = False, why: Why = "") -> 
 
 @router.post(
     "/data",
-    tags=_TAGS,
     summary="Send data",
     description=f"Answered when it is safe. `Content-Encoding: gzip` is understood. A source with an encryption scheme "
     f"({SCHEME}) sends `{SEALED}` only, and seals what was not acknowledged again under the next counter.",
     status_code=202,
-    responses={202: {"model": Taken}, **problems(408, 409, 413, 415, 501, 504)},
+    responses={202: {"model": Taken}, **problems(*BODY, *CHANGE)},
     openapi_extra=_SENT,
 )
 async def send(request: Request) -> Response:
@@ -228,20 +210,16 @@ async def send(request: Request) -> Response:
     return answer(taken, 202)
 
 
-@router.get("/sources", tags=_TAGS, summary="List sources", responses={200: {"model": Page}, **problems()})
+@router.get("/sources", summary="List sources", responses=returns(Page))
 async def list_all(request: Request, limit: Limit = 100, after: After = None) -> Response:
     return answer(await page(request, "source", limit, after))
 
 
-@router.delete(
-    "/sources/{id}",
-    tags=_TAGS,
-    summary="Remove a source",
-    description="Its user, its tokens and its key go with it.",
-    responses={200: {"model": Changed}, **problems(404, 409, 501, 504)},
-)
-async def remove(request: Request, id: Id, dry_run: DryRun = False, why: Why = "") -> Response:
-    return answer(changed(id, await ask(request, "source_remove", dry_run=dry_run, why=why, id=id), dry_run=dry_run))
+@router.delete("/sources/{id}", summary="Remove a source", responses=returns(Changed, 404, *CHANGE))
+async def remove(request: Request, id: Id, signed: Signature) -> Response:
+    """Its user, its tokens and its key go with it."""
+    done = await ask(request, RemoveSource(id=id, **signed))
+    return answer(changed(id, done, dry_run=signed["dry_run"]))
 
 
 # -- data --------------------------------------------------------------------------------------------------------------
@@ -256,11 +234,13 @@ async def _opened(
     if encoding not in ("", "identity"):
         raise Problem(Kind.MEDIA, "a sealed body is not compressed", "compress what is inside, and say so in it")
     try:
-        said = SealedBody.parse(body)
+        sealed = SealedBody.parse(body)
     except KeysError as error:
         raise Problem(Kind.MALFORMED, str(error), f"send {SEALED} as /docs says") from None
-    found = await channel(request).ask("source_open", user=who.user, sealed=body.decode())
-    return b64decode(found["body"]), said.content, said.encoding, {"key": found["key"], "counter": said.counter}
+    assert who.user is not None  # `send` has refused others
+    opened = await channel(request).ask(OpenSealed(user=who.user, sealed=body.decode()))
+    key = {"key": opened["key"], "counter": sealed.counter}
+    return b64decode(opened["body"]), sealed.content, sealed.encoding, key
 
 
 async def _taken_apart(request: Request, body: bytes, content: str, encoding: str) -> list[bytes]:
@@ -273,21 +253,14 @@ async def _taken_apart(request: Request, body: bytes, content: str, encoding: st
     return await asyncio.get_running_loop().run_in_executor(_parsing, take)
 
 
-async def _handed_over(request: Request, found: list[bytes], **said: Any) -> Any:
+async def _handed_over(request: Request, found: list[bytes], **sealed: Any) -> Any:
     *parts, last = _pieces(MARK.join(found))
-    upload = secrets.token_hex(16) if parts else None
+    upload = secrets.token_hex(16)
     for part in parts:
-        await channel(request).ask("data_add", upload=upload, part=part)
-    return await channel(request).ask(
-        "data_put",
-        alters=True,
-        patience=PATIENCE,
-        address=_address(request),
-        level=request.app.state.level,
-        part=last,
-        upload=upload,
-        **said,
-    )
+        await channel(request).ask(AddData(upload=upload, part=part))
+    level = request.app.state.level
+    command = PutData(address=_address(request), level=level, part=last, upload=upload if parts else None, **sealed)
+    return await channel(request).ask(command, alters=True, patience=PATIENCE)
 
 
 def _pieces(data: bytes) -> Iterator[str]:
@@ -297,13 +270,11 @@ def _pieces(data: bytes) -> Iterator[str]:
 
 def _anybody(request: Request) -> Caller | None:
     """Whoever passed the check; None: somebody without a token, where none is needed."""
-    found: Caller | None = request.state.caller
-    return found
+    return cast(Caller | None, request.state.caller)
 
 
 def _settings(request: Request) -> SourceSettings:
-    found: SourceSettings = request.app.state.source_settings
-    return found
+    return cast(SourceSettings, request.app.state.source_settings)
 
 
 def _address(request: Request) -> str:

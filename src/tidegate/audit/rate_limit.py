@@ -13,16 +13,21 @@ It knows no clock, no loop and no disk: times come in, rows go out.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 
-from tidegate.audit.rows import LEFT_OUT, AuditRow
+from tidegate.audit.rows import LEFT_OUT
+from tidegate.bounded import Newest
 from tidegate.session.token_bucket import Bucket
+from tidegate.store.journal.rows import AuditRow
 
 KEYS = 20_000
 BYTES = 16 << 20  # of texts that the keys hold on to; clients choose how long topics and names are
 BURST = 5.0  # seconds of the rate that may come at once
 SLICE = 250  # rows written before somebody else's turn: well below a millisecond
+
+
+LeftOut = tuple[str, str | None, str | None, str | None, str | None]  # kind, action, stage, rule, version
 
 
 class Entry:
@@ -36,20 +41,10 @@ class Entry:
         self.weight = weight
 
 
-class _Rule:
-    """What may be written of one rule, and what was left out: by action, stage and version."""
-
-    __slots__ = ("bucket", "left")
-
-    def __init__(self, bucket: Bucket) -> None:
-        self.bucket = bucket
-        self.left: dict[tuple[str | None, str | None, str | None], int] = {}
-
-
 class RateLimit:
     """Rows go to `write`. `rate` full rows a second for each rule; None: no limit."""
 
-    __slots__ = ("_bytes", "_dirty", "_most", "_rate", "_rules", "_weight", "_write", "node", "table")
+    __slots__ = ("_buckets", "_bytes", "_dirty", "_left_out", "_most", "_rate", "_weight", "_write", "node", "table")
 
     def __init__(
         self,
@@ -68,15 +63,16 @@ class RateLimit:
         self._bytes = bytes
         self._weight = 0
         self._dirty: list[Entry] = []  # those that were counted since the last flush
-        self._rules: dict[tuple[str, str | None], _Rule] = {}
+        self._buckets: Newest[tuple[str, str | None], Bucket] = Newest(KEYS)  # by kind and rule; clients name some
+        self._left_out: Counter[LeftOut] = Counter()
 
     def limit(self, rate: float | None) -> None:
         """Another rate from now on."""
         self._rate = rate
-        for known in self._rules.values():
-            if rate is not None:
-                known.bucket.rate = rate
-                known.bucket.burst = max(rate * BURST, 1.0)
+        if rate is not None:
+            for bucket in self._buckets.values():
+                bucket.rate = rate
+                bucket.burst = max(rate * BURST, 1.0)
 
     def again(self, key: Hashable, times: int = 1) -> bool:
         """Counts it, if it is known."""
@@ -92,25 +88,23 @@ class RateLimit:
 
     def admits(
         self,
+        now: float,
         kind: str,
         rule: str | None,
-        now: float,
-        *,
-        action: str | None = None,
-        stage: str | None = None,
-        version: str | None = None,
+        action: str | None,
+        stage: str | None,
+        version: str | None,
         times: int = 1,
     ) -> bool:
         """Whether there is room for a row in full; if not, it is left out and counted. `now` is monotonic."""
         if self._rate is None:
             return True
-        known = self._rules.get((kind, rule))
-        if known is None:
-            known = self._rules[kind, rule] = _Rule(Bucket(self._rate, self._rate * BURST, now))
-        if known.bucket.afford(now):
+        bucket = self._buckets.get((kind, rule))
+        if bucket is None:
+            bucket = self._buckets[kind, rule] = Bucket(self._rate, self._rate * BURST, now)
+        if bucket.afford(now):
             return True
-        what = (action, stage, version)
-        known.left[what] = known.left.get(what, 0) + times
+        self._left_out[kind, action, stage, rule, version] += times
         return False
 
     def first(self, key: Hashable, row: AuditRow, *, weight: int = 0) -> None:
@@ -126,14 +120,13 @@ class RateLimit:
 
     def once(self, row: AuditRow, now: float) -> None:
         """Something that is not counted: written within the limits."""
-        if self.admits(
-            row.kind, row.rule, now, action=row.action, stage=row.stage, version=row.policy_version, times=row.count
-        ):
+        if self.admits(now, row.kind, row.rule, row.action, row.stage, row.policy_version, row.count):
             self._write(row)
 
     def flush(self, at: Callable[[], float]) -> Iterator[None]:
         """Writes all counts, in pieces. `at` is the time of a row: the wall clock of its piece."""
         dirty, self._dirty = self._dirty, []
+        left_out, self._left_out = self._left_out, Counter()
         written = 0
         for entry in dirty:
             if entry.count:  # else it was evicted since
@@ -141,25 +134,12 @@ class RateLimit:
                 written += 1
                 if written % SLICE == 0:
                     yield
-        for (kind, rule), known in list(self._rules.items()):
-            left, known.left = known.left, {}
-            for (action, stage, version), count in left.items():
-                self._write(
-                    AuditRow(
-                        at(),
-                        node=self.node,
-                        kind=kind,
-                        action=action,
-                        stage=stage,
-                        rule=rule,
-                        policy_version=version,
-                        count=count,
-                        detail=LEFT_OUT,
-                    )
-                )
-                written += 1
-                if written % SLICE == 0:
-                    yield
+        for (kind, *where), count in left_out.items():
+            named = dict(zip(("action", "stage", "rule", "policy_version"), where, strict=True))
+            self._write(AuditRow(at(), self.node, kind, **named, count=count, detail=LEFT_OUT))
+            written += 1
+            if written % SLICE == 0:
+                yield
 
     def _settle(self, entry: Entry, at: float) -> None:
         count, entry.count = entry.count, 0

@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from tidegate.errors import TidegateError
-from tidegate.store.journal.rows import Kind
+from tidegate.store.journal.rows import AuditRow, Kind
 from tidegate.store.journal.selection import Selection
 from tidegate.topics import matches, share, valid_filter
 
 LEFT_OUT = "left out"
 """The detail of a row that stands for those there was no room for."""
 _KINDS = frozenset(kind.value for kind in Kind)
-
-
-class AuditRow(NamedTuple):
-    """A row of the stream `audit`, with the columns of `store.journal.rows.audit_row` in their order."""
-
-    at: float
-    node: str | None = None
-    kind: str = Kind.DENY.value
-    link: str | None = None
-    user: str | None = None
-    client: str | None = None
-    action: str | None = None
-    topic: str | None = None
-    stage: str | None = None
-    rule: str | None = None
-    policy_version: str | None = None
-    count: int = 1  # type: ignore[assignment]  # the column's name; nobody counts in a row
-    detail: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,25 +37,25 @@ class Query:
             raise TidegateError(f"{self.topic!r} is no topic filter; write for example 'a/b', 'a/+' or 'a/#'")
 
     @classmethod
-    def of(cls, said: Mapping[str, Any]) -> Query:
-        """From what came over the control socket."""
-        known = {one.name for one in fields(cls)}
-        if strange := sorted(said.keys() - known):
+    def of(cls, arguments: Mapping[str, Any]) -> Query:
+        """The query that the arguments of a control command ask."""
+        known = {column.name for column in fields(cls)}
+        if strange := sorted(arguments.keys() - known):
             raise TidegateError(f"records have no {strange[0]!r}; ask by {', '.join(sorted(known))}")
+        given = {name: value for name, value in arguments.items() if value is not None}
         try:
-            kinds = frozenset(said.get("kinds", ()))
-            since, until = (None if said.get(name) is None else float(said[name]) for name in ("since", "until"))
+            kinds = frozenset(given.pop("kinds", ()))
+            times: dict[str, Any] = {name: float(given.pop(name)) for name in ("since", "until") if name in given}
         except (TypeError, ValueError):
             raise TidegateError("`kinds` is a list, `since` and `until` are seconds since 1970") from None
-        rest = {name: said[name] for name in ("user", "client", "topic", "rule", "stage") if said.get(name) is not None}
-        if not all(isinstance(value, str) for value in rest.values()):
-            raise TidegateError(f"{', '.join(rest)} are texts")
-        return cls(since=since, until=until, kinds=kinds, **rest)
+        if not all(isinstance(value, str) for value in given.values()):
+            raise TidegateError(f"{', '.join(given)} are texts")
+        return cls(kinds=kinds, **times, **given)
 
-    def said(self) -> dict[str, Any]:
-        """As it goes over the control socket."""
-        found = {one.name: getattr(self, one.name) for one in fields(self)}
-        return {name: list(value) if name == "kinds" else value for name, value in found.items() if value}
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of a control command that asks this."""
+        values = {column.name: getattr(self, column.name) for column in fields(self)}
+        return {name: list(value) if name == "kinds" else value for name, value in values.items() if value}
 
     def takes(self, row: AuditRow) -> bool:
         return (
@@ -83,26 +65,21 @@ class Query:
             and (self.user is None or row.user == self.user)
             and (self.client is None or row.client == self.client)
             and (self.stage is None or row.stage == self.stage)
-            and (self.rule is None or _names(row.rule, self.rule))
-            and (self.topic is None or _below(row.topic, self.topic))
+            and self._takes(row.rule, row.topic)
         )
+
+    def _takes(self, rules: str | None, topic: str | None) -> bool:
+        return (self.rule is None or _names(rules, self.rule)) and (self.topic is None or _below(topic, self.topic))
 
     def selection(self) -> Selection:
         """The same, for a reader of the journal."""
-        where: dict[str, object] = {
-            name: getattr(self, name) for name in ("user", "client", "stage") if getattr(self, name) is not None
-        }
-        if self.kinds:
-            where["kind"] = sorted(self.kinds)
-        accept: Callable[[dict[str, Any]], bool] | None = None
-        if self.rule is not None or self.topic is not None:
-
-            def accept(row: dict[str, Any]) -> bool:
-                return (self.rule is None or _names(row["rule"], self.rule)) and (
-                    self.topic is None or _below(row["topic"], self.topic)
-                )
-
-        return Selection(since=self.since, until=self.until, where=where, accept=accept)
+        columns = {"user": self.user, "client": self.client, "stage": self.stage, "kind": sorted(self.kinds) or None}
+        where: dict[str, object] = {name: value for name, value in columns.items() if value is not None}
+        if self.rule is None and self.topic is None:
+            return Selection(since=self.since, until=self.until, where=where)
+        return Selection(
+            since=self.since, until=self.until, where=where, accept=lambda row: self._takes(row["rule"], row["topic"])
+        )
 
 
 def _names(rules: str | None, rule: str) -> bool:
@@ -144,12 +121,10 @@ class Sum:
 
 def summary(rows: Iterable[AuditRow]) -> list[Sum]:
     """By kind, rule and stage; those that did most come first."""
-    found: dict[tuple[str, str | None, str | None], Sum] = {}
+    sums: dict[tuple[str, str | None, str | None], Sum] = {}
     for row in rows:
         key = (row.kind, row.rule, row.stage)
-        total = found.get(key)
-        if total is None:
-            total = found[key] = Sum(*key)
+        total = sums.get(key) or sums.setdefault(key, Sum(*key))
         total.count += row.count
         who = row.user or row.client
         if who is not None:
@@ -158,4 +133,4 @@ def summary(rows: Iterable[AuditRow]) -> list[Sum]:
             total.last = row.at
             if row.detail != LEFT_OUT:
                 total.detail = row.detail
-    return sorted(found.values(), key=lambda total: (-total.count, total.kind, total.rule or "", total.stage or ""))
+    return sorted(sums.values(), key=lambda total: (-total.count, total.kind, total.rule or "", total.stage or ""))

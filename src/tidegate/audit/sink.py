@@ -13,9 +13,9 @@ from typing import Any
 
 import structlog
 
-from tidegate.audit.rows import AuditRow, Query
+from tidegate.audit.rows import Query
 from tidegate.store.journal import Writer
-from tidegate.store.journal.rows import Kind
+from tidegate.store.journal.rows import AuditRow, Kind
 
 RECENT = 10_000  # rows that are remembered
 PIECE = 200  # rows told at a time: less than a millisecond
@@ -50,7 +50,7 @@ class AuditSink:
         """The last rows, the newest last."""
         return list(self._recent)
 
-    async def told(self, query: Query, limit: int, *, follow: bool = False) -> AsyncIterator[list[list[Any]]]:
+    async def stream(self, query: Query, limit: int, *, follow: bool = False) -> AsyncIterator[list[list[Any]]]:
         """The last `limit` rows that are wanted, in pieces; then, for a follower, those that come."""
         event = asyncio.Event()
         self._heard.append(event)
@@ -75,15 +75,15 @@ class AuditSink:
 
 
 async def _last(rows: list[AuditRow], query: Query, limit: int) -> list[AuditRow]:
-    found: list[AuditRow] = []
+    wanted: list[AuditRow] = []
     for number, row in enumerate(reversed(rows), 1):
-        if len(found) >= limit:
+        if len(wanted) >= limit:
             break
         if query.takes(row):
-            found.append(row)
+            wanted.append(row)
         if number % PIECE == 0:
             await asyncio.sleep(0)
-    return found[::-1]
+    return wanted[::-1]
 
 
 async def _pieces(rows: list[AuditRow], query: Query | None = None) -> AsyncIterator[list[list[Any]]]:

@@ -9,7 +9,8 @@ moment at which a session that was away ends (it is found out at the next look).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import orjson
@@ -17,7 +18,7 @@ import orjson
 from tidegate.policy import Demand
 from tidegate.policy.actor import attributes_of
 from tidegate.scope import Scope
-from tidegate.session import Grant, Link, Message, Session, Subject
+from tidegate.session import Grant, Link, Message, Session, Site, Subject
 from tidegate.store.journal import Writer
 from tidegate.store.journal.rows import Happening, traffic_row
 
@@ -28,14 +29,15 @@ Key = tuple[str, str, str]
 
 
 class Traffic:
-    """Writes what it is told to one journal. `time` is the wall clock of this turn."""
+    """Writes what happens to one journal."""
 
-    def __init__(self, journal: Writer, scopes: Mapping[str, Scope], *, time: Callable[[], float]) -> None:
+    def __init__(self, journal: Writer, scopes: Mapping[str, Scope], site: Site) -> None:
         self.journal = journal
         self.payloads = False
         self.version = ""
         self._scopes = scopes
-        self._time = time
+        self._site = site
+        self._restatements = 0
         self._sessions: dict[Key, Session] = {}  # those that a reader of the journal believes to exist
 
     # -- messages ------------------------------------------------------------------------------------------------
@@ -45,7 +47,7 @@ class Traffic:
         properties = message.properties
         self.journal.append(
             traffic_row(
-                self._time(),
+                self._site.wall,
                 message.id,
                 message.topic,
                 message.payload if self.payloads else None,
@@ -68,20 +70,7 @@ class Traffic:
 
     def refused(self, link: Link, topic: str) -> None:
         """A publish that was denied. Other rules might let it pass; its content is not known here."""
-        subject = link.subject
-        self.journal.append(
-            traffic_row(
-                self._time(),
-                topic=topic,
-                source=subject.name,
-                source_kind=subject.kind,
-                client=subject.client,
-                user=subject.user,
-                level=subject.level,
-                floor=subject.level,
-                policy_version=self.version,
-            )
-        )
+        self._append(link.subject, topic=topic, floor=link.subject.level)
 
     # -- sessions ------------------------------------------------------------------------------------------------
 
@@ -124,27 +113,29 @@ class Traffic:
             del self._sessions[key]
             self._ended(session)
 
-    def state(self) -> Iterator[None]:
-        """Every session with its subscriptions, in pieces."""
-        number = 0
+    def restate(self) -> None:
+        """Writes down every session with its subscriptions, in pieces, because recording or a segment begins."""
+        self._restatements += 1
+        self._site.unfinished.append(partial(self._restate_piece, self._restatements, self._state()))
+
+    def _restate_piece(self, number: int, state: Iterator[None]) -> bool:
+        return number == self._restatements and next(state, self) is None  # unless another one has begun
+
+    def _state(self) -> Iterator[None]:
+        written = 0
         for scope in self._scopes.values():
             for session in list(scope.sessions.values()):
                 if not self._lives(session):
                     continue
                 self.connected(session)
-                if session.peer is None:
+                if session.connection is None:
                     self.disconnected(session)
-                for grant in list((session.subscriptions or {}).values()):
-                    if (session.subscriptions or {}).get(grant.filter) is grant:  # still
+                for grant in (None, *(session.subscriptions or {}).values()):
+                    if grant is not None and (session.subscriptions or {}).get(grant.filter) is grant:  # still
                         self.subscribed(session, grant)
-                    number += 1
-                    if number >= STATE:
-                        number = 0
+                    written += 1
+                    if written % STATE == 0:
                         yield
-                number += 1
-                if number >= STATE:
-                    number = 0
-                    yield
 
     def _lives(self, session: Session) -> bool:
         scope = self._scopes.get(session.subject.scope)
@@ -154,32 +145,23 @@ class Traffic:
         self._happened(session, Happening.UNSUBSCRIBE)
 
     def _happened(
-        self,
-        session: Session,
-        event: Happening,
-        *,
-        filter: str | None = None,
-        options: int | None = None,
-        attributes: str | None = None,
-        properties: Iterable[tuple[str, str]] = (),
+        self, session: Session, event: Happening, *, properties: Iterable[tuple[str, str]] = (), **columns: Any
     ) -> None:
-        subject = session.subject
-        self.journal.append(
-            traffic_row(
-                self._time(),
-                properties=tuple(properties) or None,
-                source=subject.name,
-                source_kind=subject.kind,
-                client=subject.client,
-                user=subject.user,
-                level=subject.level,
-                policy_version=self.version,
-                event=event.value,
-                filter=filter,
-                options=options,
-                attributes=attributes,
-            )
+        self._append(session.subject, event=event.value, properties=tuple(properties) or None, **columns)
+
+    def _append(self, subject: Subject, **columns: Any) -> None:
+        """A row about a subject, with these columns more."""
+        row = traffic_row(
+            self._site.wall,
+            source=subject.name,
+            source_kind=subject.kind,
+            client=subject.client,
+            user=subject.user,
+            level=subject.level,
+            policy_version=self.version,
+            **columns,
         )
+        self.journal.append(row)
 
 
 def _key(session: Session) -> Key:
@@ -187,7 +169,7 @@ def _key(session: Session) -> Key:
 
 
 def _demanded(demand: Demand | None) -> list[tuple[str, str]]:
-    return [] if demand is None else [("require", demand.level or "none")]
+    return [] if demand is None else [("require", demand.text or "none")]
 
 
 def _plain(value: object) -> Any:

@@ -13,6 +13,7 @@ is proven with its key.
 from __future__ import annotations
 
 import importlib
+import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -23,17 +24,22 @@ from tidegate.authentication.capabilities import RULE, Challenge, Register, prin
 from tidegate.authentication.passwords import Outcome, Passwords
 from tidegate.config import Config
 from tidegate.errors import ConfigError
-from tidegate.policy import Close, Facts, judged
+from tidegate.policy import Close, Transport, judged
 from tidegate.policy.capability import METHOD, PROPERTY, Accepts, Capability, looks_like_one
-from tidegate.policy.capability.proof import CONNECT, objection, shown_by
+from tidegate.policy.capability.proof import CONNECT, Asked, objection, shown_by
+from tidegate.policy.identities import BACKDATED, CLIENT, USER, Identities
+from tidegate.policy.revocation import REVOKED, Revocation
 from tidegate.scope import Exchange, Identity, Refused
-from tidegate.scope.authenticator import ANONYMOUS
-from tidegate.session import Bucket, Peer, Session
+from tidegate.scope.authenticator import ANONYMOUS, Answer
+from tidegate.session import Bucket, Connection, Session
 from tidegate.wire import V5, Connect, Reason
+
+CERTIFICATE = "certificate:"
+"""Before the name in the certificate, the principal of whoever is no user."""
 
 log = structlog.get_logger("tidegate.node")
 
-Method = Callable[[Peer, Connect], Exchange]
+Method = Callable[[Connection, Connect], Exchange]
 
 _REFUSALS = {
     Outcome.REFUSED: Refused(reason=Reason.BAD_USER_NAME_OR_PASSWORD),
@@ -42,6 +48,8 @@ _REFUSALS = {
 }
 
 
+WITHDRAWN = Refused(text="your access has been withdrawn")
+ENDED = replace(WITHDRAWN, ended=True)
 NEEDED = Refused(text="every client needs a capability here", rule=RULE)
 
 
@@ -67,9 +75,18 @@ class Authentication:
     """The authenticator of a node (scope.Authenticator), and what is known of those it lets in."""
 
     def __init__(
-        self, config: Config, passwords: Passwords, register: Register | None = None, accepts: Accepts | None = None
+        self,
+        config: Config,
+        passwords: Passwords,
+        register: Register | None = None,
+        accepts: Accepts | None = None,
+        identities: Identities | None = None,
+        revocation: Revocation | None = None,
     ) -> None:
-        """`accepts`: which capabilities are taken, with the keys that had to be fetched."""
+        """`accepts`: which capabilities are taken, with the keys that had to be fetched. `revocation`: certificates
+        that count no more."""
+        self.revocation = Revocation() if revocation is None else revocation
+        self.identities = Identities() if identities is None else identities
         self.users = config.directory.users
         self.built = config.built
         self.accepts = accepts
@@ -77,89 +94,138 @@ class Authentication:
         self._passwords = passwords
         self._methods = {name: load_method(name, place) for name, place in config.authentication.methods.items()}
         self._changed: dict[str, int] = {}  # users removed or with another password, and under which rules
+        self.has_session: Callable[[str, str], bool] = lambda principal, client: False
+        """Whether there is a session of this principal with this client identifier, in any scope."""
         self._words = Bucket(2.0, 10.0, time.monotonic())
         self._untold = 0
 
-    def authenticate(self, peer: Peer, packet: Connect, answer: Callable[[Identity | Refused], None]) -> None:
-        facts = self._facts(peer)
-        if isinstance(facts, Refused):
-            answer(facts)
+    def authenticate(self, connection: Connection, packet: Connect, answer: Answer) -> None:
+        transport = self._transport(connection)
+        if isinstance(transport, Refused):
+            answer(transport)
             return
-        anonymous = bool(getattr(peer.listener, "anonymous", False))
+        anonymous = bool(getattr(connection.listener, "anonymous", False))
         users = self.users
         name = packet.username
         token = self._token(packet)
         if isinstance(token, Refused):
             answer(token)
         elif token is not None and token.password:
-            answer(self._admitted(peer, packet, token, facts))
+            answer(self._admitted(connection, packet, token, transport))
         elif name is not None and (users or not anonymous):
             user = users.get(name)
             stored = user.password if user is not None else None
+            identity = self.identities.id(USER, name)
 
             def verified(outcome: Outcome) -> None:
                 now = self.users.get(name)
-                if outcome is Outcome.ACCEPTED and (now is None or now.password != stored):
+                same = now is not None and now.password == stored and self.identities.id(USER, name) == identity
+                if outcome is Outcome.ACCEPTED and not same:
                     outcome = Outcome.REFUSED  # it was withdrawn while the password was verified
-                facts = self._facts(peer)  # the levels or the list may have changed meanwhile, too
-                if isinstance(facts, Refused):
-                    answer(facts)
+                transport = self._transport(connection)  # the levels or the list may have changed meanwhile, too
+                if isinstance(transport, Refused):
+                    answer(transport)
                 elif outcome is Outcome.ACCEPTED:
-                    answer(self._admitted(peer, packet, token, facts, f"user:{name}", name))
+                    answer(self._admitted(connection, packet, token, transport, f"user:{name}", name))
                 else:
-                    self._tell(name, peer.address, outcome)
+                    self._tell(name, connection.address, outcome)
                     answer(_REFUSALS[outcome])
 
-            self._passwords.verify(name, packet.password or b"", stored, peer.address, verified)
-        elif (common_name := _common_name(peer)) is not None:
+            self._passwords.verify(
+                name,
+                packet.password or b"",
+                stored,
+                connection.address,
+                verified,
+                client=packet.client_id,
+                session=self.has_session(f"user:{name}", packet.client_id),
+            )
+        elif (common_name := _common_name(connection, transport)) is not None:
             user_name = common_name if common_name in users else None
-            principal = f"{'user' if user_name else 'certificate'}:{common_name}"
-            answer(self._admitted(peer, packet, token, facts, principal, user_name))
+            principal = f"user:{user_name}" if user_name else f"{CERTIFICATE}{common_name}"
+            if (outdated := self._outdated(connection, common_name)) is not None:
+                answer(outdated)
+            else:
+                answer(self._admitted(connection, packet, token, transport, principal, user_name, certified=True))
         elif token is not None or anonymous:
-            answer(self._admitted(peer, packet, token, facts))
+            answer(self._admitted(connection, packet, token, transport))
         else:
             answer(Refused(reason=Reason.NOT_AUTHORIZED, text="this listener wants to know who you are"))
 
-    def _facts(self, peer: Peer) -> Facts | Refused:
+    def _transport(self, connection: Connection) -> Transport | Refused:
         """What is known of a connection, after the trust list was asked; refused if that closes it."""
-        tls = peer.certificate
-        facts = Facts(listener=peer.listener.name, address=peer.address)
+        tls = connection.certificate
+        transport = Transport(listener=connection.listener.name, address=connection.address)
         if tls is None:
-            return facts
-        facts = replace(
-            facts, tls_version=tls["version"], tls_cipher=tls["cipher"], certificate=tls["certificate"] is not None
+            return transport
+        transport = replace(
+            transport, tls_version=tls["version"], tls_cipher=tls["cipher"], certificate=tls["certificate"] is not None
         )
+        why = self.revocation.objection(tls["der"], connection.listener.name, connection.site.wall)
+        if why:
+            return Refused(text=f"the certificate is not accepted: {why}", ended=why == REVOKED)
         trust = self.built.trust
         if trust is None:
-            return facts
+            return transport
         outcome = trust.judge(tls["der"])
         if isinstance(outcome, Close):
             return Refused(text=f"not trusted: {outcome.reason}")
-        return judged(facts, outcome)
+        return judged(transport, outcome)
+
+    def _outdated(self, connection: Connection, name: str) -> Refused | None:
+        """Why a certificate proves nothing: it is of somebody who had its name, and was removed."""
+        removed = self.identities.removed(name)
+        if removed is None or name in self.built.directory.clients:
+            return None
+        if name not in self.users:
+            return Refused(text=f"`{name}` was removed, and so was what its certificate is good for")
+        tls = connection.certificate
+        assert tls is not None
+        if ssl.cert_time_to_seconds(tls["certificate"]["notBefore"]) >= removed - BACKDATED:
+            return None
+        return Refused(text=f"the certificate is of another `{name}`, who was removed; issue a new one")
 
     def _identity(
-        self, principal: str, user: str | None, client: str, facts: Facts, capability: Capability | None = None
-    ) -> Identity:
+        self, principal: str, user: str | None, client: str, transport: Transport, capability: Capability | None = None
+    ) -> Identity | Refused:
+        if principal.startswith(CERTIFICATE) and transport.degraded:
+            principal = ANONYMOUS  # semantics, *Trust*: a degraded peer is nobody by its certificate
         # a certificate or a capability made out to a client proves that it is that client
-        as_client = principal == f"certificate:{client}" or (capability is not None and capability.client == client)
-        known = self.built.directory.known(user=user, client=client, as_client=as_client)
+        as_client = principal == f"{CERTIFICATE}{client}" or (capability is not None and capability.client == client)
+        known = self.built.directory.known(
+            user=user,
+            client=client,
+            as_client=as_client,
+            roles=() if capability is None else capability.roles,
+            groups=() if capability is None else capability.groups,
+        )
+        if user is not None and user not in self.users and self.identities.removed(user) is not None:
+            return WITHDRAWN  # whoever vouches for them
+        id = ""
+        if known.user is not None:
+            id = self.identities.id(USER, known.user)
+        elif as_client and not known.impostor:
+            id = self.identities.id(CLIENT, client)
         attributes = known.attributes
         if capability is not None and capability.attributes:
             attributes = {**capability.attributes, **attributes}  # the directory has the last word
         tls = {}
-        if facts.tls_version is not None:
-            tls = {"version": facts.tls_version, "cipher": facts.tls_cipher or ""}
+        if transport.tls_version is not None:
+            tls = {"version": transport.tls_version, "cipher": transport.tls_cipher or ""}
+        levels = self.built.rules.levels
         return Identity(
             principal=principal,
             user=known.user,
             roles=known.roles,
             groups=known.groups,
             attributes=attributes,
-            level=self.built.rules.levels.level_of(facts),
+            level=levels.level_of(transport),
+            facts=levels.facts_of(transport),
             tls=tls,
             impostor=known.impostor,
             capability=capability,
             scopes=known.scopes,
+            id=id,
         )
 
     # -- capabilities ----------------------------------------------------------------------------------------------
@@ -180,44 +246,51 @@ class Authentication:
 
     def _admitted(
         self,
-        peer: Peer,
+        connection: Connection,
         packet: Connect,
         token: _Token | None,
-        facts: Facts,
+        transport: Transport,
         principal: str | None = None,
         user: str | None = None,
+        *,
+        certified: bool = False,
     ) -> Identity | Refused:
-        """Who it is: by `principal`, if other credentials said so, and by what it shows in clear, if it does."""
+        """Who it is: by `principal`, if other credentials said so, and by what it shows in clear, if it does.
+
+        `certified`: its certificate said so.
+        """
         if token is None:
             if self.accepts is not None and self.accepts.required:
                 return NEEDED
-            return self._identity(principal or ANONYMOUS, user, packet.client_id, facts)
-        found = self._capability(peer, packet, token.text)
+            identity = self._identity(principal or ANONYMOUS, user, packet.client_id, transport)
+            return identity if isinstance(identity, Refused) else replace(identity, certified=certified)
+        found = self._capability(connection, packet, token.text)
         if isinstance(found, Refused):
             return replace(found, reason=Reason.BAD_USER_NAME_OR_PASSWORD) if token.password else found
         if principal is None or (found.user is not None and user is None):
-            principal, user = principal_of(found), found.user
-        return self._identity(principal, user, packet.client_id, facts, found)
+            principal, user, certified = principal_of(found), found.user, False
+        identity = self._identity(principal, user, packet.client_id, transport, found)
+        return identity if isinstance(identity, Refused) else replace(identity, certified=certified)
 
-    def _capability(self, peer: Peer, packet: Connect, token: str) -> Capability | Refused:
+    def _capability(self, connection: Connection, packet: Connect, token: str) -> Capability | Refused:
         """What is shown in clear: it counts over TLS, or if CONNECT proves that the key is there, too."""
         accepts = self.accepts
         if accepts is None:  # a reload came in between
             return refusal("this node takes none")
-        found = verified_token(token, accepts, self._register, peer)
+        found = verified_token(token, accepts, self._register, connection)
         if isinstance(found, Refused):
             return found
         shown = shown_by(packet.properties.user_properties)
-        why = self._mismatch(peer, packet, found)
+        why = self._mismatch(connection, packet, found)
         if not why and shown.texts:
-            why = objection(found, shown, CONNECT, packet.client_id)
+            why = objection(found, shown, CONNECT, packet.client_id, asked=Asked(properties=shown.asked))
             found = replace(found, proven=True)
-        elif not why and peer.certificate is None:
+        elif not why and connection.certificate is None:
             why = "without a proof it is shown over TLS only"
         why = why or accepts.objection(found, proofs=packet.version == V5)
         return refusal(why, found.id) if why else found
 
-    def _mismatch(self, peer: Peer, packet: Connect, capability: Capability) -> str:
+    def _mismatch(self, connection: Connection, packet: Connect, capability: Capability) -> str:
         """Why it is not for whoever shows it; nothing if it is."""
         client, user = capability.client, capability.user
         if client is not None and client != packet.client_id:
@@ -227,40 +300,41 @@ class Authentication:
             return "it is for another user"
         if named and user is None and named != client and looks_like_one(packet.password or b""):
             return "it is for a client, and the user name is another"
-        common_name = _common_name(peer)
+        transport = self._transport(connection)
+        common_name = None if isinstance(transport, Refused) else _common_name(connection, transport)
         if common_name is not None and user is not None and common_name not in (user, client):
             return "it is for another user than the certificate"
         return ""
 
     # -- enhanced authentication -----------------------------------------------------------------------------------
 
-    def exchange(self, peer: Peer, packet: Connect, method: str) -> Exchange | None:
+    def exchange(self, connection: Connection, packet: Connect, method: str) -> Exchange | None:
         token = self._token(packet)
         if token is not None:
             return _No(token if isinstance(token, Refused) else refusal("it is shown beside another method"))
         if method == METHOD and self.accepts is not None:
-            return Challenge(self.accepts, self._register, peer, packet, self._mismatch)
+            return Challenge(self.accepts, self._register, connection, packet, self._mismatch)
         factory = self._methods.get(method)
-        return None if factory is None else factory(peer, packet)
+        return None if factory is None else factory(connection, packet)
 
-    def completed(self, peer: Peer, client: str, identity: Identity) -> Identity | Refused:
-        facts = self._facts(peer)
-        if isinstance(facts, Refused):
-            return facts
+    def completed(self, connection: Connection, client: str, identity: Identity) -> Identity | Refused:
+        transport = self._transport(connection)
+        if isinstance(transport, Refused):
+            return transport
         capability = identity.capability
         if capability is None and self.accepts is not None and self.accepts.required:
             return NEEDED
         # it may have been revoked, or a reload come, since the challenge
-        if capability is not None and (why := self._objection(capability, peer.version)):
+        if capability is not None and (why := self._objection(capability, connection.version)):
             return refusal(why, capability.id)
-        return self._known(identity, client, facts)
+        return self._known(identity, client, transport)
 
-    def _known(self, said: Identity, client: str, facts: Facts) -> Identity:
+    def _known(self, said: Identity, client: str, transport: Transport) -> Identity | Refused:
         """Who a method says it is, over this connection; the directory has the last word of those it knows."""
         kind, _, name = said.principal.partition(":")
         user = name if kind == "user" else None
-        found = self._identity(said.principal, user, client, facts, said.capability)
-        if said.capability is not None:
+        found = self._identity(said.principal, user, client, transport, said.capability)
+        if isinstance(found, Refused) or said.capability is not None:
             return found
         if user in self.users if user is not None else kind in ("certificate", ANONYMOUS):
             return found
@@ -268,17 +342,23 @@ class Authentication:
 
     def renew(self, session: Session) -> Identity | Refused:
         """Who a session's client is by the directory, the levels and the trust list in force now."""
-        principal, peer, old = session.principal, session.peer, session.subject
+        principal, connection, old = session.principal, session.connection, session.subject
         kind, _, name = principal.partition(":")
+        if self.ended(session):
+            return ENDED
+        if kind == "user" and (called := self._called(session)) is not None and called != name:
+            name, principal = called, f"user:{called}"
         if kind == "user" and self._changed.get(name, -1) > session.authenticated:
-            if peer is not None or name not in self.users:
-                return Refused(text="your access has been withdrawn")
-        if kind == "user" and name not in self.users and not self._methods and old.capability is None:
-            # removed while the node did not run: without a method nobody else could have vouched for it
-            return Refused(text="your access has been withdrawn")
+            if connection is not None or name not in self.users:
+                return WITHDRAWN
+        if connection is not None and old.certified:
+            transport = self._transport(connection)
+            lost = not isinstance(transport, Refused) and transport.degraded
+            if lost and (old.user is not None or not getattr(connection.listener, "anonymous", False)):
+                return Refused(text="your certificate is not on the trust list any more")
         if old.capability is not None and (why := self._objection(old.capability, session.version)):
             return refusal(why, old.capability.id)
-        if principal == ANONYMOUS and peer is not None and not getattr(peer.listener, "anonymous", False):
+        if principal == ANONYMOUS and connection is not None and not getattr(connection.listener, "anonymous", False):
             return Refused(text="this listener wants to know who you are")
         said = Identity(
             principal=principal,
@@ -288,9 +368,27 @@ class Authentication:
             attributes=old.attributes,
             capability=old.capability,
         )
-        if peer is None:
-            return replace(self._known(said, session.client, Facts()), level=old.level, tls=old.tls)
-        return self.completed(peer, session.client, said)
+        if connection is None:
+            away = self._known(said, session.client, Transport())
+            if isinstance(away, Refused):
+                return away
+            return replace(away, level=old.level, facts=old.facts, tls=old.tls, certified=old.certified)
+        found = self.completed(connection, session.client, said)
+        return found if isinstance(found, Refused) else replace(found, certified=old.certified)
+
+    def ended(self, session: Session) -> bool:
+        """Whether the owner of a session is no more. Without a method nobody but the directory vouches for users."""
+        kind, _, name = session.principal.partition(":")
+        vouched = self._methods or session.subject.capability is not None
+        return self._called(session) is None or (kind == "user" and name not in self.users and not vouched)
+
+    def _called(self, session: Session) -> str | None:
+        """What the owner of a session is called now; None: they are no more, or it is somebody else."""
+        kind, _, name = session.principal.partition(":")
+        if identity := session.subject.identity:
+            called = self.identities.name(identity)
+            return called if called is None or kind == "user" else name
+        return None if kind == "user" and self.identities.id(USER, name) and name in self.users else name
 
     def _objection(self, capability: Capability, version: int) -> str:
         """Why what a session came with does not count any more."""
@@ -299,6 +397,10 @@ class Authentication:
         if capability.id in self._register.revoked:
             return "it has been revoked"
         return self.accepts.objection(capability, proofs=version == V5)
+
+    def known(self, principal: str) -> bool:
+        """Whether there still is such a user; other principals are not in the directory."""
+        return not principal.startswith("user:") or principal.removeprefix("user:") in self.users
 
     def replace(self, newer: Authentication, generation: int) -> None:
         """Judges by another directory from now on; `generation` is the number of the rules that come with it."""
@@ -309,11 +411,8 @@ class Authentication:
         self.users = newer.users
         self.built = newer.built
         self.accepts = newer.accepts
+        self.revocation = newer.revocation
         self._methods = newer._methods
-
-    def known(self, principal: str) -> bool:
-        """Whether there still is such a user; other principals are not in the directory."""
-        return not principal.startswith("user:") or principal.removeprefix("user:") in self.users
 
     def _tell(self, user: str, address: str, outcome: Outcome) -> None:
         """Refused logins are logged, a few a second at most: somebody may be guessing."""
@@ -324,9 +423,10 @@ class Authentication:
             self._untold += 1
 
 
-def _common_name(peer: Peer) -> str | None:
-    tls = peer.certificate
-    if tls is None or not tls["certificate"]:
+def _common_name(connection: Connection, transport: Transport) -> str | None:
+    """The name in the certificate that it showed, unless that does not count because the peer is degraded."""
+    tls = connection.certificate
+    if tls is None or not tls["certificate"] or transport.degraded:
         return None
     for relative in tls["certificate"].get("subject", ()):
         for key, value in relative:
@@ -336,7 +436,7 @@ def _common_name(peer: Peer) -> str | None:
 
 
 def load_method(name: str, place: str) -> Method:
-    """`package.module:factory`, called with the peer and its CONNECT for each new exchange."""
+    """`package.module:factory`, called with the connection and its CONNECT for each new exchange."""
     module, _, attribute = place.partition(":")
     try:
         factory: Method = getattr(importlib.import_module(module), attribute)

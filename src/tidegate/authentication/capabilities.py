@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 from tidegate.policy.capability import Accepts, Capability, Ledger, Unacceptable, verify
 from tidegate.policy.capability.proof import CHALLENGE, response, verified
 from tidegate.scope import Accepted, Continue, Identity, Refused
-from tidegate.session import Peer
+from tidegate.session import Connection
 from tidegate.wire import V5, Connect, Reason
 
 RULE: Final = "capability"
@@ -39,6 +39,7 @@ class Register:
         wall: float = 0.0,
     ) -> None:
         self._keep = keep
+        self.on_unknown_signer: Callable[[], None] = lambda: None
         self.revoked = set(records.get(REVOKED, ()))
         self._used: dict[str, tuple[int, float]] = {}  # counter and expiry, by issuer and id
         for name, value in records.get(PROOFS, {}).items():
@@ -76,14 +77,16 @@ class Register:
         self._most = 2 * len(self._used) + 1000
 
 
-def verified_token(token: str, accepts: Accepts, register: Register, peer: Peer) -> Capability | Refused:
+def verified_token(token: str, accepts: Accepts, register: Register, connection: Connection) -> Capability | Refused:
     """The capability that somebody shows over this connection, or why it does not count.
 
     Whether the connection has to be proven is asked when it has been.
     """
-    site = peer.site
+    site = connection.site
     found = verify(token, accepts.issuers, wall=site.wall, steady=site.steady)
     if isinstance(found, Unacceptable):
+        if found.unknown_signer:
+            register.on_unknown_signer()
         return refusal(found.why, found.id)
     if found.id in register.revoked:
         return refusal("it has been revoked", found.id)
@@ -102,14 +105,14 @@ class Challenge:
         self,
         accepts: Accepts,
         register: Register,
-        peer: Peer,
+        connection: Connection,
         packet: Connect,
-        mismatch: Callable[[Peer, Connect, Capability], str],
+        mismatch: Callable[[Connection, Connect, Capability], str],
     ) -> None:
         """`mismatch` says why a capability is not for whoever shows it."""
         self._accepts = accepts
         self._register = register
-        self._peer = peer
+        self._connection = connection
         self._packet = packet
         self._mismatch = mismatch
         self._capability: Capability | None = None
@@ -118,10 +121,10 @@ class Challenge:
     def step(self, data: bytes | None) -> Continue | Accepted | Refused:
         capability = self._capability
         if capability is None:
-            found = verified_token(_text(data), self._accepts, self._register, self._peer)
+            found = verified_token(_text(data), self._accepts, self._register, self._connection)
             if isinstance(found, Refused):
                 return found
-            if why := self._mismatch(self._peer, self._packet, found):
+            if why := self._mismatch(self._connection, self._packet, found):
                 return refusal(why, found.id)
             self._capability = found
             return Continue(data=self._nonce)
@@ -129,7 +132,7 @@ class Challenge:
         if not verified(capability.key, data or b"", signed):
             return refusal("the challenge was not signed by its key", capability.id)
         proven = replace(capability, proven=True)
-        if why := self._accepts.objection(proven, proofs=self._peer.version == V5):
+        if why := self._accepts.objection(proven, proofs=self._connection.version == V5):
             return refusal(why, capability.id)
         return Accepted(identity=Identity(principal=principal_of(proven), user=proven.user, capability=proven))
 

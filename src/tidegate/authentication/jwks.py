@@ -1,25 +1,31 @@
-"""The keys of issuers that are at an address (JWKS): fetched when a configuration is taken up, at start and at reload.
+"""The keys of issuers that are at an address (JWKS): fetched at start and at reload, and refreshed while the node runs.
 
-They are not fetched again while a configuration is in force.
+They are refreshed when they are `REFRESH` seconds old, and when a token was signed by a key that is not known; at most
+every `PAUSE` seconds, whatever clients show. Keys that cannot be fetched refuse a configuration: a node does not begin
+without them. A refresh that fails keeps those that there are.
 
-Blocks; call it beside the loop. It follows no redirections and uses no proxy: the keys decide who gets in, so they come
-from where the configuration says or not at all.
+`accepted` and `fetch` block; call them in a thread. They follow no redirections and use no proxy: the keys decide who
+gets in, so they come from where the configuration says or not at all.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
+
+import structlog
 
 from tidegate.config import Config
 from tidegate.config.capabilities import complete
 from tidegate.errors import ConfigError
 from tidegate.lazy import LazyModule
 from tidegate.policy.capability import Accepts
+from tidegate.policy.capability.keys import keys_of_jwks
 
 if TYPE_CHECKING:
     import httpx
@@ -29,10 +35,70 @@ else:
 PATIENCE = 5.0  # seconds of silence, and for the content
 ALTOGETHER = 15.0  # seconds for one address, however the answer comes: meanwhile nothing else can be changed
 LARGEST = 1 << 20  # bytes
+REFRESH = 3600.0  # seconds after which keys are fetched again
+PAUSE = 60.0  # least seconds between two refreshes
+
+log = structlog.get_logger("tidegate.node")
+
+
+class IssuerKeys:
+    """The key sets as they were fetched last."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, bytes] = {}  # by address
+        self._wanted = asyncio.Event()
+
+    def accepted(self, config: Config) -> Accepts | None:
+        """Which capabilities a configuration takes, with all keys. ConfigError if some cannot be had. Blocks."""
+        return _accepted(config, self._fetch)
+
+    def want(self) -> None:
+        """A token was signed by a key that is not known: its issuer may have a new one."""
+        self._wanted.set()
+
+    async def refresh(
+        self, config: Callable[[], Config], take_up: Callable[[Config, Accepts], Awaitable[None]]
+    ) -> None:
+        """Refreshes the keys for as long as the node runs; `take_up` is given what is accepted from then on."""
+        while True:
+            await asyncio.sleep(PAUSE)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wanted.wait(), REFRESH)
+            self._wanted.clear()
+            current = config()
+            if current.capabilities is None or all(each.address is None for each in current.capabilities.issuers):
+                continue
+            try:
+                accepts = await asyncio.to_thread(_accepted, current, self._fetch_or_keep)
+            except ConfigError as error:
+                log.warning("the keys of issuers are not refreshed, the old ones stay", reason=str(error))
+                continue
+            if accepts is not None:
+                await take_up(current, accepts)
+
+    def _fetch(self, address: str) -> bytes:
+        content = self._last[address] = fetch(address)
+        return content
+
+    def _fetch_or_keep(self, address: str) -> bytes:
+        try:
+            content = fetch(address)
+            keys_of_jwks(content)
+        except ConfigError as error:
+            if address not in self._last:
+                raise
+            log.warning("the keys of an issuer are not refreshed, the old ones stay", reason=str(error))
+            return self._last[address]
+        self._last[address] = content
+        return content
 
 
 def accepted(config: Config) -> Accepts | None:
     """Which capabilities a configuration takes, with all keys. ConfigError if some cannot be had."""
+    return _accepted(config, fetch)
+
+
+def _accepted(config: Config, fetch: Callable[[str], bytes]) -> Accepts | None:
     settings, built = config.capabilities, config.built.capabilities
     if settings is None or built is None:
         return None

@@ -2,7 +2,17 @@
 
 argon2 takes some 20 ms of a core for each password, so it runs in a small pool of threads (it releases the
 GIL) with a bounded waiting list. What was verified once is remembered for a short while, failures are
-counted, and an address or a user with too many of them is turned away without computing.
+counted, and who has too many of them is turned away without computing.
+
+Failures count for a minute, each for several keys. Who is turned away:
+
+- A stranger, after `attempts` as this user from this address, or `address_attempts` from this address, or as this user.
+- Somebody at an address from which this user has logged in before, after `address_attempts` as this user from it.
+- A device that was here before (this user has a session with this client identifier, or has logged in with it), after
+  `attempts` of this device from this address, and then like the others.
+
+So nobody elsewhere, and no other user behind the same address, can lock out a device that was here before. It also has
+a waiting list of its own, which comes first: a flood of guesses does not keep it waiting.
 
 - `verify` never blocks. `answer` is called on the loop thread: through `call` when something was computed,
   and directly, before `verify` returns, when the outcome is known at once (remembered, plain and right,
@@ -24,6 +34,7 @@ import ipaddress
 import secrets
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
@@ -43,7 +54,7 @@ else:
 
 PLAIN = "plain:"
 MINUTE = 60.0
-KNOWN = 3600.0  # seconds an address that knew a user's password is exempt from that user's limit
+KNOWN = 30 * 86400.0  # seconds that a login is remembered: from which address, and with which client identifier
 ENTRIES = 65_536  # most entries of each memory; the oldest go first
 
 log = structlog.get_logger(__name__)
@@ -81,30 +92,34 @@ class Passwords:
         waiting: int = 1000,
         cache: float = 60.0,
         attempts: int = 60,
+        address_attempts: int = 1000,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`call` runs a function on the loop thread (`loop.call_soon_threadsafe`). `cache`: seconds that a
-        verified password is remembered, 0 for never. `attempts`: failures in a minute before LIMITED. `clock`
-        is also read by the workers."""
+        verified password is remembered, 0 for never. `attempts` and `address_attempts`: failures in a minute before
+        LIMITED; see the module. `waiting`: of strangers, and as many of others. `clock` is also read by the workers."""
         self._call = call
         self._clock = clock
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="password")
         self._room = workers + waiting
-        self._pending = 0
+        self._pending = {True: 0, False: 0}  # by whether they were here before
         self._closed = False
         self._key = secrets.token_bytes(32)
         # Shared with the workers, which look again before they compute: many may wait for one answer.
         self._lock = threading.Lock()
+        self._waiting: dict[bool, deque[tuple[Attempt, Callable[[Outcome], None]]]] = {True: deque(), False: deque()}
         self._verified = Memory(cache)
         self._known = Memory(KNOWN)
-        self._failures = Failures(attempts)
+        self._failures = Failures()
+        self._attempts = attempts
+        self._address_attempts = address_attempts
         self._reported: set[bytes] = set()
         self._stranger = _NOBODY
 
     @property
     def pending(self) -> int:
         """Attempts that wait or are computed."""
-        return self._pending
+        return sum(self._pending.values())
 
     def verify(
         self,
@@ -113,24 +128,31 @@ class Passwords:
         stored: str | None,
         address: str,
         answer: Callable[[Outcome], None],
+        *,
+        client: str = "",
+        session: bool = False,
     ) -> None:
         """Calls `answer` once with what became of it; see the module for where and when.
 
-        `stored` is an argon2 hash or `plain:` and the password, None for a user that does not exist.
+        `stored` is an argon2 hash or `plain:` and the password, None for a user that does not exist. `session`: this
+        user has one with this client identifier.
         """
-        attempt = Attempt(self._key, user, password, stored, address)
+        attempt = Attempt(self._key, user, password, stored, address, client, session=session)
         with self._lock:
             early = self._early(attempt)
+            returning = self._is_known(attempt, self._clock())
         if early is None and attempt.plainly_right():
             self._remember(attempt)
             early = Outcome.ACCEPTED
-        if early is None and (self._closed or self._pending >= self._room):
+        if early is None and (self._closed or self._pending[returning] >= self._room):
             early = Outcome.BUSY
         if early is not None:
             answer(early)
             return
-        self._pending += 1
-        self._pool.submit(self._work, attempt, answer)
+        self._pending[returning] += 1
+        with self._lock:
+            self._waiting[returning].append((attempt, answer))
+        self._pool.submit(self._work)
 
     def close(self) -> None:
         """Stops the threads, waiting for what is being computed. Answers not given yet are never given."""
@@ -140,16 +162,33 @@ class Passwords:
     def _early(self, attempt: Attempt) -> Outcome | None:
         """The outcome if it needs no computing. The lock is held."""
         now = self._clock()
-        if self._failures.too_many(attempt.network, now):
-            return Outcome.LIMITED
-        # Anybody can spend the failures of a user from afar; that must not lock out the devices it has.
-        if not self._known.holds(attempt.place, now) and self._failures.too_many(attempt.name, now):
+        if self._limited(attempt, now):
             return Outcome.LIMITED
         return Outcome.ACCEPTED if self._verified.holds(attempt.pair, now) else None
 
-    def _work(self, attempt: Attempt, answer: Callable[[Outcome], None]) -> None:
-        """In a worker thread."""
+    def _limited(self, attempt: Attempt, now: float) -> bool:
+        """Whether too many have failed; the module has the table."""
+        few, many, failed = self._attempts, self._address_attempts, self._failures.count
+        if self._is_device(attempt, now) and failed(attempt.login, now) < few:
+            return False
+        if self._known.holds(attempt.place, now):
+            return failed(attempt.place, now) >= many
+        if failed(attempt.place, now) >= few:
+            return True
+        return failed(attempt.network, now) >= many or failed(attempt.name, now) >= many
+
+    def _is_device(self, attempt: Attempt, now: float) -> bool:
+        return attempt.session or (attempt.device is not None and self._known.holds(attempt.device, now))
+
+    def _is_known(self, attempt: Attempt, now: float) -> bool:
+        """Whether it was here before."""
+        return self._is_device(attempt, now) or self._known.holds(attempt.place, now)
+
+    def _work(self) -> None:
+        """In a worker thread: answers one of those that wait, devices that were here before first."""
         with self._lock:
+            returning = bool(self._waiting[True])
+            attempt, answer = self._waiting[returning].popleft()
             outcome = self._early(attempt)
         if outcome is None:
             try:
@@ -162,13 +201,17 @@ class Passwords:
                 self._remember(attempt)
             else:
                 with self._lock:
-                    now = self._clock()
-                    self._failures.add(attempt.network, now)
-                    self._failures.add(attempt.name, now)
-        self._call(lambda: self._done(outcome, answer))
+                    self._count_failure(attempt, self._clock())
+        self._call(lambda: self._done(returning, outcome, answer))
 
-    def _done(self, outcome: Outcome, answer: Callable[[Outcome], None]) -> None:
-        self._pending -= 1
+    def _count_failure(self, attempt: Attempt, now: float) -> None:
+        for key in (attempt.network, attempt.name, attempt.place):
+            self._failures.add(key, now)
+        if self._is_device(attempt, now):
+            self._failures.add(attempt.login, now)
+
+    def _done(self, returning: bool, outcome: Outcome, answer: Callable[[Outcome], None]) -> None:
+        self._pending[returning] -= 1
         if not self._closed:
             answer(outcome)
 
@@ -177,6 +220,8 @@ class Passwords:
             now = self._clock()
             self._verified.add(attempt.pair, now)
             self._known.add(attempt.place, now)
+            if attempt.device is not None:
+                self._known.add(attempt.device, now)
 
     def _compute(self, attempt: Attempt) -> bool:
         stored = attempt.stored
@@ -213,18 +258,44 @@ class Passwords:
 class Attempt:
     """One attempt, with the keys under which its outcome is remembered."""
 
-    __slots__ = ("entry", "name", "network", "pair", "password", "place", "stored", "user")
+    __slots__ = (
+        "device",
+        "entry",
+        "login",
+        "name",
+        "network",
+        "pair",
+        "password",
+        "place",
+        "session",
+        "stored",
+        "user",
+    )
 
-    def __init__(self, key: bytes, user: str, password: bytes, stored: str | None, address: str) -> None:
+    def __init__(
+        self,
+        key: bytes,
+        user: str,
+        password: bytes,
+        stored: str | None,
+        address: str,
+        client: str,
+        *,
+        session: bool,
+    ) -> None:
         self.user = user
         self.password = password
         self.stored = stored
+        self.session = session
         name = user.encode("utf-8", "surrogatepass")
         secret = b"" if stored is None else stored.encode("utf-8", "surrogatepass")
         network = _network(address).encode()
         self.name = _digest(key, b"name", name)
         self.network = _digest(key, b"network", network)
         self.place = _digest(key, b"place", name, network)
+        identifier = client.encode("utf-8", "surrogatepass")
+        self.device = _digest(key, b"device", name, identifier) if client else None  # the node makes up one for it
+        self.login = _digest(key, b"login", name, network, identifier)
         self.entry = _digest(key, b"entry", name, secret)
         self.pair = _digest(key, b"pair", name, secret, password)
 
@@ -259,10 +330,9 @@ class Memory:
 class Failures:
     """How often each key failed in its current minute, which begins with its first failure."""
 
-    __slots__ = ("_counts", "_limit", "_until")
+    __slots__ = ("_counts", "_until")
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    def __init__(self) -> None:
         self._until: dict[bytes, float] = {}
         self._counts: dict[bytes, int] = {}
 
@@ -275,8 +345,8 @@ class Failures:
         for gone in _shed(self._until, now):
             del self._counts[gone]
 
-    def too_many(self, key: bytes, now: float) -> bool:
-        return self._until.get(key, now) > now and self._counts[key] >= self._limit
+    def count(self, key: bytes, now: float) -> int:
+        return self._counts[key] if self._until.get(key, now) > now else 0
 
     def __len__(self) -> int:
         return len(self._until)

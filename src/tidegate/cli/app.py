@@ -1,7 +1,7 @@
 """The `tidegate` command: puts its sub-commands together.
 
-Exit codes: 0 done, 1 said no, 2 wrong usage. Only typer and the commands' signatures are imported here;
-`--help` must not wait for anything else.
+Exit codes: 0 done, 1 said no, 2 wrong usage. A command is imported when it is named: a node does not carry the others,
+and `--help` imports only typer and the signatures of the commands.
 """
 
 from __future__ import annotations
@@ -9,35 +9,96 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command
 
 import tidegate
-from tidegate.cli import capability, cert, importing, monitor, node_commands, pipeline, terminal
-from tidegate.cli.administration import application, document_groups, key, source, token, user
-from tidegate.cli.audit import audit
-from tidegate.cli.explain import explain
-from tidegate.cli.flow import flow
-from tidegate.cli.http import api
-from tidegate.cli.ktm import ktm
-from tidegate.cli.pub import pub
-from tidegate.cli.replay import replay
-from tidegate.cli.simulate import simulate
-from tidegate.cli.sub import sub
+from tidegate.cli import terminal
 from tidegate.errors import ConfigError, TidegateError
 
-if TYPE_CHECKING:
-    from tidegate.config import Config
+_RUN: Final = "Run a node"
+_USE: Final = "Use a broker"
+_MAKE: Final = "Prepare"
+_ADMINISTER: Final = "Administer a node over HTTP"
 
-_RUN = "Run a node"
-_USE = "Use a broker"
-_ADMINISTER = "Administer a node over HTTP"
-_MAKE = "Prepare"
+COMMANDS: Final = {
+    "run": (_RUN, "run:run"),
+    "check": (_RUN, "check:check"),
+    "explain": (_RUN, "explain:explain"),
+    "flow": (_RUN, "flow:flow"),
+    "simulate": (_RUN, "simulate:simulate"),
+    "replay": (_RUN, "replay:replay"),
+    "status": (_RUN, "node_commands:status"),
+    "reload": (_RUN, "node_commands:reload"),
+    "stop": (_RUN, "node_commands:stop"),
+    "audit": (_RUN, "audit:audit"),
+    "ktm": (_RUN, "run:ktm"),
+    "pub": (_USE, "pub:pub"),
+    "sub": (_USE, "sub:sub"),
+    "bench": (_USE, "app:bench"),
+    "passwd": (_MAKE, "passwd:passwd"),
+    "schema": (_MAKE, "app:schema"),
+    "api": (None, "run:api"),
+    "monitor": (_RUN, "monitor:app"),
+    "pipeline": (_RUN, "pipeline:app"),
+    "user": (_ADMINISTER, "administration.accounts:user"),
+    "client": (_ADMINISTER, "administration.document_groups:client"),
+    "policy": (_ADMINISTER, "administration.document_groups:policy"),
+    "preference": (_ADMINISTER, "administration.document_groups:preference"),
+    "key": (_ADMINISTER, "administration.key:app"),
+    "token": (_ADMINISTER, "administration.token:app"),
+    "application": (_ADMINISTER, "administration.accounts:application"),
+    "source": (_ADMINISTER, "administration.accounts:source"),
+    "cert": (_MAKE, "cert:app"),
+    "capability": (_MAKE, "capability:app"),
+    "import": (_MAKE, "importing:app"),
+}
+"""Each command with its panel in `--help` (None: hidden), and the module and name of its function or group."""
+
+
+def load_command(name: str) -> Callable[..., None] | typer.Typer:
+    """The function of a command, or its group of commands."""
+    module, _, attribute = COMMANDS[name][1].partition(":")
+    command: Callable[..., None] | typer.Typer = getattr(import_module(f"tidegate.cli.{module}"), attribute)
+    return command
+
+
+class _LazyCommands(TyperGroup):
+    """Imports a command when it is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        # an unknown name: typer suggests from those that are loaded
+        for name in (cmd_name,) if cmd_name in COMMANDS else COMMANDS:
+            if name not in self.commands:
+                self.commands[name] = _built(name)
+        return self.commands.get(cmd_name)
+
+
+def _built(name: str) -> Any:
+    panel, _ = COMMANDS[name]
+    command = load_command(name)
+    if not isinstance(command, typer.Typer):
+        settings: dict[str, Any] = {}
+        if name == "bench":  # the measurements read their arguments themselves, --help among them
+            settings = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+        function, command = command, terminal.command_group("")
+        command.command(name, hidden=panel is None, context_settings=settings)(function)
+    built: Any = get_command(command)
+    built.name, built.rich_help_panel = name, panel
+    return built
+
 
 app = typer.Typer(
     name="tidegate",
+    cls=_LazyCommands,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,  # they print local variables, and some of those are passwords
@@ -57,139 +118,6 @@ def tidegate_command(
     ] = False,
 ) -> None:
     """An MQTT broker in which a message passes only if everybody who has a say agrees."""
-
-
-def run(
-    config: Annotated[Path | None, typer.Option("-c", "--config", help="Configuration file.", metavar="FILE")] = None,
-    port: Annotated[
-        int | None,
-        typer.Option("--port", help="Port of an ephemeral node. Default: 1883.", min=1, max=65535),
-    ] = None,
-) -> None:
-    """Run a node until it is stopped.
-
-    Without a file it is an ephemeral one: on this machine only, open to everybody, forgotten when it ends.
-
-    [dim]tidegate run -c tidegate.yaml[/dim]
-    """
-    import gc
-
-    gc.disable()  # what is imported and built stays; the node enables it when it is ready
-    from tidegate.audit import logs  # noqa: F401  first: it keeps structlog from importing rich
-    from tidegate.config import Config, load
-
-    if config is not None and port is not None:
-        terminal.usage("--port is for an ephemeral node; the file says where others listen")
-    if config is None:
-        loaded = Config.ephemeral(port or 1883)
-        if sys.stderr.isatty():  # in a log file the node's own lines say the same
-            _ephemeral_notice(loaded)
-    else:
-        loaded = load(config)
-    from tidegate import node
-
-    raise typer.Exit(node.run(loaded, config))
-
-
-def check(
-    file: Annotated[Path, typer.Argument(help="Configuration file.", show_default=False)],
-    json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
-    show_automata: Annotated[
-        bool, typer.Option("--show-automata", help="Draw the monitors instead of the summary.")
-    ] = False,
-    form: Annotated[
-        monitor.Format | None, typer.Option("--format", help="How they are drawn. Default: mermaid.")
-    ] = None,
-    drawn: Annotated[
-        str | None, typer.Option("--monitor", help="Draw only this one. Default: all.", metavar="ID")
-    ] = None,
-) -> None:
-    """Validate a configuration, and run its `tests`.
-
-    Exit code 0 and a summary, or 1 and one line `file:line: what is wrong; how to mend it` per problem.
-
-    [dim]tidegate check tidegate.yaml[/dim]
-    """
-    from tidegate.audit.journals import journal_warning
-    from tidegate.cli.summary import facts, table
-    from tidegate.config import ConfigErrors, load
-    from tidegate.errors import ConfigError
-    from tidegate.explain.file_tests import run_tests
-    from tidegate.node import verify
-
-    if json and show_automata:
-        terminal.usage("--show-automata draws, and --json writes no pictures; leave one of them out")
-    if not show_automata and (form is not None or drawn is not None):
-        terminal.usage("--format and --monitor say how --show-automata draws; add that, or leave them out")
-    try:
-        config = load(file)
-        verify(config)
-        _check_rules(config)
-        tested = run_tests(config, file=str(file))
-        missing = journal_warning(config)
-        extras = [] if missing is None else [(config.location("node", "data").line, missing)]
-        warnings = sorted([*config.warnings(), *tested.warnings, *extras], key=lambda warning: warning[0])
-        if not json:
-            _show_warnings(warnings, file)
-        if tested.problems:
-            raise ConfigErrors(tested.problems)
-    except ConfigError as wrong:
-        if json:
-            errors = wrong.problems if isinstance(wrong, ConfigErrors) else [wrong]
-            problems = [{"file": each.file, "line": each.line, "text": str(each.args[0])} for each in errors]
-            terminal.print_json({"ok": False, "file": str(file), "problems": problems})
-            raise typer.Exit(terminal.NO) from None
-        raise
-    if json:
-        listed = [{"line": line, "text": text} for line, text in warnings]
-        passed = {"passed": tested.passed}
-        terminal.print_json({"ok": True, "file": str(file), "warnings": listed, **facts(config), "tests": passed})
-        return
-    if show_automata:
-        monitor.draw(config, form or monitor.Format.MERMAID, drawn)
-        return
-    terminal.out().print(table(config, file))
-    if tested.passed:
-        terminal.out().print(f"tests: {tested.passed} passed")
-
-
-def _check_rules(config: Config) -> None:
-    """ConfigErrors if the rules of the pipeline are wrong."""
-    from tidegate.config import ConfigErrors
-    from tidegate.pipeline.rules import WrongRules, parse
-
-    if config.pipeline is not None and config.pipeline.rules is not None:
-        try:
-            parse(config.pipeline.rules.read_text(encoding="utf-8"), str(config.pipeline.rules))
-        except WrongRules as wrong:
-            raise ConfigErrors(wrong.problems) from None
-        except UnicodeDecodeError:
-            raise ConfigError("it is not UTF-8; save it as that", file=str(config.pipeline.rules)) from None
-
-
-def passwd(
-    user: Annotated[str | None, typer.Argument(help="User name, to print the whole entry.")] = None,
-    stdin: Annotated[bool, typer.Option("--stdin", help="Read the password from standard input.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
-) -> None:
-    """Hash a password (argon2id) for `directory.users`.
-
-    [dim]tidegate passwd mary[/dim]
-    """
-    from tidegate.cli.passwords import entry, read
-
-    password = read(from_stdin=stdin)
-    if not password:
-        terminal.fail("the password is empty")
-    from tidegate.authentication.passwords import hash_password
-
-    hashed = hash_password(password)
-    if json:
-        terminal.print_json({"user": user, "password": hashed})
-    else:
-        sys.stdout.write(entry(user, hashed) + "\n")
-        if sys.stdout.isatty():
-            terminal.note("Paste it below `directory.users` in the configuration.")
 
 
 def schema(
@@ -218,72 +146,6 @@ def bench(context: typer.Context) -> None:
     except ModuleNotFoundError as missing:
         terminal.fail(f"{missing.name} is not installed; install the extra: pip install 'tidegate[bench]'")
     measurements(args=context.args, prog_name="tidegate bench")
-
-
-def _ephemeral_notice(config: Config) -> None:
-    from rich.panel import Panel
-
-    terminal.err().print(
-        Panel(
-            f"[bold]{config.listeners[0].url}[/bold] lets everybody on this machine publish and subscribe to "
-            "everything,\nand nothing survives when it stops. For more than a try: "
-            "[cyan]tidegate run -c tidegate.yaml[/cyan]",
-            title="ephemeral node, policy open",
-            border_style="yellow",
-            expand=False,
-        )
-    )
-
-
-def _show_warnings(warnings: list[tuple[int, str]], file: Path) -> None:
-    from rich.text import Text
-
-    for line, text in warnings:
-        place = f"{file}:{line}: " if line else f"{file}: "
-        terminal.err().print(Text.assemble(place, ("warning: ", "yellow"), terminal.harmless(text)))
-
-
-_command: Callable[..., None]
-for _command in (
-    run,
-    check,
-    explain,
-    flow,
-    simulate,
-    replay,
-    node_commands.status,
-    node_commands.reload,
-    node_commands.stop,
-    audit,
-    ktm,
-):
-    app.command(rich_help_panel=_RUN)(_command)
-for _command in (pub, sub):
-    app.command(rich_help_panel=_USE)(_command)
-app.command(
-    rich_help_panel=_USE,
-    add_help_option=False,  # the measurements have their own
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-)(bench)
-for _command in (passwd, schema):
-    app.command(rich_help_panel=_MAKE)(_command)
-app.command(hidden=True)(api)
-app.add_typer(monitor.app, name="monitor", rich_help_panel=_RUN)
-app.add_typer(pipeline.app, name="pipeline", rich_help_panel=_RUN)
-for _name, _group in (
-    ("user", user.app),
-    ("client", document_groups.client),
-    ("policy", document_groups.policy),
-    ("preference", document_groups.preference),
-    ("key", key.app),
-    ("token", token.app),
-    ("application", application.app),
-    ("source", source.app),
-):
-    app.add_typer(_group, name=_name, rich_help_panel=_ADMINISTER)
-app.add_typer(cert.app, name="cert", rich_help_panel=_MAKE)
-app.add_typer(capability.app, name="capability", rich_help_panel=_MAKE)
-app.add_typer(importing.app, name="import", rich_help_panel=_MAKE)
 
 
 def main() -> None:

@@ -7,29 +7,26 @@ has only counted so far, for what comes next, and for everything where it keeps 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+from rich.text import Text
 
 from tidegate.cli import terminal
-from tidegate.cli.node_commands import ConfigFile, Json, Port, Socket
-from tidegate.cli.time_options import parse_time
+from tidegate.cli.options import Json, OptionalConfig, Port, Since, Socket, Until, parse_time
+from tidegate.cli.tables import aligned
 
 if TYPE_CHECKING:
-    from datetime import tzinfo
-
-    from rich.text import Text
-
-    from tidegate.audit.rows import AuditRow, Query, Sum
+    from tidegate.audit.rows import Query, Sum
     from tidegate.config import Config
+    from tidegate.store.journal.rows import AuditRow
 
 _REMEMBERED: Final = 10_000  # rows that a node without a journal has
 _NAMED: Final = 3  # users in a line of the summary
-_GAP: Final = "  "
-_NO_WIDTHS: Final[Mapping[str, int]] = {}
 _COLUMNS: Final = {
     "time": 19,
     "kind": 10,
@@ -49,15 +46,10 @@ _STYLES: Final = {"deny": "red", "error": "yellow", "allowed": "green", "change"
 
 
 def audit(
-    config: ConfigFile = None,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on with what comes, until Ctrl-C.")] = False,
-    since: Annotated[
-        str | None,
-        typer.Option("--since", help="From then on: a time, or how long ago (`1h`, `2d`).", metavar="TIME"),
-    ] = None,
-    until: Annotated[
-        str | None, typer.Option("--until", help="Before then: a time, or how long ago.", metavar="TIME")
-    ] = None,
+    config: OptionalConfig = None,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Keep showing new rows until Ctrl-C.")] = False,
+    since: Since = None,
+    until: Until = None,
     kind: Annotated[
         str | None,
         typer.Option(
@@ -71,8 +63,8 @@ def audit(
     topic: Annotated[str | None, typer.Option("--topic", help="Only these topics.", metavar="FILTER")] = None,
     rule: Annotated[str | None, typer.Option("--rule", help="Only what this rule decided.", metavar="ID")] = None,
     stage: Annotated[str | None, typer.Option("--stage", help="Only this step, such as `write` or `read`.")] = None,
-    limit: Annotated[int, typer.Option("--limit", help="The newest so many.", min=1)] = 100,
-    summary: Annotated[bool, typer.Option("--summary", help="Add up by rule, those that did most first.")] = False,
+    limit: Annotated[int, typer.Option("--limit", help="Show at most this many rows, the newest.", min=1)] = 100,
+    summary: Annotated[bool, typer.Option("--summary", help="Show totals by rule, the largest first.")] = False,
     socket: Socket = None,
     port: Port = 1883,
     json: Json = False,
@@ -125,10 +117,10 @@ def audit(
 
 
 def _from_node(control: Path, query: Query, limit: int, follow: bool = False) -> Iterator[AuditRow]:
-    from tidegate.audit.rows import AuditRow
     from tidegate.net.control_socket import follow as items
+    from tidegate.store.journal.rows import AuditRow
 
-    for piece in items(control, "audit", limit=limit, follow=follow, **query.said()):
+    for piece in items(control, "audit", limit=limit, follow=follow, **query.arguments()):
         for row in piece:
             yield AuditRow(*row)
 
@@ -232,7 +224,7 @@ def table(rows: Iterable[AuditRow], zone: tzinfo, *, header: bool = True, follow
         ]
         for row in rows
     ]
-    return _aligned(_COLUMNS, cells, header=header, least=_COLUMNS if follows else {})
+    return aligned(list(_COLUMNS), cells, header=header, least=_COLUMNS if follows else {}, right=("count",), cut=_CUT)
 
 
 def sums(sums_by_rule: Iterable[Sum], zone: tzinfo) -> Iterator[Text]:
@@ -252,40 +244,8 @@ def sums(sums_by_rule: Iterable[Sum], zone: tzinfo) -> Iterator[Text]:
                 _text(each.detail, "dim"),
             ]
         )
-    return _aligned(("rule", "kind", "stage", "count", "users", "last seen", "detail"), cells)
-
-
-def _aligned(
-    titles: Iterable[str], rows: list[list[Text]], *, header: bool = True, least: Mapping[str, int] = _NO_WIDTHS
-) -> Iterator[Text]:
-    """Columns as wide as they must be; on a terminal the long ones are cut so that a line fits.
-
-    Whoever reads it from a pipe gets all of it.
-    """
-    from rich.text import Text
-
-    titles = list(titles)
-    widths = [
-        max(least.get(title, 0), len(title) if header else 0, *(row[number].cell_len for row in rows))
-        for number, title in enumerate(titles)
-    ]
-    out = terminal.out()
-    if out.is_terminal:
-        for title, shortest in _CUT:
-            if title in titles:
-                number = titles.index(title)
-                over = sum(widths) + len(_GAP) * (len(widths) - 1) - out.width
-                widths[number] = min(widths[number], max(shortest, widths[number] - over))
-    if header:
-        rows = [[Text(title, style="bold") for title in titles], [Text("─" * width) for width in widths], *rows]
-    for row in rows:
-        for number, cell in enumerate(row):
-            if titles[number] == "count":
-                cell.align("right", widths[number])
-            cell.truncate(widths[number], overflow="ellipsis", pad=True)
-        line = Text(_GAP).join(row)
-        line.rstrip()
-        yield line
+    titles = ("rule", "kind", "stage", "count", "users", "last seen", "detail")
+    return aligned(titles, cells, right=("count",), cut=_CUT)
 
 
 def _print(lines: Iterable[Text]) -> None:
@@ -294,12 +254,8 @@ def _print(lines: Iterable[Text]) -> None:
 
 
 def _when(at: float, zone: tzinfo) -> Text:
-    from datetime import datetime
-
     return _text(f"{datetime.fromtimestamp(at, zone):%Y-%m-%d %H:%M:%S}", "dim")
 
 
 def _text(text: str | None, style: str = "") -> Text:
-    from rich.text import Text
-
     return Text(terminal.harmless(text or "", lines=False), style=style)

@@ -9,7 +9,9 @@ from typing import Annotated
 import typer
 
 from tidegate.cli import terminal
-from tidegate.cli.node_commands import ConfigFile, Json, Port, Socket
+from tidegate.cli.node_commands import ask
+from tidegate.cli.options import Json, OptionalConfig, Port, Socket
+from tidegate.cli.tables import show
 
 app = terminal.command_group("Issue, inspect and revoke capabilities.")
 
@@ -46,13 +48,8 @@ def key(
     from tidegate.cli import tokens
 
     private, public = tokens.make_keys(folder, name, p256=kind is Kind.P256, force=force)
-    if json:
-        terminal.print_json({"key": str(private), "public": str(public)})
-        return
-    from rich.text import Text
-
-    for path, what in ((private, "private key, readable by you only"), (public, "public key")):
-        terminal.out().print(Text.assemble(("✓ ", "bold green"), str(path), (f"  {what}", "dim")))
+    wrote = {"key": (private, "private key, readable by you only"), "public": (public, "public key")}
+    terminal.wrote(wrote, json=json)
 
 
 @app.command()
@@ -68,6 +65,14 @@ def issue(
     rights: Annotated[
         list[str] | None,
         typer.Option("--right", help="read:FILTER, write:FILTER or read,write:FILTER. Repeatable.", metavar="RIGHT"),
+    ] = None,
+    roles: Annotated[
+        list[str] | None,
+        typer.Option("--role", help="A role to grant, where nodes let the issuer. Repeatable.", metavar="ROLE"),
+    ] = None,
+    groups: Annotated[
+        list[str] | None,
+        typer.Option("--group", help="A group to grant, where nodes let the issuer. Repeatable.", metavar="GROUP"),
     ] = None,
     attributes: Annotated[
         list[str] | None,
@@ -91,6 +96,8 @@ def issue(
         subject=subject,
         confirm=confirm,
         rights=rights or [],
+        roles=roles or [],
+        groups=groups or [],
         attributes=attributes or [],
         valid=valid,
         proof=proof.value,
@@ -102,21 +109,17 @@ def issue(
         typer.echo(token)
 
 
-@app.command()
-def show(token: Token, json: Json = False) -> None:
+@app.command("show")
+def show_command(token: Token, json: Json = False) -> None:
     """Show what a token says. Whether it is true is not asked: see `verify`.
 
     [dim]tidegate capability show mary.cap[/dim]
     """
     from tidegate.cli import tokens
-    from tidegate.cli.tables import facts
 
-    about = tokens.shown(tokens.read(token))
-    if json:
-        terminal.print_json(about)
-        return
-    terminal.out().print(facts(about))
-    terminal.note("Not verified: anybody could have written this. Ask `tidegate capability verify`.")
+    show(tokens.shown(tokens.read(token)), json=json)
+    if not json:
+        terminal.note("Not verified: anybody could have written this. Ask `tidegate capability verify`.")
 
 
 @app.command()
@@ -134,20 +137,17 @@ def verify(
     from tidegate.cli import tokens
 
     why = tokens.objection(config, tokens.read(token))
-    if json:
-        terminal.print_json({"ok": not why, "why": why or None})
-        if why:
-            raise typer.Exit(terminal.NO)
-    elif why:
+    if why and not json:
         terminal.fail(f"not accepted: {why}")
-    else:
-        terminal.out().print("[green]✓[/green] accepted")
+    terminal.done("accepted", {"ok": not why, "why": why or None}, json=json)
+    if why:
+        raise typer.Exit(terminal.NO)
 
 
 @app.command()
 def revoke(
     id: Annotated[str, typer.Argument(help="Its id (`jti`).", show_default=False)],
-    config: ConfigFile = None,
+    config: OptionalConfig = None,
     socket: Socket = None,
     port: Port = 1883,
     json: Json = False,
@@ -156,14 +156,7 @@ def revoke(
 
     [dim]tidegate capability revoke 6f3c1a -c tidegate.yaml[/dim]
     """
-    from tidegate.cli.node_commands import ask
-
     answer = ask("capability_revoke", config, socket, port, id=id)
-    if json:
-        terminal.print_json(answer)
-        return
-    gone = answer["disconnected"]
-    text = f"revoked, {gone} connection{'' if gone == 1 else 's'} ended"
-    terminal.out().print(f"[green]✓[/green] {text}")
-    if not answer["kept"]:
+    terminal.done(f"revoked, {terminal.counted(answer['disconnected'], 'connection')} ended", answer, json=json)
+    if not json and not answer["kept"]:
         terminal.note("This node keeps no data: write it to `capabilities.revoked` or it counts again after a restart.")

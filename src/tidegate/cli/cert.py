@@ -1,4 +1,4 @@
-"""`tidegate cert ca|issue|show`: a small authority for trying things out and for the examples."""
+"""`tidegate cert ca|issue|revoke|show`: a small authority for trying things out and for the examples."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from tidegate.cli import terminal
-from tidegate.cli.node_commands import Json
+from tidegate.cli.options import Json
+from tidegate.cli.tables import show
 
 app = terminal.command_group("Make certificates for trying things out. [dim]Not an authority for production.[/dim]")
 
@@ -63,27 +64,38 @@ def issue(
 
 
 @app.command()
-def show(
+def revoke(
+    paths: Annotated[
+        list[Path] | None, typer.Argument(metavar="[CERTIFICATE]...", help="Certificates (PEM or DER).")
+    ] = None,
+    folder: Folder = Path("certs"),
+    days: Annotated[int, typer.Option("--days", help="Days until the list must be written again.", min=1)] = 30,
+    json: Json = False,
+) -> None:
+    """Revoke certificates: write the list of the authority, for `crl` of a listener.
+
+    Without a certificate the list is only signed again, so that it does not expire.
+
+    [dim]tidegate cert revoke certs/mary.pem[/dim]
+    """
+    from tidegate.cli import certificates
+
+    path = certificates.revoke(folder, paths or [], days)
+    terminal.wrote({"crl": (path, "certificate revocation list")}, json=json)
+
+
+@app.command("show")
+def show_command(
     path: Annotated[Path, typer.Argument(help="Certificate (PEM or DER).", show_default=False)],
     json: Json = False,
 ) -> None:
     """Show what a certificate says."""
     from tidegate.cli import certificates
-    from tidegate.cli.tables import facts
 
-    about = certificates.show(path)
-    if json:
-        terminal.print_json(about)
-    else:
-        terminal.out().print(facts(about))
+    show(certificates.show(path), json=json)
 
 
 def _made(files: tuple[Path, Path], *, json: bool) -> None:
     certificate, key = files
-    if json:
-        terminal.print_json({"certificate": str(certificate), "key": str(key)})
-        return
-    from rich.text import Text
-
-    for path, what in ((certificate, "certificate"), (key, "private key, readable by you only")):
-        terminal.out().print(Text.assemble(("✓ ", "bold green"), str(path), (f"  {what}", "dim")))
+    wrote = {"certificate": (certificate, "certificate"), "key": (key, "private key, readable by you only")}
+    terminal.wrote(wrote, json=json)

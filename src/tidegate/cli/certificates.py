@@ -1,15 +1,14 @@
-"""A small certificate authority for trying things out and for the examples: `tidegate cert ca|issue|show`.
+"""A small certificate authority for trying things out and for the examples: `tidegate cert ca|issue|revoke|show`.
 
-`make_ca` writes `ca.pem` and `ca.key` to a folder, `issue` signs with them, `show` reads any certificate. Keys
-are EC P-256. Certificates have what RFC 5280 asks for, so that OpenSSL accepts them with
+`make_ca` writes `ca.pem` and `ca.key` to a folder, `issue` signs with them, `revoke` keeps the list `ca.crl`, `show`
+reads any certificate. Keys are EC P-256. Certificates have what RFC 5280 asks for, so that OpenSSL accepts them with
 X509_V_FLAG_X509_STRICT, the default of Python 3.13.
 
 - A key file is made with mode 0600 from the first moment and appears whole under its name or not at all.
 - Nothing is overwritten unless `force` says so, and the CA never by issuing a certificate.
 - No certificate outlives the CA that signed it.
 
-It will not revoke, renew, protect keys with a password, or sign requests of others: that is what a real CA is
-for.
+It will not renew, protect keys with a password, or sign requests of others: that is what a real CA is for.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -36,6 +35,10 @@ SKEW = timedelta(hours=1)  # certificates are used at once, also by machines who
 LONGEST = 36_500  # days
 
 _LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
+_KEY_USAGES = (
+    *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
+    *("key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
+)
 _USAGE = {ExtendedKeyUsageOID.SERVER_AUTH: "server", ExtendedKeyUsageOID.CLIENT_AUTH: "client"}
 
 
@@ -43,7 +46,7 @@ def make_ca(folder: Path, name: str, days: int, force: bool = False) -> tuple[Pa
     """Makes a CA called `name` in `folder`: the paths of its certificate and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _subject(name)
-    usage = _key_usage(key_cert_sign=True, crl_sign=True)
+    usage = _key_usage("key_cert_sign", "crl_sign")
     certificate = (
         _builder(subject, subject, key.public_key(), key.public_key(), _until(days))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -82,13 +85,46 @@ def issue(
     builder = (
         _builder(_subject(name), authority.subject, key.public_key(), signer.public_key(), until)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_key_usage(digital_signature=True), critical=True)
+        .add_extension(_key_usage("digital_signature"), critical=True)
         .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
     )
     if hosts:
         names = x509.SubjectAlternativeName([_general_name(host) for host in dict.fromkeys(hosts)])
         builder = builder.add_extension(names, critical=False)
     return _save(out or folder, name, builder.sign(signer, hashes.SHA256()), key, force)
+
+
+def revoke(folder: Path, certificates: Sequence[Path], days: int) -> Path:
+    """Adds certificates to the revocation list of the CA in `folder`, `ca.crl`, which is then good for so many days
+    more; without any it is only signed again."""
+    authority, signer = _load_ca(folder)
+    path, now = folder / f"{CA}.crl", datetime.now(UTC)
+    builder = x509.CertificateRevocationListBuilder().issuer_name(authority.subject).last_update(now)
+    builder = builder.next_update(_until(days))
+    entries = {each.serial_number: each for each in _load_list(path)}
+    for each in map(_load_certificate, certificates):
+        if each.issuer != authority.subject:
+            raise TidegateError(f"{each.subject.rfc4514_string()} is no certificate of the CA in {folder}")
+        entry = x509.RevokedCertificateBuilder().serial_number(each.serial_number).revocation_date(now)
+        entries.setdefault(each.serial_number, entry.build())
+    for revoked in entries.values():
+        builder = builder.add_revoked_certificate(revoked)
+    identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+    number = x509.CRLNumber(int(now.timestamp() * 1000))
+    builder = builder.add_extension(identifier, critical=False).add_extension(number, critical=False)
+    try:
+        data = builder.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+        _write(path, data, 0o644, force=True)
+    except OSError as error:
+        raise TidegateError(f"cannot write to {folder}: {error.strerror or error}") from error
+    return path
+
+
+def _load_list(path: Path) -> list[x509.RevokedCertificate]:
+    try:
+        return list(x509.load_pem_x509_crl(path.read_bytes())) if path.exists() else []
+    except (OSError, ValueError) as error:
+        raise TidegateError(f"cannot read {path}: {error}; move it away") from error
 
 
 def show(path: Path, now: datetime | None = None) -> dict[str, Any]:
@@ -131,20 +167,8 @@ def _builder(
     )
 
 
-def _key_usage(
-    *, digital_signature: bool = False, key_cert_sign: bool = False, crl_sign: bool = False
-) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=digital_signature,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=key_cert_sign,
-        crl_sign=crl_sign,
-        encipher_only=False,
-        decipher_only=False,
-    )
+def _key_usage(*usages: str) -> x509.KeyUsage:
+    return x509.KeyUsage(**{usage: usage in usages for usage in _KEY_USAGES})
 
 
 def _until(days: int) -> datetime:
@@ -258,29 +282,31 @@ def _load_certificate(path: Path) -> x509.Certificate:
 # Reading certificates.
 
 
-def _hosts(certificate: x509.Certificate) -> list[str]:
+T = TypeVar("T", bound=x509.ExtensionType)
+
+
+def _extension(certificate: x509.Certificate, kind: type[T]) -> T | None:
     try:
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        return certificate.extensions.get_extension_for_class(kind).value
     except x509.ExtensionNotFound:
-        return []
-    return [str(name.value) for name in names if isinstance(name, x509.DNSName | x509.IPAddress)] + [
-        f"{type(name).__name__}:{name.value}" for name in names if not isinstance(name, x509.DNSName | x509.IPAddress)
-    ]
+        return None
+
+
+def _hosts(certificate: x509.Certificate) -> list[str]:
+    names = _extension(certificate, x509.SubjectAlternativeName) or ()
+    hosts = [str(name.value) for name in names if isinstance(name, x509.DNSName | x509.IPAddress)]
+    others = [name for name in names if not isinstance(name, x509.DNSName | x509.IPAddress)]
+    return hosts + [f"{type(name).__name__}:{name.value}" for name in others]
 
 
 def _usages(certificate: x509.Certificate) -> list[str]:
-    try:
-        purposes = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-    except x509.ExtensionNotFound:
-        return []
+    purposes = _extension(certificate, x509.ExtendedKeyUsage) or ()
     return [_USAGE.get(purpose, purpose.dotted_string) for purpose in purposes]
 
 
 def _is_ca(certificate: x509.Certificate) -> bool:
-    try:
-        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    except x509.ExtensionNotFound:
-        return False
+    constraints = _extension(certificate, x509.BasicConstraints)
+    return constraints is not None and constraints.ca
 
 
 def _describe(certificate: x509.Certificate) -> str:

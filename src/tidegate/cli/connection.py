@@ -16,9 +16,9 @@ from paho.mqtt.packettypes import PacketTypes
 
 from tidegate.cli import terminal
 from tidegate.cli.connection_options import ConnectionOptions
-from tidegate.cli.properties import empty
 from tidegate.cli.tokens import load_key, load_token
 from tidegate.client import V5, V311, Client, KeysError, Refused, Unreachable
+from tidegate.client.mqtt_connection import empty
 
 
 @asynccontextmanager

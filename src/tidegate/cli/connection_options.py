@@ -7,7 +7,6 @@ A field of `ConnectionOptions` is one option; `with_connection_options` adds all
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,22 +17,16 @@ from urllib.parse import urlsplit
 import typer
 
 from tidegate.cli import terminal
+from tidegate.cli.options import with_options
 
 _PORTS: Final = {(False, False): 1883, (True, False): 8883, (False, True): 8083, (True, True): 8084}
-_CONNECTION: Final = "Connection"
-_TLS: Final = "TLS"
-_SESSION: Final = "Session"
-_WILL: Final = "Will"
-_KEYS: Final = "Protected topics"
 _LONGEST: Final = 0xFFFFFFFF
-
-
-def _option(panel: str, *names: str, **settings: Any) -> Any:
-    return typer.Option(*names, rich_help_panel=panel, **settings)
-
-
-def _file(panel: str, name: str, help: str) -> Any:
-    return _option(panel, name, help=help, exists=True, dir_okay=False)
+_FILE: Final = {"exists": True, "dir_okay": False}
+_connection = functools.partial(typer.Option, rich_help_panel="Connection")
+_tls = functools.partial(typer.Option, rich_help_panel="TLS")
+_session = functools.partial(typer.Option, rich_help_panel="Session")
+_will = functools.partial(typer.Option, rich_help_panel="Will")
+_keys = functools.partial(typer.Option, rich_help_panel="Protected topics")
 
 
 class Protocol(StrEnum):
@@ -47,91 +40,79 @@ class Protocol(StrEnum):
 class ConnectionOptions:
     """A broker, and everything that CONNECT says to it."""
 
-    host: Annotated[str, _option(_CONNECTION, "-h", "--host", help="Broker to connect to.")] = "127.0.0.1"
+    host: Annotated[str, _connection("-h", "--host", help="Broker to connect to.")] = "127.0.0.1"
     port: Annotated[
         int | None,
-        _option(
-            _CONNECTION,
-            "-p",
-            "--port",
-            help="Port. Default: 1883; with TLS 8883; WebSocket 8083; both 8084.",
-            min=1,
-            max=65535,
+        _connection(
+            "-p", "--port", help="Port. Default: 1883; with TLS 8883; WebSocket 8083; both 8084.", min=1, max=65535
         ),
     ] = None
-    user: Annotated[str | None, _option(_CONNECTION, "-u", "--user", help="User name.")] = None
+    user: Annotated[str | None, _connection("-u", "--user", help="User name.")] = None
     password: Annotated[
         str | None,
-        _option(
-            _CONNECTION,
+        _connection(
             "-P",
             "--password",
             help="Password. Other users of this machine can see options, but not the variable.",
             envvar="TIDEGATE_PASSWORD",
         ),
     ] = None
-    identifier: Annotated[
-        str | None, _option(_CONNECTION, "-i", "--id", help="Client identifier. Default: a random one.")
-    ] = None
-    protocol: Annotated[Protocol, _option(_CONNECTION, "--protocol", help="Version of MQTT.")] = Protocol.V5
-    ws: Annotated[
-        str | None, _option(_CONNECTION, "--ws", help="Connect over WebSocket, with this path.", metavar="PATH")
-    ] = None
+    identifier: Annotated[str | None, _connection("-i", "--id", help="Client identifier. Default: a random one.")] = (
+        None
+    )
+    protocol: Annotated[Protocol, _connection("--protocol", help="Version of MQTT.")] = Protocol.V5
+    ws: Annotated[str | None, _connection("--ws", help="Connect over WebSocket, with this path.", metavar="PATH")] = (
+        None
+    )
     timeout: Annotated[
-        float, _option(_CONNECTION, "--answer-timeout", help="Seconds to wait for each answer of the broker.", min=0.1)
+        float, _connection("--answer-timeout", help="Seconds to wait for each answer of the broker.", min=0.1)
     ] = 10.0
-    keepalive: Annotated[
-        int, _option(_CONNECTION, "-k", "--keepalive", help="Keep-alive in seconds.", min=1, max=65535)
-    ] = 60
-    capability: Annotated[Path | None, _file(_CONNECTION, "--capability", "File with a capability to present.")] = None
+    keepalive: Annotated[int, _connection("-k", "--keepalive", help="Keep-alive in seconds.", min=1, max=65535)] = 60
+    capability: Annotated[
+        Path | None, _connection("--capability", help="File with a capability to present.", **_FILE)
+    ] = None
     proof_key: Annotated[
         Path | None,
-        _file(
-            _CONNECTION,
+        _connection(
             "--proof-key",
-            "Private key (PEM) of the capability: proves the connection and each message (MQTT 5).",
+            help="Private key (PEM) of the capability: proves the connection and each message (MQTT 5).",
+            **_FILE,
         ),
     ] = None
     private_key: Annotated[
         Path | None,
-        _file(_KEYS, "--private-key", "Private key that decrypts protected topics; its public key is registered."),
+        _keys(
+            "--private-key", help="Private key that decrypts protected topics; its public key is registered.", **_FILE
+        ),
     ] = None
     reader: Annotated[
         str | None,
-        _option(
-            _KEYS,
-            "--reader",
-            help="For whom the public key is registered. Default: user:USER.",
-            metavar="user:NAME|client:ID",
+        _keys(
+            "--reader", help="For whom the public key is registered. Default: user:USER.", metavar="user:NAME|client:ID"
         ),
     ] = None
     keys_url: Annotated[
-        str | None,
-        _option(_KEYS, "--keys-url", help="Request keys over HTTP from this URL. Default: over MQTT.", metavar="URL"),
+        str | None, _keys("--keys-url", help="Request keys over HTTP from this URL. Default: over MQTT.", metavar="URL")
     ] = None
     token: Annotated[
         str | None,
-        _option(
-            _KEYS,
+        _keys(
             "--token",
             help="Token for --keys-url. Other users of this machine can see options, but not the variable.",
             envvar="TIDEGATE_TOKEN",
         ),
     ] = None
-    tls: Annotated[bool, _option(_TLS, "--tls", help="Use TLS, trusting the system's authorities.")] = False
-    cafile: Annotated[Path | None, _file(_TLS, "--cafile", "Use TLS, trusting the authorities in this file (PEM).")] = (
-        None
-    )
-    cert: Annotated[Path | None, _file(_TLS, "--cert", "Client certificate (PEM).")] = None
-    key: Annotated[Path | None, _file(_TLS, "--key", "Private key of the certificate (PEM).")] = None
-    insecure: Annotated[
-        bool, _option(_TLS, "--insecure", help="Use TLS without verifying the broker's certificate.")
-    ] = False
-    clean: Annotated[bool, _option(_SESSION, "--clean/--no-clean", help="Begin a new session, or resume one.")] = True
+    tls: Annotated[bool, _tls("--tls", help="Use TLS, trusting the system's authorities.")] = False
+    cafile: Annotated[
+        Path | None, _tls("--cafile", help="Use TLS, trusting the authorities in this file (PEM).", **_FILE)
+    ] = None
+    cert: Annotated[Path | None, _tls("--cert", help="Client certificate (PEM).", **_FILE)] = None
+    key: Annotated[Path | None, _tls("--key", help="Private key of the certificate (PEM).", **_FILE)] = None
+    insecure: Annotated[bool, _tls("--insecure", help="Use TLS without verifying the broker's certificate.")] = False
+    clean: Annotated[bool, _session("--clean/--no-clean", help="Begin a new session, or resume one.")] = True
     session_expiry: Annotated[
         int | None,
-        _option(
-            _SESSION,
+        _session(
             "--session-expiry",
             help="Seconds the broker keeps the session after this command ends (MQTT 5).",
             metavar="SECONDS",
@@ -140,15 +121,14 @@ class ConnectionOptions:
         ),
     ] = None
     will_topic: Annotated[
-        str | None, _option(_WILL, "--will-topic", help="Topic of the will: published if the connection breaks.")
+        str | None, _will("--will-topic", help="Topic of the will: published if the connection breaks.")
     ] = None
-    will_message: Annotated[str, _option(_WILL, "--will-message", help="Payload of the will.")] = ""
-    will_qos: Annotated[int, _option(_WILL, "--will-qos", help="QoS of the will.", min=0, max=2)] = 0
-    will_retain: Annotated[bool, _option(_WILL, "--will-retain", help="Retain the will.")] = False
+    will_message: Annotated[str, _will("--will-message", help="Payload of the will.")] = ""
+    will_qos: Annotated[int, _will("--will-qos", help="QoS of the will.", min=0, max=2)] = 0
+    will_retain: Annotated[bool, _will("--will-retain", help="Retain the will.")] = False
     will_delay: Annotated[
         int | None,
-        _option(
-            _WILL,
+        _will(
             "--will-delay",
             help="Seconds to wait before the will is published (MQTT 5).",
             metavar="SECONDS",
@@ -208,34 +188,11 @@ class ConnectionOptions:
 
 def with_connection_options(command: Callable[..., None]) -> Callable[..., None]:
     """Adds the options to a command, which receives them as `ConnectionOptions` in its first parameter."""
-    shared = inspect.signature(ConnectionOptions, eval_str=True).parameters
-    first, *own = inspect.signature(command, eval_str=True).parameters.values()
-    assert first.name == "connection_options"
 
     @functools.wraps(command)
-    def with_options(**given: Any) -> None:
-        options = ConnectionOptions(**{name: given.pop(name) for name in shared})
+    def checked(options: ConnectionOptions, **given: Any) -> None:
         if mistake := options.mistake():
             terminal.usage(mistake)
         command(options, **given)
 
-    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own, *shared.values())]
-    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    with_options.__annotations__ = {each.name: each.annotation for each in parameters}
-    return with_options
-
-
-Qos = Annotated[int, typer.Option("-q", "--qos", help="Quality of service.", min=0, max=2)]
-UserProperties = Annotated[
-    list[str] | None,
-    typer.Option("-D", "--property", help="User property (MQTT 5). Repeatable.", metavar="NAME=VALUE"),
-]
-Require = Annotated[
-    str | None,
-    typer.Option(
-        "--require",
-        help="Security level to demand of every connection on the way; `none` relaxes (user property `require`).",
-        metavar="LEVEL",
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Write JSON, one object per line.")]
+    return with_options(checked, ConnectionOptions)

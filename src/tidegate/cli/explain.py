@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tidegate.cli import terminal
+from tidegate.cli.options import File, Json, attribute, name_and_value
 from tidegate.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Deed(StrEnum):
 
 
 def explain(
-    file: Annotated[Path, typer.Argument(help="Configuration file.", show_default=False)],
+    file: File,
     subject: Annotated[
         str,
         typer.Option(
@@ -35,7 +35,7 @@ def explain(
             metavar="SUBJECT",
         ),
     ],
-    action: Annotated[Deed, typer.Option("--action", help="What they do.")],
+    action: Annotated[Deed, typer.Option("--action", help="The action.")],
     topic: Annotated[str, typer.Option("-t", "--topic", help="The topic; for subscribe, the filter.")],
     publisher: Annotated[
         str | None,
@@ -58,7 +58,7 @@ def explain(
     where: Annotated[str | None, typer.Option("--where", help="Condition of the subscription.", metavar="CEL")] = None,
     require: Annotated[
         str | None,
-        typer.Option("--require", help="Level that the subscription demands; for write, the message.", metavar="LEVEL"),
+        typer.Option("--require", help="What the subscription demands; for write, the message.", metavar="LEVEL"),
     ] = None,
     at: Annotated[
         str | None,
@@ -74,7 +74,7 @@ def explain(
             metavar="NAME=VALUE",
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Show the verdict on one message, and every step that led to it.
 
@@ -88,72 +88,45 @@ def explain(
     from tidegate.cli.reasons import report
     from tidegate.config import Operation, load
     from tidegate.explain.document import document
-    from tidegate.explain.what_if import Question, WhatIf
+    from tidegate.explain.question import Question
+    from tidegate.explain.what_if import WhatIf
 
     _check_options(action, publisher=publisher, payload=payload, qos=qos, retain=retain, where=where)
-    pairs = tuple(_pair(each, "a property") for each in properties or ())
-    asked = [("where", where), ("require", require)]
-    terms = tuple((name, value) for name, value in asked if value is not None)
-    if action is Deed.SUBSCRIBE:
-        pairs, terms = (), (*pairs, *terms)
-    elif action is Deed.WRITE:
-        pairs, terms = (*pairs, *terms), ()
+    pairs = tuple(name_and_value(each, "a property") for each in properties or ())
     config = load(file)
-    question = Question(
+    question = Question.about(
+        Operation(action.value),
+        pairs,
+        where,
+        require,
         subject=subject,
-        action=Operation(action.value),
         topic=topic,
         publisher=publisher,
         payload=b"" if payload is None else os.fsencode(payload),
         qos=qos,
         retain=retain,
-        properties=pairs,
-        terms=terms,
         at=None if at is None else _moment(at, config),
-        overrides=dict(_assumption(each) for each in overrides or ()),
+        overrides=dict(map(attribute, overrides or ())),
     )
-    trial = WhatIf(config)
     try:
-        found = trial.explain(question)
+        explanation = WhatIf(config).explain(question)
     except ConfigError as error:
         terminal.usage(str(error))
     if json:
-        terminal.print_json(document(found, question, config))
+        terminal.print_json(document(explanation, question, config))
     else:
-        terminal.out().print(report(found, question, config))
-    if not found.allowed:
+        terminal.out().print(report(explanation, question, config))
+    if not explanation.allowed:
         raise typer.Exit(terminal.NO)
 
 
 def _check_options(action: Deed, **given: Any) -> None:
     """An option without effect is a mistake: it would look as if it had been considered."""
-    useless = {
-        Deed.READ: (),
-        Deed.WRITE: ("publisher", "where"),
-        Deed.SUBSCRIBE: ("publisher", "payload", "qos", "retain"),
-    }
-    for name in useless[action]:
-        if given[name] not in (None, 0, False):
-            option = "from" if name == "publisher" else name
+    from tidegate.config.policies import NO_EFFECT
+
+    for option in NO_EFFECT[action.value]:
+        if given["publisher" if option == "from" else option] not in (None, 0, False):
             terminal.usage(f"--{option} has no effect on `{action}`; leave it out")
-
-
-def _pair(text: str, what: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        terminal.usage(f"`{text}` is not {what}: write NAME=VALUE")
-    return name, value
-
-
-def _assumption(text: str) -> tuple[str, Any]:
-    """An attribute with its value: JSON if it is some, else the text itself."""
-    import json
-
-    name, value = _pair(text, "an attribute")
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        return name, value
 
 
 def _moment(text: str, config: Config) -> float:

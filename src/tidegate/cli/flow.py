@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, assert_never
 
 import typer
+from rich.text import Text
 
 from tidegate.cli import terminal
+from tidegate.cli.options import File
+from tidegate.cli.tables import aligned
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from tidegate.config import Config
     from tidegate.flow import Assertion, ConnectionGraph, Reach, Violation
     from tidegate.flow.bundles import ThinnedGraph
@@ -43,7 +45,7 @@ class Format(StrEnum):
 
 
 def flow(
-    file: Annotated[Path, typer.Argument(help="Configuration file.", show_default=False)],
+    file: File,
     source: Annotated[
         str | None, typer.Option("--from", help="Only what flows from this client or scope.", metavar="NAME")
     ] = None,
@@ -51,16 +53,16 @@ def flow(
         str | None, typer.Option("--to", help="Only what flows to this client or scope.", metavar="NAME")
     ] = None,
     paths: Annotated[
-        bool, typer.Option("--paths", help="Through clients, too, which may tell what they have read.")
+        bool, typer.Option("--paths", help="Follow paths through clients too: a client can pass on what it reads.")
     ] = False,
-    form: Annotated[Format, typer.Option("--format", help="How it is shown.")] = Format.TABLE,
+    form: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TABLE,
     live: Annotated[
-        bool, typer.Option("--live", help="With those who are connected to the running node, not those in the file.")
+        bool, typer.Option("--live", help="Use the clients connected to the running node, not those in the file.")
     ] = False,
     socket: Annotated[
         Path | None,
         typer.Option(
-            "--socket", help="For --live: its control socket, if not where the file says.", show_default=False
+            "--socket", help="With --live: control socket of the node. Default: as configured.", show_default=False
         ),
     ] = None,
 ) -> None:
@@ -78,33 +80,33 @@ def flow(
     rules, asserted = config.built.rules, config.built.flows
     presences = _connected(socket or config.control_socket) if live else config.built.presences
     graph = connection_graph(rules.space, rules.brokering, presences)
-    wanted = _Wanted(graph, source, target, paths)
-    broken = {one.assertion: one for one in violated(rules.space, rules.brokering, presences, asserted)}
-    if live:  # who is not there has not failed to be reached
-        broken = {each: one for each, one in broken.items() if not one.absent}
-    parents = {f"scope:{child}": tuple(f"scope:{one}" for one in some) for child, some in rules.space.parents.items()}
+    selection = _Selection(graph=graph, source=_entity(graph, source), target=_entity(graph, target), paths=paths)
+    violations = violated(rules.space, rules.brokering, presences, asserted)
+    # with --live, a client that is not connected has not failed to be reached
+    broken = {each.assertion: each for each in violations if not (live and each.absent)}
     match form:
         case Format.TABLE:
-            _print_tables(config, wanted, asserted, broken)
+            _print_tables(config, selection, asserted, broken)
         case Format.JSON:
-            terminal.print_json(_document(wanted, asserted, broken))
+            terminal.print_json(_document(selection, asserted, broken))
         case Format.MERMAID | Format.DOT | Format.SVG:
-            sys.stdout.write(_drawn(form, config.node.name, wanted, parents))
-            _note_broken(broken.values())
+            sys.stdout.write(_drawn(form, config, selection))
+            for violation in broken.values():  # a picture does not show it
+                terminal.error(str(violation))
         case _:
             assert_never(form)
     if broken:
         raise typer.Exit(terminal.NO)
 
 
-class _Wanted:
-    """What was asked for."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Selection:
+    """Which flows are shown: from `source`, to `target`, by routes or by paths."""
 
-    def __init__(self, graph: ConnectionGraph, source: str | None, target: str | None, paths: bool) -> None:
-        self.graph = graph
-        self.source = None if source is None else _entity(graph, source)
-        self.target = None if target is None else _entity(graph, target)
-        self.paths = paths
+    graph: ConnectionGraph
+    source: str | None
+    target: str | None
+    paths: bool
 
     @property
     def everything(self) -> bool:
@@ -139,83 +141,80 @@ def _connected(control: Path) -> list[Presence]:
     from tidegate.flow.presence import Presence
     from tidegate.net.control_socket import follow
 
-    return [Presence(**one) for piece in follow(control, "flow") for one in piece]
+    return [Presence(**presence) for piece in follow(control, "flow") for presence in piece]
 
 
-def _entity(graph: ConnectionGraph, written: str) -> str:
-    """An entity of the graph, by its name with or without its kind; ends the command if there is none."""
+def _entity(graph: ConnectionGraph, written: str | None) -> str | None:
+    """The name of an entity in the graph; `written` may leave out its kind. Ends the command if there is none."""
     from tidegate.config.problems import suggestion
     from tidegate.flow.graph import KINDS
 
-    if written in graph:
+    if written is None or written in graph:
         return written
-    found = [kind + written for kind in KINDS if kind + written in graph]
-    if len(found) > 1:
-        terminal.usage(f"`{written}` may be {' or '.join(found)}; write it so")
-    if not found:
+    names = [kind + written for kind in KINDS if kind + written in graph]
+    if len(names) > 1:
+        terminal.usage(f"`{written}` may be {' or '.join(names)}; write it so")
+    if not names:
         bare = {name.partition(":")[2]: name for name in graph.entities}
         meant = suggestion(written, graph.entities) or bare.get(suggestion(written, bare), "")
         remedy = f"did you mean {meant}?" if meant else "`tidegate flow` without --from and --to shows all"
         terminal.usage(f"there is no `{written}` here; {remedy}")
-    return found[0]
+    return names[0]
 
 
 # -- tables --------------------------------------------------------------------------------------------------------
 
 
 def _print_tables(
-    config: Config, wanted: _Wanted, asserted: Iterable[Assertion], broken: Mapping[Assertion, Violation]
+    config: Config, selection: _Selection, asserted: Iterable[Assertion], broken: Mapping[Assertion, Violation]
 ) -> None:
     from tidegate.flow import groups
 
-    out, graph = terminal.out(), wanted.graph
-    out.print(
-        f"{config.node.name}: {_counted(len(graph.scopes), 'scope')}, {_counted(len(graph.devices), 'client')}, "
-        f"{_counted(len(graph.links), 'link')}; by {wanted.by}s",
-        markup=False,
-    )
+    out, graph = terminal.out(), selection.graph
+    kinds = ((graph.scopes, "scope"), (graph.devices, "client"), (graph.links, "link"))
+    counts = ", ".join(terminal.counted(len(entities), kind) for entities, kind in kinds)
+    out.print(f"{config.node.name}: {counts}; by {selection.by}s", markup=False)
     out.print()
-    _print_flows(wanted)
-    said = [_asserted(one, broken.get(one), graph) for one in asserted]
-    if said:
+    _print_flows(selection)
+    if assertions := list(asserted):
         out.print("[bold]flows[/bold]")
-        for line in said:
-            out.print(line)
+        for assertion in assertions:
+            out.print(_asserted(assertion, broken.get(assertion), graph))
         out.print()
-    if wanted.everything and len(graph.scopes) > 1:
+    if selection.everything and len(graph.scopes) > 1:
         out.print("[bold]groups of scopes that trust each other[/bold]")
         for group in groups(graph):
             more = f" and {len(group) - _NAMED:,} more" if len(group) > _NAMED else ""
             out.print(f"  {', '.join(group[:_NAMED])}{more}", markup=False)
 
 
-def _print_flows(wanted: _Wanted) -> None:
+def _print_flows(selection: _Selection) -> None:
     from tidegate.flow import Reach
     from tidegate.flow.bundles import ThinnedGraph
     from tidegate.flow.drawing.graph_formats import flows, rows
 
-    thin = ThinnedGraph(wanted.graph, apart=wanted.named)
-    if wanted.everything:
-        reach = Reach(thin.graph, paths=wanted.paths)
+    thin = ThinnedGraph(selection.graph, apart=selection.named)
+    if selection.everything:
+        reach = Reach(thin.graph, paths=selection.paths)
         if reach.entity_pairs > _ROWS:
             _print_lines(_SCOPE_TITLES, _by_scope(thin, reach), right=True)
             terminal.note(
                 f"There are too many flows for a table ({reach.entity_pairs:,} rows): narrow them with --from or --to."
             )
             return
-    found = list(rows(flows(thin.graph, source=wanted.source, target=wanted.target, paths=wanted.paths)))
-    if found:
-        named = ((thin.bundle_label(one), thin.bundle_label(other), way) for one, other, way in found)
-        _print_lines(("from", "to", "by"), _grouped(named, apart=wanted.target is None))
-    elif not wanted.everything:
-        terminal.note(f"Nothing flows from {wanted.source or 'anybody'} to {wanted.target or 'anybody'}.")
+    flow_rows = list(rows(flows(thin.graph, source=selection.source, target=selection.target, paths=selection.paths)))
+    if flow_rows:
+        named = ((thin.bundle_label(start), thin.bundle_label(end), way) for start, end, way in flow_rows)
+        _print_lines(("from", "to", "by"), _grouped(named, apart=selection.target is None))
+    elif not selection.everything:
+        terminal.note(f"Nothing flows from {selection.source or 'anybody'} to {selection.target or 'anybody'}.")
 
 
-def _grouped(found: Iterable[tuple[str, str, str]], *, apart: bool) -> list[tuple[str, ...]]:
+def _grouped(rows: Iterable[tuple[str, str, str]], *, apart: bool) -> list[tuple[str, ...]]:
     """Where flows come from is said once; a line is free between groups, if they are `apart`."""
     lines: list[tuple[str, ...]] = []
     before = ""
-    for source, target, way in found:
+    for source, target, way in rows:
         if apart and before and source != before:
             lines.append(())
         lines.append((source if source != before else "", target, way))
@@ -239,19 +238,9 @@ def _by_scope(thin: ThinnedGraph, reach: Reach) -> list[tuple[str, ...]]:
 
 def _print_lines(titles: Sequence[str], lines: Sequence[Sequence[str]], *, right: bool = False) -> None:
     """In columns. What is too long for a terminal goes on in its next line: routes are not cut."""
-    from rich.cells import cell_len
-    from rich.text import Text
-
-    shown = [[terminal.harmless(cell, lines=False) for cell in line] for line in lines]
-    widths = [max(cell_len(title), *(cell_len(line[at]) for line in shown if line)) for at, title in enumerate(titles)]
-    rule = ["─" * width for width in widths]
-    for number, line in enumerate([list(titles), rule, *shown]):
-        cells = []
-        for at, cell in enumerate(line):
-            room = " " * (widths[at] - cell_len(cell))
-            cells.append(room + cell if right and at else cell + room)
-        style = "bold" if number == 0 else "dim" if number == 1 else ""
-        terminal.out().print(Text("  ".join(cells).rstrip(), style=style))
+    rows = [[Text(terminal.harmless(cell, lines=False)) for cell in line] for line in lines]
+    for line in aligned(titles, rows, right=titles[1:] if right else ()):
+        terminal.out().print(line)
     terminal.out().print()
 
 
@@ -269,8 +258,6 @@ def _sizes(thin: ThinnedGraph, names: Iterable[str]) -> tuple[int, int]:
 
 
 def _asserted(assertion: Assertion, broken: Violation | None, graph: ConnectionGraph) -> Text:
-    from rich.text import Text
-
     from tidegate.flow import Expect, shortest
 
     if broken is not None:
@@ -278,71 +265,68 @@ def _asserted(assertion: Assertion, broken: Violation | None, graph: ConnectionG
     by = "path" if assertion.paths else "route"
     absent = assertion.absent(graph)
     why = f": {' and '.join(f'`{name}`' for name in absent)} not there" if absent else ""
+    mark = ("  ✓ ", "green")
     if assertion.expect is Expect.FORBID:
-        return Text.assemble(
-            ("  ✓ ", "green"), terminal.harmless(f"`{assertion}` is forbidden, and there is no {by}{why}")
-        )
-    if absent:
-        return Text.assemble(("  - ", "dim"), terminal.harmless(f"`{assertion}` is required, and cannot be seen{why}"))
-    route = shortest(graph, assertion.source, assertion.target, paths=assertion.paths)
-    return Text.assemble(
-        ("  ✓ ", "green"), terminal.harmless(f"`{assertion}` is required, and there is the {by} {route}")
-    )
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+        text = f"is forbidden, and there is no {by}{why}"
+    elif absent:
+        mark, text = ("  - ", "dim"), f"is required, and cannot be seen{why}"
+    else:
+        route = shortest(graph, assertion.source, assertion.target, paths=assertion.paths)
+        text = f"is required, and there is the {by} {route}"
+    return Text.assemble(mark, terminal.harmless(f"`{assertion}` {text}"))
 
 
 # -- for programs --------------------------------------------------------------------------------------------------
 
 
 def _document(
-    wanted: _Wanted, asserted: Iterable[Assertion], broken: Mapping[Assertion, Violation]
+    selection: _Selection, asserted: Iterable[Assertion], broken: Mapping[Assertion, Violation]
 ) -> dict[str, object]:
     from tidegate.flow import Reach
     from tidegate.flow.drawing.graph_formats import document, flows
 
-    if wanted.everything:
-        count = Reach(wanted.graph, paths=wanted.paths).entity_pairs
+    if selection.everything:
+        count = Reach(selection.graph, paths=selection.paths).entity_pairs
         if count > _DOCUMENT:
             terminal.usage(f"there are {count:,} flows, too many for one document; narrow them with --from or --to")
-    found = flows(wanted.graph, source=wanted.source, target=wanted.target, paths=wanted.paths)
+    selected = flows(selection.graph, source=selection.source, target=selection.target, paths=selection.paths)
     return {
-        **document(wanted.graph, found, paths=wanted.paths),
-        "assertions": [_said(one, broken.get(one), one.absent(wanted.graph)) for one in asserted],
+        **document(selection.graph, selected, paths=selection.paths),
+        "assertions": [_assertion_document(each, broken.get(each), each.absent(selection.graph)) for each in asserted],
     }
 
 
-def _said(assertion: Assertion, broken: Violation | None, absent: Sequence[str]) -> dict[str, object]:
-    said: dict[str, object] = {"from": assertion.source, "to": assertion.target, "expect": assertion.expect.value}
-    said |= {"by": "paths" if assertion.paths else "routes", "holds": broken is None, "absent": list(absent)}
-    return said if broken is None or broken.route is None else said | {"route": list(broken.route.entities)}
+def _assertion_document(assertion: Assertion, broken: Violation | None, absent: Sequence[str]) -> dict[str, object]:
+    document: dict[str, object] = {
+        "from": assertion.source,
+        "to": assertion.target,
+        "expect": assertion.expect.value,
+        "by": "paths" if assertion.paths else "routes",
+        "holds": broken is None,
+        "absent": list(absent),
+    }
+    return document if broken is None or broken.route is None else document | {"route": list(broken.route.entities)}
 
 
-def _drawn(form: Format, title: str, wanted: _Wanted, parents: Mapping[str, tuple[str, ...]]) -> str:
+def _drawn(form: Format, config: Config, selection: _Selection) -> str:
     """The graph; only what one reaches, or what reaches one; or with the route between two."""
     from tidegate.flow import Reach, shortest
     from tidegate.flow.bundles import within
     from tidegate.flow.drawing.graph_formats import dot, mermaid
     from tidegate.flow.drawing.graph_svg import svg
 
-    graph, route, source, target = wanted.graph, None, wanted.source, wanted.target
+    graph, route, source, target = selection.graph, None, selection.source, selection.target
     if source is not None and target is not None:
-        route = shortest(graph, source, target, paths=wanted.paths)
+        route = shortest(graph, source, target, paths=selection.paths)
         if route is None:
             terminal.note(f"Nothing flows from {source} to {target}.")
-    elif not wanted.everything:
-        reach = Reach(graph, paths=wanted.paths)
+    elif not selection.everything:
+        reach = Reach(graph, paths=selection.paths)
         if source is not None:
             graph = within(graph, (source, *reach.reached(source)))
         elif target is not None:
             graph = within(graph, (target, *(name for name in graph.entities if reach.reaches(name, target))))
+    ancestors = config.built.rules.space.parents
+    parents = {f"scope:{child}": tuple(f"scope:{name}" for name in names) for child, names in ancestors.items()}
     draw = {Format.MERMAID: mermaid, Format.DOT: dot, Format.SVG: svg}[form]
-    return draw(title, graph, parents, route)
-
-
-def _note_broken(broken: Iterable[Violation]) -> None:
-    """A picture does not say it."""
-    for one in broken:
-        terminal.error(str(one))
+    return draw(config.node.name, graph, parents, route)

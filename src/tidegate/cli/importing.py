@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from tidegate.cli import terminal
-from tidegate.cli.node_commands import Json
+from tidegate.cli.options import Json
 from tidegate.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,48 +33,31 @@ Output = Annotated[
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if anything has no equivalent.")]
 
 
-@app.command("mosquitto-acl")
-def mosquitto_acl(file: File, output: Output = None, json: Json = False, strict: Strict = False) -> None:
-    """Read the `acl_file` of Mosquitto.
-
-    [dim]tidegate import mosquitto-acl /etc/mosquitto/acl[/dim]
-    """
-    from tidegate.importing.mosquitto_acl import read
-
-    _take_over(read, file, output, json=json, strict=strict)
-
-
-@app.command("mosquitto-dynsec")
-def mosquitto_dynsec(file: File, output: Output = None, json: Json = False, strict: Strict = False) -> None:
-    """Read the file of Mosquitto's dynamic security plugin.
-
-    [dim]tidegate import mosquitto-dynsec /var/lib/mosquitto/dynamic-security.json[/dim]
-    """
-    from tidegate.importing.mosquitto_dynsec import read
-
-    _take_over(read, file, output, json=json, strict=strict)
+_FORMATS: Final = {
+    "mosquitto-acl": ("mosquitto_acl", "the `acl_file` of Mosquitto", "/etc/mosquitto/acl"),
+    "mosquitto-dynsec": (
+        "mosquitto_dynsec",
+        "the file of Mosquitto's dynamic security plugin",
+        "/var/lib/mosquitto/dynamic-security.json",
+    ),
+    "emqx-acl": ("emqx", "the `acl.conf` of EMQX", "/etc/emqx/acl.conf"),
+    "xacml": ("xacml", "an XACML 2.0 policy or policy set", "policy.xml"),
+}
+"""The commands: the module that reads the format, what it reads, and an example."""
 
 
-@app.command("emqx-acl")
-def emqx_acl(file: File, output: Output = None, json: Json = False, strict: Strict = False) -> None:
-    """Read the `acl.conf` of EMQX.
+def _import_command(module: str) -> Callable[..., None]:
+    def command(file: File, output: Output = None, json: Json = False, strict: Strict = False) -> None:
+        read = import_module(f"tidegate.importing.{module}").read
+        _take_over(read, file, output, json=json, strict=strict)
 
-    [dim]tidegate import emqx-acl /etc/emqx/acl.conf[/dim]
-    """
-    from tidegate.importing.emqx import read
-
-    _take_over(read, file, output, json=json, strict=strict)
+    return command
 
 
-@app.command("xacml")
-def xacml(file: File, output: Output = None, json: Json = False, strict: Strict = False) -> None:
-    """Read an XACML 2.0 policy or policy set.
-
-    [dim]tidegate import xacml policy.xml[/dim]
-    """
-    from tidegate.importing.xacml import read
-
-    _take_over(read, file, output, json=json, strict=strict)
+for _name, (_module, _what, _example) in _FORMATS.items():
+    _command = _import_command(_module)
+    _command.__doc__ = f"Read {_what}.\n\n[dim]tidegate import {_name} {_example}[/dim]\n"
+    app.command(_name)(_command)
 
 
 def _take_over(

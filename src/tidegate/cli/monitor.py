@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, assert_never
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
 from tidegate.cli import terminal
-from tidegate.cli.node_commands import ConfigFile, Json, Port, Socket, ask
+from tidegate.cli.node_commands import ask
+from tidegate.cli.options import File, Json, OptionalConfig, Port, Socket
+from tidegate.cli.tables import rows_table
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from tidegate.cli.trace import Row
     from tidegate.config import Config
     from tidegate.monitor import Attachment, Event
@@ -23,13 +24,7 @@ _ROOM: Final = 60
 
 Id = Annotated[str, typer.Argument(help="Id of the monitor.", show_default=False)]
 
-app = typer.Typer(
-    help="Monitors: what is expected on links, one event after the other.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+app = terminal.command_group("Monitors: what is expected on links, one event after the other.")
 
 
 class Format(StrEnum):
@@ -40,20 +35,15 @@ class Format(StrEnum):
     SVG = "svg"
 
 
-@app.callback()
-def monitor_command() -> None:
-    """Monitors: what is expected on links, one event after the other."""
-
-
 @app.command("try")
 def try_command(
-    file: Annotated[Path, typer.Argument(help="Configuration file.", show_default=False)],
+    file: File,
     id: Id,
     trace: Annotated[
         typer.FileText,
         typer.Argument(help="Trace: JSON lines; - is standard input.", show_default=False, encoding="utf-8"),
     ],
-    json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Feed a trace to a monitor, without a node, and see what comes out.
 
@@ -79,7 +69,7 @@ def try_command(
 
 
 @app.command("list")
-def list_command(config: ConfigFile = None, socket: Socket = None, port: Port = 1883, json: Json = False) -> None:
+def list_command(config: OptionalConfig = None, socket: Socket = None, port: Port = 1883, json: Json = False) -> None:
     """List the monitors of a running node, and what each has seen since it was started.
 
     [dim]tidegate monitor list -c tidegate.yaml[/dim]
@@ -99,7 +89,7 @@ def state_command(
     of: Annotated[
         str | None, typer.Option("--of", help="Whose state, as the list shows it.", show_default=False)
     ] = None,
-    config: ConfigFile = None,
+    config: OptionalConfig = None,
     socket: Socket = None,
     port: Port = 1883,
     json: Json = False,
@@ -126,7 +116,7 @@ def reset_command(
     of: Annotated[
         str | None, typer.Option("--of", help="Whose state, as `state` shows it; all without.", show_default=False)
     ] = None,
-    config: ConfigFile = None,
+    config: OptionalConfig = None,
     socket: Socket = None,
     port: Port = 1883,
     json: Json = False,
@@ -136,11 +126,7 @@ def reset_command(
     [dim]tidegate monitor reset door --of "user:mary client:lock->scope:home" -c tidegate.yaml[/dim]
     """
     answer = ask("monitor_reset", config, socket, port, id=id, key=of)
-    if json:
-        terminal.print_json(answer)
-    else:
-        count = answer["reset"]
-        terminal.out().print(f"[green]✓[/green] {count} state{'' if count == 1 else 's'} back at the start")
+    terminal.done(f"{terminal.counted(answer['reset'], 'state')} back at the start", answer, json=json)
 
 
 def _brief(row: dict[str, Any]) -> dict[str, Any]:
@@ -150,17 +136,14 @@ def _brief(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rows(rows: list[dict[str, Any]]) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE, pad_edge=False)
     names = list(dict.fromkeys(name for row in rows for name in row))
-    for name in names:
-        number = any(isinstance(row.get(name), int | float) for row in rows)
-        table.add_column(name, justify="right" if number and name != "state" else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(_state(row[name]) if name == "state" else str(row.get(name, "")) for name in names))
-    return table
+    numbers = [
+        index
+        for index, name in enumerate(names)
+        if name != "state" and any(isinstance(row.get(name), int | float) for row in rows)
+    ]
+    cells = [[_state(row[name]) if name == "state" else str(row.get(name, "")) for name in names] for row in rows]
+    return rows_table(names, cells, numbers=numbers)
 
 
 def chosen(config: Config, id: str) -> Attachment:
@@ -186,18 +169,14 @@ def draw(config: Config, form: Format, id: str | None) -> None:
     if form is Format.SVG and len(found) > 1:
         names = ", ".join(each.id for each in found)
         terminal.usage(f"an SVG file holds one picture; choose one with --monitor: {names}")
+    formats = {
+        Format.MERMAID: automaton_formats.mermaid,
+        Format.DOT: automaton_formats.dot,
+        Format.SVG: automaton_svg.svg,
+    }
+    picture = formats[form]
     for index, each in enumerate(found):
-        graph = each.monitor.graph()
-        match form:
-            case Format.MERMAID:
-                text = automaton_formats.mermaid(each.id, graph)
-            case Format.DOT:
-                text = automaton_formats.dot(each.id, graph)
-            case Format.SVG:
-                text = automaton_svg.svg(each.id, graph)
-            case _:
-                assert_never(form)
-        sys.stdout.write(("\n" if index else "") + text)
+        sys.stdout.write(("\n" if index else "") + picture(each.id, each.monitor.graph()))
 
 
 def _document(row: Row) -> dict[str, Any]:
@@ -212,32 +191,20 @@ def _event(event: Event) -> dict[str, Any]:
 
 
 def _table(attachment: Attachment, rows: list[Row]) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    table.add_column("at", justify="right", no_wrap=True)
-    for name in ("event", "state", "out"):
-        table.add_column(name, overflow="fold")
-    table.add_row("", "", _state(attachment.monitor.start()), "")
-    for row in rows:
-        table.add_row(f"{row.at:g}", _said(row.event), _state(row.state), _came(row))
-    return table
+    start = ("", "", _state(attachment.monitor.start()), "")
+    cells = [(f"{row.at:g}", _event_text(row.event), _state(row.state), _output(row)) for row in rows]
+    return rows_table(("at", "event", "state", "out"), (start, *cells), numbers=(0,))
 
 
-def _came(row: Row) -> Any:
-    from rich.text import Text
-
+def _output(row: Row) -> Any:
     if row.failure is not None:
         return Text(f"suppressed: {terminal.harmless(row.failure)}", style="red")
     if not row.outputs:
         return Text("-", style="dim") if row.event.is_tick else Text("suppressed", style="yellow")
-    return Text("\n").join(Text("same") if each is row.event else _said(each) for each in row.outputs)
+    return Text("\n").join(Text("same") if each is row.event else _event_text(each) for each in row.outputs)
 
 
-def _said(event: Event) -> Any:
-    from rich.text import Text
-
+def _event_text(event: Event) -> Any:
     if event.is_tick:
         return Text("(silence)", style="dim")
     flags = [f"QoS {event.qos}"] if event.qos else []
@@ -249,8 +216,6 @@ def _said(event: Event) -> Any:
 
 def _state(state: Any) -> Any:
     import json
-
-    from rich.text import Text
 
     text = state if isinstance(state, str) else json.dumps(state)
     if len(text) > _ROOM:

@@ -10,26 +10,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
 
 from tidegate.cli import terminal
 from tidegate.cli.administration import document_groups
-from tidegate.cli.node_commands import Json
+from tidegate.cli.options import Config, Json, parse_time
+from tidegate.cli.tables import facts, rows_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
 
     from pyspark.sql import SparkSession
-    from rich.table import Table
 
-    from tidegate.config import Config
+    from tidegate.config import Config as NodeConfig
     from tidegate.pipeline.job import Done
 
 app = terminal.command_group("The data pipeline: from messages to scored records in the lake.")
 
-File = Annotated[
-    Path, typer.Option("-c", "--config", help="Configuration of the node.", metavar="FILE", show_default=False)
-]
 Master = Annotated[
     str | None,
     typer.Option(
@@ -38,13 +35,8 @@ Master = Annotated[
 ]
 
 
-@app.callback()
-def pipeline_command() -> None:
-    """The data pipeline: from messages to scored records in the lake."""
-
-
 @app.command()
-def run(config: File, master: Master = None, json: Json = False) -> None:
+def run(config: Config, master: Master = None, json: Json = False) -> None:
     """Run the pipeline until it is stopped.
 
     [dim]tidegate pipeline run -c tidegate.yaml[/dim]
@@ -53,7 +45,7 @@ def run(config: File, master: Master = None, json: Json = False) -> None:
 
 
 @app.command()
-def once(config: File, master: Master = None, json: Json = False) -> None:
+def once(config: Config, master: Master = None, json: Json = False) -> None:
     """Work off everything that is there now, then end.
 
     [dim]tidegate pipeline once -c tidegate.yaml[/dim]
@@ -62,16 +54,15 @@ def once(config: File, master: Master = None, json: Json = False) -> None:
 
 
 @app.command()
-def status(config: File, json: Json = False) -> None:
+def status(config: Config, json: Json = False) -> None:
     """Show how the pipeline is doing: rates, lag, and what is in quarantine.
 
     [dim]tidegate pipeline status -c tidegate.yaml[/dim]
     """
     from tidegate.audit.rows import iso
-    from tidegate.cli.tables import facts
     from tidegate.pipeline.overview import overview
 
-    state = overview(_configured(config))
+    state = overview(_load(config))
     if json:
         terminal.print_json(state)
     else:
@@ -82,7 +73,7 @@ def status(config: File, json: Json = False) -> None:
 
 
 @app.command()
-def compact(config: File, json: Json = False) -> None:
+def compact(config: Config, json: Json = False) -> None:
     """Put small files of the lake together, and remove what is older than its table is kept.
 
     [dim]tidegate pipeline compact -c tidegate.yaml[/dim]
@@ -91,12 +82,12 @@ def compact(config: File, json: Json = False) -> None:
 
     from tidegate.pipeline.folders import Folders
     from tidegate.pipeline.lake import compact as put_together
-    from tidegate.pipeline.maintenance import expire_tables
+    from tidegate.pipeline.lake.maintenance import expire_tables
 
-    configured = _configured(config)
+    configured = _load(config)
     folders = Folders.of(configured)
     gone = expire_tables(configured)
-    with _progress("compacting") as progress:
+    with terminal.progress("compacting") as progress:
         done = put_together(folders.lake, progress=progress)
     if json:
         removed = [{"table": result.table, "date": result.date.isoformat(), "files": result.files} for result in gone]
@@ -123,10 +114,12 @@ def compact(config: File, json: Json = False) -> None:
 
 @app.command()
 def erase(
-    config: File,
-    user: Annotated[str, typer.Option("--user", help="Whose rows.", metavar="NAME", show_default=False)],
+    config: Config,
+    user: Annotated[
+        str, typer.Option("--user", help="User whose rows are removed.", metavar="NAME", show_default=False)
+    ],
     audit: Annotated[bool, typer.Option("--audit", help="Also remove the user's rows of the audit.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     json: Json = False,
 ) -> None:
     """Remove the rows that a user owns from the lake, for good, and what is usual for the sources of these rows.
@@ -138,14 +131,22 @@ def erase(
     """
     from tidegate.pipeline.folders import Folders
     from tidegate.pipeline.lake import erase as erased
+    from tidegate.pipeline.sample import Sample
     from tidegate.pipeline.series_statistics import StatisticsStore
 
-    folders = Folders.of(_configured(config))
+    folders = Folders.of(_load(config))
     if not yes and sys.stdin.isatty():
         typer.confirm(f"Erase everything that {user} owns in {folders.lake}?", abort=True)
-    with _progress("erasing") as progress:
-        forget = StatisticsStore(folders.baselines).forget
-        done = erased(folders.lake, user, audit=audit, forget=forget, progress=progress)
+    with terminal.progress("erasing") as progress:
+        stores = [StatisticsStore(folder) for folder in folders.all_baselines()]
+        done = erased(
+            folders.lake,
+            user,
+            audit=audit,
+            forget=lambda sources: [store.forget(sources) for store in stores],
+            progress=progress,
+        )
+    Sample(folders.sample, folders.lake).forget({user})
     if json:
         rows = dict(done.rows)
         terminal.print_json({"user": user, "before": done.before.isoformat(), "rows": rows, "files": done.files})
@@ -155,8 +156,8 @@ def erase(
 
 @app.command()
 def forget(
-    config: File,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    config: Config,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     json: Json = False,
 ) -> None:
     """Stop keeping the journal for a pipeline that the configuration has no more.
@@ -170,7 +171,7 @@ def forget(
 
     from tidegate.pipeline.journal_release import release_journals
 
-    configured = _configured(config)
+    configured = _load(config)
     if not yes and sys.stdin.isatty():
         typer.confirm("Stop keeping the journal for the pipeline?", abort=True)
     journals = release_journals(configured)
@@ -186,11 +187,11 @@ def forget(
 
 @app.command()
 def quality(
-    config: File,
-    since: Annotated[str, typer.Option("--since", help="From that day on, or how long ago.", metavar="TIME")] = "30d",
-    source: Annotated[str | None, typer.Option("--source", help="Of this source only.", metavar="NAME")] = None,
+    config: Config,
+    since: Annotated[str, typer.Option("--since", help="First day: a date, or how long ago.", metavar="TIME")] = "30d",
+    source: Annotated[str | None, typer.Option("--source", help="Only this source.", metavar="NAME")] = None,
     dimension: Annotated[
-        str | None, typer.Option("--dimension", help="Of this dimension only, such as timeliness.", metavar="NAME")
+        str | None, typer.Option("--dimension", help="Only this dimension, such as timeliness.", metavar="NAME")
     ] = None,
     plot: Annotated[Path | None, typer.Option("--plot", help="Draw the trends.", metavar="FILE.png")] = None,
     master: Master = None,
@@ -203,19 +204,18 @@ def quality(
     from dataclasses import asdict
     from datetime import UTC, datetime
 
-    from tidegate.cli.time_options import parse_time
     from tidegate.errors import PipelineError
     from tidegate.pipeline import lake
     from tidegate.pipeline.columns import DIMENSIONS
     from tidegate.pipeline.folders import Folders
 
-    configured = _configured(config)
+    configured = _load(config)
     folders = Folders.of(configured)
     begin = datetime.fromtimestamp(parse_time(since, "--since", UTC), UTC).date()
     if dimension not in (None, *DIMENSIONS):
         raise PipelineError(f"there is no dimension {dimension!r}; there are {', '.join(DIMENSIONS)}")
     lake.Place.open(folders.lake)
-    with _spark(configured, master) as spark, _progress("summing up") as progress:
+    with _spark(configured, master) as spark, terminal.progress("summing up") as progress:
         lake.summarise(spark, folders.lake, progress=progress)
     rows = lake.trends(folders.lake, since=begin, source=source, dimension=dimension)
     if plot is not None:
@@ -250,7 +250,7 @@ def _work(file: Path, master: str | None, *, json: bool, once: bool) -> None:
     from tidegate.audit.logs import configure_logs
     from tidegate.pipeline.folders import Folders, alone
 
-    config = _configured(file)
+    config = _load(file)
     configure_logs(config.log.format, config.log.level)
     with alone(Folders.of(config)):  # else it is told now, not after Spark has started
         pass
@@ -299,7 +299,7 @@ def _rules(done: Done) -> str:
     return ", ".join(f"{terminal.harmless(rule)} {count:,}" for rule, count in sorted(done.denied.items()))
 
 
-def _configured(file: Path) -> Config:
+def _load(file: Path) -> NodeConfig:
     from tidegate.config import load
 
     return load(file)
@@ -307,15 +307,7 @@ def _configured(file: Path) -> Config:
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> Table:
     """The first `left` columns are texts, the others numbers."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    for index, name in enumerate(names):
-        table.add_column(name, justify="left" if index < left else "right", no_wrap=index >= left)
-    for row in rows:
-        table.add_row(*row)
-    return table
+    return rows_table(names, rows, numbers=range(left, len(names)))
 
 
 def _size(total: float) -> str:
@@ -327,20 +319,7 @@ def _size(total: float) -> str:
 
 
 @contextmanager
-def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar, on a terminal."""
-    from rich.progress import Progress
-
-    with Progress(console=terminal.err(), transient=True, disable=not terminal.err().is_terminal) as bar:
-        task = bar.add_task(what, total=None)
-
-        def update(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
-        yield update
-
-
-def _spark(config: Config, master: str | None) -> AbstractContextManager[SparkSession]:
+def _spark(config: NodeConfig, master: str | None) -> Iterator[SparkSession]:
     """A session for as long as it is needed."""
     from tidegate.errors import PipelineError
     from tidegate.pipeline.spark import working
@@ -348,21 +327,12 @@ def _spark(config: Config, master: str | None) -> AbstractContextManager[SparkSe
     if config.pipeline is None:
         raise PipelineError("there is no `pipeline` in this configuration; add one, such as `pipeline: {}`")
     settings = config.pipeline.spark
-
-    @contextmanager
-    def session() -> Iterator[SparkSession]:
-        name = f"tidegate {config.node.name}"
-        with ExitStack() as busy:
-            busy.enter_context(_busy("starting Spark"))
-            with working(name, master=master or settings.master, memory=settings.memory, conf=settings.conf) as spark:
-                busy.close()
-                yield spark
-
-    return session()
-
-
-def _busy(what: str) -> AbstractContextManager[object]:
-    return terminal.err().status(what)
+    name = f"tidegate {config.node.name}"
+    with ExitStack() as busy:
+        busy.enter_context(terminal.err().status("starting Spark"))
+        with working(name, master=master or settings.master, memory=settings.memory, conf=settings.conf) as spark:
+            busy.close()
+            yield spark
 
 
 def _stopped() -> threading.Event:

@@ -12,17 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidegate.cli import terminal
-from tidegate.cli.connection_options import (
-    ConnectionOptions,
-    Json,
-    Qos,
-    Require,
-    UserProperties,
-    with_connection_options,
-)
+from tidegate.cli.connection_options import ConnectionOptions, with_connection_options
+from tidegate.cli.options import JsonLines, Qos, Require, Retain, UserProperties
 
 if TYPE_CHECKING:
-    from paho.mqtt.properties import Properties
+    pass
 
 
 @with_connection_options
@@ -36,25 +30,23 @@ def pub(
     ] = None,
     lines: Annotated[bool, typer.Option("-l", "--stdin-lines", help="Publish each line of standard input.")] = False,
     null: Annotated[
-        bool, typer.Option("-n", "--null", help="Publish an empty payload; with -r: forget the topic.")
+        bool, typer.Option("-n", "--null", help="Publish an empty payload; with -r, delete the retained message.")
     ] = False,
     qos: Qos = 0,
-    retain: Annotated[
-        bool, typer.Option("-r", "--retain", help="The broker keeps the message for later subscribers.")
-    ] = False,
+    retain: Retain = False,
     properties: UserProperties = None,
     expiry: Annotated[
         int | None,
-        typer.Option("--expiry", help="Seconds after which it is worthless (MQTT 5).", min=0, max=0xFFFFFFFF),
+        typer.Option("--expiry", help="Seconds until the message expires (MQTT 5).", min=0, max=0xFFFFFFFF),
     ] = None,
     response_topic: Annotated[
-        str | None, typer.Option("--response-topic", help="Where answers are expected (MQTT 5).")
+        str | None, typer.Option("--response-topic", help="Topic for responses (MQTT 5).")
     ] = None,
     correlation: Annotated[
-        str | None, typer.Option("--correlation", help="Correlation data for answers (MQTT 5).")
+        str | None, typer.Option("--correlation", help="Correlation data for responses (MQTT 5).")
     ] = None,
     content_type: Annotated[
-        str | None, typer.Option("--content-type", help="What the payload is, such as text/plain (MQTT 5).")
+        str | None, typer.Option("--content-type", help="Type of the payload, such as text/plain (MQTT 5).")
     ] = None,
     require: Require = None,
     view: Annotated[
@@ -67,9 +59,9 @@ def pub(
     ] = None,
     encrypt: Annotated[
         bool,
-        typer.Option("--encrypt", help="Seal it here, end to end, with the key of the topic. Needs --private-key."),
+        typer.Option("--encrypt", help="Encrypt end to end with the key of the topic. Needs --private-key."),
     ] = False,
-    json: Json = False,
+    json: JsonLines = False,
 ) -> None:
     """Publish a message.
 
@@ -77,9 +69,11 @@ def pub(
 
     [dim]tidegate pub -t gym/1/speed -m 12.5 -q 1[/dim]
     """
+    from paho.mqtt.packettypes import PacketTypes
+
     from tidegate import topics
-    from tidegate.cli.connection import run
-    from tidegate.cli.properties import publish_properties
+    from tidegate.cli.connection import connect, run
+    from tidegate.cli.properties import message_properties
 
     if not topics.valid_topic(topic):
         terminal.usage(f"`{topic}` is not a topic: it must not be empty nor contain + or #")
@@ -87,22 +81,31 @@ def pub(
         terminal.usage("say what to publish: one of --message, --file, --stdin-lines, --null")
     if encrypt and connection_options.private_key is None:
         terminal.usage("--encrypt needs --private-key: the key to seal with is given to whom it belongs")
-    about = publish_properties(
+    about = message_properties(
         connection_options,
-        user=properties,
-        require=require,
-        view=view,
-        expiry=expiry,
-        response_topic=response_topic,
-        correlation=correlation,
-        content_type=content_type,
+        PacketTypes.PUBLISH,
+        properties,
+        instructions={"require": require, "view": view},
+        MessageExpiryInterval=expiry,
+        ResponseTopic=response_topic,
+        CorrelationData=None if correlation is None else correlation.encode(),
+        ContentType=content_type,
     )
     payloads = _stdin_lines() if lines else _single(b"" if null else _payload(message, file))
-    run(
-        _publish(
-            connection_options, topic, payloads, qos=qos, retain=retain, properties=about, encrypt=encrypt, json=json
-        )
-    )
+
+    async def publish() -> None:
+        async with connect(connection_options) as connection:
+            async for payload in payloads:
+                reason = await connection.publish(
+                    topic, payload, qos=qos, retain=retain, encrypt=encrypt, properties=about
+                )
+                if json:
+                    answer = {"topic": topic, "qos": qos, "retain": retain, "bytes": len(payload)}
+                    if reason is not None:
+                        answer |= {"code": reason.value, "reason": reason.getName()}
+                    terminal.print_json(answer)
+
+    run(publish())
 
 
 def _payload(message: str | None, file: Path | None) -> bytes:
@@ -140,28 +143,3 @@ async def _stdin_lines() -> AsyncIterator[bytes]:
     threading.Thread(target=read, daemon=True, name="stdin").start()
     while (line := await queue.get()) is not None:
         yield line
-
-
-async def _publish(
-    connection_options: ConnectionOptions,
-    topic: str,
-    payloads: AsyncIterator[bytes],
-    *,
-    qos: int,
-    retain: bool,
-    properties: Properties | None,
-    encrypt: bool,
-    json: bool,
-) -> None:
-    from tidegate.cli.connection import connect
-
-    async with connect(connection_options) as connection:
-        async for payload in payloads:
-            reason = await connection.publish(
-                topic, payload, qos=qos, retain=retain, encrypt=encrypt, properties=properties
-            )
-            if json:
-                answer = {"topic": topic, "qos": qos, "retain": retain, "bytes": len(payload)}
-                if reason is not None:
-                    answer |= {"code": reason.value, "reason": reason.getName()}
-                terminal.print_json(answer)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from tidegate.cli.terminal import harmless
 from tidegate.config import Config
 from tidegate.explain.document import moment_of, plain, publisher_of, text_or_base64
 from tidegate.explain.explanation import ConsideredRule, Explanation, Line, Verdict
-from tidegate.explain.what_if import Question
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.text import Text
+from tidegate.explain.question import Question
 
 LONG: Final = 160
 """Characters of a value that are shown to people."""
@@ -28,11 +29,6 @@ _DOES: Final = {"read": "reads", "write": "writes", "subscribe": "subscribes to"
 
 def report(found: Explanation, question: Question, config: Config) -> RenderableType:
     """The verdict, the question, and a row for every step."""
-    from rich import box
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
     colour = "green" if found.allowed else "red"
     parts: list[RenderableType] = [
         Text(harmless(found.headline), style=f"bold {colour}"),
@@ -68,8 +64,6 @@ def _asked(found: Explanation, question: Question) -> str:
 
 
 def _looked_at(line: Line) -> Text:
-    from rich.text import Text
-
     rows: list[Text] = [_rule(each) for each in line.considered]
     known = [f"{path} = {_cut(json.dumps(plain(value), ensure_ascii=False))}" for path, value in line.knew.items()]
     known += [f"{path} is not there" for path in line.absent]
@@ -84,8 +78,6 @@ def _looked_at(line: Line) -> Text:
 
 
 def _rule(each: ConsideredRule) -> Text:
-    from rich.text import Text
-
     colour = {"true": "green", "error": "red"}.get(each.outcome, "yellow")
     said = f"{each.rule}: {each.says}"
     if each.condition:

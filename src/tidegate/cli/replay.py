@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
 from tidegate.cli import terminal
+from tidegate.cli.options import Json, Since, Until, parse_time
+from tidegate.cli.tables import rows_table
 
 if TYPE_CHECKING:
-    from rich.table import Table
-    from rich.text import Text
-
-    from tidegate.pipeline.replay.job import Progress
-    from tidegate.pipeline.replay.report import Report
-    from tidegate.pipeline.replay.tally import Decision
+    from tidegate.pipeline.replay.report import Decision, Report
 
 _SHOWN: Final = 30
 """Groups in the table; --json tells more."""
@@ -41,18 +38,13 @@ def replay(
     config: Annotated[
         Path, typer.Option("-c", "--config", help="The configuration that traffic was recorded with.", metavar="FILE")
     ] = Path("tidegate.yaml"),
-    since: Annotated[
-        str, typer.Option("--since", help="From then on: a time, or how long ago (`1h`, `2d`).", metavar="TIME")
-    ] = "7d",
-    until: Annotated[
-        str | None,
-        typer.Option("--until", help="Before then: a time, or how long ago. Default: now.", metavar="TIME"),
-    ] = None,
+    since: Since = "7d",
+    until: Until = None,
     plot: Annotated[Path | None, typer.Option("--plot", help="Draw the changes over time.", metavar="FILE.png")] = None,
     fail_on_change: Annotated[
         bool, typer.Option("--fail-on-change", help="Exit code 1 if anything changes or cannot be decided.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Show what other rules would have decided differently, message by message, over the recorded traffic.
 
@@ -65,7 +57,6 @@ def replay(
     """
     from zoneinfo import ZoneInfo
 
-    from tidegate.cli.time_options import parse_time
     from tidegate.config import load
     from tidegate.pipeline.replay.candidate import candidate
     from tidegate.pipeline.replay.job import run
@@ -77,13 +68,16 @@ def replay(
     before = load(config)
     after = candidate(config, policies)
     zone = ZoneInfo(before.node.timezone)
-    begin = parse_time(since, "--since", zone)
+    begin = parse_time(since or "7d", "--since", zone)
     end = time.time() if until is None else parse_time(until, "--until", zone)
     settings = before.pipeline.spark if before.pipeline is not None else None
     master = "local[*]" if settings is None else settings.master
     memory = "1g" if settings is None else settings.memory
     conf = {} if settings is None else settings.conf
-    with working("tidegate replay", master=master, memory=memory, conf=conf) as spark, _progress() as progress:
+    with (
+        working("tidegate replay", master=master, memory=memory, conf=conf) as spark,
+        terminal.progress("deciding", after=_PATIENCE) as progress,
+    ):
         report = run(spark, before, after, since=begin, until=end, progress=progress)
     if plot is not None:
         draw(report, plot)
@@ -93,21 +87,6 @@ def replay(
         _show(report)
     if fail_on_change and (report.changed or report.undecided):
         raise typer.Exit(terminal.NO)
-
-
-@contextmanager
-def _progress() -> Iterator[Progress]:
-    """A bar on standard error, if it takes longer than a moment and somebody looks."""
-    from rich.progress import Progress as Bar
-
-    begun = time.monotonic()
-    with Bar(console=terminal.err(), transient=True, disable=not terminal.err().is_terminal) as bar:
-        task = bar.add_task("deciding", visible=False)
-
-        def progress(done: int, parts: int) -> None:
-            bar.update(task, completed=done, total=parts, visible=time.monotonic() - begun > _PATIENCE)
-
-        yield progress
 
 
 def _show(report: Report) -> None:
@@ -133,28 +112,19 @@ def _show(report: Report) -> None:
 
 
 def _table(report: Report) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
     from tidegate.pipeline.replay.report import iso
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("who", "action", "topic", "from", "before", "after"):
-        table.add_column(title, overflow="fold")
-    table.add_column("count", justify="right")
-    for title in ("first", "last"):
-        table.add_column(title, style="dim")
+    rows = []
     for group in report.groups[:_SHOWN]:
         names = (group.who, group.action, group.topic, group.publisher)
         texts = [Text(terminal.harmless(name, lines=False)) for name in names]
-        times = (iso(group.first)[:19], iso(group.last)[:19])
-        table.add_row(*texts, _decision_text(group.before), _decision_text(group.after), f"{group.count:,}", *times)
-    return table
+        times = [Text(iso(moment)[:19], style="dim") for moment in (group.first, group.last)]
+        rows.append((*texts, _decision_text(group.before), _decision_text(group.after), f"{group.count:,}", *times))
+    titles = ("who", "action", "topic", "from", "before", "after", "count", "first", "last")
+    return rows_table(titles, rows, numbers=(6,), box=None, header_style="bold")
 
 
 def _decision_text(decision: Decision) -> Text:
-    from rich.text import Text
-
     sees = "" if decision.sees is None else f", sees {decision.sees}"
     text = f"{'allow' if decision.allowed else 'deny'} by {decision.rule}{sees}"
     return Text(terminal.harmless(text, lines=False), style="green" if decision.allowed else "red")

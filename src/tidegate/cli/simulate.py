@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
 from tidegate.cli import terminal
+from tidegate.cli.options import File, Json
+from tidegate.cli.tables import rows_table
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from tidegate.simulate import Expectation, Outcome, Run
     from tidegate.simulate.engine import EngineRun
+    from tidegate.simulate.expectation import Expectation
+    from tidegate.simulate.run import Outcome, Run
     from tidegate.simulate.trace import Row
 
 _SHOWN: Final = 20
@@ -23,19 +26,19 @@ _SHOWN: Final = 20
 
 
 def simulate(
-    file: Annotated[Path, typer.Argument(help="Configuration file.", show_default=False)],
+    file: File,
     scenario: Annotated[
         Path, typer.Argument(help="Scenario: who does what, and what is expected.", show_default=False)
     ],
     every: Annotated[bool, typer.Option("--all", help="Explore every outcome instead of one run.")] = False,
     walks: Annotated[
-        int | None, typer.Option("--walks", help="Take so many runs at random instead of one.", min=1, metavar="N")
+        int | None, typer.Option("--walks", help="Take this many random runs instead of one.", min=1, metavar="N")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="For --walks: other numbers, other runs.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the random runs of --walks.")] = 0,
     engine: Annotated[
-        bool, typer.Option("--engine", help="Play it on the engine, too, and compare what clients got.")
+        bool, typer.Option("--engine", help="Also run it on the engine, and compare what clients received.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Run a scenario on the model of a configuration, and show every step.
 
@@ -46,169 +49,151 @@ def simulate(
     [dim]tidegate simulate tidegate.yaml scenario.yaml --all --engine[/dim]
     """
     from tidegate.config import load
-    from tidegate.simulate import read_scenario
     from tidegate.simulate.engine import EngineRun
+    from tidegate.simulate.scenario import read_scenario
 
     if every and walks is not None:
         terminal.usage("--all explores everything, and --walks some of it; leave one of them out")
     if seed and walks is None:
         terminal.usage("--seed has no effect without --walks; leave it out")
     engine_run = EngineRun.of(load(file), read_scenario(scenario))
-    found = _found(engine_run, every=every, walks=walks, seed=seed)
-    played = _played(engine_run) if engine else None
-    missed = [*_missed(found.outcomes, engine_run), *(_missed([played.outcome], engine_run) if played else ())]
+    model = _on_model(engine_run, every=every, walks=walks, seed=seed)
+    on_engine = _on_engine(engine_run) if engine else None
+    missed = [*_missed(model.outcomes, engine_run), *(_missed([on_engine.outcome], engine_run) if on_engine else ())]
     if json:
-        terminal.print_json(_document(engine_run, found, played, missed))
+        terminal.print_json(_document(engine_run, model, on_engine, missed))
     else:
-        _report(engine_run, found, played, missed)
-    if missed or (played is not None and not played.allowed):
+        _report(engine_run, model, on_engine, missed)
+    if missed or (on_engine is not None and not on_engine.allowed):
         raise typer.Exit(terminal.NO)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """What was found on the model."""
+class _ModelResult:
+    """What happens on the model."""
 
     run: Run
     """The one to show: the first that does not do what is expected, if one does not."""
     outcomes: list[Outcome]
     """Each once, in a fixed order."""
     how: str
-    """How they were found."""
+    """How they were model."""
     complete: bool
     """Whether there are no others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Played:
-    """What clients got from the engine."""
+class _EngineResult:
+    """What clients got from the engine, and whether the model allows it."""
 
     outcome: Outcome
     allowed: bool
 
 
-def _found(engine_run: EngineRun, *, every: bool, walks: int | None, seed: int) -> _Found:
+def _on_model(engine_run: EngineRun, *, every: bool, walks: int | None, seed: int) -> _ModelResult:
     from random import Random
 
-    from tidegate.simulate import chosen_run, find_run, outcomes, sequential_run
+    from tidegate.simulate.explore import chosen_run, find_run, outcomes, sequential_run
 
     schema, rounds = engine_run.schema, engine_run.scenario.rounds
     if walks is not None:
         random = Random(seed)  # noqa: S311  nothing depends on its being hard to guess
         runs = [chosen_run(schema, rounds, random.randrange) for _ in range(walks)]
         shown = next((run for run in runs if any(_missed([run.outcome], engine_run))), runs[0])
-        several = _ordered({run.outcome for run in runs})
-        return _Found(run=shown, outcomes=several, how=f"{_count(walks, 'run')} at random", complete=False)
+        several = sorted({run.outcome for run in runs}, key=str)
+        return _ModelResult(
+            run=shown, outcomes=several, how=f"{terminal.counted(walks, 'run')} at random", complete=False
+        )
     run = sequential_run(schema, rounds)
     if not every:
-        return _Found(run=run, outcomes=[run.outcome], how="one run", complete=False)
-    several = _ordered(outcomes(schema, rounds))
+        return _ModelResult(run=run, outcomes=[run.outcome], how="one run", complete=False)
+    several = sorted(outcomes(schema, rounds), key=str)
     bad = next((each for each in several if any(_missed([each], engine_run))), None)
     other = None if bad is None else find_run(schema, rounds, bad)
-    return _Found(run=other or run, outcomes=several, how="all runs", complete=True)
+    return _ModelResult(run=other or run, outcomes=several, how="all runs", complete=True)
 
 
-def _ordered(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    return sorted(outcomes, key=str)
-
-
-def _played(engine_run: EngineRun) -> _Played:
-    from tidegate.simulate import find_run
+def _on_engine(engine_run: EngineRun) -> _EngineResult:
+    from tidegate.simulate.explore import find_run
 
     outcome = engine_run.run()
     allowed = find_run(engine_run.schema, engine_run.scenario.rounds, outcome) is not None
-    return _Played(outcome=outcome, allowed=allowed)
+    return _EngineResult(outcome=outcome, allowed=allowed)
 
 
-def _missed(outcomes: Iterable[Outcome], engine_run: EngineRun) -> Iterator[Expectation]:
+def _missed(outcomes: Sequence[Outcome], engine_run: EngineRun) -> Iterator[Expectation]:
     """The expectations that some outcome does not meet."""
-    several = list(outcomes)
     for each in engine_run.scenario.expects:
-        if not all(each.met(one[each.client]) for one in several):
+        if not all(each.met(outcome[each.client]) for outcome in outcomes):
             yield each
 
 
 # -- for people --------------------------------------------------------------------------------------------------------
 
 
-def _report(engine_run: EngineRun, found: _Found, played: _Played | None, missed: list[Expectation]) -> None:
-    from rich.text import Text
-
-    from tidegate.simulate import rows
+def _report(
+    engine_run: EngineRun, model: _ModelResult, on_engine: _EngineResult | None, missed: list[Expectation]
+) -> None:
+    from tidegate.simulate.trace import rows
 
     out = terminal.out()
     if engine_run.left_out:
         terminal.note(f"{', '.join(engine_run.left_out)}: left out, the model knows nothing of them")
-    if any(_missed([found.run.outcome], engine_run)):
+    if any(_missed([model.run.outcome], engine_run)):
         out.print("A run in which an expectation is not met:")
-    out.print(_steps(rows(found.run.trace)))
-    number = len(found.outcomes)
-    out.print(f"{found.how}: {_count(number, 'outcome')}")
+    out.print(_steps(rows(model.run.trace)))
+    number = len(model.outcomes)
+    out.print(f"{model.how}: {terminal.counted(number, 'outcome')}")
     clients = sorted(engine_run.schema.cg.devices)
-    out.print(_heard(clients, found.outcomes[:_SHOWN]))
+    out.print(_heard(clients, model.outcomes[:_SHOWN]))
     if number > _SHOWN:
         out.print(f"and {number - _SHOWN} more; --json tells all of them")
     unmet = set(missed)
     for each in engine_run.scenario.expects:
-        said, style = ("not met", "red") if each in unmet else ("met", "green")
-        out.print(Text.assemble("expected: ", terminal.harmless(str(each)), ": ", (said, style)))
-    if played is None:
+        verdict = ("not met", "red") if each in unmet else ("met", "green")
+        out.print(Text.assemble("expected: ", terminal.harmless(str(each)), ": ", verdict))
+    if on_engine is None:
         return
-    if played.allowed:
+    if on_engine.allowed:
         out.print("the engine does what the model allows")
         return
     out.print(Text("the engine does what the model does not allow:", style="red"))
-    out.print(_heard(clients, [played.outcome]))
+    out.print(_heard(clients, [on_engine.outcome]))
 
 
 def _steps(rows: list[Row]) -> Table:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    table.add_column("t", justify="right", no_wrap=True)
-    for name in ("rule", "link", "event", "then", "monitors"):
-        table.add_column(name, overflow="fold")
-    for row in rows:
-        then = Text(terminal.harmless(row.then, lines=False), style="yellow" if row.ends else "")
-        cells = [Text(terminal.harmless(text, lines=False)) for text in (row.rule, row.link, row.events)]
-        table.add_row(str(row.time), *cells, then, Text(terminal.harmless(row.state, lines=False), style="cyan"))
-    return table
+    cells = [
+        (
+            str(row.time),
+            *(Text(terminal.harmless(text, lines=False)) for text in (row.rule, row.link, row.events)),
+            Text(terminal.harmless(row.then, lines=False), style="yellow" if row.ends else ""),
+            Text(terminal.harmless(row.state, lines=False), style="cyan"),
+        )
+        for row in rows
+    ]
+    return rows_table(("t", "rule", "link", "event", "then", "monitors"), cells, numbers=(0,))
 
 
 def _heard(clients: list[str], outcomes: list[Outcome]) -> Table:
     """What each client hears, a column for each outcome."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
     from tidegate.simulate.trace import written
 
-    table = Table(box=box.SIMPLE, pad_edge=False, show_header=len(outcomes) > 1)
-    table.add_column("client", no_wrap=True)
-    for number, _ in enumerate(outcomes, 1):
-        table.add_column(str(number), overflow="fold")
-    for client in clients:
-        cells = (", ".join(map(written, each[client])) or "-" for each in outcomes)
-        table.add_row(Text(client), *(Text(terminal.harmless(text, lines=False)) for text in cells))
-    return table
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+    rows = [(client, *(", ".join(map(written, each[client])) or "-" for each in outcomes)) for client in clients]
+    cells = [[Text(terminal.harmless(text, lines=False)) for text in row] for row in rows]
+    titles = ["client", *map(str, range(1, len(outcomes) + 1))]
+    return rows_table(titles, cells, show_header=len(outcomes) > 1)
 
 
 # -- for programs ------------------------------------------------------------------------------------------------------
 
 
 def _document(
-    engine_run: EngineRun, found: _Found, played: _Played | None, missed: list[Expectation]
+    engine_run: EngineRun, model: _ModelResult, on_engine: _EngineResult | None, missed: list[Expectation]
 ) -> dict[str, Any]:
-    from tidegate.simulate import rows
+    from tidegate.simulate.trace import rows
 
-    made: dict[str, Any] = {
-        "ok": not missed and (played is None or played.allowed),
+    document: dict[str, Any] = {
+        "ok": not missed and (on_engine is None or on_engine.allowed),
         "left_out": list(engine_run.left_out),
         "steps": [
             {
@@ -221,15 +206,15 @@ def _document(
                 "tasks": list(row.next),
                 "heard": list(row.heard),
             }
-            for row in rows(found.run.trace)
+            for row in rows(model.run.trace)
         ],
-        "complete": found.complete,
-        "outcomes": [_outcome(each) for each in found.outcomes],
+        "complete": model.complete,
+        "outcomes": [_outcome(each) for each in model.outcomes],
         "expected": [{"text": str(each), "met": each not in missed} for each in engine_run.scenario.expects],
     }
-    if played is not None:
-        made["engine"] = {"allowed": played.allowed, "outcome": _outcome(played.outcome)}
-    return made
+    if on_engine is not None:
+        document["engine"] = {"allowed": on_engine.allowed, "outcome": _outcome(on_engine.outcome)}
+    return document
 
 
 def _outcome(outcome: Outcome) -> dict[str, Any]:

@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
-from enum import Enum
-from typing import TYPE_CHECKING, Annotated, assert_never
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tidegate.cli import terminal
-from tidegate.cli.connection_options import (
-    ConnectionOptions,
-    Json,
-    Qos,
-    Require,
-    UserProperties,
-    with_connection_options,
-)
+from tidegate.cli.connection_options import ConnectionOptions, with_connection_options
+from tidegate.cli.options import JsonLines, Qos, Require, UserProperties
 
 if TYPE_CHECKING:
-    from paho.mqtt.properties import Properties
-    from paho.mqtt.subscribeoptions import SubscribeOptions
-
     from tidegate.client import Message
 
 
@@ -36,16 +25,16 @@ def sub(
     verbose: Annotated[
         bool, typer.Option("-v", "--verbose", help="Show topic, QoS, flags and properties too.")
     ] = False,
-    json: Json = False,
+    json: JsonLines = False,
     count: Annotated[int | None, typer.Option("-C", "--count", help="End after this many messages.", min=1)] = None,
     wait: Annotated[
         float | None,
         typer.Option("-W", "--timeout", help="End after this many seconds.", metavar="SECONDS", min=0.0),
     ] = None,
     no_local: Annotated[
-        bool, typer.Option("--no-local", help="Not what this client published itself (MQTT 5).")
+        bool, typer.Option("--no-local", help="Leave out messages that this client published (MQTT 5).")
     ] = False,
-    no_retained: Annotated[bool, typer.Option("--no-retained", help="Not what was retained before (MQTT 5).")] = False,
+    no_retained: Annotated[bool, typer.Option("--no-retained", help="Leave out retained messages (MQTT 5).")] = False,
     retain_as_published: Annotated[
         bool, typer.Option("--retain-as-published", help="Keep the retain flag as it was set (MQTT 5).")
     ] = False,
@@ -58,7 +47,7 @@ def sub(
         ),
     ] = None,
     encrypt: Annotated[
-        bool, typer.Option("--encrypt", help="Open what is sealed, as --private-key does by itself; needs that.")
+        bool, typer.Option("--encrypt", help="Decrypt messages. Needs --private-key, which implies it.")
     ] = False,
 ) -> None:
     """Subscribe and show messages as they arrive.
@@ -71,16 +60,22 @@ def sub(
 
     [dim]tidegate sub -v -t 'gym/+/speed' -t status[/dim]
     """
+    import asyncio
+
+    from paho.mqtt.packettypes import PacketTypes
+
     from tidegate import topics
-    from tidegate.cli.connection import run
-    from tidegate.cli.properties import subscribe_options, subscribe_properties
+    from tidegate.cli.connection import connect, run
+    from tidegate.cli.properties import message_properties, subscribe_options
 
     for each in filters:
         if not topics.valid_filter(each):
             terminal.usage(f"`{each}` is not a filter: + and # stand alone between slashes, # at the end")
     if encrypt and connection_options.private_key is None:
         terminal.usage("--encrypt needs --private-key: keys are given to whom it belongs")
-    about = subscribe_properties(connection_options, user=properties, require=require, where=where)
+    about = message_properties(
+        connection_options, PacketTypes.SUBSCRIBE, properties, instructions={"require": require, "where": where}
+    )
     wanted = subscribe_options(
         connection_options,
         qos=qos,
@@ -88,62 +83,57 @@ def sub(
         no_retained=no_retained,
         retain_as_published=retain_as_published,
     )
-    style = _Style.JSON if json else _Style.VERBOSE if verbose else _Style.PAYLOAD
-    shown = _Shown(style=style, opening=connection_options.private_key is not None)
-    run(
-        _receive(connection_options, filters, wanted, about, shown, count, wait, verbose=verbose),
-        interrupt_is_fine=True,
-    )
-    if count is not None and shown.count < count and wait is not None:
-        terminal.fail(f"only {shown.count} of {count} messages came within {wait:g} s")
+    show = _json if json else _verbose if verbose else _payload
+    opens = connection_options.private_key is not None  # otherwise sealed messages are bytes as any others
+    shown = 0
+
+    async def receive() -> None:
+        nonlocal shown
+        async with connect(connection_options) as connection:
+            try:
+                async with asyncio.timeout(wait):
+                    held = await connection.subscribe(*filters, options=wanted, properties=about)
+                    if verbose:
+                        terminal.note(f"subscribed to {', '.join(filters)}")
+                    if held:
+                        terminal.note(f"held until somebody allows it: {', '.join(held)}")
+                    async for message in connection.messages:
+                        show(message, _sealing(message) if opens else {})
+                        shown += 1
+                        if shown == count:
+                            break
+            except TimeoutError:
+                return  # --timeout is one of the ways this is meant to end; the count is compared below
+
+    run(receive(), interrupt_is_fine=True)
+    if count is not None and shown < count and wait is not None:
+        terminal.fail(f"only {shown} of {count} messages came within {wait:g} s")
 
 
-class _Style(Enum):
-    PAYLOAD = "payload"
-    VERBOSE = "verbose"
-    JSON = "json"
+def _sealing(message: Message) -> dict[str, str]:
+    """Which key a message was sealed with, and why it was not opened."""
+    sealing: dict[str, str] = {}
+    if message.sealed_by is not None:
+        sealing["key"] = message.sealed_by
+    if message.error is not None:
+        sealing["not_opened"] = str(message.error)
+        if isinstance(rule := getattr(message.error, "rule", None), str):
+            sealing["rule"] = rule
+    return sealing
 
 
-@dataclass(slots=True)
-class _Shown:
-    """Writes messages and counts them."""
-
-    style: _Style
-    opening: bool
-    """Whether sealed messages are to be opened; otherwise they are bytes as any others."""
-    count: int = 0
-
-    def show(self, message: Message) -> None:
-        about: dict[str, str] = {}
-        if self.opening and message.sealed_by is not None:
-            about["key"] = message.sealed_by
-        if self.opening and message.error is not None:
-            about["not_opened"] = str(message.error)
-            if isinstance(rule := getattr(message.error, "rule", None), str):
-                about["rule"] = rule
-        match self.style:
-            case _Style.JSON:
-                _json(message, about)
-            case _Style.VERBOSE:
-                _verbose(message, about)
-            case _Style.PAYLOAD:
-                _payload(message.payload)
-                if "not_opened" in about:
-                    terminal.error(f"{message.topic}: not opened: {about['not_opened']}")
-            case _:
-                assert_never(self.style)
-        self.count += 1
-
-
-def _payload(payload: bytes) -> None:
+def _payload(message: Message, sealing: dict[str, str]) -> None:
     """The very bytes, so that they can be piped; a terminal gets no control characters from strangers."""
+    payload = message.payload
     if sys.stdout.isatty():
         payload = terminal.harmless(payload.decode(errors="replace")).encode()
     sys.stdout.buffer.write(payload + b"\n")
     sys.stdout.buffer.flush()
+    if "not_opened" in sealing:
+        terminal.error(f"{message.topic}: not opened: {sealing['not_opened']}")
 
 
-def _verbose(message: Message, about: dict[str, str]) -> None:
+def _verbose(message: Message, sealing: dict[str, str]) -> None:
     from rich.text import Text
 
     from tidegate.cli.properties import plain
@@ -157,10 +147,10 @@ def _verbose(message: Message, about: dict[str, str]) -> None:
                 flags += f", scores {' '.join(_score(*each) for each in message.scores.items())}"
         else:
             flags += f", {name.replace('_', ' ')} {value}"
-    if "key" in about:
-        flags += f", key {about['key']}"
-    if "not_opened" in about:
-        flags += f", not opened: {about['not_opened']}"
+    if "key" in sealing:
+        flags += f", key {sealing['key']}"
+    if "not_opened" in sealing:
+        flags += f", not opened: {sealing['not_opened']}"
     line = Text.assemble(
         (terminal.harmless(message.topic, lines=False), "bold cyan"),
         " ",
@@ -176,7 +166,7 @@ def _score(dimension: str, score: object) -> str:
     return f"{dimension} {score:.2g}" if isinstance(score, int | float) else f"{dimension} {score}"
 
 
-def _json(message: Message, about: dict[str, str]) -> None:
+def _json(message: Message, sealing: dict[str, str]) -> None:
     from tidegate.cli.properties import plain, text_or_base64
 
     terminal.print_json(
@@ -186,37 +176,6 @@ def _json(message: Message, about: dict[str, str]) -> None:
             "qos": message.qos,
             "retain": message.retain,
             "properties": plain(message.properties),
-            **about,
+            **sealing,
         }
     )
-
-
-async def _receive(
-    connection_options: ConnectionOptions,
-    filters: list[str],
-    wanted: SubscribeOptions,
-    properties: Properties | None,
-    shown: _Shown,
-    count: int | None,
-    wait: float | None,
-    *,
-    verbose: bool,
-) -> None:
-    import asyncio
-
-    from tidegate.cli.connection import connect
-
-    async with connect(connection_options) as connection:
-        try:
-            async with asyncio.timeout(wait):
-                held = await connection.subscribe(*filters, options=wanted, properties=properties)
-                if verbose:
-                    terminal.note(f"subscribed to {', '.join(filters)}")
-                if held:
-                    terminal.note(f"held until somebody allows it: {', '.join(held)}")
-                async for message in connection.messages:
-                    shown.show(message)
-                    if shown.count == count:
-                        break
-        except TimeoutError:
-            return  # --timeout is one of the ways this is meant to end; the caller compares the count

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from tidegate.config import ClientCert, Config, Listener, Policies
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 
 def facts(config: Config) -> dict[str, Any]:
@@ -64,11 +66,6 @@ def _said(config: Config) -> str:
 
 def table(config: Config, file: Path) -> RenderableType:
     """The summary for people."""
-    from rich import box
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
     listeners = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for title in ("listener", "scope", "admits", "connections", "max packet"):
         listeners.add_column(title, no_wrap=title == "listener")
@@ -95,6 +92,8 @@ def table(config: Config, file: Path) -> RenderableType:
     rest.add_row("durability", str(config.durability))
     queue = limits["queue"]
     rest.add_row("queues", f"{queue['messages']:,} messages or {queue['bytes']} per session, then {queue['full']}")
-    rest.add_row("sessions", f"kept {limits['session_expiry'] or 'as long as clients ask'} after clients leave")
+    rest.add_row(
+        "sessions", f"kept {limits['session_expiry'] or 'as long as the client asks'} after the client disconnects"
+    )
     heading = Text.assemble(("✓ ", "bold green"), (str(file), "bold"), f" is fine: node {config.node.name}")
     return Group(heading, listeners, rest)

@@ -1,18 +1,80 @@
-"""Facts in two columns, for answers whose keys are the node's and not ours to choose."""
+"""Tables for people: facts in two columns, and rows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from tidegate.cli import terminal
 from tidegate.cli.terminal import harmless
 
+_GAP = "  "
 _NAMES = ("pid", "port")
 """Numbers that name something, and are not counted in thousands."""
+
+
+def show(answer: Mapping[str, Any], *, json: bool) -> None:
+    """Prints an answer: as JSON, or as facts."""
+    if json:
+        terminal.print_json(answer)
+    else:
+        terminal.out().print(facts(answer))
+
+
+def rows_table(
+    titles: Sequence[str], rows: Iterable[Sequence[Any]], *, numbers: Collection[int] = (), **settings: Any
+) -> Table:
+    """A row for each of `rows`. Columns in `numbers` are aligned to the right and not wrapped, the others folded."""
+    table = Table(**{"box": box.SIMPLE, "pad_edge": False, **settings})
+    for index, title in enumerate(titles):
+        number = index in numbers
+        table.add_column(title, justify="right" if number else "left", no_wrap=number, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def aligned(
+    titles: Sequence[str],
+    rows: Sequence[Sequence[Text]],
+    *,
+    header: bool = True,
+    right: Collection[str] = (),
+    least: Mapping[str, int] = MappingProxyType({}),
+    cut: Iterable[tuple[str, int]] = (),
+) -> Iterator[Text]:
+    """A line for each row, in columns as wide as they must be, and `least` wide. An empty row is an empty line.
+
+    On a terminal the columns in `cut` are cut, one after the other and to their widths there, until a line fits.
+    Whoever reads it from a pipe gets all of it.
+    """
+    widths = [
+        max(least.get(title, 0), len(title) if header else 0, *(row[index].cell_len for row in rows if row))
+        for index, title in enumerate(titles)
+    ]
+    out = terminal.out()
+    if out.is_terminal:
+        for title, shortest in cut:
+            if title in titles:
+                index = titles.index(title)
+                over = sum(widths) + len(_GAP) * (len(widths) - 1) - out.width
+                widths[index] = min(widths[index], max(shortest, widths[index] - over))
+    if header:
+        rule = [Text("─" * width, style="dim") for width in widths]
+        rows = [[Text(title, style="bold") for title in titles], rule, *rows]
+    for row in rows:
+        for title, width, cell in zip(titles, widths, row, strict=False):
+            if title in right:
+                cell.align("right", width)
+            cell.truncate(width, overflow="ellipsis", pad=True)
+        line = Text(_GAP).join(row)
+        line.rstrip()
+        yield line
 
 
 def facts(answer: Mapping[str, Any]) -> Table:

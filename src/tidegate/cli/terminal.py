@@ -9,7 +9,11 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import typer
@@ -44,6 +48,11 @@ def harmless(text: str, *, lines: bool = True) -> str:
     if not lines:
         text = text.replace("\n", "\\n").replace("\t", "\\t")
     return _CONTROL.sub(lambda character: f"\\x{ord(character[0]):02x}", text)
+
+
+def counted(number: int, what: str) -> str:
+    """`1 run`, `2,000 runs`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def command_group(help: str) -> typer.Typer:
@@ -82,6 +91,40 @@ def usage(text: str) -> NoReturn:
     error(text)
     note("Try the command with --help.")
     raise typer.Exit(USAGE)
+
+
+def done(text: str, answer: object, *, json: bool) -> None:
+    """Says that it is done; as JSON, what the answer was."""
+    if json:
+        print_json(answer)
+    else:
+        out().print(f"[green]✓[/green] {text}")
+
+
+def wrote(files: Mapping[str, tuple[Path, str]], *, json: bool) -> None:
+    """Says which files were written: their names in JSON, each with its path and what it is."""
+    from rich.text import Text
+
+    if json:
+        print_json({name: str(path) for name, (path, _) in files.items()})
+        return
+    for path, what in files.values():
+        out().print(Text.assemble(("✓ ", "bold green"), str(path), (f"  {what}", "dim")))
+
+
+@contextmanager
+def progress(what: str, *, after: float = 0.0) -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error, if that is a terminal and the work takes longer than `after` seconds."""
+    from rich.progress import Progress
+
+    begun = time.monotonic()
+    with Progress(console=err(), transient=True, disable=not err().is_terminal) as bar:
+        task = bar.add_task(what, total=None, visible=not after)
+
+        def update(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total, visible=time.monotonic() - begun >= after)
+
+        yield update
 
 
 def print_json(value: object) -> None:

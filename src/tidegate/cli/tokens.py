@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import sys
@@ -18,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from pydantic import TypeAdapter, ValidationError
 
 from tidegate.cli import terminal
+from tidegate.cli.options import attribute
 from tidegate.errors import ConfigError, TidegateError
 from tidegate.policy.capability import PrivateKey, PublicKey, Unacceptable, sign, unverified
 from tidegate.policy.capability import verify as verify_token
@@ -54,6 +54,8 @@ def issue(
     subject: str,
     confirm: Path,
     rights: Sequence[str],
+    roles: Sequence[str] = (),
+    groups: Sequence[str] = (),
     attributes: Sequence[str],
     valid: str,
     proof: str,
@@ -70,8 +72,9 @@ def issue(
         "cnf": {"jwk": jwk_of(_holder(confirm))},
         "rights": [_right(text) for text in rights],
     }
+    claims |= {name: list(names) for name, names in (("roles", roles), ("groups", groups)) if names}
     if attributes:
-        claims["attributes"] = dict(map(_attribute, attributes))
+        claims["attributes"] = dict(map(attribute, attributes))
     if proof != "none":
         claims["proof"] = proof
     try:
@@ -109,16 +112,6 @@ def _right(text: str) -> dict[str, Any]:
         terminal.usage(f"`{text}` is no right: write for example read:angina/# or read,write:angina/#")
     listed = actions.split(",")
     return {"action": listed if len(listed) > 1 else listed[0], "topic": topic}
-
-
-def _attribute(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        terminal.usage(f"`{text}` is no attribute: write NAME=VALUE")
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        return name, value
 
 
 def read(given: str) -> str:
@@ -159,7 +152,8 @@ def shown(token: str) -> dict[str, Any]:
         if claim in claims:
             about[name] = _moment(claims[claim])
     about["rights"] = [_words(right) for right in claims.get("rights") or []]
-    about["attributes"] = claims.get("attributes") or None
+    for name in ("roles", "groups", "attributes"):
+        about[name] = claims.get(name) or None
     about["proof"] = claims.get("proof", "none")
     jwk = (claims.get("cnf") or {}).get("jwk") or {}
     about["confirmation_key"] = f"{jwk.get('crv')} {jwk.get('x')}"

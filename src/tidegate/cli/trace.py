@@ -16,7 +16,7 @@ import orjson
 from pydantic_core import PydanticCustomError
 
 from tidegate import topics
-from tidegate.config.automata import content
+from tidegate.config.monitors import content
 from tidegate.config.units import duration
 from tidegate.errors import ConfigError
 from tidegate.gate.rule_set import RuleSet

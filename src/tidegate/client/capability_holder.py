@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from tidegate.policy.capability import PrivateKey, unverified
-from tidegate.policy.capability.proof import proof, response, signature
+from tidegate.policy.capability.proof import NOTHING_ASKED, Asked, proof, response, signature
 
 
 class CapabilityHolder:
@@ -18,10 +18,10 @@ class CapabilityHolder:
         self._id, self._subject = str(claims.get("jti")), str(claims.get("sub"))
         self._last = 0
 
-    def proof(self, action: str, topic: str, payload: bytes = b"") -> str:
-        """The value of the user property `proof`."""
+    def proof(self, action: str, topic: str, payload: bytes = b"", asked: Asked = NOTHING_ASKED) -> str:
+        """The value of the user property `proof`; `asked` is what else the packet asks for."""
         self._last = max(self._last + 1, time.time_ns())
-        return proof(self._key, self._id, self._subject, action, topic, payload, self._last)
+        return proof(self._key, self._id, self._subject, action, topic, payload, self._last, asked)
 
     def response(self, client: str, challenge: bytes) -> bytes:
         """What answers the node's challenge."""

@@ -21,7 +21,7 @@ import copy
 import os
 import ssl
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -41,13 +41,13 @@ from tidegate.client.exceptions import Refused, Unreachable
 from tidegate.client.http_service import HttpService
 from tidegate.client.key_requests import HttpKeyRequester, KeyRequester, MqttKeyRequester
 from tidegate.client.keyring import Keyring
-from tidegate.client.mqtt_connection import MqttConnection, empty
+from tidegate.client.mqtt_connection import MqttConnection, empty, proven
 from tidegate.errors import KeysError, TidegateError
 from tidegate.keys import PrivateKey
 from tidegate.policy.capability import METHOD, PROPERTY
 from tidegate.policy.capability import PrivateKey as ProofKey
 from tidegate.policy.capability.keys import private_key as parse_proof_key
-from tidegate.policy.capability.proof import PROOF, WRITE
+from tidegate.policy.capability.proof import WRITE
 from tidegate.policy.control import ANSWER
 
 V5: Final = 5
@@ -144,10 +144,10 @@ class Client:
     async def __aenter__(self) -> Self:
         if self._connection is not None:
             raise Unreachable("this client is connected already: make another one, or leave it first")
-        left = [item for item in _drained(self._inbox) if isinstance(item, Message)]
-        self._inbox = asyncio.Queue()  # of the loop that runs now
-        for message in left:
-            self._inbox.put_nowait(message)
+        before, self._inbox = self._inbox, asyncio.Queue()  # of the loop that runs now
+        while not before.empty():
+            if isinstance(item := before.get_nowait(), Message):
+                self._inbox.put_nowait(item)
         connection = self._connection = self._new_connection()
         try:
             await connection.open()
@@ -176,6 +176,12 @@ class Client:
         return str(getattr(connection.connack, "AssignedClientIdentifier", "")) or connection.identifier
 
     @property
+    def level(self) -> str | None:
+        """The level of the connection, then its facts, as the node tells them: `tls,inside`. None if it does not."""
+        pairs = getattr(self._connected().connack, "UserProperty", None) or ()
+        return next((value for name, value in pairs if name == "level"), None)
+
+    @property
     def public_key(self) -> str:
         """What is to be registered."""
         if self._private is None:
@@ -201,7 +207,7 @@ class Client:
     ) -> ReasonCode | None:
         """Publishes, and waits for the answer that the QoS promises.
 
-        `encrypt`: sealed here, end to end. `require`: the level demanded for this message. `view`: who may see what of
+        `encrypt`: sealed here, end to end. `require`: what is demanded for this message. `view`: who may see what of
         it. Refused if the broker says no; KeysError, or Denied with the rule, if no key to seal with is given.
         """
         connection = self._connected()
@@ -259,17 +265,16 @@ class Client:
             about.AuthenticationData = self._holder.token.encode()
         elif self._token is not None and self._v5:
             about.UserProperty = (PROPERTY, self._token)
-        decrypter = Decrypter(self._keyring, self._deliver, patience=self._patience, clock=time.monotonic)
+        self._decrypter = Decrypter(self._keyring, self._deliver, patience=self._patience, clock=time.monotonic)
         connection = MqttConnection(
             *self._place,
             take=self._take,
             ended=self._ended,
             holder=self._holder,
             properties=about if self._v5 and not about.isEmpty() else None,  # type: ignore[no-untyped-call]
-            will=_proven(self._will, self._holder),
+            will=_proven_will(self._will, self._holder),
             **self._options,
         )
-        self._decrypter = decrypter
         if self._keyring is not None:
             requester: KeyRequester
             if self._service is not None:
@@ -340,12 +345,20 @@ class _Messages(AsyncIterator[Message]):
         return await self._client._next()
 
 
-def _proven(will: aiomqtt.Will | None, holder: CapabilityHolder | None) -> aiomqtt.Will | None:
+def _proven_will(will: aiomqtt.Will | None, holder: CapabilityHolder | None) -> aiomqtt.Will | None:
     if will is None or holder is None:
         return will
-    about = empty(PacketTypes.WILLMESSAGE) if will.properties is None else copy.deepcopy(will.properties)
     payload = will.payload.encode() if isinstance(will.payload, str) else bytes(will.payload or b"")  # type: ignore[arg-type]
-    about.UserProperty = (PROOF, holder.proof(WRITE, will.topic, payload))
+    about = proven(
+        holder,
+        will.properties,
+        PacketTypes.WILLMESSAGE,
+        WRITE,
+        will.topic,
+        payload,
+        qos=(will.qos,),
+        retain=will.retain,
+    )
     return aiomqtt.Will(will.topic, payload, will.qos, will.retain, about)
 
 
@@ -387,7 +400,3 @@ def _content(path: str | os.PathLike[str]) -> bytes:
             return stream.read(1 << 16)
     except OSError as broken:
         raise KeysError(f"{os.fspath(path)}: {broken.strerror}") from None
-
-
-def _drained(queue: asyncio.Queue[Message | TidegateError]) -> Sequence[Message | TidegateError]:
-    return [queue.get_nowait() for _ in range(queue.qsize())]

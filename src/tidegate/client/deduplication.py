@@ -13,6 +13,7 @@ own `id` means nothing here.
 
 from __future__ import annotations
 
+from tidegate.bounded import Newest
 from tidegate.client.decryption import Message
 
 Key = tuple[str, str, tuple[int, ...]]
@@ -23,7 +24,7 @@ class Deduplicator:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._keys: dict[Key, None] = {}  # the oldest first
+        self._keys: Newest[Key, None] = Newest(most)
 
     def again(self, message: Message) -> bool:
         """Whether it was delivered already; from now on it was."""
@@ -35,6 +36,4 @@ class Deduplicator:
         known = key in self._keys
         if not known:
             self._keys[key] = None
-            if len(self._keys) > self._most:
-                del self._keys[next(iter(self._keys))]
         return known and not message.retain

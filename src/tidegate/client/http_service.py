@@ -38,13 +38,11 @@ class HttpService:
         """The body of a successful answer."""
         import httpx  # here: a client that requests its keys over MQTT does not load it
 
-        parts = urlsplit(self.url)
-        url = httpx.URL(
-            scheme=parts.scheme, host=parts.hostname or "", port=parts.port, path=parts.path.rstrip("/") + path
-        )
+        base = httpx.URL(self.url)
+        url = base.copy_with(path=base.path.rstrip("/") + path, query=None, fragment=None, userinfo=b"")
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         # the system's authorities, not those of a package; no proxy from the environment
-        verify = self.context or (ssl.create_default_context() if parts.scheme == "https" else False)
+        verify = self.context or (ssl.create_default_context() if base.scheme == "https" else False)
         content = b""
         try:
             async with (

@@ -14,10 +14,10 @@ import asyncio
 import os
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
+from tidegate.bounded import Newest
 from tidegate.client.key_requests import KeyRequester
 from tidegate.errors import KeysError
 from tidegate.keys import NONCE, Group, Keychain, PrivateKey, TopicKey, open_message, read_key, seal
@@ -41,10 +41,10 @@ class Keyring:
         self._patience = patience
         self._clock = clock
         self._chain = Keychain()
-        self._refused: OrderedDict[str, tuple[KeysError, float]] = OrderedDict()
+        self._refused: Newest[str, tuple[KeysError, float]] = Newest(_REFUSALS)
         self._fetches: dict[str, asyncio.Task[None]] = {}
         self._room = asyncio.Semaphore(AT_ONCE)
-        self._sealing: OrderedDict[str, tuple[TopicKey, float]] = OrderedDict()
+        self._sealing: Newest[str, tuple[TopicKey, float]] = Newest(TOPICS)
         self._grants: dict[str, asyncio.Task[TopicKey]] = {}
 
     def begin(self, requester: KeyRequester, reader: str) -> None:
@@ -97,9 +97,6 @@ class Keyring:
         except KeysError as no:
             if self._requester is requester:  # what failed with a connection says nothing of the next one
                 self._refused[id] = (no, self._clock() + PAUSE)
-                self._refused.move_to_end(id)
-            while len(self._refused) > _REFUSALS:
-                self._refused.popitem(last=False)
             raise
         self._refused.pop(id, None)
         self._chain.put(key, now=self._clock())
@@ -137,9 +134,6 @@ class Keyring:
             id=given.id, group=group, secret=given.secret, made=asked, valid_until=until, readable_until=until
         )
         self._sealing[topic] = (key, until)
-        self._sealing.move_to_end(topic)
-        while len(self._sealing) > TOPICS:
-            self._sealing.popitem(last=False)
         return key
 
     async def _ask(self, *, mark: str, key: str | None = None, topic: str | None = None) -> bytes:

@@ -26,7 +26,7 @@ from tidegate.client.capability_holder import CapabilityHolder
 from tidegate.client.exceptions import Refused, Unreachable, reason_string
 from tidegate.errors import TidegateError
 from tidegate.policy.capability import METHOD
-from tidegate.policy.capability.proof import PROOF, READ, WRITE, filters_of
+from tidegate.policy.capability.proof import PROOF, READ, WRITE, Asked, filters_of
 from tidegate.wire import encode_varint
 
 if TYPE_CHECKING:
@@ -42,6 +42,31 @@ _CONTINUE: Final = 0x18
 def empty(packet_type: int) -> Properties:
     """Properties of a packet, to be filled."""
     return Properties(packet_type)  # type: ignore[no-untyped-call]
+
+
+def proven(
+    holder: CapabilityHolder | None,
+    properties: Properties | None,
+    kind: int,
+    action: str,
+    topic: str,
+    payload: bytes = b"",
+    *,
+    qos: tuple[int, ...] = (),
+    retain: bool | None = None,
+) -> Properties | None:
+    """The properties of a packet with a proof, if there is a key to prove with."""
+    if holder is None:
+        return properties
+    with_proof = empty(kind) if properties is None else copy.deepcopy(properties)
+    asked = Asked(
+        qos=qos,
+        retain=retain,
+        expiry=getattr(with_proof, "MessageExpiryInterval", None),
+        properties=tuple(getattr(with_proof, "UserProperty", ())),
+    )
+    with_proof.UserProperty = (PROOF, holder.proof(action, topic, payload, asked))
+    return with_proof
 
 
 class MqttConnection(aiomqtt.Client):
@@ -100,7 +125,9 @@ class MqttConnection(aiomqtt.Client):
     ) -> ReasonCode | None:
         """Publishes and waits for the answer that the QoS promises; the reason code, where there is one."""
         self._here()
-        properties = self._proven(properties, PacketTypes.PUBLISH, WRITE, topic, payload or b"")
+        properties = proven(
+            self._holder, properties, PacketTypes.PUBLISH, WRITE, topic, payload or b"", qos=(qos,), retain=retain
+        )
         info = self._client.publish(topic, payload, qos, retain, properties)
         if info.rc != MQTT_ERR_SUCCESS:
             raise Unreachable(f"`{topic}` was not published: {aiomqtt.MqttCodeError(info.rc)}")
@@ -120,7 +147,8 @@ class MqttConnection(aiomqtt.Client):
         self._here()
         v5 = self._client.protocol == MQTTProtocolVersion.MQTTv5
         wanted: Any = [(each, options if v5 else options.QoS) for each in filters]
-        properties = self._proven(properties, PacketTypes.SUBSCRIBE, READ, filters_of(filters))
+        qos = (options.QoS,) * len(filters)
+        properties = proven(self._holder, properties, PacketTypes.SUBSCRIBE, READ, filters_of(filters), qos=qos)
         result, mid = self._client.subscribe(wanted, properties=properties)
         if result != MQTT_ERR_SUCCESS or mid is None:
             raise Unreachable(f"not subscribed: {aiomqtt.MqttCodeError(result)}")
@@ -165,16 +193,6 @@ class MqttConnection(aiomqtt.Client):
         waiting = self._answers.get(mid)
         if waiting is not None and not waiting.done():
             waiting.set_result((codes, properties))
-
-    def _proven(
-        self, properties: Properties | None, kind: int, action: str, topic: str, payload: bytes = b""
-    ) -> Properties | None:
-        """With a proof, if there is a key to prove with."""
-        if self._holder is None:
-            return properties
-        proven = empty(kind) if properties is None else copy.deepcopy(properties)
-        proven.UserProperty = (PROOF, self._holder.proof(action, topic, payload))
-        return proven
 
     def _end(self, why: TidegateError) -> None:
         if not self.lost.done():
@@ -250,15 +268,7 @@ class MqttConnection(aiomqtt.Client):
     ) -> None:
         self._answered(mid, reason_codes, properties)
 
-    def _on_unsubscribe(
-        self,
-        client: PahoClient,
-        userdata: Any,
-        mid: int,
-        reason_codes: list[ReasonCode],
-        properties: Properties | None = None,
-    ) -> None:
-        self._answered(mid, reason_codes, properties)
+    _on_unsubscribe = _on_subscribe
 
     def _on_publish(
         self, client: PahoClient, userdata: Any, mid: int, reason_code: ReasonCode, properties: Properties

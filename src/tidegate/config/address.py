@@ -1,5 +1,5 @@
-"""Where a listener listens: `mqtt://host:port`, `mqtts://`, `ws://host:port/path`, `wss://`; IPv6 in
-brackets.
+"""Addresses in the configuration, as URLs: listeners (`mqtt://host:port`, `mqtts://`, `ws://host:port/path`, `wss://`),
+HTTP (`http://`, `https://`) and the key service (`tls://`). IPv6 addresses stand in brackets.
 
 The host is never guessed: all interfaces must be asked for by name (`0.0.0.0`, `[::]`), because a listener
 that is open further than its writer thought is the oldest mistake there is.
@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Annotated, Final
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
 
 from tidegate.config.enums import Scheme
-from tidegate.config.units import refusal
+from tidegate.config.problems import alternatives, refusal
 
-DEFAULT_PORTS: Final = {Scheme.MQTT: 1883, Scheme.MQTTS: 8883, Scheme.WS: 8083, Scheme.WSS: 8084}
 _HOST_NAME: Final = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
-_EXAMPLE: Final = "write for example `mqtt://127.0.0.1:1883`, `mqtts://[::]:8883` or `ws://127.0.0.1:8083/mqtt`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +34,7 @@ class Address:
     @property
     def tls(self) -> bool:
         """Whether connections are encrypted."""
-        return self.scheme in (Scheme.MQTTS, Scheme.WSS)
+        return self.scheme in (Scheme.MQTTS, Scheme.WSS, Scheme.HTTPS, Scheme.TLS)
 
     @property
     def websocket(self) -> bool:
@@ -44,11 +43,8 @@ class Address:
 
     @property
     def loopback(self) -> bool:
-        """Whether only this machine can connect. A name other than localhost counts as reachable."""
-        try:
-            return ipaddress.ip_address(self.host.partition("%")[0]).is_loopback
-        except ValueError:
-            return self.host.rstrip(".").lower() == "localhost"
+        """Whether only this machine can connect."""
+        return is_loopback(self.host)
 
     @property
     def everywhere(self) -> bool:
@@ -67,70 +63,96 @@ class Address:
         return f"{self.scheme}://{host}:{self.port}{self.path}"
 
 
-def parse_address(written: object) -> Address:
-    """The address that a URL names, or a refusal that says what is wrong with it."""
-    if isinstance(written, Address):
-        return written
-    if not isinstance(written, str):
-        raise refusal(f"must be a URL; {_EXAMPLE}")
-    if any(character <= " " or character == "\x7f" for character in written):
-        raise refusal("contains a space or control character; remove it")
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine. A name other than localhost counts as another one."""
     try:
-        parts = urlsplit(written)
-        port = parts.port
-    except ValueError as broken:
-        raise refusal(f"is not a URL ({broken}); {_EXAMPLE}") from None
-    try:
-        scheme = Scheme(parts.scheme)
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
     except ValueError:
-        raise refusal(f"must begin with mqtt://, mqtts://, ws:// or wss://; {_EXAMPLE}") from None
-    return Address(
-        scheme=scheme,
-        host=_host(parts),
-        port=DEFAULT_PORTS[scheme] if port is None else port,
-        path=_path(parts, scheme),
-    )
+        return host.rstrip(".").lower() == "localhost"
 
 
-def _host(parts: SplitResult) -> str:
-    if parts.username is not None or parts.password is not None:
-        raise refusal("must not contain a user name or password; list users under `directory.users`")
-    place, bracket, after = parts.netloc.rpartition("]")
-    if bracket and after and not after.startswith(":"):
-        raise refusal(f"has text between `]` and the port; {_EXAMPLE}")
-    if bracket:
-        host = place.removeprefix("[")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Format:
+    """Which addresses a key takes."""
+
+    ports: Mapping[Scheme, int]
+    """The schemes, each with its default port."""
+    example: str
+    identity: str
+    """How clients prove who they are, since the address cannot hold a password."""
+
+    def parse(self, written: object) -> Address:
+        """The address that a URL names, or a refusal that says what is wrong with it."""
+        if isinstance(written, Address):
+            return written
+        if not isinstance(written, str):
+            raise refusal(f"must be a URL; {self.example}")
+        if any(character <= " " or character == "\x7f" for character in written):
+            raise refusal("contains a space or control character; remove it")
         try:
-            ipaddress.IPv6Address(host)
+            parts = urlsplit(written)
+            port = parts.port
+        except ValueError as error:
+            raise refusal(f"is not a URL ({error}); {self.example}") from None
+        scheme = next((scheme for scheme in self.ports if scheme == parts.scheme), None)
+        if scheme is None:
+            raise refusal(f"must begin with {alternatives(f'{each}://' for each in self.ports)}; {self.example}")
+        address = Address(scheme=scheme, host=self._host(parts), port=self.ports[scheme] if port is None else port)
+        if address.websocket:
+            if parts.query or parts.fragment:
+                raise refusal("has a query or fragment; end it after the path")
+            return replace(address, path=parts.path)
+        if parts.path not in ("", "/") or parts.query or parts.fragment:
+            raise refusal("has a path, query or fragment; end it after the port")
+        return address
+
+    def _host(self, parts: SplitResult) -> str:
+        if parts.username is not None or parts.password is not None:
+            raise refusal(f"must not contain a user name or password; {self.identity}")
+        place, bracket, after = parts.netloc.rpartition("]")
+        if bracket and after and not after.startswith(":"):
+            raise refusal(f"has text between `]` and the port; {self.example}")
+        host = place.removeprefix("[") if bracket else parts.netloc.partition(":")[0]
+        if not host:
+            raise refusal("names no host; write `127.0.0.1` for this machine, `0.0.0.0` for all interfaces")
+        try:
+            if bracket:
+                ipaddress.IPv6Address(host)
+            elif re.fullmatch(r"[0-9.]+", host):
+                ipaddress.IPv4Address(host)
         except ValueError:
-            raise refusal(f"has no valid IPv6 address in the brackets; {_EXAMPLE}") from None
+            kind = "IPv6 address in the brackets" if bracket else "IPv4 address"
+            raise refusal(f"has no valid {kind}; {self.example}") from None
+        if not bracket and not _HOST_NAME.fullmatch(host):
+            raise refusal(f"has no valid host name; {self.example}")
         return host
-    host = parts.netloc.partition(":")[0]
-    if not host:
-        raise refusal("names no host; write `127.0.0.1` for this machine, `0.0.0.0` for all interfaces")
-    if re.fullmatch(r"[0-9.]+", host):
-        try:
-            ipaddress.IPv4Address(host)
-        except ValueError:
-            raise refusal(f"has no valid IPv4 address; {_EXAMPLE}") from None
-    elif not _HOST_NAME.fullmatch(host):
-        raise refusal(f"has no valid host name; {_EXAMPLE}")
-    return host
 
 
-def _path(parts: SplitResult, scheme: Scheme) -> str:
-    if parts.query or parts.fragment:
-        raise refusal("must not have a query or fragment; end it after the path")
-    if scheme in (Scheme.MQTT, Scheme.MQTTS):
-        if parts.path not in ("", "/"):
-            raise refusal("has a path, which only ws:// and wss:// have; end it after the port")
-        return ""
-    return parts.path
+parse_address: Final = _Format(
+    ports={Scheme.MQTT: 1883, Scheme.MQTTS: 8883, Scheme.WS: 8083, Scheme.WSS: 8084},
+    example="write for example `mqtt://127.0.0.1:1883`, `mqtts://[::]:8883` or `ws://127.0.0.1:8083/mqtt`",
+    identity="list users under `directory.users`",
+).parse
+_parse_http: Final = _Format(
+    ports={Scheme.HTTP: 8080, Scheme.HTTPS: 8443},
+    example="write for example `http://127.0.0.1:8080` or `https://0.0.0.0:8443`",
+    identity="clients come with a token",
+).parse
+parse_tls: Final = _Format(
+    ports={Scheme.TLS: 8450},
+    example="write for example `tls://127.0.0.1:8450`",
+    identity="nodes come with a certificate",
+).parse
+
+_TEXT: Final = PlainSerializer(str, return_type=str)
+
+
+def _url(pattern: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "pattern": pattern, "title": "URL"})
 
 
 ListenAddress = Annotated[
-    Address,
-    PlainValidator(parse_address),
-    PlainSerializer(str, return_type=str),
-    WithJsonSchema({"type": "string", "pattern": r"^(mqtt|mqtts|ws|wss)://[^/\s]+(/\S*)?$", "title": "URL"}),
+    Address, PlainValidator(parse_address), _TEXT, _url(r"^(mqtt|mqtts|ws|wss)://[^/\s]+(/\S*)?$")
 ]
+HttpAddress = Annotated[Address, PlainValidator(_parse_http), _TEXT, _url(r"^https?://[^/\s]+/?$")]
+TlsAddress = Annotated[Address, PlainValidator(parse_tls), _TEXT, _url(r"^tls://[^/\s]+/?$")]

@@ -1,25 +1,23 @@
 """Brokering in the configuration: types of links, and which may follow which.
 
 Names are checked here, with their place: a type that occurs in no pair, or a label without a place in the order, would
-let nothing pass and look as if somebody had meant it. What has to do with scopes and links is checked in `typed`.
+let nothing pass and look as if somebody had meant it. What has to do with scopes and links is checked in `link_types`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import Annotated, Final, Self, assert_never
+from typing import Annotated, Final, assert_never
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
+from pydantic import Field, ValidationInfo, WithJsonSchema
 
 from tidegate import topics
-from tidegate.config.checks import Finding
 from tidegate.config.links import LinkName
 from tidegate.config.parser import Parser, problem_text
-from tidegate.config.policies import Filter, Subject, combined_problems
-from tidegate.config.problems import PLAIN_NAME, suggestion
-from tidegate.config.section import LIST, ONE, Name, Section, shape
-from tidegate.config.units import refusal
+from tidegate.config.policies import Filter, Subject
+from tidegate.config.problems import PLAIN_NAME, Finding, remedy, requires
+from tidegate.config.section import CheckedSection, Name, OneOrList, Section
 from tidegate.errors import ConfigError
 from tidegate.policy import brokering
 
@@ -45,21 +43,20 @@ _ONLY: Final = {"labels": Preset.BLP, "order": Preset.BLP, "bus": Preset.RBAC, "
 """Keys that only one preset knows."""
 
 
-def _type(written: str) -> str:
-    if written in brokering.RESERVED:
-        raise refusal(f"is `{written}`, which the node calls links without a type; choose another name")
-    return written
-
-
-def _role(written: str) -> str:
-    if not PLAIN_NAME.fullmatch(f"{written}{PUB}"):
-        most = 64 - len(PUB)
-        raise refusal(f"becomes the name of scopes; write at most {most} letters, digits, `.`, `_` and `-`")
-    return written
-
-
-TypeName = Annotated[Name, AfterValidator(_type)]
-RoleName = Annotated[str, AfterValidator(_role)]
+TypeName = Annotated[
+    Name,
+    requires(
+        lambda name: name not in brokering.RESERVED,
+        "is `{written}`, which the node calls links without a type; choose another name",
+    ),
+]
+RoleName = Annotated[
+    str,
+    requires(
+        lambda name: PLAIN_NAME.fullmatch(f"{name}{PUB}"),
+        f"becomes the name of scopes; write at most {64 - len(PUB)} letters, digits, `.`, `_` and `-`",
+    ),
+]
 Pair = Annotated[
     tuple[TypeName, TypeName],
     WithJsonSchema({"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2}),
@@ -75,7 +72,7 @@ class Ends(Section):
     """Of the link from the scope to the client, over which it receives."""
 
     def types(self, default: brokering.Types = brokering.NO_TYPES) -> brokering.Types:
-        """Both, with those of the default where one is left out."""
+        """The types of both links; a type that is left out is that of the default."""
         return brokering.Types(inward=self.inward or default.inward, outward=self.outward or default.outward)
 
 
@@ -86,7 +83,7 @@ class Default(Ends):
     """Of the links between scopes."""
 
 
-class Assignment(Ends):
+class Assignment(Ends, CheckedSection):
     """Types of the links of some clients, or the type of one link between scopes."""
 
     subject: Subject | None = Field(default=None, alias="client")
@@ -97,26 +94,21 @@ class Assignment(Ends):
     type: TypeName | None = None
     """With `link`: its type."""
 
-    @model_validator(mode="after")
-    def _one_of_both(self) -> Self:
-        found: list[Finding] = []
+    def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
         if self.link is None and self.subject is None:
-            found.append(((), "is about nobody; add `client`, or `link` and `type`"))
+            yield (), "is about nobody; add `client`, or `link` and `type`"
         elif self.link is None:
             if self.type is not None:
-                found.append((("type",), "has no effect beside `client`, which has two links; write `in` and `out`"))
+                yield ("type",), "has no effect beside `client`, which has two links; write `in` and `out`"
         else:
             if self.type is None:
-                found.append((("type",), "is missing, which `link` needs; add it"))
+                yield ("type",), "is missing, which `link` needs; add it"
             for key, written in (("client", self.subject), ("in", self.inward), ("out", self.outward)):
                 if written is not None:
-                    found.append(((key,), "has no effect beside `link`, which has one `type`; remove one of the two"))
-        if found:
-            raise combined_problems(found)
-        return self
+                    yield (key,), "has no effect beside `link`, which has one `type`; remove one of the two"
 
 
-class Interface(Section):
+class Interface(CheckedSection):
     """What a scope tells one of its parents, and takes from it: a filter on each of the two links."""
 
     scope: str
@@ -128,14 +120,12 @@ class Interface(Section):
     imports: tuple[Filter, ...] | None = Field(default=None, alias="import")
     """Topic filters: what the scope takes from the parent. Empty: nothing. Default: everything."""
 
-    @model_validator(mode="after")
-    def _something(self) -> Self:
+    def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
         if self.exports is None and self.imports is None:
-            raise combined_problems([((), "keeps nothing back; add `export` or `import`")])
-        return self
+            yield (), "keeps nothing back; add `export` or `import`"
 
 
-class Rights(Section):
+class Rights(CheckedSection):
     """What the members of a role may do."""
 
     pub: tuple[Filter, ...] = ()
@@ -143,34 +133,19 @@ class Rights(Section):
     sub: tuple[Filter, ...] = ()
     """Topic filters: what they may receive. Nothing of it may be among what they publish."""
 
-    @model_validator(mode="after")
-    def _apart(self) -> Self:
+    def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
         parser = Parser()
-        # scopes, 3.4.3: members are joined with the bus by two ways, and would receive what they publish
-        found: list[Finding] = [
-            (
-                ("pub", index),
-                f"is `{one}`, which overlaps `{other}` of `sub`, and a role cannot receive what it publishes; "
-                "make one of the two narrower, or make two roles",
-            )
-            for index, one in enumerate(self.pub)
-            for other in self.sub
-            if topics.overlaps(parser.filter(one), parser.filter(other))
-        ]
+        how = "a role cannot receive what it publishes; make one of the two narrower, or make two roles"
+        for index, pub in enumerate(self.pub):
+            for sub in self.sub:
+                # scopes, 3.4.3: members are joined with the bus by two ways, and would receive what they publish
+                if topics.overlaps(parser.filter(pub), parser.filter(sub)):
+                    yield ("pub", index), f"is `{pub}`, which overlaps `{sub}` of `sub`, and {how}"
         if not self.pub and not self.sub:
-            found.append(((), "may do nothing; add `pub` or `sub`"))
-        if found:
-            raise combined_problems(found)
-        return self
+            yield (), "may do nothing; add `pub` or `sub`"
 
 
-Interfaces = Annotated[
-    Annotated[Interface, Tag(ONE)] | Annotated[tuple[Interface, ...], Tag(LIST)],
-    Discriminator(shape),
-]
-
-
-class Brokering(Section):
+class Brokering(CheckedSection):
     """Over which links a message may leave, by the types of the links."""
 
     preset: Preset | None = None
@@ -195,23 +170,15 @@ class Brokering(Section):
     default: Default = Field(default_factory=Default)
     """Types of all other links. Clients' links without a type let nothing pass; with `blp`, clients without labels
     cannot connect. A link between scopes must have a type."""
-    interface: Interfaces = ()
+    interface: OneOrList[Interface] = ()
     """What scopes tell their parents and take from them, one or a list: short for monitors that are filters."""
 
-    @model_validator(mode="after")
-    def _together(self) -> Self:
-        found = list(self._useless()) or list(self._wrong())
-        if found:
-            raise combined_problems(found)
-        return self
+    def _problems(self, info: ValidationInfo) -> list[Finding]:
+        return list(self._useless()) or list(self._wrong())
 
     @property
     def labelled(self) -> bool:
         return self.preset is Preset.BLP
-
-    @property
-    def interfaces(self) -> tuple[Interface, ...]:
-        return self.interface if isinstance(self.interface, tuple) else (self.interface,)
 
     @property
     def expanded(self) -> dict[str, tuple[str, str]]:
@@ -250,10 +217,10 @@ class Brokering(Section):
         return None if self.allow is None else frozenset(self.allow)
 
     def _useless(self) -> Iterator[Finding]:
-        """What is written and would not count, or is not there and has to be."""
-        said = self.model_fields_set
+        """Keys that have no effect with this preset, and keys that it needs."""
+        written = self.model_fields_set
         for key, preset in _ONLY.items():
-            if key in said and self.preset is not preset:
+            if key in written and self.preset is not preset:
                 yield (key,), f"has no effect without `preset: {preset}`; add that, or remove it"
         if self.preset is not None and self.allow is not None:
             yield ("allow",), f"has no effect with `preset: {self.preset}`; remove it, or the preset"
@@ -267,81 +234,67 @@ class Brokering(Section):
                 if self.labels is not None and self.order is not None:
                     yield ("order",), "is a second order beside `labels`; remove one of them"
             case Preset.COMPONENT:
-                if "default" in said:
-                    yield (
-                        ("default",),
-                        "has no effect with `preset: component`, where links are `up` or `down`; remove it",
-                    )
+                useless = "has no effect with `preset: component`, where links"
+                if "default" in written:
+                    yield ("default",), f"{useless} are `up` or `down`; remove it"
                 for index, entry in enumerate(self.assign):
                     if entry.subject is not None:
-                        yield (
-                            ("assign", index, "client"),
-                            "has no effect with `preset: component`, where links from clients are `up` and those to "
-                            "them `down`; remove it",
-                        )
+                        text = f"{useless} from clients are `up` and those to them `down`; remove it"
+                        yield ("assign", index, "client"), text
             case Preset.RBAC:
                 if self.bus is None:
                     yield ("bus",), "is missing, which `rbac` needs; name the scope that clients connect to"
                 if self.roles is None:
                     yield ("roles",), "is missing, which `rbac` needs; add at least one role, with `pub` and `sub`"
                 for key in ("assign", "default", "interface"):
-                    if key in said:
+                    if key in written:
                         yield (key,), "has no effect with `preset: rbac`, which makes its own links; remove it"
             case Preset.OPEN | None:
-                if self.allow is None:
-                    for key in ("assign", "default"):
-                        if key in said:
-                            yield (
-                                (key,),
-                                "has no effect while brokering is open; add `allow` or `preset: blp`, or remove it",
-                            )
+                for key in ("assign", "default") if self.allow is None else ():
+                    if key in written:
+                        text = "has no effect while brokering is open; add `allow` or `preset: blp`, or remove it"
+                        yield (key,), text
             case _:
                 assert_never(self.preset)
 
     def _wrong(self) -> Iterator[Finding]:
-        """Types that there are not, and labels that fall."""
+        """Unknown types, and clients that write to a lower label than they read."""
         try:
             pairs = self.pairs
         except ConfigError as error:
             yield ("labels" if self.order is None else "order",), f"is wrong: {problem_text(error)}"
             return
-        made = brokering.Brokering(pairs, labelled=self.labelled)
-        if len(made.known) > MAX_TYPES:
+        policy = brokering.Brokering(pairs, labelled=self.labelled)
+        if len(policy.known) > MAX_TYPES:
             yield ("allow" if self.order is None else "order",), f"has more than {MAX_TYPES} types; use fewer"
             return
         rows: list[tuple[tuple[str | int, ...], Default | Assignment]] = [
-            *((("assign", at), one) for at, one in enumerate(self.assign)),
+            *((("assign", index), entry) for index, entry in enumerate(self.assign)),
             (("default",), self.default),
         ]
         for path, ends in rows:
-            wrong = list(_unknown(ends, made.known, self.preset))
-            yield from (((*path, key), text) for key, text in wrong)
+            unknown = list(_unknown(ends, policy.known, self.preset))
+            yield from (((*path, key), text) for key, text in unknown)
             of_link = isinstance(ends, Assignment) and ends.link is not None
-            if self.labelled and not wrong and not of_link:
-                yield from ((path, text) for text in _labels(made, self.types(ends), ends is not self.default))
+            if self.labelled and not unknown and not of_link:
+                yield from ((path, text) for text in _labels(policy, self.types(ends), ends is not self.default))
 
 
 def _unknown(ends: Default | Assignment, known: frozenset[str], preset: Preset | None) -> Iterator[tuple[str, str]]:
+    component = preset is Preset.COMPONENT
+    how = "write `up` or `down`" if component else "write it among the labels, or into a pair of `allow`"
     of_link = ("type", ends.type) if isinstance(ends, Assignment) else ("link", ends.link)
     for key, name in (("in", ends.inward), ("out", ends.outward), of_link):
         if name is not None and name not in known:
-            yield key, f"names the unknown type `{name}`; {_remedy(suggestion(name, known), preset)}"
+            yield key, f"names the unknown type `{name}`; {remedy(name, known, how)}"
 
 
-def _labels(made: brokering.Brokering, types: brokering.Types, needed: bool) -> Iterator[str]:
-    """What is wrong with the labels of a client. Those of the default may be incomplete: it only fills up."""
+def _labels(policy: brokering.Brokering, types: brokering.Types, needed: bool) -> Iterator[str]:
+    """What is wrong with the labels of a client. The default may be incomplete: it only fills in missing types."""
     if types.complete:
-        if not made.falls_nowhere(types):
+        if not policy.falls_nowhere(types):
             high, low = types.outward, types.inward
             yield f"reads `{high}` (out) and writes `{low}` (in), which is not as high; raise `in`, or lower `out`"
     elif needed:
         key = "in" if types.inward == brokering.UNTYPED else "out"
         yield f"has no label `{key}`, and neither has `default`; add one"
-
-
-def _remedy(meant: str, preset: Preset | None) -> str:
-    if meant:
-        return f"did you mean `{meant}`?"
-    return (
-        "write `up` or `down`" if preset is Preset.COMPONENT else "write it among the labels, or into a pair of `allow`"
-    )

@@ -1,7 +1,7 @@
 """From a checked configuration to what the node decides by: rules of the gate, directory, trust list.
 
-The same configuration always builds equal rules with an equal digest. Texts that were understood while the file
-was checked are not parsed again. The only files read here are the certificates that `trust` names.
+The same configuration always builds equal rules with an equal digest. Texts that were parsed while the file was
+checked are not parsed again. The only files read here are the certificates that `trust` names.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from zoneinfo import ZoneInfo
 
 from tidegate import policy
 from tidegate.config import keys
-from tidegate.config.automata import attachment
 from tidegate.config.capabilities import accepts, thumbprints
 from tidegate.config.directory import parsed_key
 from tidegate.config.enums import Policies, Subscribe, ViewDefault
+from tidegate.config.link_types import generated_monitors
 from tidegate.config.parser import Parser, problem_text
 from tidegate.config.policies import BUILT_IN, names_file, written
 from tidegate.config.problems import ConfigErrors
-from tidegate.config.scopes import generated_monitors, presences, space
+from tidegate.config.scopes import presences, space
+from tidegate.config.section import as_tuple
 from tidegate.errors import ConfigError
 from tidegate.flow.assertions import Assertion
 from tidegate.flow.presence import Presence
@@ -62,6 +63,8 @@ class Built:
     directory: policy.Directory
     trust: policy.Trust | None
     """None: no list, so nobody is closed, degraded or `trusted`."""
+    revoked: tuple[str, ...]
+    """Certificates that `trust` lists as revoked: fingerprints, or PEM."""
     capabilities: Accepts | None
     """None: none are taken. Without the keys that have to be fetched."""
     policy_version: str
@@ -93,9 +96,11 @@ class _Builder:
         if parser is None:
             for index, reference in enumerate(config.functions):
                 self.place(("functions", index), partial(self.parser.learn, reference))
+            if config.levels is not None:
+                self.parser.ranking = policy.ranking(config.levels.order)
 
     def place(self, path: tuple[str | int, ...], make: Callable[[], Made]) -> Made | None:
-        """What `make` makes, or nothing and a problem with the place of the entry."""
+        """The result of `make`, or None and a problem at the path of the entry."""
         try:
             return make()
         except ConfigError as error:
@@ -103,8 +108,8 @@ class _Builder:
             return None
 
     def each(self, section: str, entries: Iterable[Any], make: Callable[[int, Any], Made | None]) -> list[Made]:
-        made = [self.place((section, index), partial(make, index, entry)) for index, entry in enumerate(entries)]
-        return [each for each in made if each is not None]
+        results = (self.place((section, index), partial(make, index, entry)) for index, entry in enumerate(entries))
+        return [result for result in results if result is not None]
 
     def built(self) -> Built:
         config, domain = self.config, self.domain
@@ -116,9 +121,12 @@ class _Builder:
         brokering = self.place(("brokering",), self.make_brokering)
         levels = self.place(("levels",), self.make_levels)
         directory = self.place(("directory",), self.make_directory)
-        accepted = list(self.make_accepted())
+        listed = config.trust
+        accepted = [] if listed is None else list(self.make_listed("accept", listed.by))
+        revoked = list(self.make_listed("revoked", policy.By.CERTIFICATE))
         trust = self.place(("trust",), lambda: self.make_trust(accepted))
-        capabilities = self.place(("capabilities",), self.make_capabilities)
+        section = config.capabilities
+        capabilities = None if section is None else self.place(("capabilities",), partial(accepts, section))
         environment = policy.Environment(config.environment, zone=ZoneInfo(config.node.timezone))
         if self.problems or brokering is None or levels is None or directory is None:
             raise ConfigErrors(self.problems)
@@ -126,6 +134,8 @@ class _Builder:
         if problems := [config.location(*path).problem(text) for path, text in conflicts]:
             raise ConfigErrors(problems)
         digest = _digest(config, accepted, capabilities)
+        unseen = policy.ALL if config.view_default is ViewDefault.ALL else policy.NOTHING
+        listeners = [listener for listener in config.listeners if listener.environment]
         joined = space(config, self.parser)
         rules = RuleSet(
             version=f"1-{digest}",
@@ -136,19 +146,11 @@ class _Builder:
             space=joined,
             levels=levels,
             announces_floor=config.levels is not None,
-            views=policy.Views(
-                views,
-                otherwise=policy.ALL if config.view_default is ViewDefault.ALL else policy.NOTHING,
-                domain=domain,
-            ),
+            views=policy.Views(views, otherwise=unseen, domain=domain),
             classification=policy.Classification(classes),
             environment=environment,
             environments=MappingProxyType(
-                {
-                    str(listener.url): environment.extended(listener.environment)
-                    for listener in config.listeners
-                    if listener.environment
-                }
+                {str(listener.url): environment.extended(listener.environment) for listener in listeners}
             ),
             capabilities=None if capabilities is None else capabilities.proof,
             ceiling=() if config.rules is None else tuple(map(self.parser.filter, config.rules.allow)),
@@ -163,6 +165,7 @@ class _Builder:
             rules=rules,
             directory=directory,
             trust=trust,
+            revoked=tuple(revoked),
             capabilities=capabilities,
             policy_version=digest,
             flows=tuple(assertion for _, assertion in config.flows.written()),
@@ -174,16 +177,15 @@ class _Builder:
         written = self.config.policies
         if isinstance(written, Policies):
             return None
-        made = self.each("policies", written or (), self.make_policy)
-        return policy.Policies((STATISTICS, *made), self.config.combining, domain=self.domain)
+        policies = self.each("policies", written or (), self.make_policy)
+        return policy.Policies((STATISTICS, *policies), self.config.combining, domain=self.domain)
 
     def make_policy(self, index: int, entry: policies.Policy) -> policy.Policy:
-        action = entry.action
         return policy.Policy(
             id=rule_id("policies", index, entry.id),
             subject=self.parser.selector(entry.subject),
             topic=self.parser.template(entry.topic),
-            action=frozenset(action if isinstance(action, tuple) else (action,)),
+            action=frozenset(as_tuple(entry.action)),
             effect=entry.effect,
             when=None if entry.when is None else self.parser.predicate(entry.when),
         )
@@ -192,6 +194,7 @@ class _Builder:
         return policy.Preference(
             id=rule_id("preferences", index, entry.id),
             user=entry.user,
+            owner=entry.owner,
             topic=self.parser.filter(entry.topic),
             to=entry.to,
             when=None if entry.when is None else self.parser.predicate(entry.when),
@@ -211,29 +214,26 @@ class _Builder:
         return policy.Class(topic=self.parser.filter(entry.topic), category=entry.category)
 
     def make_monitor(self, index: int, entry: monitors.Monitor) -> Attachment | None:
-        make = partial(attachment, rule_id("monitors", index, entry.id), entry, self.parser)
+        make = partial(entry.attachment, rule_id("monitors", index, entry.id), self.parser)
         # what else can be wrong was found while the file was checked
         return make() if entry.python is None else self.place(("monitors", index, "python"), make)
 
     def make_brokering(self) -> Brokering:
         section = self.config.brokering
-        return Brokering(
-            section.pairs,
-            [
-                Assignment(subject=self.parser.selector(one.subject), types=section.types(one))
-                for one in section.assign
-                if one.subject is not None
-            ],
-            section.otherwise,
-            labelled=section.labelled,
-            domain=self.domain,
-        )
+        assignments = [
+            Assignment(subject=self.parser.selector(entry.subject), types=section.types(entry))
+            for entry in section.assign
+            if entry.subject is not None
+        ]
+        otherwise, labelled = section.otherwise, section.labelled
+        return Brokering(section.pairs, assignments, otherwise, labelled=labelled, domain=self.domain)
 
     def make_levels(self) -> policy.Levels:
         section = self.config.levels
         if section is None:
             return policy.Levels()
-        return policy.Levels(section.order, section.define, implied=section.implied, functions=self.parser.functions)
+        functions = self.parser.functions
+        return policy.Levels(section.order, section.define, section.facts, implied=section.implied, functions=functions)
 
     def make_directory(self) -> policy.Directory:
         section = self.config.directory
@@ -248,22 +248,19 @@ class _Builder:
             domain=self.domain,
         )
 
-    def make_accepted(self) -> Iterator[str]:
-        """The trust list, with certificates where it names files."""
-        section = self.config.trust
-        for index, entry in enumerate(section.accept if section is not None else ()):
-            if section is not None and names_file(section.by, entry):
-                yield from self.place(("trust", "accept", index), partial(_certificates, entry)) or ()
+    def make_listed(self, key: str, by: policy.By) -> Iterator[str]:
+        """What `trust` lists under a key, with certificates where it names files."""
+        for index, entry in enumerate(getattr(self.config.trust, key, None) or ()):
+            if names_file(by, entry):
+                yield from self.place(("trust", key, index), partial(_certificates, entry)) or ()
             else:
                 yield entry
 
-    def make_capabilities(self) -> Accepts | None:
-        section = self.config.capabilities
-        return None if section is None else accepts(section)
-
     def make_trust(self, accepted: list[str]) -> policy.Trust | None:
         section = self.config.trust
-        return None if section is None else policy.Trust(section.by, accepted, section.otherwise)
+        if section is None or section.accept is None:
+            return None
+        return policy.Trust(section.by, accepted, section.otherwise)
 
 
 def _entry(
@@ -328,7 +325,7 @@ def _digest(config: Config, accepted: list[str], capabilities: Accepts | None) -
     if config.keys.any:
         content["keys"] = {"protect": config.keys.protect, "end_to_end": config.keys.end_to_end}
     if config.trust is not None:
-        content["trust"] = {**config.trust.model_dump(mode="json"), "accept": accepted}
+        content["trust"] = {**config.trust.model_dump(mode="json", exclude={"revoked"}), "accept": accepted}
     if config.capabilities is not None and capabilities is not None:
         section = config.capabilities.model_dump(mode="json", exclude={"issuers": {"__all__": {"keys"}}})
         content["capabilities"] = {**section, "keys": list(thumbprints(capabilities))}

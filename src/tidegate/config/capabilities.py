@@ -1,26 +1,26 @@
 """Capabilities in the configuration: whose are taken, what they have to prove, which are revoked.
 
-Keys in files are read when the rules are built. Those at an address are fetched by the node when it starts and when
-it reads its file again; here only the address is looked at.
+Keys in files are read when the rules are built. Those at an address are fetched by the node (authentication/jwks.py);
+here only the address is looked at.
 """
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Final, Self
+from typing import Annotated, Final
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo
 
-from tidegate.config.checks import Finding
-from tidegate.config.policies import combined_problems
-from tidegate.config.section import LIST, ONE, FilePath, Identity, Section, beside, shape
-from tidegate.config.units import Switch, refusal
+from tidegate.config.address import is_loopback
+from tidegate.config.problems import Finding, refusal
+from tidegate.config.section import CheckedSection, FilePath, Identity, OneOrList, Section, as_tuple, beside
+from tidegate.config.units import Switch
 from tidegate.errors import ConfigError
 from tidegate.policy.capability import Accepts, Issuers, Key, Proof
+from tidegate.policy.capability import keys as keys_module
 from tidegate.policy.capability.keys import MAX_KEYS, keys_of_jwks, keys_of_pem
 
 MAX_FILE: Final = 1 << 20
@@ -38,16 +38,18 @@ def _where(written: str, info: ValidationInfo) -> str:
         host = ""
     if not host:
         raise refusal("is no address; write for example `https://issuer.example/jwks.json`")
-    if parts.scheme == "http" and not _loopback(host):
+    if parts.scheme == "http" and not is_loopback(host):
         raise refusal("could be changed on the way by anybody; write https://")
     return written
 
 
-def _loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+class Grants(Section):
+    """Roles and groups that an issuer may grant."""
+
+    roles: tuple[Identity, ...] = ()
+    """Roles that its tokens may give to their holders."""
+    groups: tuple[Identity, ...] = ()
+    """Groups that its tokens may put their holders into."""
 
 
 class Issuer(Section):
@@ -55,19 +57,19 @@ class Issuer(Section):
 
     name: Identity
     """Its name, as its tokens say it (`iss`)."""
-    keys: Annotated[
-        Annotated[FilePath, Tag(ONE)] | Annotated[tuple[FilePath, ...], Tag(LIST)],
-        Discriminator(shape),
-    ] = ()
+    keys: OneOrList[FilePath] = ()
     """Files with its public keys (PEM, Ed25519 or P-256)."""
     jwks: Annotated[str, AfterValidator(_where)] | None = None
-    """A JSON Web Key Set with its public keys: a file, or an https:// address, which is read when the node starts and
-    when it reads its file again."""
+    """A JSON Web Key Set with its public keys: a file, or an https:// address, which is read when the node starts, when
+    it reads its file again, every hour, and when a token was signed by an unknown key."""
+
+    grants: Grants = Field(default_factory=Grants)
+    """Roles and groups that its tokens may grant. A token that grants any other is refused."""
 
     @property
     def files(self) -> tuple[Path, ...]:
         """`keys`, as a list."""
-        return self.keys if isinstance(self.keys, tuple) else (self.keys,)
+        return as_tuple(self.keys)
 
     @property
     def address(self) -> str | None:
@@ -75,7 +77,7 @@ class Issuer(Section):
         return self.jwks if self.jwks is not None and self.jwks.startswith(ADDRESSES) else None
 
 
-class Capabilities(Section):
+class Capabilities(CheckedSection):
     """Signed tokens that say what somebody may do at most."""
 
     issuers: tuple[Issuer, ...] = Field(min_length=1)
@@ -88,47 +90,47 @@ class Capabilities(Section):
     revoked: tuple[Identity, ...] = ()
     """Ids (`jti`) of those that do not count any more."""
 
-    @model_validator(mode="after")
-    def _together(self) -> Self:
-        found: list[Finding] = []
+    def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
         names = [issuer.name for issuer in self.issuers]
         for index, issuer in enumerate(self.issuers):
             if issuer.name in names[:index]:
-                found.append((("issuers", index, "name"), f"is `{issuer.name}` again; list its keys together"))
+                yield ("issuers", index, "name"), f"is `{issuer.name}` again; list its keys together"
             if not issuer.files and issuer.jwks is None:
-                found.append((("issuers", index), "has no keys; add `keys` or `jwks`"))
-        if found:
-            raise combined_problems(found)
-        return self
+                yield ("issuers", index), "has no keys; add `keys` or `jwks`"
 
 
-def accepts(said: Capabilities) -> Accepts:
-    """What a node takes, as far as files say it."""
-    keys = {issuer.name: _keys(issuer) for issuer in said.issuers}
-    return Accepts(issuers=Issuers(keys), proof=said.proof, required=said.required, revoked=frozenset(said.revoked))
+def accepts(section: Capabilities) -> Accepts:
+    """Which capabilities a node accepts, with the keys that stand in files."""
+    keys = {issuer.name: _keys(issuer) for issuer in section.issuers}
+    revoked = frozenset(section.revoked)
+    grants = {
+        issuer.name: keys_module.Grants(roles=frozenset(issuer.grants.roles), groups=frozenset(issuer.grants.groups))
+        for issuer in section.issuers
+    }
+    return Accepts(
+        issuers=Issuers(keys), proof=section.proof, required=section.required, revoked=revoked, grants=grants
+    )
 
 
-def complete(built: Accepts, said: Capabilities, fetched: Mapping[str, bytes]) -> Accepts:
+def complete(built: Accepts, section: Capabilities, fetched: Mapping[str, bytes]) -> Accepts:
     """The same with the key sets that were fetched, by the name of their issuer."""
     keys = {name: list(those) for name, those in built.issuers.keys.items()}
-    for issuer in said.issuers:
+    for issuer in section.issuers:
         if issuer.name in fetched:
             keys[issuer.name] += _readable(issuer, issuer.jwks or "", fetched[issuer.name])
-            _few(issuer, keys[issuer.name])
+            _check_count(issuer, keys[issuer.name])
     return replace(built, issuers=Issuers(keys))
 
 
 def _keys(issuer: Issuer) -> list[Key]:
-    found: list[Key] = []
-    for file in issuer.files:
-        found += _readable(issuer, str(file), _content(file), pem=True)
+    keys = [key for file in issuer.files for key in _readable(issuer, str(file), _content(file), pem=True)]
     if issuer.jwks is not None and issuer.address is None:
-        found += _readable(issuer, issuer.jwks, _content(Path(issuer.jwks)))
-    _few(issuer, found)
-    return found
+        keys += _readable(issuer, issuer.jwks, _content(Path(issuer.jwks)))
+    _check_count(issuer, keys)
+    return keys
 
 
-def _few(issuer: Issuer, keys: list[Key]) -> None:
+def _check_count(issuer: Issuer, keys: list[Key]) -> None:
     if len(keys) > MAX_KEYS:
         raise ConfigError(f"issuer `{issuer.name}` has {len(keys)} keys: {MAX_KEYS} at most, remove old ones")
 

@@ -11,12 +11,13 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.config.enums import ClientCert
-from tidegate.config.problems import suggestion
+from tidegate.config.problems import Finding, unknown
 
 if TYPE_CHECKING:
+    from tidegate.config.address import Address
+    from tidegate.config.administration import Http
     from tidegate.config.model import Config, Listener
 
-Finding = tuple[tuple[str | int, ...], str]
 RULES: Final = ("policies", "preferences", "views", "monitors")
 
 
@@ -27,15 +28,18 @@ def problems(config: Config) -> Iterator[Finding]:
         for key, text in _listener(listener):
             yield (*here, key), text
         if not listener.scope:
-            yield (
-                (*here, "scope"),
-                "is missing and there are several scopes; say which one clients enter here",
-            )
+            yield (*here, "scope"), "is missing and there are several scopes; say which one clients enter here"
         elif listener.scope not in config.scopes:
             yield (*here, "scope"), unknown("scope", listener.scope, tuple(config.scopes), "scopes")
         for other_index, other in enumerate(config.listeners[:index]):
             if listener.url.clashes(other.url):
                 yield (*here, "url"), f"takes the same address as listener {other_index}; choose another port"
+    for kind in ("users", "clients"):
+        taken: dict[str, str] = {}
+        for name, entry in getattr(config.directory, kind).items():
+            if entry.id is not None and taken.setdefault(entry.id, name) != name:
+                text = f"is `{entry.id}`, as that of `{taken[entry.id]}` is; no two have the same"
+                yield ("directory", kind, name, "id"), text
     users = tuple(config.directory.users)
     for name, client in config.directory.clients.items():
         if client.user is not None and client.user not in config.directory.users:
@@ -60,35 +64,33 @@ def repeated(ids: Iterable[tuple[str, int, str | None]]) -> Iterator[Finding]:
 
 def entries(config: Config, section: str) -> tuple[Any, ...]:
     """The rules of a section."""
-    found = getattr(config, section)
-    return found if isinstance(found, tuple) else ()
+    rules = getattr(config, section)
+    return rules if isinstance(rules, tuple) else ()
 
 
 def _listener(listener: Listener) -> Iterator[tuple[str, str]]:
-    scheme = listener.url.scheme
     asks = listener.client_cert is not ClientCert.NONE
+    yield from certificate_problems(listener, listener.url)
     if listener.url.tls:
-        if listener.cert is None:
-            yield "cert", f"is missing, which {scheme}:// needs; make one with `tidegate cert issue`"
         if asks and listener.client_ca is None:
             yield "client_ca", f"is missing, which `client_cert: {listener.client_cert}` needs; name a file"
         if listener.client_ca is not None and not asks:
             yield "client_ca", "has no effect while no certificate is asked for; add `client_cert: required`"
-    else:
-        for key in ("cert", "key", "client_ca", "client_cert", "tls_min"):
-            if key in listener.model_fields_set:
-                yield key, f"has no effect on {scheme}://; write {scheme}s://, or remove it"
+        if listener.crl is not None and not asks:
+            yield "crl", "has no effect while no certificate is asked for; add `client_cert: required`"
     if listener.origins is not None and not listener.url.websocket:
-        yield "origins", f"has no effect on {scheme}://; remove it"
+        yield "origins", f"has no effect on {listener.url.scheme}://; remove it"
     if listener.publish_burst is not None and listener.publish_rate is None:
         yield "publish_burst", "has no effect without `publish_rate`; add that, or remove it"
 
 
-def unknown(kind: str, wrong: str, known: tuple[str, ...], where: str) -> str:
-    """What is said of a name that nothing has."""
-    meant = suggestion(wrong, known)
-    remedy = f"did you mean `{meant}`?" if meant else f"add it under `{where}`"
-    return f"names the unknown {kind} `{wrong}`; {remedy}"
+def certificate_problems(section: Listener | Http, url: Address) -> Iterator[tuple[str, str]]:
+    """A missing certificate of a TLS address, and settings that only TLS uses at another address."""
+    if url.tls and section.cert is None:
+        yield "cert", f"is missing, which {url.scheme}:// needs; make one with `tidegate cert issue`"
+    for key in ("cert", "key", "client_ca", "crl", "client_cert", "tls_min"):
+        if not url.tls and key in section.model_fields_set:
+            yield key, f"has no effect on {url.scheme}://; write {url.scheme}s://, or remove it"
 
 
 def warnings(config: Config) -> Iterator[Finding]:
@@ -96,37 +98,27 @@ def warnings(config: Config) -> Iterator[Finding]:
     users = config.directory.users
     with_certificates = any(listener.client_cert is not ClientCert.NONE for listener in config.listeners)
     for name, user in users.items():
+        at = ("directory", "users", name)
         if user.password is not None and user.password.startswith("plain:"):
-            yield (
-                ("directory", "users", name, "password"),
-                "is written in plain; replace it with what `tidegate passwd` prints",
-            )
+            yield (*at, "password"), "is written in plain; replace it with what `tidegate passwd` prints"
         elif user.password is None and not with_certificates and not has_other_authentication(config):
-            yield (
-                ("directory", "users", name),
-                "has no password, and no listener asks for certificates; this user cannot connect",
-            )
+            yield at, "has no password, and no listener asks for certificates; this user cannot connect"
     if config.policies is None:
-        yield (
-            ("policies",),
-            "is missing: the default is to deny, so nothing will pass; write `policies: open` to allow all",
-        )
+        text = "is missing: the default is to deny, so nothing will pass; write `policies: open` to allow all"
+        yield ("policies",), text
     if config.node.data is None and "durability" in config.model_fields_set:
         yield ("durability",), "has no effect on what survives a restart without `node.data`; set that"
+    nobody = not (users or has_other_authentication(config) or config.http is not None)
     for index, listener in enumerate(config.listeners):
-        for text in _exposure(
-            config, listener, nobody=not (users or has_other_authentication(config) or config.http is not None)
-        ):
+        for text in _exposure(config, listener, nobody=nobody):
             yield ("listeners", index), text
         if listener.max_packet > config.limits.queue.bytes:
-            yield (
-                ("listeners", index, "max_packet"),
-                "is larger than `limits.queue.bytes`, so the largest packets can never be queued; lower it",
-            )
+            text = "is larger than `limits.queue.bytes`, so the largest packets can never be queued; lower it"
+            yield ("listeners", index, "max_packet"), text
 
 
 def has_other_authentication(config: Config) -> bool:
-    """Whether people may be vouched for otherwise than by the directory."""
+    """Whether somebody else than the directory may vouch for users."""
     return bool(config.authentication.methods) or config.capabilities is not None
 
 

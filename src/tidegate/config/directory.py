@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Annotated, Final, Self
+from typing import Annotated, Final
 
-from pydantic import AfterValidator, Field, JsonValue, model_validator
+from pydantic import AfterValidator, Field, JsonValue, ValidationInfo
 
-from tidegate.config.policies import combined_problems
-from tidegate.config.section import Identity, Person, Section
-from tidegate.config.units import refusal
+from tidegate.config.problems import Finding, refusal, requires
+from tidegate.config.section import CheckedSection, Identity, Person, Section
 from tidegate.errors import KeysError
 from tidegate.keys import PublicKey
 from tidegate.policy import BUILT_IN
@@ -30,18 +29,10 @@ def _password(written: str) -> str:
     return written
 
 
-def _attribute(written: str) -> str:
-    if written in BUILT_IN:
-        raise refusal("is set by the node itself and nobody else; call the attribute otherwise")
-    if not written.isidentifier():
-        raise refusal(f"cannot be read as `s.{written}`; name it with letters, digits and `_`")
-    return written
-
-
 @lru_cache(maxsize=1 << 17)
 def parsed_key(written: str) -> PublicKey:
-    """The public key of a text. Remembered: to parse one takes half as long as to wrap for it, and a configuration that
-    is read again has mostly those of the last one. KeysError if it is none."""
+    """The public key of a text, or KeysError. Cached: parsing a key takes half as long as wrapping for it, and a
+    configuration that is read again has mostly the same keys."""
     return PublicKey.parse(written)
 
 
@@ -55,12 +46,22 @@ def _public_key(written: str) -> str:
 
 
 PublicKeyText = Annotated[str, AfterValidator(_public_key)]
-Attributes = Mapping[Annotated[str, AfterValidator(_attribute)], JsonValue]
+AttributeName = Annotated[
+    str,
+    requires(
+        lambda name: name not in BUILT_IN, "is set by the node itself and nobody else; call the attribute otherwise"
+    ),
+    requires(str.isidentifier, "cannot be read as `s.{written}`; name it with letters, digits and `_`"),
+]
+Attributes = Mapping[AttributeName, JsonValue]
 
 
 class User(Section):
     """Somebody who can connect."""
 
+    id: Identity | None = None
+    """Who it is, whatever the name: an id of your own that nobody had before. Write it to keep sessions, tokens and
+    preferences when you rename the user. Default: one is made when the name first stands in the file."""
     password: Annotated[str, AfterValidator(_password)] | None = Field(default=None, repr=False)
     """An argon2id hash as `tidegate passwd` prints it, or `plain:…`, which is warned about. Without one the
     user can only connect with a certificate."""
@@ -75,10 +76,12 @@ class User(Section):
     X25519 key in PEM."""
 
 
-class Client(Section):
+class Client(CheckedSection):
     """A device or application, by its client identifier. Its entry applies only to a connection that is
     authenticated for it: by its user, or by a certificate in its name."""
 
+    id: Identity | None = None
+    """Who it is, whatever the name, as for users."""
     user: str | None = None
     """The user it belongs to; the entry applies only when that user connects with this client identifier."""
     roles: tuple[Identity, ...] = ()
@@ -92,12 +95,9 @@ class Client(Section):
     public_key: PublicKeyText | None = None
     """The key for which topic keys are wrapped when it asks for them, of a client without a user."""
 
-    @model_validator(mode="after")
-    def _reader(self) -> Self:
+    def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
         if self.public_key is not None and self.user is not None:
-            text = f"is never used: the client reads as `{self.user}`; write it there, or remove `user`"
-            raise combined_problems([(("public_key",), text)])
-        return self
+            yield ("public_key",), f"is never used: the client reads as `{self.user}`; write it there, or remove `user`"
 
 
 class Role(Section):

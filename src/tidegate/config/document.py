@@ -1,8 +1,8 @@
-"""Reads YAML documents and tells every problem with its place: `file:line: what is wrong; how to mend it`.
+"""Reads YAML documents and reports every problem with its place: `file:line: what is wrong; how to mend it`.
 
 The one reader for the configuration, documents laid over it, the key service's file, the pipeline's rules and
-scenarios. `read_source` reads a file, `source_of` a text, `document_tree` plain data. What stands in a tree is checked
-by a pydantic model (`validation`), or value by value with `DocumentValue`. `tree` has the YAML itself.
+scenarios. `read_source` reads a file, `source_of` a text, `document_tree` plain data. A tree is checked by a pydantic
+model (`validation`), or value by value with `DocumentValue`. `tree` has the YAML itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from tidegate.config.problems import PLAIN_NAME, ConfigErrors, path_text, suggestion
+from tidegate.config.problems import PLAIN_NAME, ConfigErrors, alternatives, path_text, remedy
 from tidegate.config.tree import MAX_BYTES, MAX_DEPTH, Location, Node, compose
 from tidegate.errors import ConfigError
 from tidegate.policy import pointers
@@ -102,8 +102,8 @@ def document_tree(value: Any, name: str = "", depth: int = 1) -> Node | None:
 class DocumentValue:
     """A value, where it stands, and the list to which its problems are added.
 
-    Each method returns what its reader expects. Anything else is noted as a problem and answered with None, so that
-    reading goes on and all problems are told at once.
+    Each method returns what its caller expects, or notes a problem and returns None, so that all problems are reported
+    at once.
     """
 
     node: Node
@@ -126,11 +126,10 @@ class DocumentValue:
 
     def _expect(self, accepts: Callable[[Any], bool], text: str) -> Any:
         """The plain value if it is accepted; None and a problem otherwise."""
-        if self.node.broken:
-            return None  # its problem is told already
-        if accepts(self.node.value):
+        if accepts(self.node.value) and not self.node.broken:
             return self.node.value
-        self.wrong(text)
+        if not self.node.broken:  # else its problem is reported already
+            self.wrong(text)
         return None
 
     def mapping(self, example: str = "name: value, …") -> dict[str, DocumentValue] | None:
@@ -141,17 +140,16 @@ class DocumentValue:
         return {key: self._below(key, node) for key, node in self.node.value.items()}
 
     def entries(self, known: Sequence[str], *, needed: Iterable[str] = ()) -> dict[str, DocumentValue] | None:
-        """What stands under the known keys, without what is null. Other keys are problems, and missing ones."""
+        """The values under the known keys, without null. Unknown and missing keys are problems."""
         mapping = self.mapping(", ".join(f"{key}: …" for key in known[:2]))
         if mapping is None:
             return None
         entries: dict[str, DocumentValue] = {}
         for key, below in mapping.items():
             if key not in known:
-                meant = suggestion(key, known)
-                remedy = f"did you mean `{meant}`?" if meant else f"known here: {', '.join(known)}"
                 where = f" in {path_text(self.location.path)}" if self.location.path else ""
-                text = f"unknown key `{key[:MAX_TEXT]}`{where}; {remedy}"
+                how = remedy(key, known, f"known here: {', '.join(known)}")
+                text = f"unknown key `{key[:MAX_TEXT]}`{where}; {how}"
                 self.problems.append(ConfigError(text, file=below.location.file, line=below.location.line))
             elif below.node.value is not None or below.node.broken:
                 entries[key] = below
@@ -239,14 +237,9 @@ class DocumentValue:
 
     def word(self, words: Sequence[str]) -> str | None:
         """One of some words."""
-        written = self.node.value
-        meant = suggestion(written, words) if isinstance(written, str) else ""
-        remedy = f"did you mean `{meant}`?" if meant else "write one of these"
-        *others, last = (f"`{word}`" for word in words)
-        either = f"{', '.join(others)} or {last}" if others else last
-        word: str | None = self._expect(
-            lambda value: isinstance(value, str) and value in words, f"must be {either}; {remedy}"
-        )
+        how = remedy(str(self.node.value), words, "write one of these")
+        text = f"must be {alternatives(f'`{word}`' for word in words)}; {how}"
+        word: str | None = self._expect(lambda value: isinstance(value, str) and value in words, text)
         return word
 
     def plain(self) -> dict[str, Any] | None:

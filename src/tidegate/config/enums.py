@@ -9,12 +9,15 @@ from enum import StrEnum
 
 
 class Scheme(StrEnum):
-    """How a listener speaks MQTT."""
+    """The protocol of an address."""
 
     MQTT = "mqtt"
     MQTTS = "mqtts"
     WS = "ws"
     WSS = "wss"
+    HTTP = "http"
+    HTTPS = "https"
+    TLS = "tls"
 
 
 class ClientCert(StrEnum):

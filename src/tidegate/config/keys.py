@@ -1,82 +1,42 @@
 """Topic keys, in the configuration: which topics are protected, how long keys last, and who keeps them.
 
-What cannot be kept together with a key is refused: who has it sees everything that is sealed with it, and nobody else
-on the way sees anything. So no view, no payload condition, and no condition on what differs from message to message
-can hold for a protected topic.
+Rules that contradict a key are refused. Whoever has the key sees everything that is sealed with it, and nobody else on
+the way sees anything. So no view, no payload condition, and no condition on what differs from message to message can
+hold for a protected topic.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Final
 
-from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
+from pydantic import Field
 
 from tidegate import policy, topics
-from tidegate.config import files
+from tidegate.config.address import TlsAddress
 from tidegate.config.policies import Filter
+from tidegate.config.problems import Finding
 from tidegate.config.section import FilePath, Section
-from tidegate.config.units import Count, Duration, refusal
+from tidegate.config.units import Count, Duration
 from tidegate.gate.protection import of_each
 from tidegate.keys import ROTATE, USES
 from tidegate.keys.ring import GROUPS, MOST_USES
 from tidegate.monitor.automaton import Automaton
 
 if TYPE_CHECKING:
-    from tidegate.config.checks import Finding
     from tidegate.config.model import Config
     from tidegate.monitor import Attachment
     from tidegate.monitor.machine import Machine
 
 OVERLAP: Final = 3600.0
-PORT: Final = 8450
-_EXAMPLE: Final = "write for example `tls://127.0.0.1:8450`"
-_YEAR: Final = 366 * 86400.0
+YEAR: Final = 366 * 86400.0
 _BETWEEN: Final = frozenset(("scope", "link"))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TlsAddress:
-    """Host and port of a service that speaks TLS."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"tls://{host}:{self.port}"
-
-
-def parse_tls(written: object) -> TlsAddress:
-    """The address that a URL names, or a refusal that says what is wrong with it."""
-    if isinstance(written, TlsAddress):
-        return written
-    if not isinstance(written, str):
-        raise refusal(f"must be a URL; {_EXAMPLE}")
-    try:
-        parts = urlsplit(written)
-        host, port = parts.hostname, parts.port
-    except ValueError as broken:
-        raise refusal(f"is not a URL ({broken}); {_EXAMPLE}") from None
-    if parts.scheme != "tls" or not host or "@" in parts.netloc or parts.path not in ("", "/") or parts.query:
-        raise refusal(f"must be tls://, a host and a port; {_EXAMPLE}")
-    return TlsAddress(host=host, port=PORT if port is None else port)
-
-
-TlsUrl = Annotated[
-    TlsAddress,
-    PlainValidator(parse_tls),
-    PlainSerializer(str, return_type=str),
-    WithJsonSchema({"type": "string", "pattern": r"^tls://[^/\s]+/?$", "title": "URL"}),
-]
 
 
 class Ktm(Section):
     """The key service, if it is a process of its own (`tidegate ktm`)."""
 
-    url: TlsUrl
+    url: TlsAddress
     """`tls://`, host and port (default 8450)."""
     cert: FilePath
     """The node's certificate (PEM), by which the key service knows it."""
@@ -95,9 +55,9 @@ class Keys(Section):
     end_to_end: tuple[Filter, ...] = ()
     """Topic filters: what is published there comes encrypted by its publisher, or is denied. The node does not see what
     is in it."""
-    rotate: Duration = Field(default=ROTATE, ge=1, le=_YEAR)
+    rotate: Duration = Field(default=ROTATE, ge=1, le=YEAR)
     """How long a key encrypts new messages."""
-    overlap: Duration = Field(default=OVERLAP, ge=0, le=_YEAR)
+    overlap: Duration = Field(default=OVERLAP, ge=0, le=YEAR)
     """For how long after that a key is still given to those who may read: as long as messages may wait in queues, or be
     kept as retained ones."""
     uses: Count = Field(default=USES, ge=1, le=MOST_USES)
@@ -113,12 +73,6 @@ class Keys(Section):
         return bool(self.protect or self.end_to_end)
 
 
-def unreadable_files(config: Config) -> Iterator[Finding]:
-    """Files that cannot be read."""
-    if config.keys.ktm is not None:
-        yield from files.unreadable_files(config.keys.ktm, ("cert", "key", "ca"), "keys", "ktm")
-
-
 def conflicts(
     config: Config,
     policies: Sequence[policy.Policy],
@@ -126,30 +80,29 @@ def conflicts(
     views: Sequence[policy.Row],
     monitors: Sequence[Attachment],
 ) -> Iterator[Finding]:
-    """What cannot hold for protected topics. The rules are those of the file, in its order."""
+    """Rules that cannot hold for protected topics. They are those of the file, in its order."""
     filters = (*config.keys.protect, *config.keys.end_to_end)
     if not filters:
         return
-    for index, one in enumerate(policies):
-        hit = _hit(filters, "/".join(one.topic.levels))
-        if hit is None or one.when is None:
+    for index, rule in enumerate(policies):
+        hit = _hit(filters, "/".join(rule.topic.levels))
+        if hit is None or rule.when is None:
             continue
-        if policy.Action.READ in one.action:
-            if path := of_each(one.when.reads):
+        if policy.Action.READ in rule.action:
+            if path := of_each(rule.when.reads):
                 yield ("policies", index, "when"), _each(path, hit)
-        elif _payload(one.when.reads) and any(term.sort in _BETWEEN for term in one.subject.terms):
+        elif _payload(rule.when.reads) and any(term.sort in _BETWEEN for term in rule.subject.terms):
             yield ("policies", index, "when"), _unseen(hit)
-    for index, each in enumerate(preferences):
-        hit = _hit(filters, each.topic)
+    for index, preference in enumerate(preferences):
+        hit = _hit(filters, preference.topic)
         if hit is None:
             continue
-        if not each.keep.shows_all:
+        if not preference.keep.shows_all:
             yield ("preferences", index, "keep"), f"cannot show parts of what `{hit}` protects; {_WHOLE}"
-        if each.when is None:
-            continue
-        if each.to is not None and _payload(each.when.reads):
+        reads = frozenset[str]() if preference.when is None else preference.when.reads
+        if preference.to is not None and _payload(reads):
             yield ("preferences", index, "when"), _unseen(hit)
-        elif each.to is None and (path := of_each(each.when.reads)):
+        elif preference.to is None and (path := of_each(reads)):
             yield ("preferences", index, "when"), _each(path, hit)
     for index, row in enumerate(views):
         if hit := _hit(filters, row.topic):
@@ -169,10 +122,8 @@ _NARROW: Final = "name other topics, or let it act where clients publish (`im_pu
 
 
 def _each(path: str, hit: str) -> str:
-    return (
-        f"reads `{path}`, which differs from message to message; the key of what `{hit}` protects is for all of them:"
-        " name other topics, or leave that out"
-    )
+    why = f"the key of what `{hit}` protects is for all of them: name other topics, or leave that out"
+    return f"reads `{path}`, which differs from message to message; {why}"
 
 
 def _unseen(hit: str) -> str:
@@ -188,9 +139,9 @@ def _payload(reads: frozenset[str]) -> bool:
 
 
 def _heard(filters: Sequence[str], machine: Machine) -> str | None:
-    """Which of the filters protects something that a machine reads the payload of."""
+    """The filter that protects something whose payload a machine reads."""
     if not isinstance(machine, Automaton):
-        return next((filter for filter in filters if machine.hears(_some(filter))), None)
+        return next((filter for filter in filters if machine.hears(_matching_topic(filter))), None)
     asking = (
         topic
         for transitions in machine.states.values()
@@ -201,6 +152,5 @@ def _heard(filters: Sequence[str], machine: Machine) -> str | None:
     return next((hit for topic in asking if (hit := _hit(filters, topic)) is not None), None)
 
 
-def _some(filter: str) -> str:
-    """A topic that a filter matches."""
+def _matching_topic(filter: str) -> str:
     return "/".join("x" if level in ("+", "#") else level for level in filter.split("/"))

@@ -6,34 +6,27 @@ as `load` does for a node.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError
 
-from tidegate import policy
-from tidegate.config import files
+from tidegate.config.address import TlsAddress
 from tidegate.config.administration import MasterKey
-from tidegate.config.checks import Finding
 from tidegate.config.document import read_source
-from tidegate.config.keys import PORT, TlsAddress, TlsUrl
+from tidegate.config.files import master_key_problems, unreadable_files
+from tidegate.config.keys import YEAR
 from tidegate.config.model import Log
-from tidegate.config.parser import problem_text
-from tidegate.config.policies import combined_problems
+from tidegate.config.policies import CertificateSubject
 from tidegate.config.problems import ConfigErrors
 from tidegate.config.section import FilePath, Section
 from tidegate.config.units import Count, Duration
 from tidegate.config.validation import model_problems
-from tidegate.errors import ConfigError
-
-_YEAR: Final = 366 * 86400.0
 
 
 class Ktm(Section):
     """Where nodes reach the service, and which nodes."""
 
-    listen: TlsUrl = TlsAddress(host="127.0.0.1", port=PORT)
+    listen: TlsAddress = Field(default="tls://127.0.0.1:8450", validate_default=True)
     """`tls://`, host and port (default 8450). Port 0: any free port."""
     cert: FilePath
     """Certificate chain (PEM) of the service."""
@@ -41,29 +34,16 @@ class Ktm(Section):
     """Its private key (PEM). Default: the one in the file of the certificate."""
     client_ca: FilePath
     """Certificates (PEM) of the authorities that sign the certificates of nodes. Nobody gets in without one."""
-    accept: tuple[str, ...] | None = Field(default=None, min_length=1)
+    accept: tuple[CertificateSubject, ...] | None = Field(default=None, min_length=1)
     """Subjects of the nodes that may come, such as `CN=node-a`. Default: all with a certificate of `client_ca`."""
-
-    @field_validator("accept")
-    @classmethod
-    def _readable(cls, accept: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        found: list[Finding] = []
-        for index, text in enumerate(accept or ()):
-            try:
-                policy.Trust(policy.By.SUBJECT, (text,))
-            except ConfigError as error:
-                found.append(((index,), f"is wrong: {problem_text(error)}"))
-        if found:
-            raise combined_problems(found)
-        return accept
 
 
 class KtmKeys(Section):
     """Keys that the service makes itself, for topics whose content no node may see."""
 
-    rotate: Duration = Field(default=300.0, ge=1, le=_YEAR)
+    rotate: Duration = Field(default=300.0, ge=1, le=YEAR)
     """How long a key seals."""
-    overlap: Duration = Field(default=3600.0, ge=0, le=_YEAR)
+    overlap: Duration = Field(default=3600.0, ge=0, le=YEAR)
     """How much longer it can be had, for messages that come late."""
     uses: Count = Field(default=1 << 20, ge=1, le=1 << 32)
     """How often a key is given to publishers before there is another one."""
@@ -89,17 +69,11 @@ def load_ktm(path: Path | str) -> KtmConfig:
     source = read_source(path)
     try:
         config = KtmConfig.model_validate(source.tree.data(), context={"folder": Path(source.file).parent})
-    except ValidationError as broken:
-        raise ConfigErrors([*source.problems, *model_problems(broken, source, KtmConfig)]) from None
-    found = [
-        *source.problems,
-        *(source.tree.location(at, source.file).problem(text) for at, text in _unreadable(config)),
-    ]
-    if found:
-        raise ConfigErrors(found)
+    except ValidationError as error:
+        raise ConfigErrors([*source.problems, *model_problems(error, source, KtmConfig)]) from None
+    problems = list(source.problems)
+    for at, text in (*unreadable_files(config.ktm, "ktm"), *master_key_problems(config.master_key)):
+        problems.append(source.tree.location(at, source.file).problem(text))
+    if problems:
+        raise ConfigErrors(problems)
     return config
-
-
-def _unreadable(config: KtmConfig) -> Iterator[Finding]:
-    yield from files.unreadable_files(config.ktm, ("cert", "key", "client_ca"), "ktm")
-    yield from files.master_key_problems(config.master_key)

@@ -1,9 +1,9 @@
 """Links between scopes in the configuration: parents, `links`, and the names by which others speak of them.
 
-What is joined is listed here once (`joints`), each direction by itself, with the place where the file says so. Whoever
-checks a name or gives a type asks for that list.
+`directed_links` lists all links once, each direction by itself, with its place in the file. Whoever checks a name or
+gives a type uses that list.
 
-A scope of another node cannot be named yet (see `load.NOT_YET`).
+A scope of another node cannot be named yet (`validation.NOT_YET`).
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Final, Self
+from typing import TYPE_CHECKING, Annotated, Final
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo
 
-from tidegate.config.checks import Finding, unknown
 from tidegate.config.parser import Parser, problem_text
-from tidegate.config.policies import Filter, combined_problems
-from tidegate.config.problems import PLAIN_NAME, path_text
-from tidegate.config.section import Name, Section
-from tidegate.config.units import Count, refusal
+from tidegate.config.policies import Filter
+from tidegate.config.problems import PLAIN_NAME, Finding, path_text, refusal, requires, unknown
+from tidegate.config.section import CheckedSection, Name, Section
+from tidegate.config.units import Count
 from tidegate.errors import ConfigError
 from tidegate.flow.forest import Cycle, TwoPaths, forest_fault
 from tidegate.policy.scopes import ALL, Way
@@ -78,16 +77,16 @@ def _between(written: str) -> str:
     return bare(source, target)
 
 
-def _prefix(written: str) -> str:
-    if any(character in written for character in "+#\0"):
-        raise refusal("is put in front of topics as it is; write it without `+` and `#`")
-    if written.startswith("$"):
-        raise refusal("begins with `$`, and reserved topics never cross; choose another one")
-    return written
-
-
+_RESERVED: Final = "begins with `$`, and reserved topics never cross; choose another one"
 LinkName = Annotated[str, AfterValidator(_between)]
-Prefix = Annotated[str, AfterValidator(_prefix)]
+Prefix = Annotated[
+    str,
+    requires(
+        lambda prefix: not set("+#\0") & set(prefix),
+        "is put in front of topics as it is; write it without `+` and `#`",
+    ),
+    requires(lambda prefix: not prefix.startswith("$"), _RESERVED),
+]
 
 
 # -- sections --------------------------------------------------------------------------------------------------------
@@ -101,7 +100,7 @@ class Scope(Section):
     from one scope to another."""
 
 
-class TopicMapping(Section):
+class TopicMapping(CheckedSection):
     """Topics that cross a link."""
 
     topic: Filter
@@ -115,22 +114,18 @@ class TopicMapping(Section):
     remote_prefix: Prefix = ""
     """What stands in front of them on the side of `to`."""
 
-    @model_validator(mode="after")
-    def _crosses(self) -> Self:
+    def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
         if self.topic.startswith("$") and not (self.local_prefix and self.remote_prefix):
-            raise combined_problems(
-                [(("topic",), "begins with `$`, and reserved topics never cross; choose another one")]
-            )
-        return self
+            yield ("topic",), _RESERVED
 
     def crossing(self, parser: Parser, *, outward: bool) -> Crossing:
-        """What it is for the link in one direction."""
+        """The mapping for the link in one direction."""
         here, there = self.local_prefix, self.remote_prefix
-        made = Crossing(filter=parser.filter(self.topic), here=here, there=there, qos=self.qos)
-        return made if outward else made.turned
+        crossing = Crossing(filter=parser.filter(self.topic), here=here, there=there, qos=self.qos)
+        return crossing if outward else crossing.turned
 
 
-class Link(Section):
+class Link(CheckedSection):
     """Two scopes of this node that are joined, neither of which is the parent of the other."""
 
     source: Name = Field(alias="from")
@@ -142,21 +137,16 @@ class Link(Section):
     share: tuple[TopicMapping, ...] | None = Field(default=None, min_length=1)
     """What crosses. Default: everything. A direction in which nothing is shared has no link."""
 
-    @model_validator(mode="after")
-    def _together(self) -> Self:
-        found: list[Finding] = []
+    def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
         if self.share is not None and "direction" in self.model_fields_set:
-            found.append((("direction",), "has no effect beside `share`, where each entry says its own; remove it"))
+            yield ("direction",), "has no effect beside `share`, where each entry says its own; remove it"
         if self.source == self.target:
-            found.append((("to",), f"is `{self.target}`, as `from` is; name two different scopes"))
-        if found:
-            raise combined_problems(found)
-        return self
+            yield ("to",), f"is `{self.target}`, as `from` is; name two different scopes"
 
-    def towards(self) -> frozenset[ShareDirection]:
+    def towards(self) -> set[ShareDirection]:
         """The directions in which something crosses: `out`, `in`, or these two."""
-        said = {self.direction} if self.share is None else {each.direction for each in self.share}
-        return frozenset((ShareDirection.OUT, ShareDirection.IN)) if ShareDirection.BOTH in said else frozenset(said)
+        directions = {self.direction} if self.share is None else {each.direction for each in self.share}
+        return {ShareDirection.OUT, ShareDirection.IN} if ShareDirection.BOTH in directions else directions
 
     def crossings(self, parser: Parser, *, outward: bool) -> tuple[Crossing, ...]:
         """What crosses in one direction."""
@@ -184,7 +174,7 @@ class DirectedLink:
     way: Way
     at: tuple[str | int, ...]
     entry: Link | None = None
-    """What says what crosses; None: everything does."""
+    """The entry that says what crosses; None: everything does."""
 
     @property
     def name(self) -> str:
@@ -214,8 +204,8 @@ def directed_links(config: Config) -> Iterator[DirectedLink]:
         ):
             if towards in entry.towards():
                 yield DirectedLink(source=source, target=target, way=Way.ACROSS, at=("links", index), entry=entry)
-    for role, made in config.brokering.expanded.items():
-        for name in made:
+    for role, scopes in config.brokering.expanded.items():
+        for name in scopes:
             yield from _family(name, config.brokering.bus or "", ("brokering", "roles", role))
 
 
@@ -225,7 +215,7 @@ def _family(child: str, parent: str, at: tuple[str | int, ...]) -> Iterator[Dire
 
 
 def problems(config: Config) -> Iterator[Finding]:
-    """Scopes that there are not, that are joined twice, or that are above themselves."""
+    """Scopes that do not exist, that are linked twice, or that are above themselves."""
     known = tuple(config.scopes)
     joined: dict[frozenset[str], str] = {}
     for name, scope in config.scopes.items():
@@ -256,7 +246,5 @@ def warnings(config: Config) -> Iterator[Finding]:
     linked = {name for joint in directed_links(config) for name in (joint.source, joint.target)}
     for name in config.scopes:
         if name not in entered and name not in linked:
-            yield (
-                ("scopes", name),
-                "has neither a listener nor links, so nothing can come into it; add one, or remove the scope",
-            )
+            text = "has neither a listener nor links, so nothing can come into it; add one, or remove the scope"
+            yield ("scopes", name), text

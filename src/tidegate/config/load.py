@@ -14,15 +14,15 @@ from pathlib import Path
 from pydantic import ValidationError
 from pydantic_core import PydanticCustomError
 
-from tidegate.config import administration, files, keys, pipeline
 from tidegate.config.address import parse_address
-from tidegate.config.checks import RULES, Finding, repeated
+from tidegate.config.checks import RULES, repeated
 from tidegate.config.deferred_free import free_data
 from tidegate.config.document import Source, read_source, source_of
+from tidegate.config.files import master_key_problems, unreadable_files
 from tidegate.config.flows import violations
 from tidegate.config.model import Config
 from tidegate.config.parser import Parser
-from tidegate.config.problems import ConfigErrors
+from tidegate.config.problems import ConfigErrors, Finding
 from tidegate.config.tree import compose
 from tidegate.config.validation import model_problems
 from tidegate.errors import ConfigError
@@ -36,29 +36,23 @@ def load(path: Path | str) -> Config:
 def build_config(source: Source) -> Config:
     """The configuration in what was read, with everything that it names. Raises `ConfigErrors`."""
     config = _checked(source)
-    unreadable = (
-        *_unreadable(config),
-        *administration.unreadable_files(config),
-        *keys.unreadable_files(config),
-        *pipeline.unreadable_files(config),
-    )
-    found = [config.location(*at).problem(text) for at, text in unreadable]
+    problems = [config.location(*path).problem(text) for path, text in _unreadable(config)]
     try:
         assert config.built
-    except ConfigErrors as broken:
-        found += broken.problems
-    if not found:
-        found += (config.location(*at).problem(text) for at, text in violations(config))
-    if found:
-        raise ConfigErrors(found)
+    except ConfigErrors as errors:
+        problems += errors.problems
+    if not problems:
+        problems += (config.location(*path).problem(text) for path, text in violations(config))
+    if problems:
+        raise ConfigErrors(problems)
     return config
 
 
 def load_or_minimal(path: Path | str) -> Config:
-    """The configuration in a file; of one that is broken, what is needed to reach the node that runs with it.
+    """The configuration in a file. From a broken file: only what is needed to reach the node that runs with it.
 
-    Whoever has broken the file must still be able to ask the node, and to stop it. Raises `ConfigErrors` if the file
-    does not even say where its node is.
+    Whoever broke the file must still be able to query and stop the node. Raises `ConfigErrors` if the file does not
+    even say where its node is.
     """
     try:
         return load(path)
@@ -86,8 +80,9 @@ def _checked(source: Source) -> Config:
     try:
         config = Config.model_validate(data, context=context)
     except ValidationError as broken:
-        told = [*model_problems(broken, source, Config), *_repeated(broken, source)]
-        raise ConfigErrors([*source.problems, *told] or [_hidden(source.file)]) from None
+        problems = [*source.problems, *model_problems(broken, source, Config), *_repeated(broken, source)]
+        hidden = ConfigError("is not valid; mend the problems named before", file=source.file)
+        raise ConfigErrors(problems or [hidden]) from None
     if source.problems:
         raise ConfigErrors(source.problems)
     config.remember(source, parser)
@@ -95,13 +90,13 @@ def _checked(source: Source) -> Config:
     return config
 
 
-def _hidden(file: str) -> ConfigError:
-    return ConfigError("is not valid; mend the problems named before", file=file)
-
-
 def _unreadable(config: Config) -> Iterator[Finding]:
     for index, listener in enumerate(config.listeners):
-        yield from files.unreadable_files(listener, ("cert", "key", "client_ca"), "listeners", index)
+        yield from unreadable_files(listener, "listeners", index)
+    yield from unreadable_files(config.http, "http")
+    yield from unreadable_files(config.keys.ktm, "keys", "ktm")
+    yield from unreadable_files(config.pipeline, "pipeline")
+    yield from master_key_problems(config.master_key)
 
 
 def _repeated(broken: ValidationError, source: Source) -> Iterator[ConfigError]:
@@ -109,15 +104,15 @@ def _repeated(broken: ValidationError, source: Source) -> Iterator[ConfigError]:
     if any(not error["loc"] for error in broken.errors(include_url=False)):
         return
     tree = source.tree
-    found: list[tuple[str, int, str | None]] = []
+    ids: list[tuple[str, int, str | None]] = []
     for section in RULES:
         *_, node = tree.along((section,))
         if node is not tree and isinstance(node.value, list):
             for index, entry in enumerate(node.value):
                 written = entry.value.get("id") if isinstance(entry.value, dict) else None
                 if written is None:
-                    found.append((section, index, None))
+                    ids.append((section, index, None))
                 elif isinstance(written.value, str):
-                    found.append((section, index, written.value))
-    for at, text in repeated(found):
-        yield tree.location(at, source.file).problem(text)
+                    ids.append((section, index, written.value))
+    for path, text in repeated(ids):
+        yield tree.location(path, source.file).problem(text)

@@ -13,7 +13,8 @@ import os
 import re
 import tempfile
 import zoneinfo
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
@@ -67,15 +68,15 @@ from tidegate.config.policies import (
     RuleTest,
     Trust,
     View,
-    combined_problems,
 )
-from tidegate.config.problems import PLAIN_NAME, suggestion
-from tidegate.config.section import LIST, ONE, FilePath, Identity, Name, PythonName, Section, shape
+from tidegate.config.problems import PLAIN_NAME, Finding, refusal, remedy
+from tidegate.config.section import LIST, ONE, CheckedSection, FilePath, Identity, Name, PythonName, Section, shape
 from tidegate.config.sources import Sources
 from tidegate.config.tree import Location
 from tidegate.config.tree import Node as Tree
-from tidegate.config.units import Count, Duration, Rate, Size, Switch, refusal
+from tidegate.config.units import Count, Duration, Rate, Size, Switch
 from tidegate.errors import ConfigError
+from tidegate.policy.levels import ORDER, ranking
 
 if TYPE_CHECKING:
     from tidegate.config.build import Built
@@ -103,9 +104,8 @@ def _not_a_number(written: object) -> object:
 
 def _open(written: object) -> object:
     if written != Policies.OPEN:
-        meant = isinstance(written, str) and suggestion(written, [Policies.OPEN])
-        remedy = "did you mean `open`?" if meant else "write one of these"
-        raise refusal(f"must be `open` or a list of policies; {remedy}")
+        how = remedy(str(written), [Policies.OPEN], "write one of these")
+        raise refusal(f"must be `open` or a list of policies; {how}")
     return written
 
 
@@ -149,18 +149,29 @@ class Listener(Section):
     """Private key (PEM) of a TLS listener. Default: the one in the file of the certificate."""
     client_ca: FilePath | None = None
     """Certificates (PEM) of the authorities whose client certificates are accepted."""
+    crl: FilePath | None = None
+    """Certificate revocation lists (PEM or DER) of those authorities. The file is read again when it changes. A
+    certificate of an authority without a list, or whose list has expired, is refused. Default: none are looked up."""
     client_cert: ClientCert = ClientCert.NONE
     """Whether clients are asked for a certificate; `optional` and `required` need `client_ca`."""
     tls_min: Annotated[TlsVersion, BeforeValidator(_not_a_number)] = TlsVersion.V12
     """The oldest TLS version accepted."""
+    proxy: Switch = False
+    """Whether connections begin with a PROXY header (version 1 or 2), as a load balancer sends it; the address in it
+    is that of the client. A connection without one is closed. Switch it on only where nobody but the load balancer can
+    connect: the header is believed."""
     max_connections: Count = Field(default=100_000, ge=1)
     """Connections at a time; more are refused."""
+    address_connections: Count = Field(default=20_000, ge=1)
+    """Connections at a time from one address (IPv6: from one /64 network); more are refused."""
     connect_rate: Rate | None = Field(default=None, gt=0, le=1e6)
     """New connections per second; more are closed at once. Default: no limit."""
     connect_timeout: Duration = Field(default=10.0, gt=0, le=3600)
     """Time a client has, from the first byte of the connection on, until its CONNECT is complete."""
     max_packet: Size = Field(default=1 << 20, ge=1, le=268_435_460)
     """Largest packet accepted; a larger one is refused from its header."""
+    max_connect: Size = Field(default=128 << 10, ge=64, le=1 << 20)
+    """Largest CONNECT or AUTH accepted before a client has logged in; a larger one is refused from its header."""
     publish_rate: Rate | None = Field(default=None, gt=0, le=1e9)
     """Messages per second that one client may publish; a faster one is slowed down. Default: no limit."""
     publish_burst: Count | None = Field(default=None, ge=1)
@@ -187,15 +198,64 @@ class Queue(Section):
     """What happens when either is reached."""
 
 
+class UserLimits(Section):
+    """What one user may hold: somebody with a name or a certificate, with all their clients. Anonymous clients together
+    are one user."""
+
+    sessions: Count = Field(default=100_000, ge=1)
+    """Sessions, connected or kept; one more is refused with 0x97."""
+    queued_messages: Count = Field(default=1_000_000, ge=1)
+    """Messages that wait for these sessions; what happens to one more, `limits.queue.full` says."""
+    queued_bytes: Size = Field(default=1 << 30, ge=1)
+    """Bytes of messages that wait for them or are under way to them."""
+    unreleased: Count = Field(default=100_000, ge=1)
+    """QoS 2 messages that they have sent and not released; one more is refused with 0x97."""
+    unreleased_bytes: Size = Field(default=256 << 20, ge=1)
+    """Bytes of these."""
+    retained: Count = Field(default=500_000, ge=0)
+    """Retained messages that they published last; one more is delivered, but not kept."""
+    retained_bytes: Size = Field(default=512 << 20, ge=1)
+    """Bytes of these."""
+    subscriptions: Count = Field(default=1_000_000, ge=1)
+    """Subscriptions of their sessions; one more is refused with 0x97."""
+
+
+class NodeLimits(Section):
+    """What all users together may hold."""
+
+    sessions: Count = Field(default=200_000, ge=1)
+    """Sessions, connected or kept."""
+    queued_messages: Count = Field(default=4_000_000, ge=1)
+    """Messages that wait for sessions."""
+    queued_bytes: Size = Field(default=4 << 30, ge=1)
+    """Bytes of messages that wait for sessions or are under way to them; one for many counts for each of them."""
+    unreleased: Count = Field(default=400_000, ge=1)
+    """QoS 2 messages that were sent and not released."""
+    unreleased_bytes: Size = Field(default=1 << 30, ge=1)
+    """Bytes of these."""
+    retained: Count = Field(default=1_000_000, ge=0)
+    """Retained messages in all scopes."""
+    retained_bytes: Size = Field(default=1 << 30, ge=1)
+    """Bytes of these."""
+    subscriptions: Count = Field(default=2_000_000, ge=1)
+    """Subscriptions of all sessions."""
+
+
 class Limits(Section):
-    """Bounds that hold for every session."""
+    """Bounds of every session, of every user, and of the node."""
+
+    user: UserLimits = Field(default_factory=UserLimits)
+    """What one user may hold."""
+    node: NodeLimits = Field(default_factory=NodeLimits)
+    """What all users together may hold."""
 
     max_keep_alive: Duration | None = Field(default=None, ge=1, le=65535)
     """Longest keep-alive; MQTT 5 clients that ask for more (or none) are told to use this. Default: as they
     ask."""
-    session_expiry: Duration | None = Field(default=None, ge=0, le=4_294_967_294)
-    """Longest time a session is kept after its client left, also for MQTT 3.1.1. Default: as long as clients
-    ask."""
+    session_expiry: Duration | None = Field(default=30 * 86400.0, ge=0, le=4_294_967_294)
+    """Longest time a session is kept after its client left, also for MQTT 3.1.1. `null`: as long as clients ask."""
+    unreleased_time: Duration = Field(default=300.0, gt=0, le=86400)
+    """Time that a client, while it is connected, has to release a QoS 2 message; then it is disconnected."""
     inflight: Count = Field(default=1000, ge=1, le=65535)
     """QoS 1 and 2 messages under way to a client; fewer if its receive maximum says so."""
     receive_maximum: Count = Field(default=1000, ge=1, le=65535)
@@ -216,6 +276,10 @@ class Limits(Section):
     """Subscriptions that one client may have held, with `subscribe: hold`; more are refused."""
     topic_levels: Count = Field(default=128, ge=1, le=65536)
     """Levels a topic or filter may have; more are refused as invalid."""
+    topic_length: Count = Field(default=65_535, ge=1, le=65_535)
+    """Bytes a topic or filter may have; longer ones are refused as invalid."""
+    handshake_bytes: Size = Field(default=16 << 20, ge=1 << 10)
+    """Bytes kept for all clients that have not logged in yet, together; whoever sends more is refused."""
     max_qos: Count = Field(default=2, ge=0, le=2)
     """Highest QoS that clients may publish with."""
     retain: Switch = True
@@ -234,7 +298,11 @@ class Authentication(Section):
     workers: Count = Field(default=2, ge=1, le=64)
     """Threads that verify passwords."""
     attempts: Count = Field(default=60, ge=1)
-    """Failed attempts that one address may make in a minute; then it is refused unheard."""
+    """Failed attempts as one user from one address (IPv6: /64) in a minute; then more are refused unheard. It does not
+    count for devices that logged in before: see the guide to authentication."""
+    address_attempts: Count = Field(default=1000, ge=1)
+    """Failed attempts from one address in a minute, and as one user from everywhere; then strangers are refused
+    unheard there."""
     cache: Duration = Field(default=60.0, ge=0, le=3600)
     """How long a verified password is remembered; 0: not at all."""
 
@@ -264,6 +332,8 @@ class Audit(Section):
     """How large it may become; the oldest records go first."""
     rate: Rate = Field(default=20.0, gt=0, le=1e6)
     """Records in full for each rule and second; more are only counted."""
+    address_rate: Rate = Field(default=1.0, gt=0, le=1e6)
+    """Refused connections from one address that are recorded in full, per second; more are only counted."""
 
 
 class Traffic(Section):
@@ -277,7 +347,7 @@ class Traffic(Section):
     """Whether the content of messages is recorded too. Conditions that read it cannot be replayed otherwise."""
 
 
-class Config(Section):
+class Config(CheckedSection):
     """Configuration of a Tidegate node."""
 
     version: Literal[1]
@@ -295,6 +365,9 @@ class Config(Section):
     functions: tuple[Annotated[PythonName, AfterValidator(_function)], ...] = ()
     """Python functions that conditions can call, as `package.module:name`, each decorated with
     `tidegate.predicate.function`."""
+    levels: Levels | None = None
+    """How well connections are protected. Where this is present, MQTT 5 subscribers are told the lowest level on the
+    way of each message, and the facts that held all the way."""
     policies: (
         Annotated[
             Annotated[Policies, BeforeValidator(_open), Tag(ONE)] | Annotated[tuple[Policy, ...], Tag(LIST)],
@@ -316,9 +389,6 @@ class Config(Section):
     rules: PublisherRules | None = None
     """What publishers may say themselves about who reads their own messages, with rules that they send to
     `$tidegate/rules`. What a policy denies they cannot allow. Default: nothing."""
-    levels: Levels | None = None
-    """How well connections are protected. Where this is present, MQTT 5 subscribers are told the lowest level on the
-    way of each message."""
     trust: Trust | None = None
     """Which TLS clients are trusted. Default: no list, so nobody is `trusted` and nobody is turned away."""
     capabilities: Capabilities | None = None
@@ -351,11 +421,14 @@ class Config(Section):
     reload: Reload = Reload.SIGNAL
     """`signal`: SIGHUP and `tidegate reload` read the file again. `watch`: so does a change of the file."""
     limits: Limits = Field(default_factory=Limits)
-    """Bounds that hold for every session."""
+    """Bounds of every session, of every user, and of the node."""
     denied_publish_311: DeniedPublish = DeniedPublish.ACKNOWLEDGE
     """What an MQTT 3.1.1 client sees of a denied publish, since that protocol cannot refuse one."""
     explain: Switch = False
     """Whether MQTT 5 clients are told which rule denied them."""
+    tell_no_subscribers: Switch = True
+    """Whether PUBACK tells an MQTT 5 publisher that nobody received its message (0x10). Under the preset `blp` it never
+    does."""
     authentication: Authentication = Field(default_factory=Authentication)
     """How clients prove who they are, beyond passwords and certificates."""
     sys: Sys = Field(default_factory=Sys)
@@ -392,6 +465,22 @@ class Config(Section):
             case _:
                 return written
 
+    @field_validator("levels", mode="before")
+    @classmethod
+    def _forget_ranking(cls, written: Any, info: ValidationInfo) -> Any:
+        """While the levels are wrong, no condition is blamed for its names."""
+        if (parser := parser_of(info)) is not None:
+            parser.ranking = None
+        return written
+
+    @field_validator("levels")
+    @classmethod
+    def _learn_ranking(cls, levels: Levels | None, info: ValidationInfo) -> Levels | None:
+        """Conditions compare levels by their order."""
+        if (parser := parser_of(info)) is not None:
+            parser.ranking = ranking(ORDER if levels is None else levels.order)
+        return levels
+
     @field_validator("listeners")
     @classmethod
     def _only_scope(cls, listeners: tuple[Listener, ...], info: ValidationInfo) -> tuple[Listener, ...]:
@@ -402,16 +491,12 @@ class Config(Section):
             listener if listener.scope else listener.model_copy(update={"scope": scopes[0]}) for listener in listeners
         )
 
-    @model_validator(mode="after")
-    def _together(self) -> Self:
+    def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
         layout = [*links.problems(self), *link_types.misplaced(self)]
-        found = [*checks.problems(self), *administration.problems(self), *sources.problems(self), *layout]
-        found += pipeline.problems(self)
-        if not layout:  # what speaks of scopes and links would only be wrong in the same way
-            found += [*link_types.problems(self), *references.problems(self), *monitors.problems(self)]
-        if found:
-            raise combined_problems(found)
-        return self
+        yield from (*checks.problems(self), *administration.problems(self), *sources.problems(self), *layout)
+        yield from pipeline.problems(self)
+        if not layout:  # what refers to scopes and links would only be wrong in the same way
+            yield from (*link_types.problems(self), *references.problems(self), *monitors.problems(self))
 
     @classmethod
     def ephemeral(cls, port: int = 1883) -> Config:
@@ -426,7 +511,7 @@ class Config(Section):
 
     @property
     def control_socket(self) -> Path:
-        """Where the control socket of this node is: in its data folder, or in the user's runtime folder."""
+        """The path of the control socket: in the data folder, or in the user's runtime folder."""
         if self.node.data is not None:
             return self.node.data / "control.sock"
         runtime = os.environ.get("XDG_RUNTIME_DIR")
@@ -435,12 +520,12 @@ class Config(Section):
 
     @property
     def administered(self) -> bool:
-        """Whether there is a store for what is administered over HTTP: one that is asked for, or was."""
+        """Whether there is a store for documents that are administered over HTTP, now or from an earlier run."""
         if self.store != SQLITE:
             return True
         data = self.node.data
-        asked = self.http is not None or "store" in self.model_fields_set
-        return data is not None and (asked or (data / DATABASE).exists())
+        wanted = self.http is not None or "store" in self.model_fields_set
+        return data is not None and (wanted or (data / DATABASE).exists())
 
     def line(self, *path: str | int) -> int:
         """The line of the file that says this; 0 where there is no file or it says nothing about it."""
@@ -454,7 +539,7 @@ class Config(Section):
 
     def warnings(self) -> list[tuple[int, str]]:
         """What is allowed but probably not meant: (line, text), in the order of the file."""
-        told = (
+        findings = (
             *checks.warnings(self),
             *administration.warnings(self),
             *sources.warnings(self),
@@ -463,11 +548,8 @@ class Config(Section):
             *lint.warnings(self),
             *monitors.warnings(self),
         )
-        found = [
-            (location.line, location.warning(text))
-            for location, text in ((self.location(*path), text) for path, text in told)
-        ]
-        return sorted(found, key=lambda warning: warning[0])
+        located = ((self.location(*path), text) for path, text in findings)
+        return sorted(((location.line, location.warning(text)) for location, text in located), key=itemgetter(0))
 
     @property
     def built(self) -> Built:
@@ -477,6 +559,20 @@ class Config(Section):
         if self._built is None:
             self._built = build(self, self._parser)
         return self._built
+
+    @property
+    def parser(self) -> Parser:
+        """The one that parsed its conditions, or for a configuration that is made in Python, another."""
+        if self._parser is None:
+            parser = Parser()
+            parser.functions.update(self.built.rules.functions)
+            return parser
+        return self._parser
+
+    def warnings_of(self, documents: Collection[str]) -> list[tuple[str, str]]:
+        """Names that nobody has in these documents, each `kind/id`."""
+        located = ((self.location(*path), text) for path, text in lint.unknown_names(self))
+        return [(at.file, f"{at.name} {text}") for at, text in located if not at.line and at.file in documents]
 
     @property
     def tree(self) -> Tree | None:
@@ -489,7 +585,7 @@ class Config(Section):
         return self._source
 
     def remember(self, source: Source, parser: Parser) -> None:
-        """Keep what it was read from, for the lines of warnings and of what is found out later."""
+        """Keeps what it was read from, for the line numbers of warnings and later errors."""
         self._source, self._parser = source, parser
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:

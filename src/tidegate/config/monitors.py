@@ -2,43 +2,51 @@
 
 A monitor is written in one way: as an `automaton`, in the sequence language (`only`, `after`, `reset`, `payload`,
 `dedupe`, `rate`, `silence`, which can stand together), with `filter`, `map` or `use`, or in Python. What can be wrong
-is found here, with its place; `machines` makes the machine.
+is found here, with its place. `Monitor.attachment` makes the machine that runs, from what was checked; conditions come
+from the parser, so that each text is parsed once.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, assert_never
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Discriminator,
-    Field,
-    JsonValue,
-    Tag,
-    ValidationInfo,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, JsonValue, Tag, ValidationInfo
 
 from tidegate import topics
-from tidegate.config.checks import Finding, unknown
 from tidegate.config.enums import BuiltInMonitor
 from tidegate.config.link_types import no_link
 from tidegate.config.links import SCOPE, bare, directed_links, ends, scope_names
 from tidegate.config.parser import Parser, parser_of
-from tidegate.config.policies import Condition, Filter, RuleId, combined_problems
-from tidegate.config.problems import suggestion
-from tidegate.config.section import LIST, ONE, TABLE, PythonName, Section, form, shape
-from tidegate.config.units import Count, Duration, Switch, refusal
+from tidegate.config.policies import Condition, Filter, RuleId
+from tidegate.config.problems import Finding, combined_problems, refusal, requires, suggestion, unknown
+from tidegate.config.section import (
+    LIST,
+    ONE,
+    TABLE,
+    CheckedSection,
+    OneOrMore,
+    PythonName,
+    Section,
+    as_tuple,
+    form,
+    listed,
+)
+from tidegate.config.units import Count, Duration, Switch
 from tidegate.errors import ConfigError
-from tidegate.monitor import MAX_OUTPUTS, Direction, Each, Suppressed, analysis
-from tidegate.monitor.automaton import SHORTEST
-from tidegate.monitor.library import unlike
-from tidegate.monitor.sequence import MAX_STEPS
+from tidegate.monitor import MAX_OUTPUTS, Attachment, Direction, Each, Machine, Suppressed, analysis, sequence
+from tidegate.monitor import automaton as automata
+from tidegate.monitor.chain import Chain
+from tidegate.monitor.library import Alternate, Complex, Mapper, Names, Twice, unlike
+from tidegate.monitor.library import Filter as FilterMachine
+from tidegate.monitor.pacing import Dedupe, Rate, Silence
+from tidegate.monitor.python import load_monitor
+from tidegate.policy import Action
 from tidegate.policy.scopes import Way
+from tidegate.predicate import Predicate
 
 if TYPE_CHECKING:
     from tidegate.config.model import Config
@@ -57,17 +65,17 @@ _TRANSITIONS: Final = 10_000
 # -- texts -----------------------------------------------------------------------------------------------------------
 
 
-def _output(written: str) -> str:
-    if not topics.valid_topic(written):
-        raise refusal("is no topic, and events are put out to one; write it without `+` and `#`")
-    if written[0] == "$":
-        raise refusal("is reserved, because it begins with `$`; choose another topic")
-    return written
+_RESERVED: Final = "is reserved, because it begins with `$`; choose another topic"
+
+
+def content(written: Any) -> bytes:
+    """A payload: text as it is, anything else as compact JSON. Raises `ValueError`."""
+    if isinstance(written, str):
+        return written.encode()
+    return json.dumps(written, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
 def _content(written: JsonValue) -> JsonValue:
-    from tidegate.config.automata import content
-
     try:
         content(written)
     except ValueError:
@@ -75,23 +83,17 @@ def _content(written: JsonValue) -> JsonValue:
     return written
 
 
-def _state(written: str) -> str:
-    if not _STATE.fullmatch(written):
-        raise refusal("must be the name of a state; write 1 to 100 characters, without `@`")
-    return written
-
-
 def _pace(written: object) -> object:
-    if isinstance(written, str) and (found := _PACE.fullmatch(written)) and float(found[1]) > 0:
+    if isinstance(written, str) and (pace := _PACE.fullmatch(written)) and float(pace[1]) > 0:
         return written
     raise refusal("must say how many and in which time; write for example `20/s`, `5/m` or `100/h`")
 
 
 def pace(written: str) -> tuple[float, int]:
-    """Events a second, and how many at once if nothing else is said: those of one unit of time."""
-    found = _PACE.fullmatch(written)
-    assert found is not None
-    return float(found[1]) / _UNITS[found[2]], math.ceil(float(found[1]))
+    """Events a second, and the default burst: the events of one unit of time."""
+    parts = _PACE.fullmatch(written)
+    assert parts is not None
+    return float(parts[1]) / _UNITS[parts[2]], math.ceil(float(parts[1]))
 
 
 def _link(written: str) -> str:
@@ -100,34 +102,37 @@ def _link(written: str) -> str:
 
 
 def _renames(written: Mapping[str, str]) -> Mapping[str, str]:
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for old, new in written.items():
         if new.startswith("$"):
-            found.append(((old,), "is reserved, because it begins with `$`; choose another topic"))
+            findings.append(((old,), _RESERVED))
         elif why := unlike(old, new):
-            found.append(((old,), f"cannot carry the wildcards over: {why}; write as many in the new one"))
-    if found:
-        raise combined_problems(found)
+            findings.append(((old,), f"cannot carry the wildcards over: {why}; write as many in the new one"))
+    if findings:
+        raise combined_problems(findings)
     return written
 
 
-OutputTopic = Annotated[str, AfterValidator(_output)]
+OutputTopic = Annotated[
+    str,
+    requires(topics.valid_topic, "is no topic, and events are put out to one; write it without `+` and `#`"),
+    requires(lambda topic: topic[0] != "$", _RESERVED),
+]
 Content = Annotated[JsonValue, AfterValidator(_content)]
-StateName = Annotated[str, AfterValidator(_state)]
+StateName = Annotated[
+    str, requires(_STATE.fullmatch, "must be the name of a state; write 1 to 100 characters, without `@`")
+]
 Pace = Annotated[str, BeforeValidator(_pace)]
 Link = Annotated[str, AfterValidator(_link)]
-Span = Annotated[Duration, Field(ge=SHORTEST, le=365 * 86400)]
-Filters = Annotated[
-    Annotated[Filter, Tag(ONE)] | Annotated[tuple[Filter, ...], Field(min_length=1), Tag(LIST)],
-    Discriminator(shape),
-]
+Span = Annotated[Duration, Field(ge=automata.SHORTEST, le=365 * 86400)]
+Filters = OneOrMore[Filter]
 Renames = Annotated[Mapping[Filter, Filter], Field(min_length=1), AfterValidator(_renames)]
 
 
 # -- transitions and steps -------------------------------------------------------------------------------------------
 
 
-class Emission(Section):
+class Emission(CheckedSection):
     """An event that is put out. What is left out is as in the event that came in."""
 
     topic: OutputTopic | None = None
@@ -139,17 +144,16 @@ class Emission(Section):
     retain: Switch | None = None
     """Whether it is retained."""
 
-    @model_validator(mode="after")
-    def _something(self) -> Self:
+    def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
         if self.topic is None and self.payload is None and self.qos is None and self.retain is None:
-            raise combined_problems([((), "changes nothing; write `same`, or what shall be different")])
-        return self
+            yield (), "changes nothing; write `same`, or what shall be different"
+
+    def event(self) -> automata.Emit:
+        payload = None if self.payload is None else content(self.payload)
+        return automata.Emit(topic=self.topic, payload=payload, qos=self.qos, retain=self.retain)
 
 
-Emitted = Annotated[
-    Annotated[Literal["same"], Tag(ONE)] | Annotated[Emission, Tag(TABLE)],
-    Discriminator(form),
-]
+Emitted = Annotated[Annotated[Literal["same"], Tag(ONE)] | Annotated[Emission, Tag(TABLE)], Discriminator(form)]
 Emit = Annotated[
     Annotated[Literal["same"], Tag(ONE)]
     | Annotated[Emission, Tag(TABLE)]
@@ -158,14 +162,27 @@ Emit = Annotated[
 ]
 
 
+def _outputs(emit: Emit | None) -> tuple[automata.Emit, ...]:
+    outputs: tuple[Any, ...] = () if emit is None else as_tuple(emit)
+    return tuple(each.event() if isinstance(each, Emission) else automata.SAME for each in outputs)
+
+
+def _filters(written: Filters, parser: Parser) -> tuple[str, ...]:
+    return tuple(map(parser.filter, as_tuple(written)))
+
+
+def _when(written: str | None, parser: Parser) -> tuple[Predicate, ...]:
+    return () if written is None else (parser.predicate(written),)
+
+
 def _unprompted(emit: Emit) -> Iterator[Finding]:
-    """What cannot be put out when there is no event: no `same`, and nothing without a topic."""
-    for index, each in enumerate(emit if isinstance(emit, tuple) else (emit,)):
-        at = ("emit", index) if isinstance(emit, tuple) else ("emit",)
+    """Outputs that need an event, where there is none: `same`, and events without a topic."""
+    for index, each in listed(emit):
         if not isinstance(each, Emission):
-            yield at, "is `same`, but in a silence there is no event; write `{topic: …, payload: …}`"
+            yield ("emit", *index), "is `same`, but in a silence there is no event; write `{topic: …, payload: …}`"
         elif each.topic is None:
-            yield (*at, "topic"), "is missing, and in a silence there is no event to take it from; add it"
+            text = "is missing, and in a silence there is no event to take it from; add it"
+            yield ("emit", *index, "topic"), text
 
 
 class Step(Section):
@@ -185,13 +202,23 @@ Matching = Annotated[
 ]
 Steps = Annotated[
     Annotated[Filter, Tag(ONE)]
-    | Annotated[tuple[Matching, ...], Field(min_length=1, max_length=MAX_STEPS), Tag(LIST)]
+    | Annotated[tuple[Matching, ...], Field(min_length=1, max_length=sequence.MAX_STEPS), Tag(LIST)]
     | Annotated[Step, Tag(TABLE)],
     Discriminator(form),
 ]
 
 
-class Transition(Section):
+def _step(written: Matching | None, parser: Parser) -> sequence.Step | None:
+    match written:
+        case None:
+            return None
+        case Step(on=on, when=when):
+            return sequence.Step(on=_filters(on, parser), when=_when(when, parser))
+        case filters:
+            return sequence.Step(on=_filters(filters, parser))
+
+
+class Transition(CheckedSection):
     """What happens to some events in a state. The first transition that matches is taken."""
 
     on: Filters | None = None
@@ -206,22 +233,26 @@ class Transition(Section):
     """What is put out: `same` (the event), new events, or a list of these; an empty list suppresses the event.
     Default: `same`; with `silent`, nothing."""
 
-    @model_validator(mode="after")
-    def _together(self) -> Self:
-        found: list[Finding] = []
+    def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
+        if self.silent is None:
+            return
+        for key in ("on", "when"):
+            if getattr(self, key) is not None:
+                yield (key,), "has no effect beside `silent`, which is about no event at all; remove one of the two"
+        yield from _unprompted(self.emit or ())
+
+    def built(self, parser: Parser) -> automata.Transition | automata.Timer:
         if self.silent is not None:
-            found = [
-                ((key,), "has no effect beside `silent`, which is about no event at all; remove one of the two")
-                for key in ("on", "when")
-                if getattr(self, key) is not None
-            ]
-            found += _unprompted(self.emit or ())
-        if found:
-            raise combined_problems(found)
-        return self
+            return automata.Timer(silent=self.silent, go=self.go, emit=_outputs(self.emit))
+        return automata.Transition(
+            on=_filters("#" if self.on is None else self.on, parser),
+            when=_when(self.when, parser),
+            go=self.go,
+            emit=(automata.SAME,) if self.emit is None else _outputs(self.emit),
+        )
 
 
-class Automaton(Section):
+class Automaton(CheckedSection):
     """States, and what happens to events in each. What no transition matches passes."""
 
     start: StateName
@@ -229,31 +260,41 @@ class Automaton(Section):
     states: Mapping[StateName, tuple[Transition, ...]] = Field(min_length=1)
     """The transitions of each state, in the order in which they are tried. At most 1000 states with 10,000 in all."""
 
-    @model_validator(mode="after")
-    def _sound(self, info: ValidationInfo) -> Self:
-        from tidegate.config.automata import transitions
-
+    def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
         for what, count, most in (
             ("states", len(self.states), _STATES),
             ("transitions", sum(map(len, self.states.values())), _TRANSITIONS),
         ):
             if count > most:
-                text = f"has {count} {what}, and {most} are the most; use `+` and `#`, or several monitors"
-                raise combined_problems([(("states",), text)])
+                yield ("states",), f"has {count} {what}, and {most} are the most; use `+` and `#`, or several monitors"
+                return
         try:
-            states = transitions(self, parser_of(info) or Parser())
+            states = self.transitions(parser_of(info) or Parser())
         except ConfigError:
-            return self  # a condition calls what could not be loaded, which is said elsewhere
-        found = list(analysis.automaton_problems(self.start, states))
-        if found:
-            raise combined_problems(found)
-        return self
+            return  # a condition calls a function that could not be loaded, which is reported elsewhere
+        yield from analysis.automaton_problems(self.start, states)
+
+    def transitions(self, parser: Parser) -> dict[str, list[automata.Transition | automata.Timer]]:
+        """What stands in each state, in the order of the file."""
+        return {name: [each.built(parser) for each in entries] for name, entries in self.states.items()}
+
+    def machine(self, parser: Parser) -> Machine:
+        """The automaton that runs."""
+        timers: dict[str, automata.Timer] = {}
+        arrows: dict[str, list[automata.Transition]] = {name: [] for name in self.states}
+        for name, entries in self.transitions(parser).items():
+            for each in entries:
+                if isinstance(each, automata.Timer):
+                    timers[name] = each
+                else:
+                    arrows[name].append(each)
+        return automata.Automaton(self.start, arrows, timers)
 
 
 # -- monitors --------------------------------------------------------------------------------------------------------
 
 
-class Monitor(Section):
+class Monitor(CheckedSection):
     """What is expected on a link, and what happens to events that are not."""
 
     id: RuleId | None = None
@@ -309,12 +350,8 @@ class Monitor(Section):
     arguments: Mapping[str, JsonValue] | None = Field(default=None, alias="with")
     """With `python`: keyword arguments for the class."""
 
-    @model_validator(mode="after")
-    def _together(self, info: ValidationInfo) -> Self:
-        found = [*self._place(), *self._way(), *self._sequence(), *self._steps(info)]
-        if found:
-            raise combined_problems(found)
-        return self
+    def _problems(self, info: ValidationInfo) -> list[Finding]:
+        return [*self._place(), *self._way(), *self._sequence(), *self._steps(info)]
 
     def ends(self) -> tuple[str, str] | None:
         """Source and target of the link by full name."""
@@ -323,24 +360,32 @@ class Monitor(Section):
     @property
     def enters(self) -> bool:
         """Whether it acts where events come into a scope."""
-        link = self.ends()
-        if link is not None:
+        if (link := self.ends()) is not None:
             return link[1].startswith(SCOPE)
         return self.direction is not None and self.direction.enters
 
     @property
     def way(self) -> str | None:
         """The key that says how it is written; None: the sequence language."""
-        found = [key for key in OTHERS if getattr(self, key) is not None]
-        return "use" if "use" in found else found[0] if found else None
+        ways = [key for key in OTHERS if getattr(self, key) is not None]
+        return "use" if "use" in ways else ways[0] if ways else None
 
     @property
     def between(self) -> bool:
         """Whether it acts where no client is: on a link of two scopes, or towards parents."""
-        link = self.ends()
-        if link is not None:
+        if (link := self.ends()) is not None:
             return all(end.startswith(SCOPE) for end in link)
         return self.direction in _OUTSIDE
+
+    @property
+    def makes(self) -> bool:
+        """Whether it puts out anything but the event itself."""
+        if self.automaton is not None:
+            every = (each.emit for transitions in self.automaton.states.values() for each in transitions)
+            return any(output != automata.SAME for emit in every for output in _outputs(emit))
+        if self.use is not None:
+            return self.use is not BuiltInMonitor.HSUP
+        return self.map is not None or self.python is not None or self.silence is not None
 
     def _place(self) -> Iterator[Finding]:
         if self.link is not None:
@@ -359,17 +404,14 @@ class Monitor(Section):
             yield ("each",), "is `client`, and between scopes there is none; write `link` or `scope`"
 
     def _way(self) -> Iterator[Finding]:
-        said = self.model_fields_set
         ways = [key for key in OTHERS if getattr(self, key) is not None]
         if "use" in ways and "map" in ways:
             ways.remove("map")
             if self.use not in _NAMED:
                 yield ("map",), f"has no effect on `{self.use}`; remove it"
-        for key in ways[1:]:
-            yield (key,), f"cannot stand beside `{ways[0]}`; write two monitors"
-        written = [key for key in SEQUENCE if key in said and getattr(self, key) is not None]
+        written = [key for key in SEQUENCE if key in self.model_fields_set and getattr(self, key) is not None]
         if ways:
-            for key in written:
+            for key in (*ways[1:], *written):
                 yield (key,), f"cannot stand beside `{ways[0]}`; write two monitors"
         elif not written:
             yield (), "does nothing; add for example `only` and `after`, `rate`, `filter` or `automaton`"
@@ -387,25 +429,80 @@ class Monitor(Section):
             yield ("burst",), "has no effect without `rate`; add that, or remove it"
         if self.silence is not None and self.emit is None:
             yield ("silence",), "has no effect without `emit`; add what shall be put out"
-        if self.emit is not None:
-            if self.silence is None:
-                yield ("emit",), "has no effect without `silence`; add that, or write an `automaton`"
-            elif self.emit == ():
-                yield ("emit",), "is empty, so nobody is told of a silence; add what shall be put out"
-            else:
-                yield from _unprompted(self.emit)
-        paced = (self.dedupe, self.rate, self.silence)
-        if "on" in self.model_fields_set and paced == (None, None, None):
+        if self.emit is not None and self.silence is None:
+            yield ("emit",), "has no effect without `silence`; add that, or write an `automaton`"
+        elif self.emit == ():
+            yield ("emit",), "is empty, so nobody is told of a silence; add what shall be put out"
+        elif self.emit is not None:
+            yield from _unprompted(self.emit)
+        if "on" in self.model_fields_set and (self.dedupe, self.rate, self.silence) == (None, None, None):
             yield ("on",), "has no effect without `dedupe`, `rate` or `silence`; add one of these, or write `only`"
 
     def _steps(self, info: ValidationInfo) -> Iterator[Finding]:
-        from tidegate.config.automata import steps
-
         try:
-            only, after, reset = steps(self, parser_of(info) or Parser())
+            only, after, reset = self.steps(parser_of(info) or Parser())
         except ConfigError:
             return  # as for automata
         yield from analysis.sequence_problems(only, after, reset)
+
+    def steps(self, parser: Parser) -> tuple[sequence.Step | None, list[sequence.Step], sequence.Step | None]:
+        """`only`, `after` and `reset`."""
+        after: tuple[Matching, ...] = () if self.after is None else as_tuple(self.after)
+        steps = [step for each in after if (step := _step(each, parser)) is not None]
+        return _step(self.only, parser), steps, _step(self.reset, parser)
+
+    def attachment(self, id: str, parser: Parser) -> Attachment:
+        """The machine, and where it acts. Raises `ConfigError` if its Python cannot be used."""
+        return Attachment(
+            id=id,
+            monitor=self.machine(parser),
+            link=self.ends(),
+            scope=self.scope,
+            direction=self.direction,
+            each=self.each,
+            default=self.default,
+            refuses=self.suppressed is Suppressed.REFUSE,
+        )
+
+    def machine(self, parser: Parser) -> Machine:
+        """What runs."""
+        if self.automaton is not None:
+            return self.automaton.machine(parser)
+        if self.filter is not None:
+            return FilterMachine(list(map(parser.filter, self.filter)))
+        if self.python is not None:
+            return load_monitor(self.python, self.arguments or {})
+        names = Names(self.map or {})
+        match self.use:
+            case BuiltInMonitor.SIMPLE:
+                return Mapper(names)
+            case BuiltInMonitor.COMPLEX:
+                return Complex(names)
+            case BuiltInMonitor.HSUP:
+                return Alternate()
+            case BuiltInMonitor.MULTI:
+                return Twice()
+            case None:
+                return self._chain(parser) if self.map is None else Mapper(names)
+            case _:
+                assert_never(self.use)
+
+    def _chain(self, parser: Parser) -> Machine:
+        """The sequence language."""
+        machines: list[Machine] = []
+        on = _filters(self.on, parser)
+        if self.only is not None or self.payload is not None:
+            only, after, reset = self.steps(parser)
+            payload = None if self.payload is None else parser.predicate(self.payload)
+            machines.append(sequence.guard(only=only, after=after, reset=reset, payload=payload))
+        if self.dedupe is not None:
+            machines.append(Dedupe(self.dedupe, on))
+        if self.rate is not None:
+            rate, burst = pace(self.rate)
+            machines.append(Rate(rate, self.burst or burst, on))
+        if self.silence is not None:
+            machines.append(Silence(self.silence, _outputs(self.emit), on))
+        return machines[0] if len(machines) == 1 else Chain(machines)
 
 
 def problems(config: Config) -> Iterator[Finding]:
@@ -429,27 +526,25 @@ def problems(config: Config) -> Iterator[Finding]:
 
 
 def warnings(config: Config) -> Iterator[Finding]:
-    """What about monitors is allowed but probably not meant."""
-    from tidegate.config.automata import steps, transitions
-
+    """Monitors that are allowed but probably not meant so."""
     parser = Parser()
     parser.functions.update(config.built.rules.functions)
+    policies = config.built.rules.policies
+    attachments = tuple(config.built.rules.monitors)
+    writers = None if policies is None else policies.named(Action.WRITE, "monitor")
     outward = {joint.source for joint in directed_links(config) if joint.way is not Way.DOWN}
     inward = {joint.target for joint in directed_links(config) if joint.way is not Way.UP}
     for index, entry in enumerate(config.monitors):
         here = ("monitors", index)
-        if entry.direction in _OUTSIDE and entry.scope not in (
-            outward if entry.direction is Direction.EX_PUB else inward
-        ):
-            yield (
-                (*here, "direction"),
-                f"acts on nothing, because `{entry.scope}` has neither parents nor such links; change it",
-            )
-        found = [*analysis.sequence_warnings(*steps(entry, parser))]
+        linked = outward if entry.direction is Direction.EX_PUB else inward
+        if entry.direction in _OUTSIDE and entry.scope not in linked:
+            text = f"acts on nothing, because `{entry.scope}` has neither parents nor such links; change it"
+            yield (*here, "direction"), text
+        if entry.enters and entry.makes and not (writers is None or attachments[index].id in writers):
+            how = f'add `{{subject: "monitor:{attachments[index].id}", topic: …, action: write}}` to `policies`'
+            yield here, f"makes messages that no policy allows it to write, and `*` does not count for monitors; {how}"
+        for path, text in analysis.sequence_warnings(*entry.steps(parser)):
+            yield (*here, *path), text
         if entry.automaton is not None:
-            found += (
-                (("automaton", *at), text)
-                for at, text in analysis.automaton_warnings(transitions(entry.automaton, parser))
-            )
-        for at, text in found:
-            yield (*here, *at), text
+            for path, text in analysis.automaton_warnings(entry.automaton.transitions(parser)):
+                yield (*here, "automaton", *path), text

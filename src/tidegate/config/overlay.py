@@ -1,7 +1,7 @@
 """Documents laid over the file: what is administered while the node runs, as if it stood in the file.
 
-- What stands in the file comes first and cannot be changed by a document. Documents follow in the order given.
-- The result is checked like any file. What is wrong with a document is told with `kind/id` instead of file and line.
+- Entries of the file come first, and documents cannot change them. Documents follow in the order given.
+- The result is checked like any file. A problem with a document names `kind/id` instead of file and line.
 - A document cannot do what only the owner of the machine may: it names no Python code, and `${NAME}` is plain text in
   it. It holds no password in plain.
 
@@ -10,7 +10,7 @@ Pure: nothing is read or written here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final
@@ -70,22 +70,20 @@ class OverlayDocument:
 
 def closed_preference(piece: OverlayDocument) -> OverlayDocument:
     """A preference that nobody meets."""
-    said = {key: value for key, value in piece.body.items() if key in ("user", "topic", "to")}
-    return OverlayDocument(kind=piece.kind, id=piece.id, body={**said, "when": "false"})
+    kept = {key: value for key, value in piece.body.items() if key in ("user", "owner", "topic", "to")}
+    return OverlayDocument(kind=piece.kind, id=piece.id, body={**kept, "when": "false"})
 
 
 def with_documents(source: Source, pieces: Iterable[OverlayDocument]) -> Source:
     """The file with documents laid over it, to be checked as a whole."""
     file = source.alone
-    laying = _Laying(file.tree)
+    overlay = _Overlay(file.tree)
     for piece in pieces:
-        laying.lay(piece)
-    return Source(
-        file=file.file, text=file.text, tree=laying.root, problems=(*file.problems, *laying.problems), base=file
-    )
+        overlay.add(piece)
+    return replace(file, tree=overlay.root, problems=(*file.problems, *overlay.problems), base=file)
 
 
-class _Laying:
+class _Overlay:
     """Copies what it changes: the file's own tree stays as it is."""
 
     def __init__(self, tree: Node) -> None:
@@ -93,14 +91,14 @@ class _Laying:
         self.problems: list[ConfigError] = []
         self._own: set[int] = {id(self.root)}
 
-    def lay(self, piece: OverlayDocument) -> None:
+    def add(self, piece: OverlayDocument) -> None:
         place = KINDS[piece.kind]
         problems = list(document_problems(piece))
         self.problems += problems
         node = document_tree(piece.body, piece.name)
+        if node is None:
+            self._object(piece, f"is nested deeper than {MAX_DEPTH} levels; flatten it")
         if problems or node is None:
-            if node is None:
-                self._object(piece, f"is nested deeper than {MAX_DEPTH} levels; flatten it")
             return
         match place.form:
             case Form.NAMED:
@@ -116,10 +114,8 @@ class _Laying:
                 self._append(piece, place.at, node)
 
     def _append(self, piece: OverlayDocument, at: tuple[str, ...], node: Node) -> None:
-        found = self._opened(at, [])
-        if found is None:
-            return  # the file is wrong there, which is told anyway
-        match found.value:
+        section = self._opened(at, [])
+        match None if section is None else section.value:  # a file that is wrong there is reported anyway
             case list() as items:
                 items.append(node)
             case str() as word:
@@ -127,14 +123,14 @@ class _Laying:
                 self._object(piece, f"cannot count while the file says `{'.'.join(at)}: {word}`; {remedy}")
 
     def _name(self, piece: OverlayDocument, place: Placement, node: Node) -> None:
-        found = self._opened(place.at, {})
-        if found is None or not isinstance(found.value, dict):
+        section = self._opened(place.at, {})
+        if section is None or not isinstance(section.value, dict):
             return
-        if piece.id in found.value:
+        if piece.id in section.value:
             self._object(piece, "stands in the file as well; remove one of the two")
             return
-        found.value[piece.id] = node
-        found.key_lines[piece.id] = 0
+        section.value[piece.id] = node
+        section.key_lines[piece.id] = 0
 
     def _opened(self, at: tuple[str, ...], empty: dict[str, Node] | list[Node]) -> Node | None:
         """The section at a path, as a copy that may be changed; None if the file has something else on the way."""
@@ -144,8 +140,7 @@ class _Laying:
                 return None
             below = node.value.get(step)
             if below is None or below.value is None:
-                last = depth == len(at) - 1
-                below = Node(line=node.line, value=empty if last else {})
+                below = Node(line=node.line, value=empty if depth == len(at) - 1 else {})
             elif id(below) not in self._own:
                 below = _copy(below)
             self._own.add(id(below))
@@ -170,6 +165,8 @@ def document_problems(piece: OverlayDocument) -> Iterator[ConfigError]:
     if place.form is Form.TEXT and (len(body) != 1 or next(iter(body)) not in place.lists):
         keys = " or ".join(f"`{key}`" for key in place.lists)
         yield wrong(f"the document must have one key; write {keys}")
+    if piece.kind in ("user", "client") and "id" in body:
+        yield wrong("`id` is made by the node for what is administered; leave it out")
     if piece.kind == "monitor" and "python" in body:
         yield wrong("`python` runs code of this machine, so it can only stand in the file; write it there")
     if piece.kind == "user" and str(body.get("password") or "").startswith("plain:"):
@@ -192,22 +189,22 @@ def _entries(node: Node) -> dict[str, Node]:
 
 
 def entries_in_file(source: Source, kind: str) -> dict[str, Node]:
-    """What of a kind stands in the file, by id; what has none is called by its position, as rules are."""
+    """The entries of a kind in the file, by id; an entry without one is named by its position, as rules are."""
     place = KINDS[kind]
-    found: dict[str, Node] = {}
-    for at in [(*place.at, name) for name in place.lists] or [place.at]:
-        section = _at(source.alone.tree, at)
-        match section.value if section is not None else None:
+    nodes: dict[str, Node] = {}
+    for path in [(*place.at, name) for name in place.lists] or [place.at]:
+        *above, section = source.alone.tree.along(path)
+        match section.value if len(above) == len(path) else None:
             case dict() as entries if place.form is Form.NAMED:
-                found |= entries
+                nodes |= entries
             case list() as items if place.form is not Form.NAMED:
                 for index, node in enumerate(items):
-                    found[_id(node, place.form) or f"{'.'.join(at)}[{index}]"] = node
-    return found
+                    nodes[_id(node, place.form) or f"{'.'.join(path)}[{index}]"] = node
+    return nodes
 
 
 def document_body(node: Node, kind: str, id: str) -> dict[str, Any]:
-    """What stands in the file, as the body of a document."""
+    """An entry of the file as the body of a document."""
     data = node.data()
     if KINDS[kind].form is Form.TEXT:
         return {id.rpartition(".")[2].partition("[")[0]: data}
@@ -217,8 +214,3 @@ def document_body(node: Node, kind: str, id: str) -> dict[str, Any]:
 def _id(node: Node, form: Form) -> str:
     written = node.value.get("id") if form is Form.RULE and isinstance(node.value, dict) else None
     return written.value if written is not None and isinstance(written.value, str) else ""
-
-
-def _at(tree: Node, path: Sequence[str]) -> Node | None:
-    *_, node = nodes = list(tree.along(tuple(path)))
-    return node if len(nodes) == len(path) + 1 else None

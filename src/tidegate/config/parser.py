@@ -13,7 +13,7 @@ from pydantic import ValidationInfo
 
 from tidegate import policy
 from tidegate.errors import ConfigError
-from tidegate.predicate import NAMES, Function, Predicate, compile, load_function
+from tidegate.predicate import NAMES, Function, Predicate, Ranking, compile, load_function
 from tidegate.predicate.functions import FUNCTIONS
 from tidegate.predicate.syntax import Macros
 
@@ -33,6 +33,8 @@ class Parser:
         self.functions: dict[str, Function] = {}
         self.missing: set[str] = set()
         """Functions that could not be loaded: conditions that call them are not to blame."""
+        self.ranking: Ranking | None = policy.ranking(policy.ORDER)
+        """How conditions compare levels; None: that is not known."""
         self._predicates: dict[tuple[str, frozenset[str]], Predicate] = {}
         self._selectors: dict[str | tuple[str, ...], policy.Selector] = {}
         self._templates: dict[str, policy.Template] = {}
@@ -57,7 +59,11 @@ class Parser:
 
     def predicate(self, text: str, names: frozenset[str] = NAMES) -> Predicate:
         """The condition of a text."""
-        return _once(self._predicates, (text, names), lambda: compile(text, functions=self.functions, names=names))
+        return _once(
+            self._predicates,
+            (text, names),
+            lambda: compile(text, functions=self.functions, names=names, ranking=self.ranking),
+        )
 
     def selector(self, text: str | Sequence[str]) -> policy.Selector:
         """Whom a subject, or a list of subjects, selects."""
@@ -98,30 +104,24 @@ def _loaded(reference: str) -> Function:
 
 
 def parser_of(info: ValidationInfo) -> Parser | None:
-    """That of the file being checked; None for a configuration that is made in Python."""
-    found = (info.context or {}).get("parser")
-    return found if isinstance(found, Parser) else None
+    """The parser of the file being checked; None for a configuration that is made in Python."""
+    parser = (info.context or {}).get("parser")
+    return parser if isinstance(parser, Parser) else None
 
 
 def problem_text(error: ConfigError) -> str:
-    """An error of the policies' own parsers as "what is wrong; how to mend it"."""
+    """An error of the policies' own parsers as "what is wrong; how to mend it".
+
+    The remedy begins at the first colon that stands neither in backquotes, where users' own text is, nor in
+    parentheses.
+    """
     text = str(error.args[0])
-    what, colon, remedy = _parted(text)
-    if colon:
-        return f"{what}; {remedy}"
-    return text if "; " in text else f"{text}; write it otherwise"
-
-
-def _parted(text: str) -> tuple[str, str, str]:
-    """At the first colon that stands neither in backquotes, where users' own text is, nor in parentheses."""
     quoted, depth = False, 0
     for at, character in enumerate(text):
         if character == "`":
             quoted = not quoted
-        elif quoted:
-            continue
-        elif character in "()":
+        elif character in "()" and not quoted:
             depth += 1 if character == "(" else -1
-        elif depth == 0 and text.startswith(": ", at):
-            return text[:at], ": ", text[at + 2 :]
-    return text, "", ""
+        elif depth == 0 and not quoted and text.startswith(": ", at):
+            return f"{text[:at]}; {text[at + 2 :]}"
+    return text if "; " in text else f"{text}; write it otherwise"

@@ -5,24 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Final
 
-from pydantic import AfterValidator, Field
+from pydantic import BeforeValidator, Field
 
 from tidegate import topics
-from tidegate.config import files
+from tidegate.config.problems import Finding, refusal, requires
 from tidegate.config.section import FilePath, Section
-from tidegate.config.units import Count, Duration, Switch, refusal
+from tidegate.config.units import Count, Duration, Switch
 
 if TYPE_CHECKING:
-    from tidegate.config.checks import Finding
     from tidegate.config.model import Config
 
 LOCAL: Final = "local[*]"
+IngestFilter = Annotated[
+    str,
+    requires(
+        lambda filter: topics.valid_filter(filter) and not filter.startswith("$"),
+        "must be a topic filter that does not begin with `$`; write for example `raw/#`",
+    ),
+]
 
 
-def _filter(written: str) -> str:
-    if not topics.valid_filter(written) or written.startswith("$"):
-        raise refusal("must be a topic filter that does not begin with `$`; write for example `raw/#`")
+def _refuse_url(written: object) -> object:
+    """A path would take `s3://bucket` for a local folder with a strange name."""
+    if isinstance(written, str) and "://" in written:
+        raise refusal(f"cannot be {written}: a lake is a folder of a file system; object storage is not supported yet")
     return written
+
+
+LakeFolder = Annotated[FilePath, BeforeValidator(_refuse_url)]
 
 
 class Table(Section):
@@ -62,17 +72,20 @@ class Spark(Section):
 class Pipeline(Section):
     """The data pipeline on Spark (`tidegate pipeline run`)."""
 
-    ingest: tuple[Annotated[str, AfterValidator(_filter)], ...] = ()
+    ingest: tuple[IngestFilter, ...] = ()
     """Topics whose messages are recorded for the pipeline before they are acknowledged. What sources send to
     `POST /data` is recorded anyway."""
     rules: FilePath | None = None
     """The file with mappings, scores and topics. It is read again when it changes."""
-    lake: FilePath | None = None
+    lake: LakeFolder | None = None
     """The folder for tables. Default: `lake` in the data folder."""
     trigger: Duration = Field(default=1.0, ge=0.1, le=3600.0)
     """How often a batch begins, at most."""
     batch: Count = Field(default=250_000, ge=1, le=10_000_000)
     """Messages in one batch, at most."""
+    patience: Duration = Field(default=60.0, ge=0, le=86_400.0)
+    """How long publishing waits for a subscriber whose queue is full. One that has not taken a tenth of its queue by
+    then loses records while its queue is full."""
     audit: Switch = True
     """Whether the audit is copied to the lake, too."""
     tables: Tables = Field(default_factory=Tables)
@@ -82,15 +95,6 @@ class Pipeline(Section):
 
 
 def problems(config: Config) -> Iterator[Finding]:
-    """What is wrong only together."""
-    said = config.pipeline
-    if said is None:
-        return
-    if config.node.data is None:
+    """A pipeline without a data folder."""
+    if config.pipeline is not None and config.node.data is None:
         yield ("pipeline",), "needs a folder for the journal; set `node.data`"
-
-
-def unreadable_files(config: Config) -> Iterator[Finding]:
-    """Files that cannot be read."""
-    if config.pipeline is not None:
-        yield from files.unreadable_files(config.pipeline, ("rules",), "pipeline")

@@ -1,16 +1,16 @@
 """What decides, in the configuration: policies, preferences, levels, trust, views, and tests of them.
 
-Every text is understood here, with its place: subjects, topics, conditions, JSON pointers. The values stay
-texts; `build` makes the rules of the gate from them. What nobody enforces yet is refused (see `load.NOT_YET`).
+Every text is parsed here, so that errors name its place: subjects, topics, conditions, JSON pointers. The values stay
+texts; `build` makes the rules of the gate from them. Keys that nothing enforces yet are refused (`validation.NOT_YET`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final
 
 from pydantic import (
     AfterValidator,
@@ -22,18 +22,16 @@ from pydantic import (
     ValidationInfo,
     WithJsonSchema,
     field_validator,
-    model_validator,
 )
 from pydantic_core import PydanticCustomError
 
 from tidegate import policy, topics
-from tidegate.config.checks import Finding
 from tidegate.config.enums import Operation
 from tidegate.config.parser import LEVEL_ROOTS, Parser, parser_of, problem_text
-from tidegate.config.problems import path_text, suggestion
-from tidegate.config.section import LIST, ONE, Identity, Person, Section, beside, not_yet, shape
+from tidegate.config.problems import Finding, combined_problems, refusal, remedy, requires
+from tidegate.config.section import LIST, ONE, CheckedSection, Identity, OneOrMore, Person, Section, beside, shape
 from tidegate.config.subject_name import parse_subject_name
-from tidegate.config.units import Count, Moment, Switch, refusal
+from tidegate.config.units import Count, Moment, Switch
 from tidegate.errors import ConfigError
 from tidegate.policy.environment import CLOCK
 from tidegate.policy.levels import ORDER
@@ -53,10 +51,12 @@ MAX_ID: Final = 200
 # -- texts -----------------------------------------------------------------------------------------------------------
 
 
-def _understood(understand: Callable[[Parser, str], object]) -> AfterValidator:
+def parses(parse: Callable[[Parser, str], object]) -> AfterValidator:
+    """Refuses every text that cannot be parsed, and keeps the text."""
+
     def check(written: str, info: ValidationInfo) -> str:
         try:
-            understand(parser_of(info) or Parser(), written)
+            parse(parser_of(info) or Parser(), written)
         except ConfigError as error:
             raise refusal(f"is wrong: {problem_text(error)}") from None
         return written
@@ -80,17 +80,15 @@ def _condition(names: frozenset[str]) -> AfterValidator:
 
 
 def _no_condition(error: PredicateError, parser: Parser) -> PydanticCustomError:
-    text, found = error.message, None
+    text = error.message
     if "; " not in text:
-        found = re.fullmatch(r"unknown function (\S+)", text)
-        if found:
-            meant = suggestion(found[1], parser.known_functions())
-            remedy = f"did you mean `{meant}`?" if meant else "add it under `functions`, or remove it"
+        if function := re.fullmatch(r"unknown function (\S+)", text):
+            how = remedy(function[1], parser.known_functions(), "add it under `functions`, or remove it")
         else:
-            found = re.fullmatch(r"unexpected '(.*)'", text)
-            instead = _INSTEAD.get(found[1]) if found else None
-            remedy = f"write `{instead}`" if instead else "mend it there"
-        text = f"{text}; {remedy}"
+            token = re.fullmatch(r"unexpected '(.*)'", text)
+            instead = _INSTEAD.get(token[1]) if token else None
+            how = f"write `{instead}`" if instead else "mend it there"
+        text = f"{text}; {how}"
     return PydanticCustomError("condition", "{text}", {"text": text, "line": error.line, "column": error.column})
 
 
@@ -106,48 +104,28 @@ def _rule_id(written: str) -> str:
     return written
 
 
-def _surrounding(written: str) -> str:
-    if written in CLOCK:
-        raise refusal("is the clock's; call it otherwise")
-    if not written.isidentifier():
-        raise refusal(f"cannot be read as `e.{written}`; name it with letters, digits and `_`")
-    return written
-
-
-def _settable(written: str) -> str:
-    if not _SETTABLE.fullmatch(written):
-        raise refusal("is no attribute; write for example `s.level` or `e.location`")
-    return written
-
-
-def _category(written: str) -> str:
-    if not written:
-        raise refusal("is empty; write for example `sensitive`")
-    return written
-
-
 _CONDITION_SCHEMA: Final = WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "boolean"}], "title": "condition"})
 
 RuleId = Annotated[str, AfterValidator(_rule_id)]
-Filter = Annotated[str, _understood(Parser.filter)]
+Filter = Annotated[str, parses(Parser.filter)]
 Condition = Annotated[str, BeforeValidator(_words_for_switches), _condition(NAMES), _CONDITION_SCHEMA]
 FactsCondition = Annotated[str, BeforeValidator(_words_for_switches), _condition(LEVEL_ROOTS), _CONDITION_SCHEMA]
-SelectorText = Annotated[str, _understood(Parser.selector)]
-Subject = Annotated[
-    Annotated[SelectorText, Tag(ONE)] | Annotated[tuple[SelectorText, ...], Field(min_length=1), Tag(LIST)],
-    Discriminator(shape),
-]
+Subject = OneOrMore[Annotated[str, parses(Parser.selector)]]
+PointerText = Annotated[str, parses(lambda parser, text: parser.view((text,)))]
 Keep = Annotated[
-    Annotated[str, _understood(Parser.view), WithJsonSchema({"const": "all"}), Tag(ONE)]
-    | Annotated[
-        tuple[Annotated[str, _understood(lambda parser, text: parser.view((text,)))], ...],
-        Field(max_length=MAX_POINTERS),
-        Tag(LIST),
-    ],
+    Annotated[str, parses(Parser.view), WithJsonSchema({"const": "all"}), Tag(ONE)]
+    | Annotated[tuple[PointerText, ...], Field(max_length=MAX_POINTERS), Tag(LIST)],
     Discriminator(shape),
 ]
-EnvironmentAttributes = Mapping[Annotated[str, AfterValidator(_surrounding)], JsonValue]
-SubjectText = Annotated[str, _understood(lambda _, text: parse_subject_name(text))]
+EnvironmentName = Annotated[
+    str,
+    requires(lambda name: name not in CLOCK, "is the clock's; call it otherwise"),
+    requires(str.isidentifier, "cannot be read as `e.{written}`; name it with letters, digits and `_`"),
+]
+EnvironmentAttributes = Mapping[EnvironmentName, JsonValue]
+Settable = Annotated[str, requires(_SETTABLE.fullmatch, "is no attribute; write for example `s.level` or `e.location`")]
+SubjectText = Annotated[str, parses(lambda _, text: parse_subject_name(text))]
+CertificateSubject = Annotated[str, parses(lambda _, text: policy.Trust(policy.By.SUBJECT, (text,)))]
 
 
 # -- rules -----------------------------------------------------------------------------------------------------------
@@ -162,12 +140,9 @@ class Policy(Section):
     subject: Subject
     """Who: `*`, `user:…`, `role:…`, `group:…`, `client:…`, `service:…`, `monitor:…`, `scope:…` (with all its links),
     `link:A->B`, or a list of these."""
-    topic: Annotated[str, _understood(Parser.template)]
+    topic: Annotated[str, parses(Parser.template)]
     """A topic filter; `{s.user}` stands for an attribute of the subject."""
-    action: Annotated[
-        Annotated[policy.Action, Tag(ONE)] | Annotated[tuple[policy.Action, ...], Field(min_length=1), Tag(LIST)],
-        Discriminator(shape),
-    ]
+    action: OneOrMore[policy.Action]
     """`read` (receive), `write` (publish), or a list of both. Of a scope or link, `write` is to forward out and `read`
     to take in."""
     effect: policy.Effect = policy.Effect.ALLOW
@@ -183,6 +158,9 @@ class Preference(Section):
     """Name of the preference, as for policies."""
     user: Person
     """Whose messages it is about."""
+    owner: Identity | None = None
+    """The id of that user. It then stays with them: it binds what they published after they were removed or renamed,
+    and not what another user of that name publishes. Default: it is about whoever has the name, or had it."""
     topic: Filter
     """Of those messages, which: a topic filter."""
     to: str | None = None
@@ -194,7 +172,7 @@ class Preference(Section):
     """What of the content such a receiver sees: `all`, or a list of JSON pointers."""
 
 
-class Levels(Section):
+class Levels(CheckedSection):
     """How well connections are protected, and what is demanded of them."""
 
     implied: Switch = False
@@ -205,62 +183,67 @@ class Levels(Section):
     """Further levels: the condition on a connection that has each. It reads `s.listener`, `s.address`,
     `s.tls.version`, `s.tls.cipher`, `s.certificate` and `s.trusted`."""
 
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
+    facts: Mapping[str, FactsCondition] = Field(default_factory=dict)
+    """What can be demanded besides a level: the condition on a connection that has each fact. It reads the same."""
+
+    def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
         try:
-            policy.Levels(self.order, dict.fromkeys(self.define, "true"))
+            policy.Levels(self.order, dict.fromkeys(self.define, "true"), dict.fromkeys(self.facts, "true"))
         except ConfigError as error:
             named = re.match("`([^`]*)`", str(error.args[0]))
-            at: tuple[str, ...] = ("define", named[1]) if named and named[1] in self.define else ("order",)
-            raise combined_problems([(at, f"is wrong: {problem_text(error)}")]) from None
-        return self
+            name = "" if named is None else named[1]
+            places = [key for key, names in (("facts", self.facts), ("define", self.define)) if name in names]
+            yield (places[0], name) if places else ("order",), f"is wrong: {problem_text(error)}"
 
 
-class Trust(Section):
+class Trust(CheckedSection):
     """Which TLS clients are trusted, and what becomes of others."""
 
     by: policy.By = policy.By.SUBJECT
     """What the list holds: subjects of certificates, or certificates themselves."""
-    accept: tuple[str, ...]
+    accept: tuple[str, ...] | None = None
     """Who is trusted. By subject: names such as `CN=remotegym,O=MyGymBrand`. By certificate: SHA-256 fingerprints,
-    or files (`.pem`, `.crt`) with certificates."""
+    or files (`.pem`, `.crt`) with certificates. Default: no list, so nobody is `trusted` and nobody is turned away."""
+    revoked: tuple[str, ...] = ()
+    """Certificates that count no more, on any listener: SHA-256 fingerprints, or files (`.pem`, `.crt`). Whoever is
+    connected with one is disconnected."""
     ask_neighbours: Switch = False
     """Whether trusted neighbours are asked about others. Only `false` is supported yet."""
     otherwise: policy.Otherwise = policy.Otherwise.CLOSE
     """What happens to TLS clients that are not trusted: their connection is closed, or counts for no more than its
     encryption."""
 
-    @field_validator("accept")
+    def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
+        if self.accept is None and not self.revoked:
+            yield ("accept",), "is missing; add it (Who is trusted)"
+
+    @field_validator("accept", "revoked")
     @classmethod
-    def _readable(cls, accept: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        by = info.data.get("by")
-        if by is None:
+    def _readable(cls, accept: tuple[str, ...] | None, info: ValidationInfo) -> tuple[str, ...] | None:
+        by = policy.By.CERTIFICATE if info.field_name == "revoked" else info.data.get("by")
+        if by is None or accept is None:
             return accept
-        made: list[str] = []
-        found: list[Finding] = []
+        findings: list[Finding] = []
         for index, text in enumerate(accept):
-            if names_file(by, text):
-                made.append(str(beside(Path(text), info)))
-                continue
-            made.append(text)
             try:
-                policy.Trust(by, (text,))
+                if not names_file(by, text):
+                    policy.Trust(by, (text,))
             except ConfigError as error:
-                found.append(((index,), f"is wrong: {problem_text(error)}"))
-        if found:
-            raise combined_problems(found)
-        return tuple(made)
+                findings.append(((index,), f"is wrong: {problem_text(error)}"))
+        if findings:
+            raise combined_problems(findings)
+        return tuple(str(beside(Path(text), info)) if names_file(by, text) else text for text in accept)
 
     @field_validator("ask_neighbours")
     @classmethod
     def _alone(cls, asks: bool) -> bool:
         if asks:
-            raise not_yet("as `true`")
+            raise PydanticCustomError("not_yet", "as `true`")
         return asks
 
 
 def written(policies: policy.Policies) -> list[policy.Policy]:
-    """Those of the file and of documents, in their order: without the node's own."""
+    """The policies of the file and of documents, in their order: without the node's own."""
     return [each for each in policies.policies if not each.id.startswith(BUILT_IN)]
 
 
@@ -287,7 +270,7 @@ class Class(Section):
 
     topic: Filter
     """A topic filter. The first that matches counts."""
-    category: Annotated[str, AfterValidator(_category)]
+    category: Annotated[str, requires(bool, "is empty; write for example `sensitive`")]
     """What conditions read as `o.category`, such as `sensitive`."""
 
 
@@ -302,7 +285,15 @@ class PublisherRules(Section):
 # -- tests -----------------------------------------------------------------------------------------------------------
 
 
-class RuleTest(Section):
+NO_EFFECT: Final[Mapping[str, tuple[str, ...]]] = {
+    Operation.READ: (),
+    Operation.WRITE: ("from", "where"),
+    Operation.SUBSCRIBE: ("from", "payload", "qos", "retain"),
+}
+"""By action: what a question about it must not have, because it would look as if it had been considered."""
+
+
+class RuleTest(CheckedSection):
     """A test of the rules themselves: what should be decided. `tidegate check` runs it."""
 
     subject: SubjectText = Field(alias="as")
@@ -324,40 +315,24 @@ class RuleTest(Section):
     """Whether the message is retained."""
     at: Moment | None = None
     """When: `2026-03-02T09:30:00`, in the time zone of the node unless it says another. Default: now."""
-    set: Mapping[Annotated[str, AfterValidator(_settable)], JsonValue] = Field(default_factory=dict)
+    set: Mapping[Settable, JsonValue] = Field(default_factory=dict)
     """Attributes to assume, such as `{s.level: tls}`."""
     expect: policy.Effect
     """What should be decided: `allow` or `deny`."""
     by: str | None = None
     """The id of the rule that should decide it. Default: any."""
 
-    @model_validator(mode="after")
-    def _sensible(self) -> Self:
-        found: list[Finding] = []
+    def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
         if self.action is Operation.SUBSCRIBE:
             if not topics.valid_filter(self.topic):
-                found.append((("topic",), "is no topic filter; `+` is a whole level, `#` the whole last one"))
+                yield ("topic",), "is no topic filter; `+` is a whole level, `#` the whole last one"
         elif not topics.valid_topic(self.topic):
-            found.append((("topic",), f"is no topic, and `{self.action}` is of one; write it without `+` and `#`"))
-        useless = {
-            Operation.READ: (),
-            Operation.WRITE: ("from",),
-            Operation.SUBSCRIBE: ("from", "payload", "qos", "retain"),
-        }
-        said = {"from" if name == "publisher" else name for name in self.model_fields_set}
-        for key in useless[self.action]:
-            if key in said:
-                found.append(((key,), f"has no effect on `{self.action}`; remove it"))
-        if found:
-            raise combined_problems(found)
-        return self
+            yield ("topic",), f"is no topic, and `{self.action}` is of one; write it without `+` and `#`"
+        given = {"from" if name == "publisher" else name for name in self.model_fields_set}
+        for key in NO_EFFECT[self.action]:
+            if key in given:
+                yield (key,), f"has no effect on `{self.action}`; remove it"
 
     def moment(self, zone: Any) -> datetime | None:
         """`at`, in the node's time zone where it says no other."""
         return self.at if self.at is None or self.at.tzinfo else self.at.replace(tzinfo=zone)
-
-
-def combined_problems(found: list[Finding]) -> PydanticCustomError:
-    """The refusal of a section for several reasons, each (path below it, text)."""
-    text = "\n".join(f"{path_text(path)} {text}" for path, text in found)
-    return PydanticCustomError("together", "{text}", {"text": text, "problems": found})

@@ -35,16 +35,16 @@ def schema() -> Section:
     """The JSON schema of the file."""
     describe()
     for section in sections():
+        # what was built before has no descriptions, and the sections that hold it would be built from it
+        if "__pydantic_core_schema__" in vars(section):
+            del section.__pydantic_core_schema__
+    for section in sections():
         section.model_rebuild(force=True)
-    made = Config.model_json_schema()
-    for written in (made, *made["$defs"].values()):
-        for about in written.get("properties", {}).values():
+    json_schema = Config.model_json_schema()
+    for definition in (json_schema, *json_schema["$defs"].values()):
+        for about in definition.get("properties", {}).values():
             _tidy(about)
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **made,
-        "title": "tidegate.yaml",
-    }
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **json_schema, "title": "tidegate.yaml"}
 
 
 def _tidy(about: Section) -> None:
@@ -61,9 +61,9 @@ def _tidy(about: Section) -> None:
 
 def markdown() -> str:
     """The reference page: one table per section, in the order of the model."""
-    made = schema()
+    root = schema()
     lines = [_INTRODUCTION]
-    for path, section in _sections(made, made, ""):
+    for path, section in _sections(root, root, ""):
         lines.append(f"## {f'`{path}`' if path else 'Top level'}\n")
         if path:
             lines.append(f"{_one_line(section.get('description', ''))}\n")
@@ -74,22 +74,22 @@ def markdown() -> str:
         required = section.get("required", ())
         for key, about in section["properties"].items():
             default = "**required**" if key in required else _default(about)
-            meaning = _one_line(about.get("description") or _resolved(made, about)["description"])
-            lines.append(f"| `{key}` | {_kind(made, about)} | {default} | {meaning} |")
+            meaning = _one_line(about.get("description") or _resolved(root, about)["description"])
+            lines.append(f"| `{key}` | {_kind(root, about)} | {default} | {meaning} |")
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _sections(made: Section, section: Section, path: str) -> Iterator[tuple[str, Section]]:
+def _sections(root: Section, section: Section, path: str) -> Iterator[tuple[str, Section]]:
     yield path, section
     for key, about in section.get("properties", {}).items():
-        told: set[str] = set()
+        seen: set[str] = set()
         for below, reference in _below(about, f"{path}.{key}" if path else key):
-            found = _resolved(made, {"$ref": reference})
+            subsection = _resolved(root, {"$ref": reference})
             # what may stand alone or in a list is the same thing
-            if found.get("type") == "object" and reference not in told:
-                told.add(reference)
-                yield from _sections(made, found, below)
+            if subsection.get("type") == "object" and reference not in seen:
+                seen.add(reference)
+                yield from _sections(root, subsection, below)
 
 
 def _below(about: Section, path: str) -> Iterator[tuple[str, str]]:
@@ -114,24 +114,21 @@ def _options(about: Section) -> Iterator[Section]:
         yield from _options(each)
 
 
-def _resolved(made: Section, about: Section) -> Section:
-    if "$ref" in about:
-        found: Section = made["$defs"][about["$ref"].rpartition("/")[2]]
-        return found
-    return about
+def _resolved(root: Section, about: Section) -> Section:
+    return root["$defs"][about["$ref"].rpartition("/")[2]] if "$ref" in about else about
 
 
-def _kind(made: Section, about: Section) -> str:
-    about = _resolved(made, about) | {key: value for key, value in about.items() if key == "title"}
+def _kind(root: Section, about: Section) -> str:
+    about = _resolved(root, about) | {key: value for key, value in about.items() if key == "title"}
     if about.get("title") in _KINDS:
         return str(about["title"])
     if "enum" in about or "const" in about:
         return ", ".join(f"`{choice}`" for choice in about.get("enum", [about.get("const")]))
     if "anyOf" in about or "oneOf" in about:
-        return " or ".join(dict.fromkeys(_kind(made, each) for each in _options(about)))
+        return " or ".join(dict.fromkeys(_kind(root, each) for each in _options(about)))
     match about.get("type"):
         case "array":
-            inner = _kind(made, about["items"])
+            inner = _kind(root, about["items"])
             return f"list of ({inner})" if " or " in inner else f"list of {inner}"
         case "object" if isinstance(about.get("additionalProperties"), dict):
             return "mapping by name"
@@ -139,9 +136,7 @@ def _kind(made: Section, about: Section) -> str:
             return "mapping"
         case "boolean":
             return "`true`, `false`"
-        case "integer":
-            return "number" + _range(about)
-        case "number":
+        case "integer" | "number":
             return "number" + _range(about)
         case "string":
             return "path" if about.get("format") == "path" else "text"

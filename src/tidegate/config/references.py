@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tidegate.config.checks import Finding, entries, unknown
+from tidegate.config.checks import entries
 from tidegate.config.link_types import no_link
 from tidegate.config.links import SCOPE, directed_links, scope_names
+from tidegate.config.problems import Finding, unknown
+from tidegate.config.section import as_tuple, listed
 from tidegate.policy.preferences import ANY_SCOPE
 from tidegate.policy.selector import Selector
 
@@ -21,17 +23,15 @@ _LINK = "link:"
 
 
 def problems(config: Config) -> Iterator[Finding]:
-    """Every name of a scope or link that there is not."""
+    """Every name of a scope or link that does not exist."""
     scopes = scope_names(config)
     for index, preference in enumerate(config.preferences):
         if preference.to is not None and preference.to not in (ANY_SCOPE, *scopes):
             yield ("preferences", index, "to"), unknown("scope", preference.to, scopes, "scopes")
-    # with a bus, that is where everybody connects
-    entered = tuple(config.scopes)
     for name, client in config.directory.clients.items():
         for index, scope in enumerate(client.scopes or ()):
-            if scope not in entered:
-                yield ("directory", "clients", name, "scopes", index), unknown("scope", scope, entered, "scopes")
+            if scope not in config.scopes:  # with a bus, that is where everybody connects
+                yield ("directory", "clients", name, "scopes", index), unknown("scope", scope, config.scopes, "scopes")
     yield from _subjects(config, scopes)
     for at, assertion in config.flows.written():
         for end in dict.fromkeys((assertion.source, assertion.target)):
@@ -41,15 +41,13 @@ def problems(config: Config) -> Iterator[Finding]:
 
 
 def _subjects(config: Config, scopes: tuple[str, ...]) -> Iterator[Finding]:
-    """Of policies. There may be tens of thousands, and few speak of scopes: only those are understood again."""
+    """Those of policies. There may be tens of thousands, and few name scopes: only those are parsed again."""
     links = {joint.name: joint for joint in directed_links(config)}
     for index, entry in enumerate(entries(config, "policies")):
-        written = entry.subject
-        several = isinstance(written, tuple)
-        for at, text in enumerate(written if several else (written,)):
+        for below, text in listed(entry.subject):
             if not text.startswith((SCOPE, _LINK)):
                 continue
-            path = ("policies", index, "subject", at) if several else ("policies", index, "subject")
+            path: tuple[str | int, ...] = ("policies", index, "subject", *below)
             [term] = Selector.parse(text).terms
             if term.sort == "scope" and term.name not in scopes:
                 yield path, unknown("scope", term.name, scopes, "scopes")
@@ -58,10 +56,10 @@ def _subjects(config: Config, scopes: tuple[str, ...]) -> Iterator[Finding]:
 
 
 def warnings(config: Config) -> Iterator[Finding]:
-    """Names that are there, and about which nothing can happen."""
+    """Names that exist, but nothing can happen about them."""
     linked = {name for joint in directed_links(config) for name in (joint.source, joint.target)}
     for index, entry in enumerate(entries(config, "policies")):
-        for text in entry.subject if isinstance(entry.subject, tuple) else (entry.subject,):
+        for text in as_tuple(entry.subject):
             if text.startswith(SCOPE) and text.removeprefix(SCOPE) not in linked:
                 yield ("policies", index, "subject"), f"speaks of `{text}`, which has no links; nobody is meant"
     entered = {listener.scope for listener in config.listeners}
@@ -69,12 +67,10 @@ def warnings(config: Config) -> Iterator[Finding]:
     for name, client in clients.items():
         for index, scope in enumerate(client.scopes or ()):
             if scope not in entered:
-                yield (
-                    ("directory", "clients", name, "scopes", index),
-                    f"is `{scope}`, which has no listener, so it cannot connect there; add one, or remove it",
-                )
+                text = f"is `{scope}`, which has no listener, so it cannot connect there; add one, or remove it"
+                yield ("directory", "clients", name, "scopes", index), text
     for at, assertion in config.flows.written():
         for end in dict.fromkeys((assertion.source, assertion.target)):
             name = end.removeprefix("client:")
             if end.startswith("client:") and name not in clients:
-                yield at, unknown("client", name, tuple(clients), "directory.clients")
+                yield at, unknown("client", name, clients, "directory.clients")

@@ -28,10 +28,10 @@ def position_in_file(source: str, node: Node, line: int, column: int) -> tuple[i
     if line > len(lines):
         return node.line, column
     offset = sum(len(each) + 1 for each in lines[: line - 1]) + column - 1
-    found = _offset(source, node, offset)
-    if found is None:
+    at = _offset(source, node, offset)
+    if at is None:
         return node.line, column
-    return source.count("\n", 0, found) + 1, found - source.rfind("\n", 0, found)
+    return source.count("\n", 0, at) + 1, at - source.rfind("\n", 0, at)
 
 
 def _offset(source: str, node: Node, wanted: int) -> int | None:
@@ -40,8 +40,8 @@ def _offset(source: str, node: Node, wanted: int) -> int | None:
     assert isinstance(node.value, str)
     at, end = node.span
     text = node.value
-    if found := _PROPERTIES.match(source, at):
-        at = found.end()
+    if properties := _PROPERTIES.match(source, at):
+        at = properties.end()
     match node.style:
         case "|" | ">":
             header = _HEADER.match(source, at)
@@ -56,13 +56,11 @@ def _offset(source: str, node: Node, wanted: int) -> int | None:
                 break
             continue
         at = _next(source, at, end, node.style)
-        if at >= end:
-            return None
-        if offset >= wanted:
-            return at if _read(source, at, node.style)[0] in (character, "") else None
-        read, length = _read(source, at, node.style)
+        read, length = _read(source, at, node.style) if at < end else ("\n", 0)
         if read not in (character, ""):
             return None
+        if offset >= wanted:
+            return at
         at += length
         last = at
     return last
@@ -84,6 +82,6 @@ def _read(source: str, at: int, style: str | None) -> tuple[str, int]:
     """The character that stands there, empty if that takes working out, and how long it is written."""
     if style == "'" and source.startswith("''", at):
         return "'", 2
-    if style == '"' and (found := _ESCAPED.match(source, at)):
-        return (found[1] if found[1] in '"\\/' else ""), len(found[0])
+    if style == '"' and (escape := _ESCAPED.match(source, at)):
+        return (escape[1] if escape[1] in '"\\/' else ""), len(escape[0])
     return source[at], 1

@@ -1,4 +1,4 @@
-"""From the checked configuration to the scopes and links that run: the space, filters on links, and who is where."""
+"""From the checked configuration to the scopes and links that run: the space, and who is where."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tidegate import policy
-from tidegate.config.link_types import filters, link_types
-from tidegate.config.links import SCOPE, directed_links, scope_names
+from tidegate.config.link_types import link_types
+from tidegate.config.links import directed_links, scope_names
 from tidegate.config.parser import Parser
 from tidegate.flow.presence import Presence
-from tidegate.monitor import Attachment
-from tidegate.monitor.library import Filter
 from tidegate.policy.brokering import UNTYPED, Brokering
 from tidegate.policy.scopes import Role, ScopeGraph, ScopeLink, Way
 from tidegate.session import Subject
@@ -39,26 +37,14 @@ def space(config: Config, parser: Parser) -> ScopeGraph:
     for link in links:
         if link.way is Way.UP:
             parents[link.source] = (*parents.get(link.source, ()), link.target)
-    expanded = config.brokering.expanded
+    roles = config.brokering.expanded.items()
     return ScopeGraph(
         scopes=scope_names(config),
         parents=MappingProxyType(parents),
         links=links,
-        roles=MappingProxyType({name: Role(publishing=made[0], receiving=made[1]) for name, made in expanded.items()}),
+        roles=MappingProxyType({name: Role(publishing=pub, receiving=sub) for name, (pub, sub) in roles}),
         bus=config.brokering.bus or "",
     )
-
-
-def generated_monitors(config: Config, parser: Parser) -> Iterator[Attachment]:
-    """The filters of interfaces and roles."""
-    for made in filters(config):
-        yield Attachment(
-            id=made.id,
-            monitor=Filter([parser.filter(each) for each in made.filters]),
-            link=(f"{SCOPE}{made.source}", f"{SCOPE}{made.target}"),
-            made=True,
-            silent=made.takes,
-        )
 
 
 def presences(

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationInfo
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationInfo, model_validator
 
-from tidegate.config.problems import PLAIN_NAME
-from tidegate.config.units import refusal
+from tidegate.config.problems import PLAIN_NAME, Finding, combined_problems, refusal, requires
+
+T = TypeVar("T")
 
 ONE: Final = "[one]"
 LIST: Final = "[list]"
@@ -41,12 +41,26 @@ class Section(BaseModel):
     )
 
 
+class CheckedSection(Section):
+    """A section whose values may contradict each other."""
+
+    def _problems(self, info: ValidationInfo) -> Iterable[Finding]:
+        """What is wrong with the values together."""
+        raise NotImplementedError
+
+    @model_validator(mode="after")
+    def _check(self, info: ValidationInfo) -> Self:
+        if findings := list(self._problems(info)):
+            raise combined_problems(findings)
+        return self
+
+
 @cache
 def describe() -> None:
     """Gives each field of the configuration the text below it as its description.
 
-    Pydantic can do that when a class is made, but reads the sources to do it: a tenth of the time in which a node
-    starts, which needs no descriptions unless something is missing.
+    Pydantic can do that when it makes a class, but it reads the sources for that, which takes a tenth of the start of a
+    node. A node needs descriptions only to report that a key is missing.
     """
     for section in sections():
         for base in reversed(section.__mro__):
@@ -77,42 +91,27 @@ def _texts(section: type[Section]) -> dict[str, str]:
 
 
 def shape(written: object) -> str:
-    """Whether a value that may be one thing or a list of them is a list."""
+    """The tag of a value that is either one thing or a list of them."""
     return LIST if isinstance(written, list | tuple) else ONE
 
 
 def form(written: object) -> str:
-    """Whether a value that may be a text, a list or a mapping is which of them."""
+    """The tag of a value that is a text, a list or a mapping."""
     return TABLE if isinstance(written, Mapping | BaseModel) else shape(written)
 
 
-def not_yet(how: str) -> PydanticCustomError:
-    """The refusal of a value that a later version will understand; `how` is as in "as `true`"."""
-    return PydanticCustomError("not_yet", "{how}", {"how": how})
+def as_tuple(value: T | tuple[T, ...]) -> tuple[T, ...]:
+    """A value that is either one thing or a list of them, as a list."""
+    return value if isinstance(value, tuple) else (value,)
 
 
-def _name(written: str) -> str:
-    if not PLAIN_NAME.fullmatch(written):
-        raise refusal("must be a name; write at most 64 letters, digits, `.`, `_` and `-`")
-    return written
+def listed(value: T | tuple[T, ...]) -> Iterable[tuple[tuple[int, ...], T]]:
+    """Each entry of such a value, with its path below the key."""
+    return [((index,), each) for index, each in enumerate(value)] if isinstance(value, tuple) else [((), value)]
 
 
-def _identity(written: str) -> str:
-    if not written or len(written.encode(errors="surrogatepass")) > 65535 or _CONTROL.search(written):
-        raise refusal("must have 1 to 65535 bytes and no control characters; choose another name")
-    return written
-
-
-def _person(written: str) -> str:
-    if "@" in written:
-        raise refusal("has an `@`, which stands between a name and its domain; choose a name without one")
-    return written
-
-
-def _python_name(written: str) -> str:
-    if not _CALLABLE.fullmatch(written):
-        raise refusal("must name a Python callable; write `package.module:factory`")
-    return written
+def _is_identity(written: str) -> bool:
+    return 1 <= len(written.encode(errors="surrogatepass")) <= 65535 and not _CONTROL.search(written)
 
 
 def beside(written: Path, info: ValidationInfo) -> Path:
@@ -129,8 +128,19 @@ def beside(written: Path, info: ValidationInfo) -> Path:
         raise refusal("begins with the home folder of nobody; write the path out") from None
 
 
-Name = Annotated[str, AfterValidator(_name)]
-Identity = Annotated[str, AfterValidator(_identity)]
-Person = Annotated[Identity, AfterValidator(_person)]
-PythonName = Annotated[str, AfterValidator(_python_name)]
+Name = Annotated[
+    str, requires(PLAIN_NAME.fullmatch, "must be a name; write at most 64 letters, digits, `.`, `_` and `-`")
+]
+Identity = Annotated[
+    str, requires(_is_identity, "must have 1 to 65535 bytes and no control characters; choose another name")
+]
+_NO_DOMAIN: Final = "has an `@`, which stands between a name and its domain; choose a name without one"
+Person = Annotated[Identity, requires(lambda name: "@" not in name, _NO_DOMAIN)]
+PythonName = Annotated[
+    str, requires(_CALLABLE.fullmatch, "must name a Python callable; write `package.module:factory`")
+]
+OneOrList = Annotated[Annotated[T, Tag(ONE)] | Annotated[tuple[T, ...], Tag(LIST)], Discriminator(shape)]
+OneOrMore = Annotated[
+    Annotated[T, Tag(ONE)] | Annotated[tuple[T, ...], Field(min_length=1), Tag(LIST)], Discriminator(shape)
+]
 FilePath = Annotated[Path, AfterValidator(beside)]

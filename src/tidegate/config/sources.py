@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 from pydantic import AfterValidator, Field
 
 from tidegate import topics
-from tidegate.config.checks import Finding
+from tidegate.config.problems import Finding, refusal
 from tidegate.config.section import Section
-from tidegate.config.units import Count, Duration, Size, refusal
+from tidegate.config.units import Count, Duration, Size
 
 if TYPE_CHECKING:
     from tidegate.config.model import Config
@@ -76,16 +76,16 @@ class Sources(Section):
 
 
 def problems(config: Config) -> Iterator[Finding]:
-    """What is wrong only together."""
+    """Settings for sources that no interface can use."""
     if not config.administered and config.pipeline is None and "sources" in config.model_fields_set:
         yield ("sources",), "has no effect without `http` or `pipeline`; add one, or remove it"
 
 
 def warnings(config: Config) -> Iterator[Finding]:
-    """What is probably not meant."""
-    if config.http is None:
+    """Interfaces that are open to the whole network."""
+    if config.http is None or config.http.url.loopback:
         return
-    if config.sources.unregistered is Unregistered.ACCEPT and not config.http.url.loopback:
+    if config.sources.unregistered is Unregistered.ACCEPT:
         yield ("sources", "unregistered"), "lets everybody who reaches the address send data; use `refuse`"
-    if config.sources.registration is Registration.OPEN and not config.http.url.loopback:
+    if config.sources.registration is Registration.OPEN:
         yield ("sources", "registration"), "lets everybody who reaches the address register; use `admin`"

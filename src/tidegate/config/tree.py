@@ -57,9 +57,9 @@ class Location:
         return ConfigError(f"{self.name} {text}", file=self.file, line=self.line)
 
     def warning(self, text: str) -> str:
-        """The same for people who are told the line by other means, but not the document."""
-        said = f"{self.name} {text}"
-        return said if self.line or not self.file else f"{self.file}: {said}"
+        """The same as text, with the document but without the line, which is shown by other means."""
+        warning = f"{self.name} {text}"
+        return warning if self.line or not self.file else f"{self.file}: {warning}"
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

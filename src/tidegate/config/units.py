@@ -9,40 +9,29 @@ number for true or false.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated, Final
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
-from pydantic_core import PydanticCustomError
+
+from tidegate.config.problems import refusal
 
 _DURATION_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_SIZE_UNITS: Final = {
-    "B": 1,
-    "KiB": 1 << 10,
-    "MiB": 1 << 20,
-    "GiB": 1 << 30,
-    "KB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-}
+_SIZE_UNITS: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 # ASCII digits only, and few enough that no text can turn into a number that takes long to compute with.
 _NUMBER: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([A-Za-z]*)")
 _WORDS: Final = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-
-
-def refusal(text: str) -> PydanticCustomError:
-    """A validation error whose text completes the sentence "`key` ..."."""
-    return PydanticCustomError("tidegate", "{text}", {"text": text})  # type: ignore[arg-type,unused-ignore]
 
 
 def duration(written: object) -> float:
     """`500ms`, `3s`, `5m`, `2h`, `7d`, or a plain number of seconds; the result is seconds."""
     if isinstance(written, int | float) and not isinstance(written, bool) and 0 <= written < 1e15:
         return float(written)
-    if isinstance(written, str) and (found := _NUMBER.fullmatch(written.strip())):
-        unit = _DURATION_UNITS.get(found[2] or "s")
+    if isinstance(written, str) and (number := _NUMBER.fullmatch(written.strip())):
+        unit = _DURATION_UNITS.get(number[2] or "s")
         if unit is not None:
-            return round(float(found[1]) * unit, 9)
+            return round(float(number[1]) * unit, 9)
     raise refusal("must be a duration; write for example `500ms`, `3s`, `5m`, `2h` or `7d`")
 
 
@@ -59,11 +48,10 @@ def size(written: object) -> int:
     """`64KiB`, `1MiB`, `64KB`, or a plain number of bytes; the result is bytes."""
     if isinstance(written, int) and not isinstance(written, bool) and written >= 0:
         return written
-    if isinstance(written, str) and (found := _NUMBER.fullmatch(written.strip())):
-        unit = _SIZE_UNITS.get(found[2] or "B")
+    if isinstance(written, str) and (number := _NUMBER.fullmatch(written.strip())):
+        unit = _SIZE_UNITS.get(number[2] or "B")
         if unit is not None:
-            total = float(found[1]) * unit
-            return round(total) if "." in found[1] else int(found[1]) * unit
+            return round(float(number[1]) * unit) if "." in number[1] else int(number[1]) * unit
     raise refusal("must be a size; write for example `64KiB`, `1MiB`, `64KB` or a number of bytes")
 
 
@@ -107,33 +95,22 @@ def moment(written: object) -> datetime:
     raise refusal("must be a time; write for example `2026-03-02T09:30:00` or `2026-03-02T09:30:00Z`")
 
 
+def _json_schema(title: str, number: str, units: Iterable[str]) -> WithJsonSchema:
+    text = {"type": "string", "pattern": rf"^[0-9]+(\.[0-9]+)? ?({'|'.join(units)})?$"}
+    return WithJsonSchema({"anyOf": [text, {"type": number, "minimum": 0}], "title": title})
+
+
 Duration = Annotated[
     float,
     BeforeValidator(duration),
     PlainSerializer(duration_text, return_type=str, when_used="json"),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? ?(ms|s|m|h|d)?$"},
-                {"type": "number", "minimum": 0},
-            ],
-            "title": "duration",
-        }
-    ),
+    _json_schema("duration", "number", _DURATION_UNITS),
 ]
 Size = Annotated[
     int,
     BeforeValidator(size),
     PlainSerializer(size_text, return_type=str, when_used="json"),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? ?(B|KiB|MiB|GiB|KB|MB|GB)?$"},
-                {"type": "integer", "minimum": 0},
-            ],
-            "title": "size",
-        }
-    ),
+    _json_schema("size", "integer", _SIZE_UNITS),
 ]
 Count = Annotated[int, BeforeValidator(_count)]
 Rate = Annotated[float, BeforeValidator(_rate)]

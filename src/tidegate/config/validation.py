@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from tidegate.config.document import Source
-from tidegate.config.problems import path_text, suggestion
+from tidegate.config.problems import path_text, remedy, suggestion
 from tidegate.config.scalar_position import position_in_file
 from tidegate.config.section import TAGS, describe
 from tidegate.config.tree import Location, Node
@@ -34,13 +34,16 @@ _SIMPLE: Final[Mapping[str, str]] = {
     "int_from_float": "must be a whole number; leave out the fraction",
     "float_parsing": "must be a number; write for example `20` or `0.5`",
     "float_type": "must be a number; write for example `20` or `0.5`",
+    "greater_than_equal": "must be at least {ge}; raise it",
+    "greater_than": "must be more than {gt}; raise it",
+    "less_than_equal": "must be at most {le}; lower it",
     "finite_number": "must be a finite number; write for example `20`",
     "tuple_type": "must be a list; write it as `[a, b]`, or each item on a line after `- `",
     "too_short": "must not be empty; add at least one entry",
     "too_long": "has too many entries; remove some",
-    "model_type": "must be a mapping; write it as `{key: value}`, or each key on a line of its own",
-    "dict_type": "must be a mapping; write it as `{name: …}`, or each name on a line of its own",
-    "mapping_type": "must be a mapping; write it as `{name: …}`, or each name on a line of its own",
+    "model_type": "must be a mapping; write it as `{{key: value}}`, or each key on a line of its own",
+    "dict_type": "must be a mapping; write it as `{{name: …}}`, or each name on a line of its own",
+    "mapping_type": "must be a mapping; write it as `{{name: …}}`, or each name on a line of its own",
     "string_unicode": "is not valid Unicode; write it again",
 }
 
@@ -88,14 +91,8 @@ def _text(error: ErrorDetails, path: DocumentPath, tree: Node, location: Locatio
             return _missing(path, location, model)
         case "enum" | "literal_error":
             return f"{name} must be {_choice(path, tree, str(context['expected']))}"
-        case "greater_than_equal":
-            return f"{name} must be at least {_number(context['ge'])}; raise it"
-        case "greater_than":
-            return f"{name} must be more than {_number(context['gt'])}; raise it"
-        case "less_than_equal":
-            return f"{name} must be at most {_number(context['le'])}; lower it"
         case _ if kind in _SIMPLE:
-            return f"{name} {_SIMPLE[kind]}"
+            return f"{name} {_SIMPLE[kind].format_map({key: _number(value) for key, value in context.items()})}"
         case _:
             return f"{name} is not valid ({error['msg']}); see the reference of the configuration"
 
@@ -119,24 +116,13 @@ def _choice(path: DocumentPath, tree: Node, expected: str) -> str:
 def _unknown_key(path: DocumentPath, location: Location, model: type[BaseModel]) -> str:
     key = str(path[-1])
     for above, names in NOT_YET.items():
-        same_place = len(above) == len(path) - 1 and all(map(_fits, above, path))
+        same_place = len(above) == len(path) - 1 and all(map(lambda step, at: step in ("*", at), above, path))
         if key in names and same_place:
             return f"`{key}` is {_NOT_SUPPORTED}"
-    section = _section(path[:-1], model)
-    known = tuple(_fields(section))
-    meant = suggestion(key, known)
-    if meant:
-        remedy = f"did you mean `{meant}`?"
-    elif known:
-        remedy = f"known here: {', '.join(known)}"
-    else:
-        remedy = "nothing can be set here; remove it"
+    known = tuple(_fields(_section(path[:-1], model)))
+    otherwise = f"known here: {', '.join(known)}" if known else "nothing can be set here; remove it"
     where = f" in {path_text(location.path[:-1])}" if len(location.path) > 1 else ""
-    return f"unknown key `{key}`{where}; {remedy}"
-
-
-def _fits(pattern: str, step: int | str) -> bool:
-    return pattern in ("*", step)
+    return f"unknown key `{key}`{where}; {remedy(key, known, otherwise)}"
 
 
 def _missing(path: DocumentPath, location: Location, model: type[BaseModel]) -> str:
@@ -160,14 +146,14 @@ def _section(path: DocumentPath, model: type[BaseModel]) -> type[BaseModel] | No
         for kind in _kinds(here):
             if isinstance(kind, type) and issubclass(kind, BaseModel):
                 field = _fields(kind).get(str(step))
-                found = field.annotation if field is not None else None
+                below = field.annotation if field is not None else None
             else:
                 # a list has an item for a number, a mapping a value for a name
                 wanted = tuple if isinstance(step, int) else Mapping
                 arguments = [argument for argument in get_args(kind) if argument is not Ellipsis]
-                found = arguments[-1] if arguments and get_origin(kind) is wanted else None
-            if found is not None:
-                here = found
+                below = arguments[-1] if arguments and get_origin(kind) is wanted else None
+            if below is not None:
+                here = below
                 break
         else:
             return None

@@ -11,12 +11,13 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tidegate.audit.rows import AuditRow, iso
+from tidegate.audit.rows import iso
 from tidegate.config import Config, Operation, Record
 from tidegate.errors import ConfigError
 from tidegate.explain.explanation import Explanation
-from tidegate.explain.what_if import CONNECT, Question, WhatIf
-from tidegate.store.journal.rows import Kind
+from tidegate.explain.question import Question
+from tidegate.explain.what_if import CONNECT, WhatIf
+from tidegate.store.journal.rows import AuditRow, Kind
 from tidegate.topics import share
 
 DECISIONS: Final = 1000  # rows that are asked again
@@ -34,7 +35,7 @@ _ALWAYS: Final = (
 
 
 @dataclass(slots=True, kw_only=True)
-class _Asked:
+class _CountedQuestion:
     question: Question
     count: int = 0
     last: float = 0.0
@@ -43,29 +44,29 @@ class _Asked:
 def compare(before: Config, after: Config, rows: Sequence[AuditRow], most: int = DECISIONS) -> dict[str, Any]:
     """What is different, over the last decisions among `rows`, the newest last."""
     taken = [row for row in rows if _decision(row)][-most:]
-    asked = _questions(taken, before, _users(rows))
+    questions = _questions(taken, before, _users(rows))
     old, new = WhatIf(before), WhatIf(after)
     gone = before.directory.users.keys() - after.directory.users.keys()
     different: list[dict[str, Any]] = []
     reasons: dict[str, int] = {}
-    for one in asked:
+    for counted in questions:
         try:
-            was = old.explain(one.question)
-            if (name := _gone(one.question, gone)) is not None:
+            was = old.explain(counted.question)
+            if (name := _gone(counted.question, gone)) is not None:
                 if was.allowed:
                     headline = f"DENY by {CONNECT} (there is no user `{name}` any more)"
-                    different.append(_told(one, was, headline, allowed=False))
+                    different.append(_difference(counted, was, headline, allowed=False))
                 continue
-            would = new.explain(one.question)
+            would = new.explain(counted.question)
         except ConfigError as error:
-            reasons[str(error)] = reasons.get(str(error), 0) + one.count
+            reasons[str(error)] = reasons.get(str(error), 0) + counted.count
             continue
         if (was.allowed, _seen(was)) != (would.allowed, _seen(would)):
-            different.append(_told(one, was, would.headline, allowed=would.allowed))
+            different.append(_difference(counted, was, would.headline, allowed=would.allowed))
     return {
         "decisions": len(taken),
         "since": iso(taken[0].at) if taken else None,
-        "questions": len(asked),
+        "questions": len(questions),
         "different": len(different),
         "changes": different[:SHOWN],
         "undecided": sum(reasons.values()),
@@ -90,8 +91,8 @@ def _users(rows: Iterable[AuditRow]) -> dict[str, str]:
     return {row.client: row.user for row in rows if row.client and row.user}
 
 
-def _questions(rows: Iterable[AuditRow], config: Config, users: dict[str, str]) -> list[_Asked]:
-    found: dict[tuple[str, str, str, str | None], _Asked] = {}
+def _questions(rows: Iterable[AuditRow], config: Config, users: dict[str, str]) -> list[_CountedQuestion]:
+    by_key: dict[tuple[str, str, str, str | None], _CountedQuestion] = {}
     for row in rows:
         assert row.topic is not None
         subject, scope = _subject(row)
@@ -99,10 +100,10 @@ def _questions(rows: Iterable[AuditRow], config: Config, users: dict[str, str]) 
         topic = share(row.topic)[1] if action is Operation.SUBSCRIBE else row.topic
         publisher = _publisher(row, users) if action is Operation.READ else None
         key = (subject, action.value, topic, publisher)
-        one = found.get(key)
-        if one is None:
+        counted = by_key.get(key)
+        if counted is None:
             elsewhere = len(config.scopes) > 1 and scope in config.scopes and subject.partition(":")[0] != "link"
-            one = found[key] = _Asked(
+            counted = by_key[key] = _CountedQuestion(
                 question=Question(
                     subject=subject,
                     action=action,
@@ -112,9 +113,9 @@ def _questions(rows: Iterable[AuditRow], config: Config, users: dict[str, str]) 
                     overrides={"s.scope": scope} if elsewhere else {},
                 )
             )
-        one.count += row.count
-        one.last = max(one.last, row.at)
-    return list(found.values())
+        counted.count += row.count
+        counted.last = max(counted.last, row.at)
+    return list(by_key.values())
 
 
 def _subject(row: AuditRow) -> tuple[str, str]:
@@ -147,13 +148,15 @@ def _gone(question: Question, gone: Collection[str]) -> str | None:
     return None
 
 
-def _seen(found: Explanation) -> object:
+def _seen(explanation: Explanation) -> object:
     """What of the content is left."""
-    return None if not found.allowed else [line.view.plain for line in found.lines if not line.view.shows_all]
+    if not explanation.allowed:
+        return None
+    return [line.view.plain for line in explanation.lines if not line.view.shows_all]
 
 
-def _told(one: _Asked, was: Explanation, would: str, *, allowed: bool) -> dict[str, Any]:
-    question = one.question
+def _difference(counted: _CountedQuestion, was: Explanation, would: str, *, allowed: bool) -> dict[str, Any]:
+    question = counted.question
     return {
         "as": question.subject,
         "action": question.action.value,
@@ -163,6 +166,6 @@ def _told(one: _Asked, was: Explanation, would: str, *, allowed: bool) -> dict[s
         "after": would,
         "allowed_before": was.allowed,
         "allowed_after": allowed,
-        "count": one.count,
-        "last": iso(one.last),
+        "count": counted.count,
+        "last": iso(counted.last),
     }

@@ -9,7 +9,8 @@ from typing import Any
 
 from tidegate.config import Config
 from tidegate.explain.explanation import Explanation, Line
-from tidegate.explain.what_if import UNKNOWN, Question
+from tidegate.explain.question import Question
+from tidegate.explain.what_if import UNKNOWN
 from tidegate.gate.verdict import Step
 from tidegate.policy import attributes_of
 
@@ -35,8 +36,8 @@ def document(explanation: Explanation, question: Question, config: Config) -> di
         "steps": [_step(line, explanation, question) for line in explanation.lines],
         "sees": _seen(explanation),
         "audit": None
-        if explanation.told is None
-        else {"step": explanation.told.step.value, "rule": explanation.told.rule},
+        if explanation.denial is None
+        else {"step": explanation.denial.step.value, "rule": explanation.denial.rule},
         "notes": list(explanation.notes),
     }
 

@@ -1,11 +1,10 @@
 """Why something is allowed or denied: every step in its order, what it knew, and which rule spoke.
 
-It asks the very stages of the door, one after the other, of one message; nothing is decided here. Beside each answer
-stands what the stage looked at, read off the same rules. What a running node would say is asked too: it knows some
-denials before the message comes, so of several rules that deny it may name another one.
+It asks the stages of the gate themselves, one after the other, about one message; nothing is decided here. Beside each
+answer stands what the stage looked at, read off the same rules. What a running node would say is asked too: it knows
+some denials before the message comes, so of several rules that deny it may name another one.
 
-Between the steps of the publisher's scope and those of the reader's stand the links that lead from one to the other
-(`ways`).
+Between the steps of the publisher's scope and those of the reader's stand the links from one to the other (`routes`).
 
 It knows no directory: who acts comes in as a link with its subject.
 """
@@ -17,7 +16,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from tidegate.explain.explanation import Explanation, Line, Publication, Verdict
-from tidegate.explain.routes import FILTERED, Arrival, RouteFinder, Search, depends_note
+from tidegate.explain.routes import Arrival, RouteFinder, Search, monitors_on_way
 from tidegate.explain.steps import StepDetails, StepRecorder, individual_rules
 from tidegate.gate.access import AccessStage
 from tidegate.gate.attributes import Attributes
@@ -28,7 +27,6 @@ from tidegate.gate.plan import Plan
 from tidegate.gate.rule_set import RuleSet
 from tidegate.gate.stages import crossing, stages
 from tidegate.gate.verdict import Deny, Known, Stage, Step
-from tidegate.monitor.library import Filter
 from tidegate.policy import Action, Policies, Preference, Preferences
 from tidegate.policy.brokering import Brokering
 from tidegate.predicate import Predicate
@@ -44,7 +42,7 @@ _EVERYTHING: Final = RuleSet(
     preferences=Preferences((Preference(id="some", user="somebody", topic="#"),)),
     brokering=Brokering(()),
 )
-"""Rules with which no step is left out of the door."""
+"""Rules with which no step is left out of the gate."""
 
 Steps = list[tuple[Stage, Stage | None]]
 """Each step, and the stage that the rules have for it, if they have one."""
@@ -73,7 +71,7 @@ class Explainer:
             fresh=lambda session: True,
             retired=lambda plan: None,
         )
-        self._ways = RouteFinder(self._gate, rules, node)
+        self._routes = RouteFinder(self._gate, rules, node)
         attributes = Attributes(_EVERYTHING, self._clock)
         full = stages(_EVERYTHING, attributes)
         self._ingress = _complete(full[0], self._gate.stages.ingress)
@@ -97,7 +95,7 @@ class Explainer:
         plan = gate.compiler.compile(message.topic, Lane(context, link.type, V5, NONE, gate.version))
         if self.rules.keyed:
             walk.lines.append(_protected(plan, asked=not walk.denied and stopped is None))
-        told = plan.refusal or undecided(plan.admission, message) or stopped
+        denial = plan.refusal or undecided(plan.admission, message) or stopped
         if plan.sealing is not None:
             context = replace(context, sealed=True)
             message.context, message.facts = context.encode(), None
@@ -110,16 +108,11 @@ class Explainer:
             message=message,
             entered=link.scope,
             context=context,
-            **walk.concluded(walk.lines, told),
+            **walk.concluded(walk.lines, denial),
         )
 
     def read(
-        self,
-        written: Explanation,
-        target: Link,
-        at: float,
-        terms: Terms = NO_TERMS,
-        where: Predicate | None = None,
+        self, written: Explanation, target: Link, at: float, terms: Terms = NO_TERMS, where: Predicate | None = None
     ) -> Explanation:
         """May somebody receive what was published, by a subscription with these terms, and what of it?
 
@@ -133,41 +126,29 @@ class Explainer:
         if not written.allowed:
             return self._delivery(written, start, target, at, terms, where)
         self._clock.wall = written.at
-        search = self._ways.to(target.scope, start, written.at)
+        search = self._routes.to(target.scope, start, written.at)
         refused: list[tuple[Arrival, Explanation]] = []
         for arrival in search.arrivals:
-            found = self._delivery(written, arrival, target, at, terms, where)
-            if found.allowed:
-                return found
-            refused.append((arrival, found))
+            explanation = self._delivery(written, arrival, target, at, terms, where)
+            if explanation.allowed:
+                return explanation
+            refused.append((arrival, explanation))
         if not refused:
             return self._nowhere(written, search, target, at)
         (_, first), *others = refused
-        notes = tuple(f"over {way.route} it comes there too: {found.headline}" for way, found in others)
-        rules = first.rules.union(*(found.rules for _, found in others))
-        clocked = any(found.clocked for _, found in refused)
+        notes = tuple(f"over {arrival.route} it comes there too: {other.headline}" for arrival, other in others)
+        rules = first.rules.union(*(other.rules for _, other in others))
+        clocked = any(each.clocked for _, each in refused)
         return replace(first, rules=rules, notes=(*first.notes, *notes), clocked=clocked)
 
     def _delivery(
-        self,
-        written: Explanation,
-        arrival: Arrival,
-        target: Link,
-        at: float,
-        terms: Terms,
-        where: Predicate | None,
+        self, written: Explanation, arrival: Arrival, target: Link, at: float, terms: Terms, where: Predicate | None
     ) -> Explanation:
         """The steps of the last link, to whoever reads it."""
         message, context = arrival.message, arrival.context
         self._clock.wall = at
         known = Known(
-            topic=message.topic,
-            context=context,
-            link=message.link,
-            now=at,
-            target=target,
-            terms=terms,
-            where=where,
+            topic=message.topic, context=context, link=message.link, now=at, target=target, terms=terms, where=where
         )
         walk = StepRecorder(self._gate.attributes, known, message)
         walk.denied = not written.allowed
@@ -179,18 +160,14 @@ class Explainer:
         walk.look()
         lines, stopped = self._watched(Step.MONITOR_OUT, target, message.topic, walk.denied)
         walk.lines += lines
-        said = written.told
-        shown: Message | None = None
+        result: Message | Deny | None = written.denial
         if written.allowed:
-            way = evaluate(self._gate.stages.egress, known)  # as for a plan, and then the message
-            found = way if isinstance(way, Deny) else way.show(message)
-            said, shown = (found, None) if isinstance(found, Deny) else (None, found)
-            if said is None and stopped is not None:
-                said, shown = stopped, None
-        taken = (*written.lines, *arrival.lines, *walk.lines)
-        return Explanation(
-            **self._of_reading(written, target, at), shown=shown, **walk.concluded(taken, said, arrival.lines)
-        )
+            result = _shown(self._gate.stages.egress, known, message)
+            if stopped is not None and not isinstance(result, Deny):
+                result = stopped
+        denial, shown = (None, result) if isinstance(result, Message) else (result, None)
+        concluded = walk.concluded((*written.lines, *arrival.lines, *walk.lines), denial, arrival.lines)
+        return Explanation(**self._of_reading(written, target, at), shown=shown, **concluded)
 
     def _nowhere(self, written: Explanation, search: Search, target: Link, at: float) -> Explanation:
         """No way leads to the reader's scope."""
@@ -205,7 +182,7 @@ class Explainer:
             allowed=False,
             decided=denials[0],
             rules=individual_rules([*(line.rule for line in denials), *(each.rule for each in search.denied)]),
-            told=search.denied[0] if search.denied else None,
+            denial=search.denied[0] if search.denied else None,
             clocked=written.clocked or search.clocked,
         )
 
@@ -239,18 +216,13 @@ class Explainer:
                 details.policies(stage.policies.considered_for(Action.READ, actor, plain, known), known)
             walk.note(kind, stage.grant(plain, target), details)
         answer = self._gate.grant(plain, target)
-        told = answer if isinstance(answer, Deny) else None
-        concluded = walk.concluded(walk.lines, told)
+        denial = answer if isinstance(answer, Deny) else None
+        concluded = walk.concluded(walk.lines, denial)
         concluded["clocked"] = False  # what changes while the subscription lasts is not asked
-        if told is not None and self.rules.holds:
+        if denial is not None and self.rules.holds:
             concluded["notes"] += ("it is granted but held: nothing is delivered until a rule allows it",)
         return Explanation(
-            action="subscribe",
-            topic=filter,
-            subject=actor,
-            at=at,
-            version=self.rules.version,
-            **concluded,
+            action="subscribe", topic=filter, subject=actor, at=at, version=self.rules.version, **concluded
         )
 
     def cross(self, action: Action, end: Link, publication: Publication, at: float) -> Explanation:
@@ -266,8 +238,7 @@ class Explainer:
         walk = StepRecorder(self._gate.attributes, known, message)
         for kind, stage in steps:
             walk.take(kind, stage)
-        way = evaluate(tuple(stage for _, stage in steps if stage is not None), known)
-        found = way if isinstance(way, Deny) else way.show(message)
+        result = _shown(tuple(stage for _, stage in steps if stage is not None), known, message)
         return Explanation(
             action=action.value,
             topic=message.topic,
@@ -276,7 +247,7 @@ class Explainer:
             version=self.rules.version,
             message=message,
             context=context,
-            **walk.concluded(walk.lines, found if isinstance(found, Deny) else None),
+            **walk.concluded(walk.lines, result if isinstance(result, Deny) else None),
         )
 
     # -- what is asked about -------------------------------------------------------------------------------------
@@ -286,8 +257,8 @@ class Explainer:
         gate, link = self._gate, self._typed(publication.link)
         self._clock.wall = at
         options, left = gate.read_options(publication.properties)
-        told = (*left, *gate.floor_properties(link.subject.level).user_properties)
-        properties = replace(publication.properties, user_properties=told)
+        user_properties = (*left, *gate.floor_properties(gate.context(link)).user_properties)
+        properties = replace(publication.properties, user_properties=user_properties)
         context = gate.context(link, options)
         message = Message(
             publication.topic,
@@ -304,21 +275,15 @@ class Explainer:
         return message, context
 
     def _watched(self, step: Step, link: Link, topic: str, denied: bool) -> tuple[list[Line], Deny | None]:
-        """The monitors of a link that listen to a topic, and the filter that stops it, if that is certain.
-
-        What others do depends on what they have seen before.
-        """
-        listening = [one for one in self._gate.monitors(link) if one.monitor.hears(topic)]
-        if not listening:
+        """The monitors of a link that listen to a topic, and the filter that stops it, if that is certain."""
+        stopped, notes = monitors_on_way(((self._gate.monitors(link), topic, step),))
+        if not notes:
             return [], None
         if denied:
             return [Line(step=step, verdict=Verdict.UNASKED)], None
-        first = listening[0]
-        if isinstance(first.monitor, Filter):
-            return [Line(step=step, verdict=Verdict.DENY, rule=first.id, notes=(FILTERED,))], Deny(
-                step=step, rule=first.id
-            )
-        return [Line(step=step, verdict=Verdict.SILENT, notes=(depends_note([one.id for one in listening]),))], None
+        if stopped is None:
+            return [Line(step=step, verdict=Verdict.SILENT, notes=notes)], None
+        return [Line(step=step, verdict=Verdict.DENY, rule=stopped.rule, notes=notes)], stopped
 
     def _typed(self, link: Link) -> Link:
         """The link with the type that it has by these rules."""
@@ -326,12 +291,18 @@ class Explainer:
         return Link(link.subject, link.inward, types.inward if link.inward else types.outward, link.demand, link.scope)
 
 
+def _shown(stages: tuple[Stage, ...], known: Known, message: Message) -> Message | Deny:
+    """What of a message passes these stages, decided as for a plan and then for the message."""
+    way = evaluate(stages, known)
+    return way if isinstance(way, Deny) else way.show(message)
+
+
 def _complete(full: Sequence[Stage], there: Sequence[Stage]) -> Steps:
-    """Every step of the door in its order, and the stage that the rules have for it, if they have one."""
-    found = {type(stage): stage for stage in there}
-    made = [(kind, found.pop(type(kind), None)) for kind in full]
-    assert not found, "a stage of the door that no rules bring"
-    return made
+    """Every step of the gate in its order, and the stage that the rules have for it, if they have one."""
+    by_type = {type(stage): stage for stage in there}
+    steps = [(kind, by_type.pop(type(kind), None)) for kind in full]
+    assert not by_type, "a stage of the gate that no rules bring"
+    return steps
 
 
 def _protected(plan: Plan, *, asked: bool) -> Line:

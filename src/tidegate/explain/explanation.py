@@ -96,7 +96,7 @@ class Explanation:
     """The first that denied; of what is allowed the one whose rule allowed it, if a rule had to."""
     rules: frozenset[str] = frozenset()
     """Every rule that can be said to have decided it."""
-    told: Deny | None = None
+    denial: Deny | None = None
     """What a running node writes into its audit; None also where a message has no way, which is nobody's offence."""
     clocked: bool = False
     """Whether some rule that was looked at reads the clock."""

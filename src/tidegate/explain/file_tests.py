@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from tidegate.config import Config, ConfigErrors, Operation, RuleTest
+from tidegate.config import Config, ConfigErrors, RuleTest
 from tidegate.config.problems import suggestion
 from tidegate.errors import ConfigError
 from tidegate.explain.explanation import Explanation
+from tidegate.explain.question import Question
 from tidegate.explain.routes import NO_LINK, NOT_SHARED
-from tidegate.explain.what_if import CONNECT, Question, WhatIf
+from tidegate.explain.what_if import CONNECT, WhatIf
 from tidegate.gate.decision import UNSEEN
 from tidegate.gate.levels import PUBLISHER as PUBLISHERS_DEMAND
 from tidegate.gate.levels import SUBSCRIBER as SUBSCRIBERS_DEMAND
@@ -27,8 +28,8 @@ from tidegate.policy import DEFAULT, Effect
 _NODES_OWN: Final = (
     DEFAULT,
     "reserved",
-    PUBLISHERS_DEMAND.rule,
-    SUBSCRIBERS_DEMAND.rule,
+    PUBLISHERS_DEMAND,
+    SUBSCRIBERS_DEMAND,
     PUBLISHERS_VIEW,
     UNSEEN.rule,
     WHERE,
@@ -56,7 +57,7 @@ def run_tests(config: Config, *, file: str = "") -> TestResults:
     """Runs the tests that stand in a configuration."""
     if not config.tests:
         return TestResults(passed=0, problems=(), lasting=(), warnings=())
-    trial = WhatIf(config)
+    what_if = WhatIf(config)
     problems: list[ConfigError] = []
     lasting: list[ConfigError] = []
     warnings: list[tuple[int, str]] = []
@@ -64,13 +65,13 @@ def run_tests(config: Config, *, file: str = "") -> TestResults:
         line = config.line("tests", index)
         question = question_of(case, config)
         try:
-            found = trial.explain(question)
+            explanation = what_if.explain(question)
         except ConfigError as error:
             problems.append(ConfigError(f"`tests[{index}]` cannot be run: {error}", file=file, line=line))
             lasting.append(problems[-1])
             continue
-        wrong = _difference(case, found, config)
-        timed = case.at is None and found.clocked
+        wrong = _difference(case, explanation, config)
+        timed = case.at is None and explanation.clocked
         if wrong:
             why = f"`tests[{index}]` failed: {wrong}; see why: {command(question, file)}"
             problems.append(ConfigError(why, file=file, line=line))
@@ -101,27 +102,24 @@ def question_of(case: RuleTest, config: Config) -> Question:
     else:
         content = (payload if isinstance(payload, str) else json.dumps(payload, ensure_ascii=False)).encode()
     moment = case.moment(config.built.rules.environment.zone)
-    pairs = tuple(case.properties.items())
-    subscribes = case.action is Operation.SUBSCRIBE
-    return Question(
+    return Question.about(
+        case.action,
+        tuple(case.properties.items()),
         subject=case.subject,
-        action=case.action,
         topic=case.topic,
         publisher=case.publisher,
         payload=content,
         qos=case.qos,
         retain=case.retain,
-        properties=() if subscribes else pairs,
-        terms=pairs if subscribes else (),
         at=None if moment is None else moment.timestamp(),
         overrides=case.set,
     )
 
 
-def _difference(case: RuleTest, found: Explanation, config: Config) -> str:
+def _difference(case: RuleTest, explanation: Explanation, config: Config) -> str:
     """What was expected and what came; empty if they are the same."""
     by = case.by
-    if found.allowed is (case.expect is Effect.ALLOW) and (by is None or by in found.rules):
+    if explanation.allowed is (case.expect is Effect.ALLOW) and (by is None or by in explanation.rules):
         return ""
     wanted = case.expect.value.upper()
     if by is not None:
@@ -129,7 +127,7 @@ def _difference(case: RuleTest, found: Explanation, config: Config) -> str:
         if by not in (known := _rule_ids(config)):
             meant = suggestion(by, known)
             wanted += " (no rule is called so" + (f"; did you mean `{meant}`?)" if meant else ")")
-    return f"expected {wanted}, got {found.headline}"
+    return f"expected {wanted}, got {explanation.headline}"
 
 
 def _rule_ids(config: Config) -> list[str]:

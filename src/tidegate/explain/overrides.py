@@ -1,7 +1,7 @@
-"""What is overrides instead of what is known: `s.level=tls`, `e.location=rome`, by the path of the attribute.
+"""Attributes to assume instead of those that are known: `s.level=tls`, `e.location=rome`, by the path of the attribute.
 
 Built-in attributes keep their types, and what comes from the message or the clock is refused: those are given as what
-they are. What is overrides of a subject replaces what the directory says of it, and nothing else.
+they are. Overrides of a subject replace what the directory says of it, and nothing else.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidegate.session import Subject
 TLS: Final = {"version": "TLSv1.3", "cipher": "TLS_AES_256_GCM_SHA384"}
 """Of a connection to a listener with TLS."""
 _TEXTS: Final = ("kind", "client", "user", "domain", "scope", "node", "level", "address", "listener")
-_LISTS: Final = ("roles", "groups")
+_LISTS: Final = ("facts", "roles", "groups")
 _OF_THE_MESSAGE: Final = ("topic", "levels", "qos", "retain", "size", "payload", "properties", "scores")
 
 
@@ -62,7 +62,7 @@ class Overrides:
             case "o", [name, *_] if name in _OF_THE_MESSAGE:
                 raise ConfigError(f"`{path}` comes from the message; give the message otherwise")
             case _:
-                raise ConfigError(f"`{path}` cannot be overrides; write for example `s.level` or `e.location`")
+                raise ConfigError(f"`{path}` cannot be overridden; write for example `s.level` or `e.location`")
 
 
 def _not_clock(path: str, name: str, names: list[str]) -> list[str]:
@@ -103,11 +103,11 @@ def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tls_of(overrides: Mapping[str, Any], root: str) -> dict[str, str]:
-    """What is overrides of the encryption."""
-    said = overrides.get("tls", {})
-    if not isinstance(said, Mapping) or not said.keys() <= TLS.keys():
+    """The overrides of the encryption."""
+    tls = overrides.get("tls", {})
+    if not isinstance(tls, Mapping) or not tls.keys() <= TLS.keys():
         raise ConfigError(f"`{root}.tls` has `version` and `cipher`; set `{root}.tls.version`")
-    return {name: _text(f"{root}.tls.{name}", value) for name, value in said.items()}
+    return {name: _text(f"{root}.tls.{name}", value) for name, value in tls.items()}
 
 
 def apply_overrides(subject: Subject, overrides: Mapping[str, Any], rules: RuleSet, root: str) -> Subject:

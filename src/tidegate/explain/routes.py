@@ -11,15 +11,14 @@ granted that they let the message pass as it is.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from tidegate.explain.explanation import ExtraStep, Line, Verdict
-from tidegate.explain.steps import StepRecorder
+from tidegate.explain.steps import StepRecorder, other_denial
 from tidegate.gate.gate import Gate
-from tidegate.gate.link_ends import link_ends, link_monitors
-from tidegate.gate.links import ScopeExit
+from tidegate.gate.links import ScopeExit, link_ends, link_monitors
 from tidegate.gate.rule_set import RuleSet
 from tidegate.gate.verdict import Deny, Known, Step
 from tidegate.monitor import Attachment
@@ -30,7 +29,6 @@ from tidegate.session import Context, Message
 
 NOT_SHARED: Final = "not shared"
 NO_LINK: Final = "no link"
-FILTERED: Final = "it is a filter, and this topic is none of those that pass"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,14 +84,14 @@ class RouteFinder:
 
     def to(self, scope: str, start: Arrival, at: float) -> Search:
         """Every way from where a message is to a scope, at a moment at which the clock stands."""
-        found = Search()
+        search = Search()
         tried: list[tuple[str, frozenset[str], _Attempt]] = []
         crossed: set[str] = set()
         waiting = deque([start])
         while waiting:
             here = waiting.popleft()
             if here.scope == scope:
-                found.arrivals.append(here)
+                search.arrivals.append(here)
                 continue  # it does not come back
             for way in self._leading(here.scope, scope):
                 if way.link.target in here.path or way.link.name in crossed:
@@ -104,14 +102,14 @@ class RouteFinder:
                     crossed.add(way.link.name)
                 if attempt.arrival is not None:
                     waiting.append(attempt.arrival)
-        if found.arrivals:
-            return found
+        if search.arrivals:
+            return search
         for target, path, attempt in tried:
             if target in self._reaching(scope, path):
-                found.add(attempt)
-        if not found.lines:
-            found.lines.append(_closed("", NO_LINK, f"no links lead from `{start.scope}` to `{scope}`"))
-        return found  # some link was denied: the one from the nearest scope that was reached
+                search.add(attempt)
+        if not search.lines:
+            search.lines.append(_closed("", NO_LINK, f"no links lead from `{start.scope}` to `{scope}`"))
+        return search  # some link was denied: the one from the nearest scope that was reached
 
     def _leading(self, source: str, scope: str) -> Iterator[_Way]:
         useful = self._useful.get(scope)
@@ -121,13 +119,13 @@ class RouteFinder:
 
     def _reaching(self, scope: str, path: frozenset[str] = frozenset()) -> frozenset[str]:
         """The scopes from which links lead there, not through those of a path, whatever crosses them."""
-        found = {scope}
+        reaching = {scope}
         waiting = [scope]
         while waiting:
-            new = self._sources.get(waiting.pop(), set()) - found - path
-            found |= new
+            new = self._sources.get(waiting.pop(), set()) - reaching - path
+            reaching |= new
             waiting += new
-        return frozenset(found)
+        return frozenset(reaching)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,10 +153,10 @@ class _Way:
     def take(self, gate: Gate, here: Arrival, at: float) -> _Attempt:
         """Over the link, if it may."""
         link, message = self.link, here.message
-        found = link.crossing(message.topic)
-        if found is None:
+        crossing = link.crossing(message.topic)
+        if crossing is None:
             return _Attempt(line=_closed(link.name, NOT_SHARED, self._shared(message)), consumed=False)
-        topic, qos = found
+        topic, qos = crossing
         known = Known(topic=message.topic, context=here.context, link=message.link, now=at)
         way = gate.compiler.over(self._exit, known)
         answer = way if isinstance(way, Deny) else way.show(message)
@@ -167,17 +165,17 @@ class _Way:
         lines = [line for walk in asked for line in walk.lines]
         if isinstance(answer, Deny):
             return _Attempt(line=self._refused(lines, answer), denied=answer, consumed=False, clocked=clocked)
-        suppressed, notes = self._watched(message.topic, topic)
-        if suppressed is not None:
-            line = Line(
-                step=suppressed.step, link=link.name, verdict=Verdict.DENY, rule=suppressed.rule, notes=tuple(notes)
-            )
-            return _Attempt(line=line, denied=suppressed, clocked=clocked)
+        stopped, notes = monitors_on_way(
+            ((self._leaving, message.topic, Step.MONITOR_OUT), (self._entering, topic, Step.MONITOR_IN))
+        )
+        if stopped is not None:
+            line = Line(step=stopped.step, link=link.name, verdict=Verdict.DENY, rule=stopped.rule, notes=notes)
+            return _Attempt(line=line, denied=stopped, clocked=clocked)
         if topic != message.topic:
-            notes.insert(0, f"behind it the topic is `{topic}`")
+            notes = (f"behind it the topic is `{topic}`", *notes)
         if qos < message.qos:
-            notes.insert(0, f"it goes on with QoS {qos}")
-        line = self._passed(lines, tuple(notes))
+            notes = (f"it goes on with QoS {qos}", *notes)
+        line = self._passed(lines, notes)
         data, context = answer.context, here.context
         if topic != message.topic and context.topic is None:
             context = replace(context, topic=message.topic)
@@ -215,12 +213,7 @@ class _Way:
         first = next((line for line in lines if line.verdict is Verdict.DENY), None)
         if first is None:
             return Line(step=answer.step, link=self.link.name, verdict=Verdict.DENY, rule=answer.rule)
-        notes = first.notes
-        if (answer.step, answer.rule) != (first.step, first.rule):
-            notes += (
-                f"a running node names `{answer.rule}` ({answer.step.value}): it denies before the message comes",
-            )
-        return replace(first, link=self.link.name, notes=notes)
+        return replace(first, link=self.link.name, notes=first.notes + other_denial(first, answer))
 
     def _passed(self, lines: list[Line], notes: tuple[str, ...]) -> Line:
         """All steps of the link in one line."""
@@ -243,28 +236,23 @@ class _Way:
             notes=(*(note for line in lines for note in line.notes), *notes),
         )
 
-    def _watched(self, before: str, after: str) -> tuple[Deny | None, list[str]]:
-        """The filter that stops it, if that is certain; and what should be said of the monitors that listen."""
-        listening: list[str] = []
-        chains: tuple[tuple[tuple[Attachment, ...], str, Step], ...] = (
-            (self._leaving, before, Step.MONITOR_OUT),
-            (self._entering, after, Step.MONITOR_IN),
-        )
-        for chain, topic, step in chains:
-            for one in chain:
-                if not one.monitor.hears(topic):
-                    continue
-                if isinstance(one.monitor, Filter) and not listening:
-                    return Deny(step=step, rule=one.id), [FILTERED]
-                listening.append(one.id)
-        return None, [depends_note(listening)] if listening else []
-
 
 def _closed(link: str, rule: str, why: str) -> Line:
     """A link that lets nothing pass, though no step has denied it."""
     return Line(step=ExtraStep.LINK, link=link, verdict=Verdict.DENY, rule=rule, notes=(why,))
 
 
-def depends_note(monitors: list[str]) -> str:
-    """What is said of monitors that listen."""
-    return f"what {', '.join(monitors)} will do depends on what went before: see `tidegate monitor try`"
+def monitors_on_way(chains: Iterable[tuple[Sequence[Attachment], str, Step]]) -> tuple[Deny | None, tuple[str, ...]]:
+    """The filter that stops a message, if that is certain, and what to say of the monitors that listen to it.
+
+    Each chain of monitors comes with the topic that it sees and its step. What other monitors than filters do depends
+    on what they have seen before.
+    """
+    listening = [(each, step) for chain, topic, step in chains for each in chain if each.monitor.hears(topic)]
+    if not listening:
+        return None, ()
+    first, step = listening[0]
+    if isinstance(first.monitor, Filter):
+        return Deny(step=step, rule=first.id), ("it is a filter, and this topic is none of those that pass",)
+    ids = ", ".join(each.id for each, _ in listening)
+    return None, (f"what {ids} will do depends on what went before: see `tidegate monitor try`",)

@@ -1,4 +1,4 @@
-"""One way through the steps of the door, and what was seen on it: for explanations.
+"""Records one way through the steps of the gate, and what each step looked at: for explanations.
 
 Each stage is asked of one message, and beside its answer stands what it looked at, read off the same rules. Nothing is
 decided here.
@@ -16,15 +16,15 @@ from tidegate.gate.access import AccessStage, ForwardingAccessStage
 from tidegate.gate.attributes import CLOCK_PATHS, Attributes
 from tidegate.gate.brokering import BrokeringStage
 from tidegate.gate.decision import UNSEEN, part_of
-from tidegate.gate.levels import LevelStage
+from tidegate.gate.levels import DemandStage, LevelStage
 from tidegate.gate.preferences import ForwardingPreferenceStage, PreferenceStage
 from tidegate.gate.reserved import RESERVED, ReservedTopicStage
 from tidegate.gate.verdict import Allow, Deny, Known, Residual, Stage, Step
 from tidegate.gate.views import PUBLISHER, ViewStage
 from tidegate.gate.where import WHERE, WhereStage
 from tidegate.policy import ALL, RELAXED, Demand, Policy, Table, View
-from tidegate.policy.access import Outcome, outcome
 from tidegate.policy.brokering import UNTYPED, exempt
+from tidegate.policy.verdict import Outcome, outcome
 from tidegate.predicate import UNKNOWN, Predicate, PredicateFailed
 from tidegate.session import Message, Subject
 
@@ -32,6 +32,7 @@ _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 _CLOCKS: Final = CLOCK_PATHS | {"e", "p", "p.e", "p.time"}
 _PARTS: Final[Mapping[type, str]] = {
     ReservedTopicStage: "reserved",
+    DemandStage: "demand",
     AccessStage: "policies",
     ForwardingAccessStage: "policies",
     PreferenceStage: "preferences",
@@ -47,7 +48,7 @@ _LEFT_OUT: Final[Mapping[type, str]] = {
 
 
 class StepRecorder:
-    """One way through the door, and what was seen on it."""
+    """Records one way through the gate."""
 
     def __init__(self, attributes: Attributes, known: Known | None, message: Message | None) -> None:
         self.attributes = attributes
@@ -63,6 +64,8 @@ class StepRecorder:
     def take(self, kind: Stage, stage: Stage | None) -> None:
         """Asks a stage, unless an earlier one has denied or the rules leave it out."""
         part = _PARTS.get(type(kind), "")
+        if isinstance(kind, DemandStage) and (self.denied or not self._unknown_demand(kind)):
+            return  # most messages demand nothing that could be wrong: no line speaks of it
         if self.denied:
             self.lines.append(Line(step=kind.step, part=part, verdict=Verdict.UNASKED))
         elif stage is None:
@@ -78,33 +81,29 @@ class StepRecorder:
             self._describe(stage, details, self.known, self.shown)
             self.note(kind, answer, details)
 
+    def _unknown_demand(self, stage: DemandStage) -> bool:
+        return self.known is not None and isinstance(stage.evaluate(self.known), Deny)
+
     def note(self, kind: Stage, answer: Allow | Deny, details: StepDetails) -> None:
         """Writes an answer down."""
         self.clocked = self.clocked or details.clocked
-        part = _PARTS.get(type(kind), "")
-        view = ALL
-        error = ""
+        line = Line(
+            step=kind.step,
+            part=_PARTS.get(type(kind), ""),
+            verdict=Verdict.ALLOW if answer.rule or details.spoke else Verdict.SILENT,
+            rule=answer.rule,
+            considered=tuple(details.considered),
+            knew=dict(sorted(details.knew.items())),
+            absent=tuple(sorted(details.absent)),
+            notes=tuple(details.notes),
+        )
         if isinstance(answer, Deny):
             self.denied = True
-            verdict, error = Verdict.DENY, answer.error
+            line = replace(line, verdict=Verdict.DENY, error=answer.error or answer.detail)
         else:
-            view = answer.view
-            self.view &= view
-            verdict = Verdict.ALLOW if answer.rule or details.spoke else Verdict.SILENT
-        self.lines.append(
-            Line(
-                step=kind.step,
-                part=part,
-                verdict=verdict,
-                rule=answer.rule,
-                error=error,
-                considered=tuple(details.considered),
-                knew=dict(sorted(details.knew.items())),
-                absent=tuple(sorted(details.absent)),
-                view=view,
-                notes=tuple(details.notes),
-            )
-        )
+            self.view &= answer.view
+            line = replace(line, view=answer.view)
+        self.lines.append(line)
 
     def look(self) -> None:
         """Applies what all tables leave, once, before the subscription's own condition is asked."""
@@ -132,31 +131,31 @@ class StepRecorder:
             return "the content is no JSON that can be taken apart, so it is shown whole or not at all"
         return "nothing of the content is among what may be seen"
 
-    def concluded(self, lines: Iterable[Line], told: Deny | None, crossed: Iterable[Line] = ()) -> dict[str, Any]:
-        """What follows from the lines; `told` is what a running node says, and its verdict counts.
+    def concluded(self, lines: Iterable[Line], denial: Deny | None, crossed: Iterable[Line] = ()) -> dict[str, Any]:
+        """What follows from the lines; `denial` is what a running node says, and its verdict counts.
 
         `crossed` are those of links on the way here: their rules have allowed it too.
         """
         lines = tuple(lines)
         first = next((line for line in lines if line.verdict is Verdict.DENY), None)
         notes: tuple[str, ...] = ()
-        if (first is None) != (told is None):
+        if (first is None) != (denial is None):
             notes = ("asked twice, it answered differently: a condition calls a volatile function",)
-            first = None if told is None else Line(step=told.step, verdict=Verdict.DENY, rule=told.rule)
-        elif first is not None and told is not None and (told.step, told.rule) != (first.step, first.rule):
-            notes = (f"a running node names `{told.rule}` ({told.step.value}): it denies before the message comes",)
+            first = None if denial is None else Line(step=denial.step, verdict=Verdict.DENY, rule=denial.rule)
+        elif first is not None and denial is not None:
+            notes = other_denial(first, denial)
         decided = first
-        named = [each.rule for each in (first, told) if each is not None]
-        if told is None:
+        named = [each.rule for each in (first, denial) if each is not None]
+        if denial is None:
             spoke = [line for line in (*self.lines, *crossed) if line.verdict is Verdict.ALLOW and line.rule]
             decided = spoke[0] if spoke else None
             named = [line.rule for line in spoke]
         return {
             "lines": lines,
-            "allowed": told is None,
+            "allowed": denial is None,
             "decided": decided,
             "rules": individual_rules(named),
-            "told": told,
+            "denial": denial,
             "clocked": self.clocked,
             "notes": notes,
         }
@@ -225,20 +224,20 @@ class StepDetails:
         self.notes.append(note)
         self.knew |= knew
 
-    def policies(self, found: Iterable[tuple[Policy, Outcome]], env: Mapping[str, Any]) -> None:
-        for policy, how in found:
+    def policies(self, outcomes: Iterable[tuple[Policy, Outcome]], env: Mapping[str, Any]) -> None:
+        for policy, how in outcomes:
             self.rule(policy.id, policy.effect.value, policy.when, how, env)
             self._read(policy.topic.reads, env)
 
     def rule(self, rule: str, says: str, when: Predicate | None, how: Outcome, env: Mapping[str, Any]) -> None:
         self.spoke = True
-        came, error = str(how).lower(), ""
+        word, error = str(how).lower(), ""
         if isinstance(how, PredicateFailed):
-            came, error = "error", how.reason
+            word, error = "error", how.reason
         elif isinstance(how, Predicate):
-            came = "open"
+            word = "open"
         condition = "" if when is None else when.text
-        self.considered.append(ConsideredRule(rule=rule, says=says, condition=condition, outcome=came, error=error))
+        self.considered.append(ConsideredRule(rule=rule, says=says, condition=condition, outcome=word, error=error))
         if when is not None:
             self.clocked = self.clocked or when.volatile or any(map(_of_clock, when.reads))
             self._read(when.reads, env)
@@ -256,6 +255,13 @@ class StepDetails:
                     self.knew[path] = value
 
 
+def other_denial(first: Line, denial: Deny) -> tuple[str, ...]:
+    """The note on a running node that names another rule than the first that denies; none if it names the same."""
+    if (denial.step, denial.rule) == (first.step, first.rule):
+        return ()
+    return (f"a running node names `{denial.rule}` ({denial.step.value}): it denies before the message comes",)
+
+
 def individual_rules(rules: Iterable[str]) -> frozenset[str]:
     """Rules as they are named together, and one by one."""
     return frozenset(name for rule in rules for name in (rule, *rule.split(", ")))
@@ -271,7 +277,7 @@ def _keeps(view: View) -> str:
 
 
 def _demanded(demand: Demand) -> str:
-    return "nothing" if demand.level is None else demand.level
+    return demand.text or "nothing"
 
 
 def _types(details: StepDetails, known: Known) -> None:
@@ -289,31 +295,31 @@ def _types(details: StepDetails, known: Known) -> None:
 def _levels(stage: LevelStage, details: StepDetails, known: Known) -> None:
     assert known.target is not None
     levels, source, target = stage.levels, known.context, known.target
-    own, level = source.subject.level, target.subject.level
+    own, reader = source.subject, target.subject
     publisher = source.demand or RELAXED
-    subscriber = levels.effective(level, known.terms.demand, target.demand)
+    subscriber = levels.effective(reader.level, known.terms.demand, target.demand)
     details.knew |= {
         "publisher demands": _demanded(publisher),
-        "level of the reader": level,
+        "level of the reader": levels.told(reader.level, levels.floor_facts(reader.facts)),
         "subscriber demands": _demanded(subscriber),
-        "floor": levels.floor(own),
+        "floor": levels.told(own.level, levels.floor_facts(own.facts, signed=source.signed)),
     }
     for demand in (publisher, subscriber):
-        if demand.level is not None:
+        if demand.names:
             details.spoke = True
-            if levels.rank(demand.level) is None:
-                details.notes.append(f"`{demand.level}` is no level here: nothing meets it")
+        if why := levels.unknown(demand):
+            details.notes.append(f"nothing meets it: {why}")
 
 
 def _tables(stage: ViewStage, details: StepDetails, known: Known) -> None:
     assert known.target is not None
-    actor, said = known.target.subject, known.context.view
+    actor, written = known.target.subject, known.context.view
     for row, applies in stage.views.considered(actor, known.topic):
         details.rule(row.id, f"{_keeps(row.view)} for {row.subject}", None, applies, _NOTHING)
-    if said is None:
+    if written is None:
         return
     details.spoke = True
-    table = Table.parse(said)
+    table = Table.parse(written)
     if table.error:
         details.notes.append(table.error)
     for subject, view, applies in table.considered(actor, known.context.subject.domain):

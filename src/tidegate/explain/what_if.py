@@ -2,28 +2,29 @@
 
 Subjects are built from the directory as for a connection: by default to the first listener, from this machine, or to
 the first of the scopes that the directory names for a client. What is decided is decided by the stages of the gate
-(`gate.explain`). Nothing is opened, started or changed.
+(`explainer`). Nothing is opened, started or changed.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
 from tidegate import topics
 from tidegate.config import ClientCert, Config, Listener, Operation, SubjectName, parse_subject_name
-from tidegate.config.checks import unknown
+from tidegate.config.problems import unknown
 from tidegate.errors import ConfigError
 from tidegate.explain.explainer import Explainer
 from tidegate.explain.explanation import Explanation, ExtraStep, Line, Publication, Verdict
 from tidegate.explain.overrides import TLS, Overrides, apply_overrides, merged, tls_of
+from tidegate.explain.question import Pairs, Question
 from tidegate.gate import RuleSet
-from tidegate.gate.link_ends import link_ends
+from tidegate.gate.links import link_ends
 from tidegate.gate.where import WHERE, condition
-from tidegate.policy import Action, Class, Classification, Environment, Facts
+from tidegate.policy import Action, Class, Classification, Environment, Transport
 from tidegate.policy.brokering import PLAIN
 from tidegate.policy.scopes import Role
 from tidegate.predicate import Predicate
@@ -35,34 +36,8 @@ UNKNOWN: Final = "unknown"
 LOOPBACK: Final = "127.0.0.1"
 CONNECT: Final = "connect"
 """The rule by which somebody is not let in."""
-_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 _BETWEEN: Final = frozenset(("scope", "link"))
 """Kinds of those who act between scopes."""
-
-Pairs = tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """May somebody do something with a topic?"""
-
-    subject: str
-    """As on the command line: `user:mary/client:tr1`."""
-    action: Operation
-    topic: str
-    """For `subscribe` the filter."""
-    publisher: str | None = None
-    payload: bytes = b""
-    qos: int = 0
-    retain: bool = False
-    properties: Pairs = ()
-    """User properties of the message."""
-    terms: Pairs = ()
-    """User properties of the subscription: `where`, `require`."""
-    at: float | None = None
-    """Seconds since 1970; None: now."""
-    overrides: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
-    """Attributes to assume, by path: `s.level`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +58,7 @@ class WhatIf:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.rules = config.built.rules
-        self._explainer = self._made(self.rules)
+        self._explainer = Explainer(self.rules, config.node.name)
 
     def explain(self, question: Question) -> Explanation:
         """The verdict and how it came about. ConfigError if that cannot be asked, with the remedy."""
@@ -187,6 +162,7 @@ class WhatIf:
             node=self.config.node.name,
             domain=self.rules.domain,
             level=self.rules.levels.highest,
+            facts=self.rules.levels.facts,
         )
         return Link(scope, action is Action.READ, PLAIN.inward)
 
@@ -199,7 +175,7 @@ class WhatIf:
         return self._subject(text, overrides.p, "p")
 
     def _subject(self, text: str, overrides: Mapping[str, Any], root: str) -> _Connected:
-        """Somebody as the directory knows them, with what is overrides instead; and what should be said about it."""
+        """Somebody as the directory knows them, with these overrides; and what should be said about it."""
         config, directory, levels = self.config, self.config.built.directory, self.rules.levels
         who = parse_subject_name(text)
         within = directory.clients[who.name].scopes if who.kind == "client" and who.name in directory.clients else ()
@@ -214,8 +190,9 @@ class WhatIf:
         )
         notes: tuple[str, ...] = ()
         if who.kind == "service":
-            # links inside a node have the highest level (semantics, *Levels and demands*)
-            service = apply_overrides(replace(subject, level=levels.highest), overrides, self.rules, root)
+            # links inside a node have the highest level and all facts (semantics, *Levels and demands*)
+            inside = replace(subject, level=levels.highest, facts=levels.facts)
+            service = apply_overrides(inside, overrides, self.rules, root)
             return _Connected(subject=service, enters=front)
         if subject.domain == self.rules.domain:
             notes = self._known(text, who)
@@ -232,15 +209,21 @@ class WhatIf:
             )
         tls = {**(TLS if listener.url.tls else {}), **tls_of(overrides, root)}
         address = str(overrides.get("address", LOOPBACK))
-        facts = Facts(
+        transport = Transport(
             listener=str(listener.url),
             address=address,
             tls_version=tls.get("version"),
             tls_cipher=tls.get("cipher"),
             certificate=listener.client_cert is ClientCert.REQUIRED,
         )
-        level = levels.level_of(facts)
-        subject = replace(subject, level=level, address=address, listener=str(listener.url), tls=tls)
+        subject = replace(
+            subject,
+            level=levels.level_of(transport),
+            facts=levels.facts_of(transport),
+            address=address,
+            listener=str(listener.url),
+            tls=tls,
+        )
         subject = apply_overrides(subject, overrides, self.rules, root)
         refusal = "" if not within or front in within else f"you may not connect to the scope {front}"
         refusal = refusal or self.rules.brokering.objection(subject)
@@ -261,7 +244,10 @@ class WhatIf:
         if scope and scope not in scopes:
             raise ConfigError(f"`{root}.scope` {unknown('scope', scope, scopes, 'scopes')}")
         if "listener" in overrides:
-            listener = self._listener(overrides["listener"], root)
+            by_url = {str(each.url): each for each in listeners}
+            listener = by_url.get(str(overrides["listener"]))
+            if listener is None:
+                raise ConfigError(f"`{root}.listener` is none of the file's: write one of {', '.join(by_url)}")
             return listener, scope or listener.scope
         scope = scope or (within[0] if within else listeners[0].scope)
         return next((each for each in listeners if each.scope == scope), listeners[0]), scope
@@ -280,25 +266,15 @@ class WhatIf:
             return (f"{theirs}: it is not of `{who.user}`",)
         return ()
 
-    def _listener(self, name: object, root: str) -> Listener:
-        listeners = {str(each.url): each for each in self.config.listeners}
-        listener = listeners.get(str(name))
-        if listener is None:
-            raise ConfigError(f"`{root}.listener` is none of the file's: write one of {', '.join(listeners)}")
-        return listener
-
     # -- what ----------------------------------------------------------------------------------------------------
 
-    def _made(self, rules: RuleSet) -> Explainer:
-        return Explainer(rules, self.config.node.name)
-
     def _within(self, rules: RuleSet, subject: Subject, added: Mapping[str, Any]) -> Explainer:
-        """Explains in the surroundings of one subject, with what is overrides of them and of the node."""
+        """Explains in the surroundings of one subject, with these attributes added to them and to the node."""
         if added:
             around = {subject.listener: _extended(rules.surroundings(subject.listener), added)}
             node = _extended(rules.environment, added)
             rules = replace(rules, environment=node, environments=MappingProxyType(around))
-        return self._explainer if rules is self.rules else self._made(rules)
+        return self._explainer if rules is self.rules else Explainer(rules, self.config.node.name)
 
     def _terms(self, pairs: Pairs) -> tuple[Terms, Predicate | None]:
         conditions = [value for name, value in pairs if name == WHERE]

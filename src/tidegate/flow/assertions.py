@@ -57,12 +57,12 @@ class Assertion:
 
     def violation(self, graph: ConnectionGraph) -> Violation | None:
         """How a graph is against it; None if it is not."""
-        found = shortest(graph, self.source, self.target, paths=self.paths)
+        route = shortest(graph, self.source, self.target, paths=self.paths)
         match self.expect:
             case Expect.FORBID:
-                return None if found is None else Violation(self, found)
+                return None if route is None else Violation(self, route)
             case Expect.REQUIRE:
-                return None if found is not None else Violation(self, absent=self.absent(graph))
+                return None if route is not None else Violation(self, absent=self.absent(graph))
             case _:
                 assert_never(self.expect)
 

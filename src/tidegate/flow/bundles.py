@@ -26,10 +26,10 @@ def bundles(graph: ConnectionGraph, apart: Iterable[str] = ()) -> list[tuple[str
         heard = tuple((link.source, link.type, link.trusted) for link in graph.entering(name))
         alike.setdefault(name if name in alone else (joined, heard), []).append(name)
     few = _FEW if len(graph.devices) <= _SMALL else 1
-    found: list[tuple[str, ...]] = []
+    result: list[tuple[str, ...]] = []
     for names in alike.values():
-        found += [tuple(names)] if len(names) > few else [(name,) for name in names]
-    return found
+        result += [tuple(names)] if len(names) > few else [(name,) for name in names]
+    return result
 
 
 def bundle_label(names: tuple[str, ...]) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,28 +45,19 @@ def forest_fault(parents: Mapping[str, Iterable[str]]) -> Cycle | TwoPaths | Non
         for name in each:
             above.setdefault(name, ())
     bit = {name: 1 << at for at, name in enumerate(above)}
+    try:
+        order = tuple(TopologicalSorter(above).static_order())
+    except CycleError as error:
+        return Cycle(tuple(reversed(error.args[1])))
     ancestors: dict[str, int] = {}
-    for name in above:
-        waiting = [(name, False)]
-        on_path: dict[str, None] = {}
-        while waiting:
-            here, done = waiting.pop()
-            if done:
-                del on_path[here]
-                met = 0
-                for parent in above[here]:
-                    ways = bit[parent] | ancestors[parent]
-                    if met & ways:
-                        return _two_paths(above, ancestors, bit, here, met & ways)
-                    met |= ways
-                ancestors[here] = met
-            elif here in on_path:
-                path = list(on_path)
-                return Cycle((*path[path.index(here) :], here))
-            elif here not in ancestors:
-                on_path[here] = None
-                waiting.append((here, True))
-                waiting += [(parent, False) for parent in reversed(above[here])]
+    for name in order:
+        met = 0
+        for parent in above[name]:
+            ways = bit[parent] | ancestors[parent]
+            if met & ways:
+                return _two_paths(above, ancestors, bit, name, met & ways)
+            met |= ways
+        ancestors[name] = met
     return None
 
 

@@ -34,6 +34,11 @@ def is_scope(name: str) -> bool:
     return name.startswith(SCOPE)
 
 
+def bare_name(name: str) -> str:
+    """The name without its kind."""
+    return name.partition(":")[2]
+
+
 def entity(name: str) -> str:
     """The name, if it is one of an entity."""
     if not any(name.startswith(kind) and len(name) > len(kind) for kind in KINDS):
@@ -54,6 +59,10 @@ class Link:
     target: str
     type: str = ""
     trusted: bool = False
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        return self.source, self.target
 
     def __str__(self) -> str:
         return f"{self.source} -> {self.target}"
@@ -149,8 +158,8 @@ class ConnectionGraph:
         return [*self.bridges(name), *self.notices(name)]
 
     def entering(self, name: str) -> list[Link]:
-        found = self._entering.get(name, {})
-        return [found[source] for source in in_order(found)]
+        links = self._entering.get(name, {})
+        return [links[source] for source in in_order(links)]
 
     @property
     def types(self) -> list[str]:

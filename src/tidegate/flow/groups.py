@@ -12,7 +12,7 @@ from tidegate.flow.graph import ConnectionGraph, is_scope
 
 def groups(graph: ConnectionGraph) -> list[tuple[str, ...]]:
     """The groups, in the order of their first members, each in order."""
-    found: list[tuple[str, ...]] = []
+    result: list[tuple[str, ...]] = []
     placed: set[str] = set()
     for scope in graph.scopes:
         if scope in placed:
@@ -24,8 +24,8 @@ def groups(graph: ConnectionGraph) -> list[tuple[str, ...]]:
                 if other not in placed:
                     placed.add(other)
                     members.append(other)
-        found.append(tuple(sorted(members)))
-    return found
+        result.append(tuple(sorted(members)))
+    return result
 
 
 def _joined(graph: ConnectionGraph, scope: str) -> list[str]:

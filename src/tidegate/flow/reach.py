@@ -18,6 +18,7 @@ pair `route.shortest` is the cheaper way.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cache, cached_property
 
 from tidegate.flow.graph import ConnectionGraph, Link, is_scope
 
@@ -29,63 +30,51 @@ class Reach:
         self.paths = paths
         self.entities = graph.entities
         self.links = graph.links
-        self._number = {(link.source, link.target): at for at, link in enumerate(self.links)}
+        self._number = {link.ends: at for at, link in enumerate(self.links)}
         self._place = {name: at for at, name in enumerate(self.entities)}
         self._steps = _Steps(graph, self.links, paths)
         self._order = _Condensed(self._steps.after)
-        self._rows: list[int] | None = None
-        self._reached: dict[str, int] | None = None
 
     @property
     def work(self) -> int:
         """How many edges there are, each of which is one union."""
         return sum(map(len, self._steps.after))
 
-    def joins(self, first: Link, second: Link) -> bool:
-        """Whether what crosses one link can cross the other, then or later."""
-        row = self._by_link()[self._number[first.source, first.target]]
-        return bool(row >> self._number[second.source, second.target] & 1)
-
     def beyond(self, link: Link) -> list[Link]:
         """The links that can be crossed by what crosses this one, itself among them."""
-        row = self._by_link()[self._number[link.source, link.target]]
+        row = self._by_link[self._number[link.ends]]
         return [self.links[at] for at in _bits(row)]
 
     @property
     def link_pairs(self) -> int:
         """How many pairs of links there are of which the first reaches the second."""
-        return sum(row.bit_count() for row in self._by_link())
+        return sum(row.bit_count() for row in self._by_link)
 
     def reaches(self, source: str, target: str) -> bool:
         """Whether there is a route, or a path, from one entity to another."""
         at = self._place.get(target)
-        return at is not None and bool(self._by_entity().get(source, 0) >> at & 1)
+        return at is not None and bool(self._by_entity.get(source, 0) >> at & 1)
 
     def reached(self, source: str) -> list[str]:
         """The entities that one reaches. Itself, only if something comes back to it."""
-        return [self.entities[at] for at in _bits(self._by_entity().get(source, 0))]
+        return [self.entities[at] for at in _bits(self._by_entity.get(source, 0))]
 
     @property
     def entity_pairs(self) -> int:
         """How many pairs of entities there are of which the first reaches the second."""
-        return sum(row.bit_count() for row in self._by_entity().values())
+        return sum(row.bit_count() for row in self._by_entity.values())
 
-    def pairs(self) -> Iterator[tuple[str, str]]:
-        """Every pair of entities of which the first reaches the second, in order."""
-        return ((source, target) for source in self.entities for target in self.reached(source))
-
+    @cached_property
     def _by_link(self) -> list[int]:
-        if self._rows is None:
-            self._rows = self._order.closure([1 << at for at in range(len(self.links))])
-        return self._rows
+        return self._order.closure([1 << at for at in range(len(self.links))])
 
+    @cached_property
     def _by_entity(self) -> dict[str, int]:
-        if self._reached is None:
-            rows = self._order.closure([1 << self._place[link.target] for link in self.links])
-            self._reached = dict.fromkeys(self.entities, 0)
-            for link, row in zip(self.links, rows, strict=True):
-                self._reached[link.source] |= row
-        return self._reached
+        rows = self._order.closure([1 << self._place[link.target] for link in self.links])
+        reached = dict.fromkeys(self.entities, 0)
+        for link, row in zip(self.links, rows, strict=True):
+            reached[link.source] |= row
+        return reached
 
 
 class _Group:
@@ -111,12 +100,12 @@ class _Group:
 
     def without(self, number: int) -> list[int]:
         at = self.bridges[number]
-        found = list(self.devices)
+        vertices = list(self.devices)
         if at > 0:
-            found.append(self.up_to[at - 1])
+            vertices.append(self.up_to[at - 1])
         if at + 1 < len(self.up_from):
-            found.append(self.up_from[at + 1])
-        return found
+            vertices.append(self.up_from[at + 1])
+        return vertices
 
 
 class _Steps:
@@ -125,8 +114,7 @@ class _Steps:
     def __init__(self, graph: ConnectionGraph, links: list[Link], paths: bool) -> None:
         self.after: list[list[int]] = [[] for _ in links]
         self._links = links
-        self._allow = graph.allow
-        self._allowed: dict[tuple[str, str], bool] = {}
+        self._allow = cache(graph.allow)
         entering: dict[str, list[int]] = {}
         leaving: dict[str, list[int]] = {}
         for number, link in enumerate(links):
@@ -157,15 +145,13 @@ class _Steps:
             else:
                 devices.append(number)
         groups = {type: _Group(self, *numbers) for type, numbers in by_type.items()}
-        hubs: dict[tuple[str, ...], int] = {}
 
+        @cache
         def hub(types: tuple[str, ...]) -> int:
-            if types not in hubs:
-                hubs[types] = self.vertex([groups[each].every for each in types])
-            return hubs[types]
+            return self.vertex([groups[each].every for each in types])
 
         following = {
-            type: tuple(each for each in groups if self._allows(type, each))
+            type: tuple(each for each in groups if self._allow(type, each))
             for type in dict.fromkeys(links[number].type for number in entering)
         }
         for number in entering:
@@ -178,11 +164,6 @@ class _Steps:
                 other = links[returning].type
                 self.after[number].append(hub(tuple(each for each in types if each != other)))
                 self.after[number] += groups[other].without(returning)
-
-    def _allows(self, first: str, second: str) -> bool:
-        if (first, second) not in self._allowed:
-            self._allowed[first, second] = self._allow(first, second)
-        return self._allowed[first, second]
 
 
 class _Condensed:

@@ -32,22 +32,17 @@ class Route:
         return (self.links[0].source, *(link.target for link in self.links))
 
     @property
-    def devices(self) -> tuple[str, ...]:
-        """Those on the way, without the ends."""
-        return tuple(name for name in self.entities[1:-1] if not is_scope(name))
-
-    @property
     def repeated(self) -> tuple[str, ...]:
         """Scopes that one and the same message would pass again. What a device publishes is another message."""
-        found: dict[str, None] = {}
+        again: dict[str, None] = {}
         passed: set[str] = set()
         for name in self.entities:
             if not is_scope(name):
                 passed.clear()
             elif name in passed:
-                found[name] = None
+                again[name] = None
             passed.add(name)
-        return tuple(found)
+        return tuple(again)
 
     def __str__(self) -> str:
         return " -> ".join(self.entities)
@@ -88,11 +83,11 @@ class Search:
 
     def all(self) -> dict[str, Route]:
         """The shortest one to each entity that is reached, in the order of entities."""
-        found: dict[str, Link] = {}
+        first_links: dict[str, Link] = {}
         for front in self._fronts(devices=True):
             for link in front:
-                found.setdefault(link.target, link)
-        return {name: self._back(found[name]) for name in in_order(found)}
+                first_links.setdefault(link.target, link)
+        return {name: self._back(first_links[name]) for name in in_order(first_links)}
 
     def reached(self) -> set[str]:
         """The entities that are reached."""
@@ -106,14 +101,14 @@ class Search:
         self._before = dict.fromkeys(front)
         while front:
             yield front
-            found: list[Link] = []
+            following_front: list[Link] = []
             for link in front:
                 for following in self._next(link, devices):
                     self.steps += 1
                     if following not in self._before:
                         self._before[following] = link
-                        found.append(following)
-            front = found
+                        following_front.append(following)
+            front = following_front
 
     def _leaving(self, name: str, devices: bool) -> list[Link]:
         return self._graph.leaving(name) if devices else self._graph.bridges(name)
@@ -138,12 +133,17 @@ class Search:
                 yield back
 
     def _back(self, link: Link) -> Route:
-        found = [link]
-        while (before := self._before[found[-1]]) is not None:
-            found.append(before)
-        return Route(tuple(reversed(found)))
+        links = [link]
+        while (before := self._before[links[-1]]) is not None:
+            links.append(before)
+        return Route(tuple(reversed(links)))
 
 
 def shortest(graph: ConnectionGraph, source: str, target: str, *, paths: bool = False) -> Route | None:
     """The shortest route from one entity to another, or path; None if nothing flows."""
     return Search(graph, source, paths=paths).to(target)
+
+
+def shown_links(route: Route | None) -> frozenset[tuple[str, str]]:
+    """The ends of each link of a route that a picture is to show."""
+    return frozenset(link.ends for link in route.links) if route else frozenset()

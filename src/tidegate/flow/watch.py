@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Final
 
+from tidegate.bounded import Bounded
 from tidegate.flow.assertions import Assertion, Expect, Violation, violations
 from tidegate.flow.graph import SCOPE, Allow, ConnectionGraph, Link, is_scope
 from tidegate.flow.presence import Presence
@@ -42,8 +43,8 @@ def connection_graph(space: ScopeGraph, brokering: Brokering, presences: Iterabl
     """The scopes of a node, the links between them, and these clients. Inside a node every link is trusted."""
     graph = ConnectionGraph(
         (
-            Link(source=SCOPE + one.source, target=SCOPE + one.target, type=one.type, trusted=True)
-            for one in space.links
+            Link(source=SCOPE + link.source, target=SCOPE + link.target, type=link.type, trusted=True)
+            for link in space.links
         ),
         entities=(SCOPE + name for name in space.scopes),
         allow=_several(brokering),
@@ -73,15 +74,15 @@ class Watch:
         assertions: Iterable[Assertion],
         presences: Iterable[Presence] = (),
     ) -> None:
-        self._forbidden = tuple(one for one in assertions if one.expect is Expect.FORBID)
-        ends = (end for one in self._forbidden for end in (one.source, one.target))
+        self._forbidden = tuple(assertion for assertion in assertions if assertion.expect is Expect.FORBID)
+        ends = (end for assertion in self._forbidden for end in (assertion.source, assertion.target))
         self._named = frozenset(end for end in ends if not is_scope(end))
-        self._paths = any(one.paths for one in self._forbidden)
+        self._paths = any(assertion.paths for assertion in self._forbidden)
         self._there: dict[str, tuple[Ends, ...]] = {}
-        """Presences of each client, one that is there twice twice."""
+        """Presences of each client; one that is there twice is listed twice."""
         self._alike: dict[Kind, dict[str, None]] = {}
         """Clients that no assertion names, by kind. One of each is in the graph."""
-        self._refused: dict[tuple[str, Kind], str] = {}
+        self._refused: Bounded[tuple[str, Kind], str] = Bounded(_REMEMBERED)
         self._graph = connection_graph(space, brokering) if self._forbidden else ConnectionGraph()
         for presence in presences:
             self.came(presence)
@@ -95,14 +96,12 @@ class Watch:
         kind = _kind((*before, _ends(presence)))
         if kind == _kind(before) or (kind in self._alike and client not in self._named):
             return ""
-        found = self._refused.get((client, kind))
-        if found is None:
-            found = self._opened(client, kind)
-            if found:
-                if len(self._refused) >= _REMEMBERED:
-                    self._refused.clear()
-                self._refused[client, kind] = found
-        return found
+        why = self._refused.get((client, kind))
+        if why is None:
+            why = self._opened(client, kind)
+            if why:
+                self._refused[client, kind] = why
+        return why
 
     def came(self, presence: Presence) -> None:
         """A client is there; once more, if it was."""
@@ -160,21 +159,21 @@ class Watch:
         graph, there = self._graph, _links_of(self._graph, client)
         graph.leave(client)
         _place(graph, client, kind)
-        found = [one for each in self._concerning(client) if (one := each.violation(graph)) is not None]
+        possible = [violation for each in self._concerning(client) if (violation := each.violation(graph)) is not None]
         graph.leave(client)
         for link in there:
             graph.add(link)
-        for one in found:
-            if one.assertion.violation(graph) is None:
-                return f"flows: {one}"
+        for violation in possible:
+            if violation.assertion.violation(graph) is None:
+                return f"flows: {violation}"
         return ""
 
     def _concerning(self, client: str) -> Iterator[Assertion]:
         """The assertions to which a client can matter: it is an end, or it leads to the target."""
         beyond = Search(self._graph, client, paths=True).reached() if self._paths else set()
-        for one in self._forbidden:
-            if client in (one.source, one.target) or (one.paths and one.target in beyond):
-                yield one
+        for assertion in self._forbidden:
+            if client in (assertion.source, assertion.target) or (assertion.paths and assertion.target in beyond):
+                yield assertion
 
 
 def _ends(presence: Presence) -> Ends:

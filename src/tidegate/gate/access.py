@@ -7,13 +7,17 @@ policy with `unspoken`. Topics on which clients speak to the node itself are ope
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any
+from typing import Any, Final
 
+from tidegate.bounded import Bounded
 from tidegate.gate.attributes import Attributes, later
+from tidegate.gate.reserved import is_own_state
 from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, Step
 from tidegate.policy import DEFAULT, Action, Permit, Policies, Refuse, Undecided, facets, paths_below
 from tidegate.policy.control import ANSWER, SAID
 from tidegate.session import Link, Message, Subject
+
+ANSWERS: Final = 100_000  # that are made once; there is one for each policy
 
 
 def unspoken(answer: Answer) -> bool:
@@ -31,11 +35,12 @@ class AccessStage:
         self.attributes = attributes
         reads = policies.reads(action)
         self._paths = paths_below("e" if action is Action.WRITE else "p", reads)
-        self._allows: dict[str, Allow] = {}
-        self._denies: dict[str, Deny] = {}
+        step = self.step
+        self._allows: Bounded[str, Allow] = Bounded(ANSWERS, lambda rule: Allow(rule=rule))
+        self._denies: Bounded[str, Deny] = Bounded(ANSWERS, lambda rule: Deny(step=step, rule=rule))
 
     def evaluate(self, known: Known) -> Answer:
-        if self.action is Action.WRITE and known.topic in SAID:
+        if self.action is Action.WRITE and (known.topic in SAID or is_own_state(known.context.subject, known.topic)):
             return _unless_denied(self.answer(known, others=True))
         if self.action is Action.READ and known.topic == ANSWER:
             return ALLOW  # only the node speaks there, to one client alone
@@ -76,16 +81,10 @@ class AccessStage:
 
     def _said(self, answer: Permit | Refuse) -> Allow | Deny:
         if isinstance(answer, Permit):
-            allow = self._allows.get(answer.rule)
-            if allow is None:
-                allow = self._allows[answer.rule] = Allow(rule=answer.rule)
-            return allow
+            return self._allows[answer.rule]
         if answer.error:
             return Deny(step=self.step, rule=answer.rule, error=answer.error)
-        deny = self._denies.get(answer.rule)
-        if deny is None:
-            deny = self._denies[answer.rule] = Deny(step=self.step, rule=answer.rule)
-        return deny
+        return self._denies[answer.rule]
 
     def cache_key(self, source: Link) -> Hashable:
         attributes = self.attributes

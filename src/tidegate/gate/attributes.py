@@ -14,13 +14,15 @@ from typing import Any, Final, Protocol
 
 import orjson
 
+from tidegate.bounded import Bounded
 from tidegate.gate.rule_set import RuleSet
 from tidegate.gate.verdict import Known
-from tidegate.policy import Actor, Environment, Moment, Paths, Undecided, attributes_of, facets, terms_of
+from tidegate.policy import Environment, Moment, Paths, Undecided, attributes_of, facets, terms_of
 from tidegate.policy.environment import CLOCK
+from tidegate.policy.levels import SIGNED
 from tidegate.policy.views import MAX_CONTENT
 from tidegate.predicate import UNKNOWN
-from tidegate.session import Context, Link, Message, Subject
+from tidegate.session import Context, Link, Message, SourceContext, Subject
 
 CONTEXTS: Final = 10_000  # decoded ones that are kept
 PEOPLE: Final = 20_000
@@ -28,7 +30,9 @@ SCORES: Final = "scores"
 """The user property that tells subscribers the scores. Only the pipeline adds it: one of a publisher is removed."""
 FLOOR: Final = "floor"
 """The user property that tells subscribers the floor; the node adds it as the last one."""
-CONNECTION: Final = ("level", "address", "listener", "tls")  # of `s`: not known while nobody is connected
+NO_TIME: Final = float("-inf")
+"""When a message was published of which that is not known: a condition that reads it fails."""
+CONNECTION: Final = ("level", "facts", "address", "listener", "tls")  # of `s`: not known while nobody is connected
 
 _OF_THE_MESSAGE: Final = frozenset(("topic", "time", "qos", "size", "e"))  # of `p`
 _COMING: Final = dict.fromkeys(("qos", "retain", "size", "payload", "properties", "scores"), UNKNOWN)
@@ -139,9 +143,9 @@ class Attributes:
     def __init__(self, rules: RuleSet, clock: Clock) -> None:
         self.rules = rules
         self.clock = clock
-        self._contexts: dict[bytes, tuple[Context, dict[str, Any]]] = {}
+        self._contexts: Bounded[bytes, tuple[Context, dict[str, Any]]] = Bounded(CONTEXTS)
         self._moments: dict[Environment, Moment] = {}
-        self._people: dict[Subject, SubjectAttributes] = {}
+        self._people: Bounded[Subject, SubjectAttributes] = Bounded(PEOPLE)
         self._added = {name for one in (rules.environment, *rules.environments.values()) for name in one.added}
 
     # -- before the message comes --------------------------------------------------------------------------------
@@ -150,8 +154,6 @@ class Attributes:
         """What conditions and selectors see of somebody."""
         person = self._people.get(subject)
         if person is None:
-            if len(self._people) >= PEOPLE:
-                self._people.clear()
             person = self._people[subject] = SubjectAttributes(subject, self.rules.domain)
         return person
 
@@ -177,31 +179,37 @@ class Attributes:
             # no attribute of the publisher stands in for one of the message
             person.p = {name: value for name, value in person.s.items() if name not in _OF_THE_MESSAGE}
             person.p["floor"] = self.rules.levels.floor(subject.level)
+            person.p["facts"] = self.rules.levels.floor_facts(subject.facts)
         return person.p
+
+    def _published_by(self, context: Context) -> dict[str, Any]:
+        """The same with what the context says of all messages that have it."""
+        p = self.publisher(context.subject)
+        return {**p, "facts": (*p["facts"], SIGNED)} if context.signed else p
 
     def publication(self, known: Known) -> dict[str, Any]:
         """The root `p` of a message to come."""
         p: dict[str, Any] | None = known.scene.get("p")
         if p is None:
             p = known.scene["p"] = {
-                **self.publisher(known.context.subject),
+                **self._published_by(known.context),
                 "topic": known.published,
                 "e": {**known.context.surroundings, **_CLOCK},
                 **_PUBLISHED,
             }
         return p
 
-    def environment(self, actor: Actor) -> Environment:
+    def environment(self, actor: Subject) -> Environment:
         return self.rules.surroundings(actor.listener)
 
-    def around(self, actor: Actor, away: bool = False) -> dict[str, Any]:
+    def around(self, actor: Subject, away: bool = False) -> dict[str, Any]:
         """The root `e` of a moment to come; who is away may come back over another listener."""
         if away and self.rules.environments:
             return dict.fromkeys((*CLOCK, *self._added), UNKNOWN)
         return self.environment(actor).known
 
     def at_once(
-        self, known: Known, left: Undecided[object], env: dict[str, Any], actor: Actor
+        self, known: Known, left: Undecided[object], env: dict[str, Any], actor: Subject
     ) -> dict[str, Any] | None:
         """The roots at this moment, if what is left depends on the clock alone and its answer stands for a while."""
         if left.volatile or not left.reads <= CLOCK_PATHS:
@@ -234,13 +242,17 @@ class Attributes:
     def _decoded(self, data: bytes) -> tuple[Context, dict[str, Any]]:
         decoded = self._contexts.get(data)
         if decoded is None:
-            if len(self._contexts) >= CONTEXTS:
-                self._contexts.clear()
             context = Context.decode(data)
             if context.subject.domain in self.rules.formerly:
                 context = replace(context, subject=replace(context.subject, domain=self.rules.domain))
-            decoded = self._contexts[data] = (context, self.publisher(context.subject))
+            if self.rules.formerly and context.others:
+                context = replace(context, others=tuple(map(self._renamed, context.others)))
+            decoded = self._contexts[data] = (context, self._published_by(context))
         return decoded
+
+    def _renamed(self, source: SourceContext) -> SourceContext:
+        """The same, under the name that its domain has now."""
+        return replace(source, data=self.decoded(source.data).encode())
 
     def published(self, message: Message) -> Mapping[str, Any]:
         """The root `p`."""
@@ -276,6 +288,8 @@ class PublishAttributes(dict[str, Any]):
         match name:
             case "topic":
                 return self.context.topic or message.topic
+            case "time" | "e" if message.published == NO_TIME:
+                raise KeyError(name)
             case "time":
                 return datetime.fromtimestamp(message.published, self.attributes.rules.environment.zone)
             case "qos":

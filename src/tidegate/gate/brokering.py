@@ -1,7 +1,8 @@
 """Step 6: may a message that came over a link of one type leave over a link of another (semantics, *Brokering*).
 
 Both types are known when a plan is compiled, so nothing is left to ask of a message. A stored message has kept the type
-of the link that it came over, by its name: one that is not known any more is in no pair, and denies.
+of the link that it came over, by its name: one that is not known any more is in no pair, and denies. A retained message
+that came over several links has kept all of their types, and may leave if one of them allows it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from tidegate.gate.verdict import ALLOW, Answer, Deny, Known, Stage, Step
-from tidegate.policy.brokering import Brokering, exempt
+from tidegate.policy.brokering import Brokering, came_over, exempt
 from tidegate.session import Link
 
 
@@ -25,11 +26,12 @@ class BrokeringStage(Stage):
     def evaluate(self, known: Known) -> Answer:
         assert known.target is not None
         source, target = known.link, known.target.type
-        if self.brokering.allow(source, target) or exempt(known.context.subject):
+        if any(self.brokering.allow(each, target) for each in came_over(source)) or exempt(known.context.subject):
             return ALLOW
         deny = self._denies.get((source, target))
         if deny is None:
-            deny = self._denies[source, target] = Deny(step=Step.BROKERING, rule=f"brokering:{source}->{target}")
+            rule = f"brokering:{', '.join(came_over(source))}->{target}"
+            deny = self._denies[source, target] = Deny(step=Step.BROKERING, rule=rule)
         return deny
 
     def cache_key(self, source: Link) -> Hashable:

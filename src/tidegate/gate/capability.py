@@ -14,7 +14,7 @@ from tidegate.gate.attributes import Attributes
 from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, Step
 from tidegate.policy import Action
 from tidegate.policy.capability import Capability, Proof
-from tidegate.policy.capability.proof import WRITE, objection
+from tidegate.policy.capability.proof import WRITE, Asked, objection
 from tidegate.policy.control import ANSWER, KEYS
 from tidegate.session import Link, Message, Subject
 
@@ -53,7 +53,9 @@ class CapabilityStage:
 
     def _proof(self, capability: Capability) -> Residual:
         def decide(message: Message) -> Allow | Deny:
-            why = objection(capability, capability.ledger.shown, WRITE, message.topic, message.payload)
+            shown = capability.ledger.shown
+            asked = Asked(qos=(message.qos,), retain=message.retain, expiry=shown.expiry, properties=shown.asked)
+            why = objection(capability, shown, WRITE, message.topic, message.payload, asked)
             if why:
                 return self._deny(capability, why)
             message.noted = True  # its counter: the acknowledgement waits until that is safe

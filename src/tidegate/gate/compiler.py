@@ -58,6 +58,7 @@ class PlanCompiler:
         stages = self.stages
         if context.view is not None:
             plan.cost += len(context.view) // 128
+        plan.cost += len(context.others)
         known = Known(topic=topic, context=context, link=link, now=self.clock.wall)
         if not lane.ruled:  # whoever represents the publishers without rules may have some by now
             known.scene[RULES] = []
@@ -92,6 +93,7 @@ class PlanCompiler:
         leads = True
         if plan.branches and lane.entrance:
             leads = plan.lead(list(self._behind(plan)), self.mode_revision)
+            plan.plain = plan.plain and not context.others  # these change on each link
         plan.settle(lane.protocol, lane.floor_properties, watched, leads)
         return plan
 
@@ -157,6 +159,7 @@ class PlanCompiler:
     def _targets(self, plan: Plan, matching: list[tuple[Session, Grant]], source: Known) -> None:
         targets: list[Grant] = []
         conditional: list[tuple[PartialDecision, ...]] = []
+        deferred: list[tuple[Deny, tuple[PartialDecision, ...]]] = []
         denied: list[tuple[Link, Deny]] = []
         by_session: dict[Session, list[Grant]] = {}
         for session, grant in matching:
@@ -172,8 +175,12 @@ class PlanCompiler:
                         plan.failed += ((grant.session, way.failed),)
                 else:
                     why = graver(why, way)
-            if not ways:
+            if why is not None and why.waits and (later := self._later(plan, grants, source)):
+                deferred.append((why, later))
+            elif not ways:
                 assert why is not None
+                if why.step is Step.WHERE:
+                    plan.unwanted += 1
                 if why.step is not Step.WHERE or why.error:
                     denied.append((grants[0].session.outward, why))
             elif all(way.clear for way in ways):
@@ -181,11 +188,22 @@ class PlanCompiler:
             else:
                 conditional.append(tuple(ways))
         plan.targets, plan.conditional, plan.denied = tuple(targets), tuple(conditional), tuple(denied)
+        plan.deferred = tuple(deferred)
+
+    def _later(self, plan: Plan, grants: list[Grant], source: Known) -> tuple[PartialDecision, ...]:
+        """What is left to ask of QoS 1 and 2 messages that wait for a better connection of a session.
+
+        Over which one they will be sent is not known, as of a session that is away.
+        """
+        if not grants[0].session.expiry:
+            return ()
+        ways = (self._way(plan, grant, source, away=True) for grant in grants if grant.qos)
+        return tuple(way for way in ways if isinstance(way, PartialDecision))
 
     def _members(self, plan: Plan, group: Group[Session, Grant], source: Known) -> Members:
         return {session: self._way(plan, grant, source) for session, grant in group.members.items()}
 
-    def _way(self, plan: Plan, grant: Grant, source: Known) -> PartialDecision | Deny:
+    def _way(self, plan: Plan, grant: Grant, source: Known, away: bool = False) -> PartialDecision | Deny:
         session = grant.session
         if not self.fresh(session):
             return WITHDRAWN
@@ -195,7 +213,7 @@ class PlanCompiler:
             link=source.link,
             now=source.now,
             target=session.outward,
-            away=session.peer is None,
+            away=away or session.connection is None,
             terms=grant.terms,
             where=grant.where,
             scene=source.scene,

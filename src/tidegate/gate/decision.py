@@ -6,10 +6,10 @@ for a stored message, and asked of each message.
 
 from __future__ import annotations
 
-from tidegate.gate.attributes import FLOOR
+from tidegate.gate.attributes import FLOOR, NO_TIME
 from tidegate.gate.verdict import Allow, Deny, Known, Residual, Stage, Step
 from tidegate.policy import ALL, View
-from tidegate.session import Grant, Message, Session
+from tidegate.session import Grant, Message, Session, SourceContext
 from tidegate.wire import NONE, Properties
 
 UNSEEN = Deny(step=Step.VIEW, rule="nothing is left")
@@ -81,13 +81,11 @@ def part_of(message: Message, view: View) -> Message | None:
     properties = message.properties
     left = NONE
     if properties is not NONE:
-        # user properties are content; what a responder needs to answer is not; the floor is ours
+        # user properties, response topic and correlation data are content; the floor is ours
         floor = tuple(pair for pair in properties.user_properties[-1:] if pair[0] == FLOOR)
         left = Properties(
             payload_format_indicator=properties.payload_format_indicator,
             content_type=properties.content_type,
-            response_topic=properties.response_topic,
-            correlation_data=properties.correlation_data,
             user_properties=floor,
         )
         left = NONE if left == NONE else left
@@ -110,7 +108,10 @@ def part_of(message: Message, view: View) -> Message | None:
 
 
 def evaluate(stages: tuple[Stage, ...], known: Known, grant: Grant | None = None) -> PartialDecision | Deny:
-    """What is left to ask of a message when these stages have said what they can, or who denies every one."""
+    """What is left to ask of a message when these stages have said what they can, or who denies every one.
+
+    Of one that comes from several, each must be allowed to whom it is sent, and what all of them show is shown.
+    """
     residuals: list[Residual] = []
     wants: list[Residual] = []
     view = ALL
@@ -126,11 +127,36 @@ def evaluate(stages: tuple[Stage, ...], known: Known, grant: Grant | None = None
                 if answer.view is not ALL:
                     view &= answer.view
                 failed += answer.errors
+    if known.target is not None and known.context.others:
+        before_the_view = tuple(stage for stage in stages if stage.step not in _AFTER_THE_VIEW)
+        for source in known.context.others:
+            there = known.of(source)
+            way = evaluate(before_the_view, there)
+            known.until, known.clocked = min(known.until, there.until), known.clocked or there.clocked
+            known.unclear = known.unclear or there.unclear
+            if isinstance(way, Deny):
+                return way
+            residuals += (_asked_of(source, there, residual) for residual in way.residuals)
+            view &= way.view
+            failed += way.failed
     if view.shows_nothing:
         return UNSEEN
     decision = PartialDecision(grant, tuple(residuals), view, tuple(wants))
     decision.failed = failed
     return decision
+
+
+def _asked_of(source: SourceContext, known: Known, residual: Residual) -> Residual:
+    """What is left to ask of another message that a message comes from: its publisher is that of the other."""
+    data, link = known.context.encode(), known.link
+    published = NO_TIME if source.published is None else source.published
+
+    def decide(message: Message) -> Allow | Deny:
+        stand_in = message.across(message.topic, message.qos, data, link, message.properties)
+        stand_in.published = published
+        return residual.decide(stand_in)
+
+    return Residual(decide)
 
 
 def combine(grants: list[Grant]) -> Grant:

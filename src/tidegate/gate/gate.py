@@ -7,12 +7,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from tidegate.errors import ProtocolError
 from tidegate.gate.attributes import FLOOR, SCORES, Attributes
+from tidegate.gate.capability import proving
 from tidegate.gate.compiler import PlanCompiler
 from tidegate.gate.decision import evaluate
 from tidegate.gate.deferred_free import DeferredFree
@@ -20,15 +21,16 @@ from tidegate.gate.lane import NOWHERE, Lane
 from tidegate.gate.links import ScopeExit
 from tidegate.gate.plan import Plan
 from tidegate.gate.plan_cache import PLAN_COST, AlarmClock, PlanCache
-from tidegate.gate.publisher_rules import PublisherRules
+from tidegate.gate.publisher_rules import PublisherRules, PublisherRuleStage, possible
 from tidegate.gate.rule_set import RuleSet
 from tidegate.gate.stages import StageSet
 from tidegate.gate.stored import StoredMessageDecider
-from tidegate.gate.verdict import Allow, Deny, Known, Stage, Step
+from tidegate.gate.verdict import Allow, Deny, Known, Residual, Stage, Step
 from tidegate.monitor import Attachment, Direction, ModeRevision
 from tidegate.policy.control import ANSWER, SAID
+from tidegate.policy.publisher_decision import ActiveRule
 from tidegate.routing import Shares, Subscriptions
-from tidegate.session import NO_OPTIONS, Context, Grant, Link, MessageOptions, Session, Subject
+from tidegate.session import NO_OPTIONS, Context, Grant, Link, Message, MessageOptions, Session, Subject
 from tidegate.topics import overlaps, valid_topic
 from tidegate.wire import NONE, V5, Properties, Reason
 
@@ -100,10 +102,9 @@ class Gate:
         key = (protocol, source.type, names, *(stage.cache_key(source) for stage in self.stages.distinguishing))
         lane = self.cache.lanes.get(key)
         if lane is None:
-            lane = Lane(
-                self.context(source), source.type, protocol, self.floor_properties(source.subject.level), self.version
-            )
-            lane.monitors = monitors
+            context = self.context(source)
+            floor_properties = self.floor_properties(context)
+            lane = Lane(context, source.type, protocol, floor_properties, self.version, monitors)
             lane.ruled = self.publishers is not None and self.publishers.of(source.subject) is not None
             self.cache.lanes[key] = lane
         return lane
@@ -115,12 +116,10 @@ class Gate:
             variants = lane.variants = {}
         variant = variants.get(options)
         if variant is None:
-            variant = variants[options] = Lane(
-                self.context(source, options), lane.link, lane.protocol, lane.floor_properties, self.version
-            )
-            variant.monitors = lane.monitors
-            variant.ruled = lane.ruled
-            variant.holder, variant.key = variants, options
+            context = self.context(source, options)
+            variant = Lane(context, lane.link, lane.protocol, lane.floor_properties, self.version, lane.monitors)
+            variant.ruled, variant.holder, variant.key = lane.ruled, variants, options
+            variants[options] = variant
         return variant
 
     def derived_lane(self, data: bytes, context: Context, link: str, writer: Subject | None) -> Lane:
@@ -129,15 +128,19 @@ class Gate:
 
         Without a writer it has come over a link from another scope.
         """
-        active_rules = None if self.publishers is None else self.publishers.of(context.subject)
-        key = (data, link, writer and writer.name, None if active_rules is None else active_rules.revision)
+        key = (data, link, writer and writer.name, *self._revisions(context))
         lane = self.cache.derived.get(key)
         if lane is None:
-            lane = self.cache.derived[key] = Lane(context, link, V5, NONE, self.version)
-            lane.writer = writer
-            lane.admitted = writer is None
+            lane = Lane(context, link, V5, NONE, self.version, writer=writer, admitted=writer is None)
             lane.holder, lane.key = self.cache.derived, key
+            self.cache.derived[key] = lane
         return lane
+
+    def _revisions(self, context: Context) -> Iterator[int | None]:
+        """Of the rules of all publishers that a message comes from."""
+        for subject in (context.subject, *(other.context.subject for other in context.others)):
+            active_rules = None if self.publishers is None else self.publishers.of(subject)
+            yield None if active_rules is None else active_rules.revision
 
     def linked_lane(self, lane: Lane, exit: ScopeExit, before: str, after: str, sealed: bool) -> Lane:
         """The lane here of what takes one in another scope and comes over a link from there.
@@ -149,16 +152,14 @@ class Gate:
         key: Hashable = (exit, sealed) if before == after else (exit, sealed, before)
         beyond = lane.onward.get(key)
         if beyond is None or beyond.version != self.version:
-            context = lane.context
+            context = lane.context.crossed()
             if sealed:
                 context = replace(context, sealed=True, under=None)
             if before != after:
                 context = context.called(before)
-            beyond = lane.onward[key] = Lane(
-                context, exit.link.type, lane.protocol, lane.floor_properties, self.version
-            )
+            beyond = Lane(context, exit.link.type, lane.protocol, lane.floor_properties, self.version, admitted=True)
             beyond.ruled = lane.ruled
-            beyond.admitted = True
+            lane.onward[key] = beyond
             if before != after:  # one for each topic: gone when that has no plan any more
                 beyond.holder, beyond.key = lane.onward, key
             self.cache.lanes[id(lane), key] = beyond
@@ -178,20 +179,34 @@ class Gate:
         demand = self.rules.levels.effective(subject.level, options.demand, source.demand)
         return Context(
             subject=subject,
-            demand=None if demand.level is None else demand,
+            demand=demand if demand.names else None,
             view=options.view,
             surroundings=self.rules.surroundings(subject.listener).added,
+            signed=proving(subject, self.rules.capabilities) is not None,
         )
 
-    def floor_properties(self, level: str) -> Properties:
-        """What MQTT 5 subscribers are told of messages that came over a link of this level."""
+    def floor_properties(self, context: Context) -> Properties:
+        """What MQTT 5 subscribers are told of the way of messages with this context."""
         if not self.rules.announces_floor:
             return NONE
-        floor = self.rules.levels.floor(level)
+        levels, contexts = self.rules.levels, (context, *(other.context for other in context.others))
+        signed = all(each.signed for each in contexts)
+        facts = levels.floor_facts(*(each.subject.facts for each in contexts), signed=signed)
+        floor = levels.told(levels.floor(*(each.subject.level for each in contexts)), facts)
         properties = self._floor_properties.get(floor)
         if properties is None:
             properties = self._floor_properties[floor] = Properties(user_properties=((FLOOR, floor),))
         return properties
+
+    def with_floor(self, properties: Properties, context: Context) -> Properties:
+        """The properties of a message, with the floor of this context in place of another one."""
+        pairs, floor = properties.user_properties, self.floor_properties(context).user_properties
+        if pairs[-1:] == floor:
+            return properties
+        if pairs and pairs[-1][0] == FLOOR:
+            pairs = pairs[:-1]
+        properties = replace(properties, user_properties=(*pairs, *floor))
+        return NONE if properties == NONE else properties
 
     def plan(self, lane: Lane, name: bytes) -> Plan:
         """Compiles the plan for a topic that has none yet."""
@@ -228,6 +243,25 @@ class Gate:
             if isinstance(answer, Deny):
                 return answer
         return Allow()
+
+    def opening(self, filter: str, target: Link) -> tuple[ActiveRule, ...]:
+        """The rules of publishers that let somebody read some topics of a filter."""
+        if not self.rules.ceiling or self.publishers is None:
+            return ()
+        actor = target.subject
+        env = {"s": self.attributes.subject(actor), "e": self.attributes.environment(actor).known}
+        rules = self.publishers.allowing(filter, self.attributes.person(actor).terms)
+        return tuple(rule for rule in rules if possible(rule.asked(env)))
+
+    def allowed_by_policies(self, message: Message, target: Link) -> bool:
+        """Whether policies alone let somebody read a message, whatever rules publishers have."""
+        reading = next((stage for stage in self.stages.egress if isinstance(stage, PublisherRuleStage)), None)
+        if reading is None or reading.access is None:
+            return True
+        context = self.attributes.context(message)
+        known = Known(topic=message.topic, context=context, link=message.link, now=self.clock.wall, target=target)
+        answer = reading.access.evaluate(known)
+        return isinstance(answer.decide(message) if isinstance(answer, Residual) else answer, Allow)
 
     def read_options(self, properties: Properties) -> tuple[MessageOptions, tuple[tuple[str, str], ...]]:
         """What user properties of a publish ask for, and those that are left for its receivers."""

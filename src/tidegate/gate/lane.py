@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import dataclass, field
 from typing import Any
 
 from tidegate.gate.plan import Plan
@@ -13,42 +14,24 @@ from tidegate.wire import Properties
 NOWHERE = -1  # the version of a lane that nobody may take
 
 
+@dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
 class Lane:
     """The plans of sources that are decided alike, speak the same protocol version and send the same options."""
 
-    __slots__ = (
-        "__weakref__",
-        "admitted",
-        "context",
-        "floor_properties",
-        "holder",
-        "key",
-        "link",
-        "monitors",
-        "onward",
-        "plans",
-        "protocol",
-        "ruled",
-        "variants",
-        "version",
-        "writer",
-    )
-
-    def __init__(self, context: Context, link: str, protocol: int, floor_properties: Properties, version: int) -> None:
-        self.version = version  # of the rules
-        self.context = context  # of a representative: stages look only at what `cache_key` compares
-        self.link = link
-        self.protocol = protocol
-        self.floor_properties = floor_properties
-        self.monitors: tuple[Attachment, ...] = ()  # of the source link
-        self.ruled = True  # the publisher has rules of its own; if not, none count, whoever represents the others
-        self.writer: Subject | None = None  # the monitor or service that writes what takes this lane
-        self.admitted = False  # its messages have passed the steps on the way in
-        self.onward: dict[Hashable, Lane] | None = None  # the lanes of the same sources in other scopes, by link
-        self.holder: dict[Any, Lane] | None = None  # the dict that has it under `key` while it has plans
-        self.key: Hashable = None
-        self.plans: dict[bytes, Plan] = {}
-        self.variants: dict[Any, Lane] | None = None  # by the options of a message
+    context: Context  # of a representative: stages look only at what `cache_key` compares
+    link: str
+    protocol: int
+    floor_properties: Properties
+    version: int  # of the rules
+    monitors: tuple[Attachment, ...] = ()  # of the source link
+    ruled: bool = True  # the publisher has rules of its own; if not, none count, whoever represents the others
+    writer: Subject | None = None  # the monitor or service that writes what takes this lane
+    admitted: bool = False  # its messages have passed the steps on the way in
+    onward: dict[Hashable, Lane] | None = None  # the lanes of the same sources in other scopes, by link
+    holder: dict[Any, Lane] | None = None  # the dict that has it under `key` while it has plans
+    key: Hashable = None
+    plans: dict[bytes, Plan] = field(default_factory=dict)
+    variants: dict[Any, Lane] | None = None  # by the options of a message
 
     @property
     def entrance(self) -> bool:

@@ -2,7 +2,7 @@
 
 The publisher's demand is held against the connection that the message would be sent over, the subscriber's against
 the floor of the way the message came. Nothing here depends on a single message: what a message demands for itself is
-known when its plan is looked up.
+known when its plan is looked up, and so is whether its publisher proves each message.
 """
 
 from __future__ import annotations
@@ -10,11 +10,28 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from tidegate.gate.verdict import ALLOW, Answer, Deny, Known, Stage, Step
-from tidegate.policy import Levels
+from tidegate.policy import Demand, Levels
+from tidegate.policy.levels import REQUIRE
 from tidegate.session import Link
+from tidegate.wire import Reason
 
-PUBLISHER = Deny(step=Step.LEVELS, rule="publisher's demand")
-SUBSCRIBER = Deny(step=Step.LEVELS, rule="subscriber's demand")
+PUBLISHER = "publisher's demand"
+SUBSCRIBER = "subscriber's demand"
+
+
+class DemandStage(Stage):
+    """On the way in: a demand that names nothing known here is refused, because nobody could be held to it."""
+
+    step = Step.LEVELS
+
+    def __init__(self, levels: Levels) -> None:
+        self.levels = levels
+
+    def evaluate(self, known: Known) -> Answer:
+        return unknown_demand(self.levels, known.context.demand) or ALLOW
+
+    def cache_key(self, source: Link) -> Hashable:
+        return source.demand
 
 
 class LevelStage(Stage):
@@ -28,17 +45,37 @@ class LevelStage(Stage):
     def evaluate(self, known: Known) -> Answer:
         target = known.target
         assert target is not None
-        levels = self.levels
-        own = known.context.subject.level
+        levels, context = self.levels, known.context
+        own = context.subject
+        floor, facts = levels.floor(own.level), levels.floor_facts(own.facts, signed=context.signed)
         if known.away:
             # over which connection it will be sent is not known; what the subscription itself demands is
             demand = known.terms.demand
-            return ALLOW if demand is None or levels.satisfies(demand, levels.floor(own)) else SUBSCRIBER
-        level = target.subject.level
-        if known.context.demand is not None and not levels.admits(known.context.demand, level):
-            return PUBLISHER
-        demanded = levels.effective(level, known.terms.demand, target.demand)
-        return ALLOW if levels.satisfies(demanded, levels.floor(own)) else SUBSCRIBER
+            met = demand is None or levels.meets(floor, demand, facts)
+            return ALLOW if demand is None or met else _denied(SUBSCRIBER, demand, levels.told(floor, facts))
+        receiver = target.subject
+        demand = context.demand
+        if demand is not None:
+            held = levels.floor_facts(receiver.facts, signed=context.signed)
+            if not levels.meets(receiver.level, demand, held):
+                both = levels.floor_facts(own.facts, receiver.facts, signed=context.signed)
+                told = levels.told(levels.floor(own.level, receiver.level), both)
+                return _denied(PUBLISHER, demand, told, waits=True)
+        demand = levels.effective(receiver.level, known.terms.demand, target.demand)
+        return ALLOW if levels.meets(floor, demand, facts) else _denied(SUBSCRIBER, demand, levels.told(floor, facts))
 
     def cache_key(self, source: Link) -> Hashable:
-        return source.subject.level, source.demand
+        return source.subject.level, source.subject.facts, source.demand
+
+
+def unknown_demand(levels: Levels, demand: Demand | None) -> Deny | None:
+    """Why a demand of a publisher is refused; None if it can be met."""
+    why = levels.unknown(demand)
+    if not why:
+        return None
+    said = f"{REQUIRE}: {why}"
+    return Deny(step=Step.LEVELS, rule=REQUIRE, reason=Reason.IMPLEMENTATION_SPECIFIC_ERROR, said=said, detail=why)
+
+
+def _denied(rule: str, demand: Demand, floor: str, *, waits: bool = False) -> Deny:
+    return Deny(step=Step.LEVELS, rule=rule, detail=f"demand {demand.text}; floor {floor}", waits=waits)

@@ -2,23 +2,28 @@
 
 A `ScopeExit` is such a link. A `Branch` is the part of a plan that crosses it: whether the topic crosses, under which
 name, which monitors listen on the way, and the lane of the scope behind it. Branches are decided with the plan; what
-they leave undecided is asked of each message.
+they leave undecided is asked of each message. A link inside a node is as safe as can be (semantics, *Levels and
+demands*).
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from tidegate.gate.rule_set import RuleSet
 from tidegate.gate.verdict import Step
-from tidegate.monitor import Attachment, Instance, ModeCounts
-from tidegate.policy.scopes import ScopeLink
-from tidegate.session import ScopeLinkEnd
+from tidegate.monitor import Attachment, Direction, Instance, ModeCounts, calm_modes
+from tidegate.policy.scopes import ScopeLink, Way
+from tidegate.session import ScopeLinkEnd, Subject
 
 if TYPE_CHECKING:
     from tidegate.gate.decision import PartialDecision
     from tidegate.gate.gate import Gate
     from tidegate.gate.lane import Lane
+
+_LEAVING: Final = {Way.UP: Direction.EX_PUB, Way.DOWN: Direction.IM_SUB, Way.ACROSS: Direction.EX_PUB}
+_ENTERING: Final = {Way.UP: Direction.IM_PUB, Way.DOWN: Direction.EX_SUB, Way.ACROSS: Direction.EX_SUB}
 
 Guard = tuple[dict[Hashable, int], frozenset[Hashable]]  # modes that there are, and those in which nothing happens
 
@@ -46,7 +51,7 @@ class ScopeExit:
             for instance in chain:
                 monitor = instance.attachment.monitor
                 if monitor.hears(topic):
-                    yield instance, monitor.calm(topic), step
+                    yield instance, calm_modes(monitor, topic), step
 
     def guards(self, before: str, after: str) -> tuple[Guard, ...] | None:
         """Of the monitors that listen to a topic; None if one is never calm."""
@@ -101,3 +106,31 @@ class Branch:
     def plain(self) -> bool:
         """Every message crosses as it is."""
         return self.clear and not self.watched and not self.renamed and not self.addressed and self.qos == 2
+
+
+def link_ends(link: ScopeLink, rules: RuleSet, node: str) -> tuple[ScopeLinkEnd, ScopeLinkEnd]:
+    """Where it leaves the one scope, and where it enters the other."""
+    outward, inward = (
+        Subject(
+            kind="link",
+            client=link.name,
+            user=None,
+            scope=scope,
+            node=node,
+            domain=rules.domain,
+            level=rules.levels.highest,
+            facts=rules.levels.facts,
+        )
+        for scope in (link.source, link.target)
+    )
+    return ScopeLinkEnd(outward, False, link.type), ScopeLinkEnd(inward, True, link.type)
+
+
+def link_monitors(link: ScopeLink, rules: RuleSet) -> tuple[tuple[Attachment, ...], tuple[Attachment, ...]]:
+    """The monitors that act where it leaves the one scope, and where it enters the other, in their order."""
+    ends = f"scope:{link.source}", f"scope:{link.target}"
+    over = rules.monitors.over
+    return (
+        over(*ends, kind=_LEAVING[link.way], scope=link.source),
+        over(*ends, kind=_ENTERING[link.way], scope=link.target),
+    )

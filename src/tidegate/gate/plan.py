@@ -11,6 +11,7 @@ nothing on the way has to see the message: the fast lane leads through any numbe
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -18,7 +19,7 @@ from tidegate.gate.decision import PartialDecision
 from tidegate.gate.links import Branch, Guard, ScopeExit
 from tidegate.gate.protection import Protection
 from tidegate.gate.verdict import FOREVER, Deny, Residual
-from tidegate.monitor import Attachment, ModeCounts, ModeRevision
+from tidegate.monitor import Attachment, ModeCounts, ModeRevision, calm_modes
 from tidegate.routing import Group
 from tidegate.session import Grant, Link, Session
 from tidegate.wire import NONE, V5, Properties, encode_properties
@@ -34,88 +35,52 @@ _NO_POSTS = ModeRevision()
 Members = dict[Session, PartialDecision | Deny]
 
 
+@dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
 class Plan:
     """See the module. `cost` is what it counts for against the bound on all plans."""
 
-    __slots__ = (
-        "__weakref__",
-        "admission",
-        "afar",
-        "apart",
-        "branches",
-        "busy",
-        "calmed",
-        "clocked",
-        "conditional",
-        "control",
-        "cost",
-        "counted",
-        "cross",
-        "denied",
-        "durable",
-        "failed",
-        "fast",
-        "flat",
-        "groups",
-        "guarded",
-        "hearing",
-        "ingested",
-        "local",
-        "mode_revision",
-        "monitored",
-        "passed",
-        "plain",
-        "quiet",
-        "refusal",
-        "sealing",
-        "still",
-        "targets",
-        "topic",
-        "twice",
-        "until",
-        "users",
-        "version",
-    )
+    topic: str
+    version: int  # of the policies
+    passed: int = 0
+    apart: int = 0  # of those, which did not take `flat` with it, because each scope was asked by itself
+    counted: tuple[int, int] = (0, 0)  # of both, how many have been accounted for
+    until: float = FOREVER  # wall clock: it is made anew then
+    clocked: bool = False  # or when that is put back
+    refusal: Deny | None = None
+    admission: tuple[Residual, ...] = ()
+    control: bool = False  # it is for the node itself: rules of a publisher, a request for a key
+    sealing: Protection | None = None  # how its messages are protected, which are not yet
+    ingested: bool = False  # each message is written down before it is acknowledged
+    targets: tuple[Grant, ...] = ()
+    conditional: tuple[tuple[PartialDecision, ...], ...] = ()  # those of one session together
+    groups: tuple[tuple[Group[Session, Grant], Members], ...] = ()
+    unwanted: int = 0  # sessions whose subscriptions alone say that they do not want it: nobody is told
+    deferred: tuple[tuple[Deny, tuple[PartialDecision, ...]], ...] = ()
+    """Sessions whose present connections are too weak, and that outlive them: QoS 1 and 2 wait for better ones."""
+    denied: tuple[tuple[Link, Deny], ...] = ()
+    failed: tuple[tuple[Session, tuple[tuple[str, str], ...]], ...] = ()  # conditions, and what went wrong
+    local: bool = False  # some target does not want its own messages
+    durable: bool = False
+    fast: tuple[Session, ...] | None = None
+    cross: tuple[tuple[bytes | None, tuple[Session, ...]], ...] = ()
+    monitored: bool = False  # those of the link it comes over have to see each message
+    hearing: tuple[ModeCounts, ...] = ()  # those of links it may leave over
+    guarded: bool = False  # one of these listens
+    quiet: tuple[Guard, ...] = ()
+    still: tuple[tuple[int, frozenset[Hashable]], ...] = ()  # by position on the link: when nothing happens
+    mode_revision: ModeRevision = _NO_POSTS
+    calmed: int = 0  # the revision in which all of `quiet` and `afar` were
+    branches: tuple[Branch, ...] = ()  # to other scopes
+    flat: tuple[tuple[Branch, Plan], ...] = ()  # the plans there, and by which branch each is reached
+    busy: tuple[tuple[ScopeExit, Plan], ...] = ()  # of `flat`, those that a message can reach anybody by
+    plain: bool = False  # and all of them are reached by every message as it is
+    twice: bool = False  # several of them are of one scope, by different ways
+    afar: tuple[Guard, ...] = ()  # monitors of links between scopes, and of links that leave those
+    users: WeakKeyDictionary[Plan, tuple[PlanCache, Lane, bytes]] | None = None  # plans that lead on to this one
+    cost: int = 1
 
-    def __init__(self, topic: str, version: int) -> None:
-        self.topic = topic
-        self.version = version  # of the policies
-        self.passed = 0
-        self.apart = 0  # of those, which did not take `flat` with it, because each scope was asked by itself
-        self.counted = (0, 0)  # of both, how many have been accounted for
-        self.until = FOREVER  # wall clock: it is made anew then
-        self.clocked = False  # or when that is put back
-        self.refusal: Deny | None = None
-        self.admission: tuple[Residual, ...] = ()
-        self.control = False  # it is for the node itself: rules of a publisher, a request for a key
-        self.sealing: Protection | None = None  # how its messages are protected, which are not yet
-        self.ingested = False  # each message is written down before it is acknowledged
-        self.targets: tuple[Grant, ...] = ()
-        self.conditional: tuple[tuple[PartialDecision, ...], ...] = ()  # those of one session together
-        self.groups: tuple[tuple[Group[Session, Grant], Members], ...] = ()
-        self.denied: tuple[tuple[Link, Deny], ...] = ()
-        self.failed: tuple[tuple[Session, tuple[tuple[str, str], ...]], ...] = ()  # conditions, and what went wrong
-        self.local = False  # some target does not want its own messages
-        self.durable = False
-        self.fast: tuple[Session, ...] | None = None
-        self.cross: tuple[tuple[bytes | None, tuple[Session, ...]], ...] = ()
-        self.monitored = False  # those of the link it comes over have to see each message
-        self.hearing: tuple[ModeCounts, ...] = ()  # those of links it may leave over
-        self.guarded = False  # one of these listens
-        self.quiet: tuple[tuple[dict[Hashable, int], frozenset[Hashable]], ...] = ()
-        self.still: tuple[tuple[int, frozenset[Hashable]], ...] = ()  # by position on the link: when nothing happens
-        self.mode_revision = _NO_POSTS
-        self.calmed = 0  # the shift in which all of `quiet` and `afar` were
-        self.branches: tuple[Branch, ...] = ()  # to other scopes
-        self.flat: tuple[tuple[Branch, Plan], ...] = ()  # the plans there, and by which branch each is reached
-        self.busy: tuple[tuple[ScopeExit, Plan], ...] = ()  # of `flat`, those that a message can reach anybody by
-        self.plain = False  # and all of them are reached by every message as it is
-        self.twice = False  # several of them are of one scope, by different ways
-        self.afar: tuple[Guard, ...] = ()  # monitors of links between scopes, and of links that leave those
-        self.users: WeakKeyDictionary[Plan, tuple[PlanCache, Lane, bytes]] | None = (
-            None  # plans that lead on to this one
-        )
-        self.cost = 1 + len(topic) // LONG
+    def __post_init__(self) -> None:
+        self.cost += len(self.topic) // LONG
 
     @property
     def uncounted(self) -> bool:
@@ -131,18 +96,16 @@ class Plan:
         if together:
             yield from ((together, plan) for _, plan in self.flat)
 
-    @property
-    def asks(self) -> bool:
-        return self.control or bool(self.admission) or self.sealing is not None
-
     def watch(self, topic: str, monitors: tuple[Attachment, ...], posts: tuple[ModeCounts, ...]) -> None:
         """Which monitors listen to this topic, and in which modes they do nothing."""
         self.still = tuple(
-            (position, one.monitor.calm(topic)) for position, one in enumerate(monitors) if one.monitor.hears(topic)
+            (position, calm_modes(one.monitor, topic))
+            for position, one in enumerate(monitors)
+            if one.monitor.hears(topic)
         )
         self.monitored = bool(self.still)
         self.hearing = tuple(post for post in posts if post.attachment.monitor.hears(topic))
-        self.quiet = tuple((post.modes, post.attachment.monitor.calm(topic)) for post in self.hearing)
+        self.quiet = tuple((post.modes, calm_modes(post.attachment.monitor, topic)) for post in self.hearing)
         self.guarded = bool(self.still or self.hearing)
         if self.hearing:
             self.mode_revision, self.calmed = self.hearing[0].shift, -1
@@ -184,12 +147,12 @@ class Plan:
     @property
     def idle(self) -> bool:
         """Nobody is there whom a message could reach."""
-        return not (self.targets or self.conditional or self.groups or self.hearing)
+        return not (self.targets or self.conditional or self.groups or self.deferred or self.hearing or self.unwanted)
 
     @property
     def simple(self) -> bool:
         """Whatever it says is said before the message comes, and for everybody alike."""
-        return not (self.conditional or self.groups)
+        return not (self.conditional or self.groups or self.deferred)
 
     def settle(self, protocol: int, floor_properties: Properties, watched: bool, leads: bool = True) -> None:
         """Decides which lane a QoS 0 publish of this protocol version takes. `watched`: each is written down.
@@ -199,6 +162,7 @@ class Plan:
         targets = self.targets
         conditional = self.conditional
         self.cost += len(targets) + sum(map(len, conditional)) + len(self.denied)
+        self.cost += sum(len(ways) for _, ways in self.deferred)
         self.cost += sum(1 + len(members) for _, members in self.groups)
         self.local = any(grant.no_local or grant.own for grant in targets) or any(
             # a member of a role receives elsewhere than where it publishes
@@ -211,6 +175,7 @@ class Plan:
             or bool(self.groups)
             or any(grant.session.row for grant in targets)
             or any(one.grant is not None and one.grant.session.row for ways in conditional for one in ways)
+            or any(ways[0].session.row for _, ways in self.deferred)
         )
         if self.refusal or self.admission or not self.simple or self.local or watched or not leads:
             return

@@ -181,7 +181,7 @@ class PlanCache:
         for outer in lanes:
             for lane in (outer, *(outer.variants or {}).values()):
                 self._abandoned.extend((lane, plan) for plan in lane.plans.values())
-                lane.plans.clear()  # in place: a peer in the middle of a chunk holds it
+                lane.plans.clear()  # in place: a connection in the middle of a chunk holds it
                 lane.onward = None
             outer.variants = None
             outer.version = NOWHERE
@@ -206,7 +206,7 @@ class PlanCache:
     def _empty(self, lane: Lane) -> None:
         if lane.plans:
             self.deferred.add(lane.plans.copy())
-            lane.plans.clear()  # in place: a peer in the middle of a chunk holds it
+            lane.plans.clear()  # in place: a connection in the middle of a chunk holds it
 
     def _remove(self, lane: Lane, name: bytes, topic: str) -> None:
         self._drop(lane, name)

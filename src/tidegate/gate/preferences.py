@@ -64,7 +64,7 @@ class PreferenceStage(Stage):
     def applicable(self, known: Known) -> Applicable:
         """Those of the owner that speak of this message and its receiver."""
         owner = known.context.subject
-        return self.preferences.receiving(owner.user, owner.domain, known.published)
+        return self.preferences.receiving(owner.user, owner.domain, known.published, owner.identity)
 
     def _said(self, answer: Granted | Refuse, remade: bool) -> Allow | Deny:
         if isinstance(answer, Refuse):
@@ -75,7 +75,7 @@ class PreferenceStage(Stage):
 
     def cache_key(self, source: Link) -> Hashable:
         subject = source.subject
-        owner = self.preferences.cache_key(subject.user, subject.domain)
+        owner = self.preferences.cache_key(subject.user, subject.domain, subject.identity)
         return None if owner is None else (owner, self.attributes.cache_key(source, self._paths))
 
 
@@ -85,4 +85,4 @@ class ForwardingPreferenceStage(PreferenceStage):
     def applicable(self, known: Known) -> Applicable:
         assert known.target is not None
         owner, to = known.context.subject, known.target.subject.scope
-        return self.preferences.forwarding(owner.user, owner.domain, known.published, to)
+        return self.preferences.forwarding(owner.user, owner.domain, known.published, to, owner.identity)

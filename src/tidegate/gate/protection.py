@@ -2,7 +2,9 @@
 
 A key is for all messages that the same readers may read: those under one entry of `keys.protect`, about which the same
 policies, publisher's rules and owner's preferences speak, that differ in nothing which these conditions read, and for
-which the same level is demanded. That is known when a plan is made, so each plan has its group.
+which the same level is demanded. Where publishers may have rules, each has keys of its own: rules that one of them
+sends later must not decide who reads the messages of another. That is known when a plan is made, so each plan has its
+group.
 
 Invariants
 - What a condition reads of a message to come (its payload, its size, its time) cannot decide who has a key. The
@@ -27,8 +29,11 @@ from tidegate.gate.rule_set import RuleSet
 from tidegate.gate.verdict import Deny, Known, Step
 from tidegate.keys.group import Group, protecting
 from tidegate.policy import Action, facets, paths_below
+from tidegate.policy.environment import CLOCK
 from tidegate.policy.publisher_decision import ActiveRule
+from tidegate.policy.publisher_rules import owner_of
 from tidegate.predicate import Predicate
+from tidegate.topics import matches
 
 EACH: Final = frozenset(
     {f"o.{name}" for name in ("payload", "size", "qos", "retain", "properties", "scores")}
@@ -61,12 +66,9 @@ def of_each(reads: Iterable[str]) -> str | None:
         root, _, rest = path.partition(".")
         if root in ("o", "p") and (not rest or f"{root}.{rest.split('.')[0]}" in EACH):
             return path
-        if path == "p.e" or (path.startswith("p.e.") and path.split(".")[2] in _CLOCK):
+        if path == "p.e" or (path.startswith("p.e.") and path.split(".")[2] in CLOCK):
             return path
     return None
-
-
-_CLOCK: Final = frozenset(("now", "hour", "minute", "weekday", "date"))
 
 
 class KeyGroupFinder:
@@ -90,7 +92,7 @@ class KeyGroupFinder:
             filter = protecting(rules.protect, known.topic)
         if filter is None:
             return None
-        if known.context.view is not None:
+        if known.context.view is not None or any(other.context.view is not None for other in known.context.others):
             return VIEWED
         for rule in self._publisher_rules(known):
             if rule.when is not None and (path := of_each(rule.when.reads)):
@@ -108,18 +110,22 @@ class KeyGroupFinder:
 
     def _group(self, known: Known, filter: str) -> Group:
         owner = known.context.subject
-        preferred = self.rules.preferences.receiving(owner.user, owner.domain, known.published).preferences
+        preferences = self.rules.preferences
+        preferred = preferences.receiving(owner.user, owner.domain, known.published, owner.identity).preferences
         demand = known.context.demand
         return Group.of(
             filter=filter,
             conditions=[
                 *self._policies(known),
+                *self._publisher(known),
                 *(self._bound_rule(rule, known) for rule in self._publisher_rules(known)),
+                # a message that comes from others has a key with those alone that come from the same
+                *(f"from\0{other.data.hex()}" for other in known.context.others),
             ],
             preferences=[self._bound(f"{each.id}\0{each.broken or ''}", each.when, known) for each in preferred],
             owner=owner.user,
             domain=owner.domain,
-            demand=None if demand is None else demand.level,
+            demand=None if demand is None else demand.text,
             topic=known.topic,
             context=known.context.encode(),
         )
@@ -137,6 +143,13 @@ class KeyGroupFinder:
             text = "\0".join((each.id, each.effect.value, subject, each.topic.text, topic))
             conditions.append(self._bound(text, each.when, known))
         return conditions
+
+    def _publisher(self, known: Known) -> Iterable[str]:
+        """Who published it, if they may ever have rules for its topic: then who reads it is theirs to say."""
+        publisher = None if self.publishers is None else owner_of(known.context.subject, self.rules.domain)
+        names = (known.topic, known.published)
+        if publisher is not None and any(matches(filter, name) for filter in self.rules.ceiling for name in names):
+            yield f"publisher\0{publisher}"
 
     def _publisher_rules(self, known: Known) -> list[ActiveRule]:
         if RULES in known.scene:  # whoever represents publishers without rules may have some by now

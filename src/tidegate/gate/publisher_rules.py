@@ -18,6 +18,8 @@ from tidegate.gate.attributes import Attributes, later
 from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, Step
 from tidegate.policy import DEFAULT, Effect, Terms, Undecided
 from tidegate.policy.publisher_decision import ActiveRule, ActiveRules, PublisherDecision, decide_rules
+from tidegate.policy.publisher_rules import owner_of
+from tidegate.policy.verdict import Outcome
 from tidegate.predicate import Predicate
 from tidegate.session import Link, Message, Subject
 
@@ -44,14 +46,17 @@ class PublisherRules(Protocol):
 
 
 class PublisherRuleStage:
-    """Policies for reading, if there are any, and publishers' rules."""
+    """Policies for reading, if there are any, and publishers' rules. `keyed`: some topics are protected."""
 
     step = Step.READ
 
-    def __init__(self, access: AccessStage | None, publishers: PublisherRules, attributes: Attributes) -> None:
+    def __init__(
+        self, access: AccessStage | None, publishers: PublisherRules, attributes: Attributes, *, keyed: bool = False
+    ) -> None:
         self.access = access
         self.publishers = publishers
         self.attributes = attributes
+        self.keyed = keyed
 
     def evaluate(self, known: Known) -> Answer:
         assert known.target is not None
@@ -133,11 +138,12 @@ class PublisherRuleStage:
     def cache_key(self, source: Link) -> Hashable:
         policies = None if self.access is None else self.access.cache_key(source)
         active_rules = self.publishers.of(source.subject)
-        own = (
-            None
-            if active_rules is None
-            else (active_rules.revision, self.attributes.cache_key(source, active_rules.paths))
-        )
+        own: Hashable = None
+        if active_rules is not None:
+            own = (active_rules.revision, self.attributes.cache_key(source, active_rules.paths))
+        elif self.keyed:
+            # whoever may have rules later has keys of its own now (`KeyGroupFinder`)
+            own = owner_of(source.subject, self.attributes.rules.domain)
         return policies, own
 
     def grant(self, filter: str, target: Link) -> Allow | Deny:
@@ -149,10 +155,14 @@ class PublisherRuleStage:
         asked = 0
         for rule in self.publishers.allowing(filter, self.attributes.person(actor).terms):
             asked += rule.when is not None
-            outcome = True if asked > LOOKED else rule.asked(known)
-            if outcome is True or isinstance(outcome, Predicate):
+            if asked > LOOKED or possible(rule.asked(known)):
                 return Allow(rule=rule.id)
         return answer
+
+
+def possible(outcome: Outcome) -> bool:
+    """Whether a condition is true, or may be when a message comes."""
+    return outcome is True or isinstance(outcome, Predicate)
 
 
 def _joined(first: Allow | Deny, decision: PublisherDecision) -> Allow | Deny:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable
 
 from tidegate.gate.verdict import ALLOW, Answer, Deny, Known, Stage, Step
+from tidegate.policy import Subject
+from tidegate.policy.actor import state_topic
 from tidegate.session import Link
 
 RESERVED = ("$SYS", "$tidegate", "$share")
@@ -13,7 +15,8 @@ RESERVED = ("$SYS", "$tidegate", "$share")
 class ReservedTopicStage(Stage):
     """Topics below `$SYS` and the like are the node's own: only its services write there.
 
-    But clients speak to the node on `heard`: they send rules, and ask for keys, where there are any.
+    But clients speak to the node on `heard`: they send rules, and ask for keys, where there are any. And a bridge says
+    there, under its own name, whether it is connected.
     """
 
     step = Step.WRITE
@@ -23,10 +26,19 @@ class ReservedTopicStage(Stage):
 
     def evaluate(self, known: Known) -> Answer:
         if known.topic[:1] == "$" and known.topic.split("/", 1)[0] in RESERVED:
-            kind = known.context.subject.kind
-            if kind != "service" and not (kind == "client" and known.topic in self.heard):
+            subject = known.context.subject
+            kind = subject.kind
+            if kind != "service" and not (
+                kind == "client" and (known.topic in self.heard or is_own_state(subject, known.topic))
+            ):
                 return Deny(step=Step.WRITE, rule="reserved")
         return ALLOW
 
     def cache_key(self, source: Link) -> Hashable:
-        return source.subject.kind
+        subject = source.subject
+        return subject.kind, subject.client if subject.bridge else None
+
+
+def is_own_state(subject: Subject, topic: str) -> bool:
+    """Whether a bridge says there whether it is connected."""
+    return subject.bridge and topic == state_topic(subject.client)

@@ -8,7 +8,7 @@ from tidegate.gate.access import AccessStage, ForwardingAccessStage
 from tidegate.gate.attributes import Attributes
 from tidegate.gate.brokering import BrokeringStage
 from tidegate.gate.capability import CapabilityStage
-from tidegate.gate.levels import LevelStage
+from tidegate.gate.levels import DemandStage, LevelStage
 from tidegate.gate.preferences import ForwardingPreferenceStage, PreferenceStage
 from tidegate.gate.protection import KeyGroupFinder
 from tidegate.gate.publisher_rules import PublisherRules, PublisherRuleStage
@@ -61,7 +61,7 @@ def stages(
     rules: RuleSet, attributes: Attributes, publishers: PublisherRules | None = None
 ) -> tuple[tuple[Stage, ...], tuple[Stage, ...]]:
     """The steps on the way in, and those on the way out. A step that cannot object is left out."""
-    ingress: list[Stage] = [ReservedTopicStage(heard(rules))]
+    ingress: list[Stage] = [ReservedTopicStage(heard(rules)), DemandStage(rules.levels)]
     egress: list[Stage] = [] if rules.brokering.open else [BrokeringStage(rules.brokering)]
     egress.append(LevelStage(rules.levels))
     if rules.capabilities is not None:
@@ -72,7 +72,7 @@ def stages(
         ingress.append(AccessStage(Action.WRITE, rules.policies, attributes))
         reading = AccessStage(Action.READ, rules.policies, attributes)
     if rules.ceiling and publishers is not None:
-        egress.append(PublisherRuleStage(reading, publishers, attributes))
+        egress.append(PublisherRuleStage(reading, publishers, attributes, keyed=rules.keyed))
     elif reading is not None:
         egress.append(reading)
     if len(rules.preferences):

@@ -53,17 +53,20 @@ class StoredMessageDecider:
             self._decisions[key] = decision
         return decision
 
-    def decide(self, message: Message, session: Session, grant: Grant | None = None) -> Message | Deny:
+    def decide(
+        self, message: Message, session: Session, grant: Grant | None = None, *, later: bool = False
+    ) -> Message | Deny:
         """What of a queued, retained or resumed message may be sent to `session` at this moment.
 
-        `grant` is the subscription that it is sent for, if that asks for anything itself.
+        `grant` is the subscription that it is sent for, if that asks for anything itself. `later`: whether it might be,
+        over a connection that is not known yet.
         """
         if not self.fresh(session):
             return WITHDRAWN
         if grant is not None and not grant.terms.asks:
             grant = None
         target = session.outward
-        away = session.peer is None
+        away = later or session.connection is None
         key = (target, away, grant, message.topic, message.context, message.link)
         way = self._decisions.get(key)
         if way is None:
@@ -87,7 +90,9 @@ class StoredMessageDecider:
         way.failed = ()
         return shown
 
-    def permits(self, message: Message, session: Session, filters: tuple[str, ...] | None = None) -> Message | Deny:
+    def permits(
+        self, message: Message, session: Session, filters: tuple[str, ...] | None = None, *, later: bool = False
+    ) -> Message | Deny:
         """The same for what waited: by any of the subscriptions that it may be sent for.
 
         `filters` are those it came by, if that is known: of a shared subscription.
@@ -98,10 +103,10 @@ class StoredMessageDecider:
             if (filter in filters if filters is not None else grant.group is None and matches(filter, message.topic))
         ]
         if not any(grant.terms.asks for grant in asking):
-            return self.decide(message, session)
+            return self.decide(message, session, later=later)
         why: Deny | None = None
         for grant in asking:
-            shown = self.decide(message, session, grant)
+            shown = self.decide(message, session, grant, later=later)
             if isinstance(shown, Message):
                 return shown
             why = graver(why, shown)

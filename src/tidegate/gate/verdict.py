@@ -7,14 +7,14 @@ that has to see the message. A denial is a value, never an exception.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
 from typing import Any, Protocol
 
 from tidegate.policy import ALL, View
 from tidegate.predicate import Predicate
-from tidegate.session import NO_TERMS, Context, Link, Message, Terms
+from tidegate.session import NO_TERMS, Context, Link, Message, SourceContext, Terms
 
 NOT_AUTHORIZED = 0x87
 FOREVER = float("inf")
@@ -60,6 +60,10 @@ class Deny:
     reason: int = NOT_AUTHORIZED
     error: str = ""
     """What went wrong in the rule, if it denies only because something did."""
+    detail: str = ""
+    """What the audit adds: for levels, the demand and the floor."""
+    waits: bool = False
+    """A better connection of the same client would do: what is owed to its session waits for one."""
     said: str = ""
     """The text that the client receives in place of the rule, where the node may send one."""
 
@@ -84,57 +88,45 @@ class Residual:
 Answer = Allow | Deny | Residual
 
 
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Known:
     """What is known when a plan is compiled, or when a stored message is decided again.
 
     A stage that decides by the clock says with `until` how long that stands.
     """
 
-    __slots__ = (
-        "away",
-        "clocked",
-        "context",
-        "link",
-        "now",
-        "scene",
-        "target",
-        "terms",
-        "topic",
-        "unclear",
-        "until",
-        "where",
-    )
-
-    def __init__(
-        self,
-        *,
-        topic: str,
-        context: Context,
-        link: str,
-        now: float,
-        target: Link | None = None,
-        away: bool = False,
-        terms: Terms = NO_TERMS,
-        where: Predicate | None = None,
-        scene: dict[str, Any] | None = None,
-    ) -> None:
-        self.scene: dict[str, Any] = {} if scene is None else scene  # roots, shared by all targets of one message
-        self.topic = topic
-        self.context = context  # who published it, and how
-        self.link = link  # type of the source link
-        self.now = now  # wall clock
-        self.target = target  # None on the way in
-        self.away = away  # nobody is connected there: over what and when it will be sent is not known
-        self.terms = terms  # of the subscription
-        self.where = where  # their condition
-        self.unclear = False  # what the view will leave is not known before somebody is connected
-        self.until = FOREVER
-        self.clocked = False  # it was decided by the clock, which may also be put back
+    topic: str
+    context: Context  # who published it, and how
+    link: str  # type of the source link
+    now: float  # wall clock
+    target: Link | None = None  # None on the way in
+    away: bool = False  # nobody is connected there: over what and when it will be sent is not known
+    terms: Terms = NO_TERMS  # of the subscription
+    where: Predicate | None = None  # their condition
+    scene: dict[str, Any] = field(default_factory=dict)  # roots, shared by all targets of one message
+    unclear: bool = False  # what the view will leave is not known before somebody is connected
+    until: float = FOREVER
+    clocked: bool = False  # it was decided by the clock, which may also be put back
 
     @property
     def published(self) -> str:
         """The topic that it was published under; owners speak of that one."""
         return self.context.topic or self.topic
+
+    def of(self, source: SourceContext) -> Known:
+        """What is known of another message that it comes from, on its way to the same target."""
+        context = source.context
+        if self.context.sealed:
+            context = replace(context, sealed=True)  # nobody can look inside, whoever published
+        return Known(
+            topic=self.topic,
+            context=context,
+            link=self.link if source.link is None else source.link,
+            now=self.now,
+            target=self.target,
+            away=self.away,
+            terms=self.terms,
+        )
 
     def stands_until(self, moment: datetime | None) -> bool:
         """The answer changes then, though nothing else does; False if that is now."""

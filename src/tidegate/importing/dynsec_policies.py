@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from typing import Any, Final
@@ -30,7 +30,7 @@ from typing import Any, Final
 from tidegate import topics
 from tidegate.errors import ConfigError
 from tidegate.importing import dollar_topics, policy_text
-from tidegate.importing.imported_policies import ImportedPolicy, NotImported
+from tidegate.importing.imported_policies import ImportedPolicy, ImportReport
 from tidegate.importing.mosquitto_acl import ANONYMOUS
 
 MAX_POLICIES: Final = 200_000
@@ -54,7 +54,7 @@ class Acl:
     line: int
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.topic} {'allow' if self.allow else 'deny'}"
+        return f"{self.kind} {self.topic} {_effect(self.allow)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,25 +120,13 @@ class _Holder:
         return " && ".join([*([self.when] if self.when else []), *conditions]) or None
 
 
-@dataclass(slots=True)
-class _Lists:
-    """The rules of some roles, in their order."""
-
-    send: list[_Rule] = field(default_factory=list)
-    receive: list[_Rule] = field(default_factory=list)
-    subscribe: list[_Rule] = field(default_factory=list)
-
-
-class Writer:
+class Writer(ImportReport):
     """Makes the policies, and notes what has no equivalent."""
 
     def __init__(self, roles: dict[str, Role], defaults: Defaults, source: str) -> None:
-        self.left: list[NotImported] = []
+        super().__init__(source, "dynsec")
         self._roles = roles
         self._defaults = defaults
-        self._source = source
-        self._ids = policy_text.Ids("dynsec")
-        self._count = 0
         self._apart: set[str] = set()
         acls = [acl for role in roles.values() for acl in role.acls]
         roots = {level for acl in acls if (level := dollar_topics.root(acl.topic)) is not None}
@@ -162,7 +150,12 @@ class Writer:
 
     def policies(self, people: Iterable[Person], anonymous: Sequence[str]) -> Iterator[ImportedPolicy]:
         """All of them, in order. `anonymous` are the roles of clients without a user name."""
-        people = list(people)
+        for count, policy in enumerate(self._in_order(list(people), anonymous), 1):
+            if count > MAX_POLICIES:
+                raise ConfigError(f"makes more than {MAX_POLICIES:,} policies; use fewer rules", file=self.source)
+            yield policy
+
+    def _in_order(self, people: list[Person], anonymous: Sequence[str]) -> Iterator[ImportedPolicy]:
         order = self._order(people)
         for person in people:
             yield from self._bound_to_client(person)
@@ -200,16 +193,16 @@ class Writer:
             return
         text = f"client {person.name} only as clientid {person.client}"
         for topic in dollar_topics.everything(self._roots):
-            yield self._made(
-                line=person.line,
+            yield ImportedPolicy(
+                id=self.next_id(person.line),
                 subject=f"user:{person.name}",
-                topic=topic,
+                topic=policy_text.topic(topic),
                 action=dollar_topics.BOTH,
-                allow=False,
+                effect="deny",
                 when=f"!has(s.client) || s.client != {policy_text.quoted(person.client)}",
                 origin=f"line {person.line}: {text}",
             )
-        self._leave(person.line, text, "with another one it may connect here, and is denied everything")
+        self.leave(person.line, text, "with another one it may connect here, and is denied everything")
 
     # -- what ----------------------------------------------------------------------------------------------------
 
@@ -218,27 +211,30 @@ class Writer:
         name = f"role {role.name}: {acl}"
         topic = acl.topic
         if dollar_topics.first(topic).startswith("$share"):
-            self._leave(acl.line, name, "a shared subscription is judged by its filter here")
+            self.leave(acl.line, name, "a shared subscription is judged by its filter here")
             return None
         if not topics.valid_filter(topic):
-            self._leave(acl.line, name, "no topic filter; it never matches")
+            self.leave(acl.line, name, "no topic filter; it never matches")
             return None
         if not _possible(topic, dollar_topics.WRITE if acl.kind == SEND else dollar_topics.READ):
             if acl.allow:
-                self._leave(acl.line, name, dollar_topics.possible(topic, dollar_topics.BOTH)[1])
+                self.leave(acl.line, name, dollar_topics.possible(topic, dollar_topics.BOTH)[1])
             return None
         if _PLACEHOLDER.search(topic):
             if acl.allow:
-                self._leave(
-                    acl.line, name, "Mosquitto 2.0 takes `%c` and `%u` as they are; write `{s.client}`, `{s.user}`"
-                )
+                why = "Mosquitto 2.0 takes `%c` and `%u` as they are; write `{s.client}`, `{s.user}`"
+                self.leave(acl.line, name, why)
                 return None
             topic = "/".join("+" if _PLACEHOLDER.search(level) else level for level in topic.split("/"))
-            self._leave(acl.line, name, f"denies `{topic}`: every name, not only the client's own")
+            self.leave(acl.line, name, f"denies `{topic}`: every name, not only the client's own")
         return topic
 
-    def _lists(self, names: Iterable[str], holder: _Holder) -> _Lists:
-        lists = _Lists()
+    def _lists(self, names: Iterable[str], holder: _Holder) -> tuple[list[_Rule], list[_Rule], list[_Rule]]:
+        """The rules of some roles for sending, receiving and subscribing, each in their order."""
+        send: list[_Rule] = []
+        receive: list[_Rule] = []
+        subscribe: list[_Rule] = []
+        of_kind = {SEND: send, RECEIVE: receive, SUBSCRIBE_PATTERN: subscribe}
         closed: dict[str, list[Role]] = {}
         for role in (self._roles[name] for name in names):
             literal = [usable for usable in self._usable[role.name] if usable[0].kind == SUBSCRIBE_LITERAL]
@@ -251,20 +247,14 @@ class Writer:
                     continue  # see the invariants above
                 unless = closed.get(topic, []) if wild else []
                 if not (unless and holder.subject):
-                    lists.subscribe.append(_Rule(role=role, acl=acl, filters=(topic,), unless=tuple(unless)))
+                    subscribe.append(_Rule(role=role, acl=acl, filters=(topic,), unless=tuple(unless)))
             for topic in refused:
                 closed.setdefault(topic, []).append(role)
             for acl, topic in self._usable[role.name]:
-                match acl.kind:
-                    case "publishClientSend":
-                        lists.send.append(_Rule(role=role, acl=acl, filters=(topic,)))
-                    case "publishClientReceive":
-                        lists.receive.append(_Rule(role=role, acl=acl, filters=(topic,)))
-                    case "subscribePattern":
-                        lists.subscribe.append(_Rule(role=role, acl=acl, filters=self._with_dollar(topic)))
-                    case _:
-                        pass
-        return lists
+                if acl.kind in of_kind:
+                    filters = self._with_dollar(topic) if acl.kind == SUBSCRIBE_PATTERN else (topic,)
+                    of_kind[acl.kind].append(_Rule(role=role, acl=acl, filters=filters))
+        return send, receive, subscribe
 
     def _with_dollar(self, filter: str) -> tuple[str, ...]:
         """A subscribing pattern, as filters that do not match a leading `$` by a wildcard."""
@@ -275,17 +265,17 @@ class Writer:
         return (filter,)
 
     def _list(self, names: Iterable[str], holder: _Holder) -> Iterator[ImportedPolicy]:
-        lists = self._lists(names, holder)
-        for rule in lists.send:
+        send, receive, subscribe = self._lists(names, holder)
+        for rule in send:
             yield self._policy(rule, holder, rule.filters[0], dollar_topics.WRITE)
-        for rule in lists.receive:
+        for rule in receive:
             [filter] = rule.filters
             if not rule.acl.allow:
                 yield self._policy(rule, holder, filter, dollar_topics.READ)
             else:
-                yield from self._within(rule, filter, lists.subscribe, holder)
+                yield from self._within(rule, filter, subscribe, holder)
         if self._defaults.receive:
-            for rule in lists.subscribe:
+            for rule in subscribe:
                 for filter in rule.filters:
                     yield self._policy(rule, holder, filter, dollar_topics.READ)
 
@@ -303,40 +293,36 @@ class Writer:
                     if not (others or rule.unless):
                         return
                     continue
-                inside = (
-                    [] if topics.covers(filter, each) else [f"matchesFilter(o.topic, {policy_text.quoted(filter)})"]
-                )
-                yield self._policy(rule, holder, each, dollar_topics.READ, [*others, *inside], received)
-        yield self._made(
-            line=received.acl.line,
+                matched = f"matchesFilter(o.topic, {policy_text.quoted(filter)})"
+                conditions = others if topics.covers(filter, each) else [*others, matched]
+                yield self._policy(rule, holder, each, dollar_topics.READ, conditions, received)
+        by_default = _effect(self._defaults.subscribe)
+        yield ImportedPolicy(
+            id=self.next_id(received.acl.line),
             subject=holder.of(received.role),
-            topic=filter,
+            topic=policy_text.topic(filter),
             action=(dollar_topics.READ,),
-            allow=self._defaults.subscribe,
+            effect=by_default,
             when=holder.whenever(()),
-            origin=f"{received.origin}; subscribe by default {'allow' if self._defaults.subscribe else 'deny'}",
+            origin=f"{received.origin}; subscribe by default {by_default}",
         )
 
     def _by_default(self) -> Iterator[ImportedPolicy]:
         if self._defaults.send:
             named = [f"`{level}`" for level in sorted(self._roots) if _possible(level, dollar_topics.WRITE)]
             why = f"no wildcard matches them here; denied{', but for ' if named else ''}{', '.join(named)}"
-            self._leave(self._defaults.line, f"{SEND} by default, on topics that begin with `$`", why)
+            self.leave(self._defaults.line, f"{SEND} by default, on topics that begin with `$`", why)
         reads = self._defaults.receive and self._defaults.subscribe
         action = (*([dollar_topics.READ] if reads else []), *([dollar_topics.WRITE] if self._defaults.send else []))
-        if action:
-            for topic in dollar_topics.everything(self._roots):
-                possible = dollar_topics.possible(topic, action)[0]
-                if possible:
-                    yield self._made(
-                        line=self._defaults.line,
-                        subject="*",
-                        topic=topic,
-                        action=possible,
-                        allow=True,
-                        when=None,
-                        origin=f"line {self._defaults.line}: defaultACLAccess",
-                    )
+        for topic in dollar_topics.everything(self._roots):
+            if action and (possible := dollar_topics.possible(topic, action)[0]):
+                yield ImportedPolicy(
+                    id=self.next_id(self._defaults.line),
+                    subject="*",
+                    topic=policy_text.topic(topic),
+                    action=possible,
+                    origin=f"line {self._defaults.line}: defaultACLAccess",
+                )
 
     # -- how -----------------------------------------------------------------------------------------------------
 
@@ -350,38 +336,14 @@ class Writer:
         received: _Rule | None = None,
     ) -> ImportedPolicy:
         unless = [f"!({policy_text.quoted(role.shown)} in s.roles)" for role in rule.unless]
-        return self._made(
-            line=rule.acl.line,
+        return ImportedPolicy(
+            id=self.next_id(rule.acl.line),
             subject=holder.of(rule.role),
-            topic=topic,
+            topic=policy_text.topic(topic),
             action=(action,),
-            allow=rule.acl.allow,
+            effect=_effect(rule.acl.allow),
             when=holder.whenever([*conditions, *unless]),
             origin=rule.origin if received is None else f"{rule.origin}; {received.origin}",
-        )
-
-    def _made(
-        self,
-        *,
-        line: int,
-        subject: str,
-        topic: str,
-        action: tuple[str, ...],
-        allow: bool,
-        when: str | None,
-        origin: str,
-    ) -> ImportedPolicy:
-        self._count += 1
-        if self._count > MAX_POLICIES:
-            raise ConfigError(f"makes more than {MAX_POLICIES:,} policies; use fewer rules", file=self._source)
-        return ImportedPolicy(
-            id=self._ids.next(line),
-            subject=subject,
-            topic=policy_text.topic(topic),
-            action=action,
-            effect="allow" if allow else "deny",
-            when=when,
-            origin=origin,
         )
 
     def _list_stricter(self, acls: list[Acl]) -> None:
@@ -395,20 +357,17 @@ class Writer:
                     continue
                 name = f"role {role.name}: {acl}"
                 if acl.kind == SUBSCRIBE_LITERAL and _wild(acl):
-                    self._leave(
-                        acl.line, name, "left out: it refuses this one filter, and others reach the same topics"
-                    )
+                    self.leave(acl.line, name, "left out: it refuses this one filter, and others reach the same topics")
                 elif any(topics.overlaps(topic, other) and not topics.covers(topic, other) for other in allowed):
-                    self._leave(
-                        acl.line, name, "denies these topics also where a wider subscription would deliver them"
-                    )
-
-    def _leave(self, line: int, what: str, why: str) -> None:
-        self.left.append(NotImported(place=f"{self._source}:{line}", what=what, why=why))
+                    self.leave(acl.line, name, "denies these topics also where a wider subscription would deliver them")
 
 
 def _possible(filter: str, action: str) -> bool:
     return bool(dollar_topics.possible(filter, (action,))[0])
+
+
+def _effect(allow: bool) -> str:
+    return "allow" if allow else "deny"
 
 
 def _wild(acl: Acl) -> bool:

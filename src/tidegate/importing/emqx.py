@@ -18,6 +18,7 @@ import ipaddress
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import product
 from typing import Final, NoReturn
 
 from tidegate import topics
@@ -25,7 +26,7 @@ from tidegate.errors import ConfigError
 from tidegate.importing import formula as f
 from tidegate.importing import policy_text
 from tidegate.importing.erlang import Atom, List, Number, Term, Text, Tuple, terms
-from tidegate.importing.imported_policies import Imported, ImportedPolicy, NotImported
+from tidegate.importing.imported_policies import Imported, ImportedPolicy, ImportReport
 from tidegate.policy import Template
 
 MAX_RULES: Final = 20_000
@@ -74,7 +75,7 @@ class _Rule:
 
 def read(text: str, source: str) -> Imported:
     """The policies of a file; ConfigError says where it is wrong."""
-    reading = _Reading(source)
+    reading = _Reading(source, "acl")
     rules = [reading.rule(term, written) for term, written in terms(text, source)]
     if len(rules) > MAX_RULES:
         raise ConfigError(f"has more than {MAX_RULES} rules; split it", file=source)
@@ -97,13 +98,8 @@ def _root(template: str) -> str | None:
     return template.partition("/")[0] if template[0] == "$" else None
 
 
-class _Reading:
+class _Reading(ImportReport):
     """One file being read, and what is left out of it."""
-
-    def __init__(self, source: str) -> None:
-        self.source = source
-        self.left: list[NotImported] = []
-        self.ids = policy_text.Ids("acl")
 
     def rule(self, term: Term, written: str) -> _Rule:
         who: f.Formula = f.ALWAYS
@@ -159,15 +155,14 @@ class _Reading:
     def _doubt(self, sort: str, name: str, line: int) -> None:
         why = policy_text.unspeakable(sort, name)
         if why is not None:
-            self._leave(line, f"{sort} `{_shortened(name)}`", why)
+            self.leave(line, f"{sort} `{_shortened(name)}`", why)
 
     def _pattern(self, path: str, pattern: str, line: int, allows: bool) -> f.Formula:
         # EMQX matches bytes, and `\v` means other characters there
         same = pattern.isascii() and "\\v" not in pattern
         test = f.text_fits(path, pattern, within=path) if same else None
-        if test is None:
-            return self._unsaid(line, f"`{{re, {_shortened(pattern)}}}`", "no pattern in the syntax of RE2", allows)
-        return test
+        shown = f"`{{re, {_shortened(pattern)}}}`"
+        return test or self._unsaid(line, shown, "no pattern in the syntax of RE2", allows)
 
     def _networks(self, items: Iterable[Term]) -> f.Formula:
         addresses: list[str] = []
@@ -245,10 +240,10 @@ class _Reading:
     def _exactly(self, written: str, line: int, asked: f.Formula) -> list[_Topic]:
         if topics.valid_topic(written):
             return [_Topic(template=policy_text.topic(written))]
-        reads = f.settled(asked, "read", upward=True) != f.NEVER
-        if reads:  # no message has such a topic, so for publishing nothing is lost
+        # no message has such a topic, so for publishing nothing is lost
+        if f.settled(asked, "read", upward=True) != f.NEVER:
             why = "means the filter of a subscription and no topic; each message is decided by its own topic here"
-            self._leave(line, f'`{{eq, "{_shortened(written)}"}}`', why)
+            self.leave(line, f'`{{eq, "{_shortened(written)}"}}`', why)
         return []
 
     def _filter(self, written: str, line: int, allows: bool) -> list[_Topic]:
@@ -259,57 +254,44 @@ class _Reading:
         shown = f'"{_shortened(written)}"'
         if not _ATTRIBUTES.keys() >= set(used):
             what = "has a placeholder other than `${username}` and `${clientid}`"
-            self._leave(line, shown, f"{what}; {self._direction(allows)}")
+            self.leave(line, shown, f"{what}; {self._direction(allows)}")
             return [] if allows or widest is None else [_Topic(template=widest)]
         template = "/".join(text for text, _ in levels)
         try:
             Template.parse(template)
         except ConfigError:
-            self._leave(line, shown, "is no topic filter and matches nothing; mend it, or remove it")
+            self.leave(line, shown, "is no topic filter and matches nothing; mend it, or remove it")
             return []
         exact = _Topic(template=template)
         if allows or widest is None:
             return [exact]
-        self._leave(
-            line,
-            shown,
-            "a placeholder takes no name with `/`, `+`, `#`, and none that is absent; "
-            f"such clients are denied all of `{widest}`",
-        )
+        why = "a placeholder takes no name with `/`, `+`, `#`, and none that is absent"
+        self.leave(line, shown, f"{why}; such clients are denied all of `{widest}`")
         return [exact, _Topic(template=widest, odd=f.either(*(_odd(_ATTRIBUTES[name]) for name in used)))]
 
     # -- policies ------------------------------------------------------------------------------------------------
 
     def taken(self, rule: _Rule, roots: list[str]) -> list[ImportedPolicy]:
+        def too_large() -> None:
+            self._unsaid(rule.line, "its `Who`", "too large for one condition", rule.allows)
+
         policies: list[ImportedPolicy] = []
         for topic in rule.topics:
-            ways = {action: self._ways(rule, topic, action) for action in ("read", "write")}
-            grouped: list[tuple[tuple[str, ...], list[f.Flat]]] = [((action,), way) for action, way in ways.items()]
-            if ways["read"] == ways["write"]:
-                grouped = [(("read", "write"), ways["read"])]
-            for template in self._templates(rule, topic, roots):
-                for actions, way in grouped:
-                    for flat in way:
-                        policies.append(
-                            ImportedPolicy(
-                                id=self.ids.next(rule.line),
-                                subject=flat.subject,
-                                topic=template,
-                                action=actions,
-                                effect="allow" if rule.allows else "deny",
-                                when=flat.when,
-                                origin="" if policies else rule.origin,
-                            )
-                        )
+            ways = f.flat_by_action(f.both(rule.asked, topic.odd), allows=rule.allows, too_large=too_large)
+            flats = [(actions, flat) for actions, way in ways for flat in way]
+            for template, (actions, flat) in product(self._templates(rule, topic, roots), flats):
+                policies.append(
+                    ImportedPolicy(
+                        id=self.next_id(rule.line),
+                        subject=flat.subject,
+                        topic=template,
+                        action=actions,
+                        effect="allow" if rule.allows else "deny",
+                        when=flat.when,
+                        origin="" if policies else rule.origin,
+                    )
+                )
         return policies
-
-    def _ways(self, rule: _Rule, topic: _Topic, action: str) -> list[f.Flat]:
-        asked = f.settled(f.both(rule.asked, topic.odd), action, upward=not rule.allows)
-        try:
-            return f.flat(asked)
-        except f.TooLarge:
-            self._unsaid(rule.line, "its `Who`", "too large for one condition", rule.allows)
-            return [] if rule.allows else f.flat(asked, bare=True)
 
     def _templates(self, rule: _Rule, topic: _Topic, roots: list[str]) -> list[str]:
         first, slash, rest = topic.template.partition("/")
@@ -320,15 +302,12 @@ class _Reading:
     # -- saying --------------------------------------------------------------------------------------------------
 
     def _unsaid(self, line: int, what: str, why: str, allows: bool) -> f.Formula:
-        self._leave(line, what, f"{why}; {self._direction(allows)}")
+        self.leave(line, what, f"{why}; {self._direction(allows)}")
         return f.UNSAID
 
     @staticmethod
     def _direction(allows: bool) -> str:
         return "nothing is allowed by it" if allows else "it denies as if everybody were meant"
-
-    def _leave(self, line: int, what: str, why: str) -> None:
-        self.left.append(NotImported(place=f"{self.source}:{line}", what=what, why=why))
 
     def _wrong(self, term: Term, what: str) -> NoReturn:
         remedy = 'write rules such as `{allow, {user, "mary"}, publish, ["a/#"]}.`'

@@ -69,7 +69,6 @@ class _Token:
     text: str
     line: int
     start: int
-    end: int
 
 
 def terms(text: str, source: str) -> Iterator[tuple[Term, str]]:
@@ -100,7 +99,7 @@ class _Reader:
             if token is None:
                 self._wrong(f"`{text[at : at + 20].splitlines()[0]}` is no part of a rule", line)
             if token.lastgroup != "space":
-                yield _Token(str(token.lastgroup), token[0], line, at, token.end())
+                yield _Token(str(token.lastgroup), token[0], line, at)
             line += token[0].count("\n")
             at = token.end()
 
@@ -145,13 +144,11 @@ class _Reader:
 
     def _items(self, end: str, depth: int) -> tuple[Term, ...]:
         items: list[Term] = []
-        if self._comes(end):
-            return ()
-        while True:
+        while not self._comes(end):
+            if items:
+                self.expect(",")
             items.append(self.term(depth + 1))
-            if self._comes(end):
-                return tuple(items)
-            self.expect(",")
+        return tuple(items)
 
     def _comes(self, mark: str) -> bool:
         """Whether this mark is next; then it is taken."""

@@ -14,6 +14,7 @@ It does not know where a formula comes from.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import ClassVar, Final
@@ -69,7 +70,7 @@ class Not:
 
 
 @dataclass(frozen=True, slots=True)
-class All:
+class _Parts:
     parts: tuple[Formula, ...]
     weight: int = field(init=False, compare=False)
 
@@ -77,13 +78,12 @@ class All:
         object.__setattr__(self, "weight", sum(part.weight + 1 for part in self.parts))
 
 
-@dataclass(frozen=True, slots=True)
-class Some:
-    parts: tuple[Formula, ...]
-    weight: int = field(init=False, compare=False)
+class All(_Parts):
+    __slots__ = ()
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "weight", sum(part.weight + 1 for part in self.parts))
+
+class Some(_Parts):
+    __slots__ = ()
 
 
 Formula = Const | Unsaid | Doing | Test | Not | All | Some
@@ -98,27 +98,20 @@ UNSAID: Final = Unsaid()
 
 def both(*parts: Formula) -> Formula:
     """All of them hold."""
-    kept = _joined(parts, All, NEVER, ALWAYS)
-    return kept if isinstance(kept, Const) else kept[0] if len(kept) == 1 else All(kept)
+    return _joined(parts, All, NEVER, ALWAYS)
 
 
 def either(*parts: Formula) -> Formula:
     """Some of them holds."""
-    kept = _joined(parts, Some, ALWAYS, NEVER)
-    return kept if isinstance(kept, Const) else kept[0] if len(kept) == 1 else Some(kept)
+    return _joined(parts, Some, ALWAYS, NEVER)
 
 
-def _joined(
-    parts: tuple[Formula, ...], sort: type[All] | type[Some], strong: Const, weak: Const
-) -> tuple[Formula, ...] | Const:
-    kept: dict[Formula, None] = {}
-    for part in parts:
-        for inner in part.parts if isinstance(part, All | Some) and isinstance(part, sort) else (part,):
-            if inner == strong:
-                return strong
-            if inner != weak:
-                kept[inner] = None
-    return tuple(kept) or weak
+def _joined(parts: tuple[Formula, ...], sort: type[All] | type[Some], strong: Const, weak: Const) -> Formula:
+    inner = [each for part in parts for each in (part.parts if isinstance(part, sort) else (part,))]
+    if strong in inner:
+        return strong
+    kept = tuple(dict.fromkeys(each for each in inner if each != weak))
+    return sort(kept) if len(kept) > 1 else kept[0] if kept else weak
 
 
 def opposite(part: Formula) -> Formula:
@@ -251,6 +244,26 @@ def flat(formula: Formula, *, bare: bool = False) -> list[Flat]:
     when = None if bare else condition(both(*rest))
     who: str | tuple[str, ...] = "*" if subject is None else subject[0] if len(subject) == 1 else subject
     return [Flat(subject=who, topic=topic, when=when) for topic in (topics or (None,))]
+
+
+def flat_by_action(
+    formula: Formula, *, allows: bool, too_large: Callable[[], object]
+) -> list[tuple[tuple[str, ...], list[Flat]]]:
+    """The formula as policies that allow or deny, for each action, or for both where they are the same.
+
+    A formula that is too large for a condition allows nothing, or denies without a condition; `too_large` is called.
+    """
+    by_action: dict[str, list[Flat]] = {}
+    for action in ("read", "write"):
+        asked = settled(formula, action, upward=not allows)
+        try:
+            by_action[action] = flat(asked)
+        except TooLarge:
+            too_large()
+            by_action[action] = [] if allows else flat(asked, bare=True)
+    if by_action["read"] == by_action["write"]:
+        return [(("read", "write"), by_action["read"])]
+    return [((action,), flats) for action, flats in by_action.items()]
 
 
 def condition(formula: Formula) -> str | None:

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 _PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
@@ -100,8 +101,33 @@ class Imported:
             "policies": [taken.entry() for taken in self.policies],
             "directory": self.directory(),
             "notes": list(self.notes),
-            "left": [{"place": left.place, "what": left.what, "why": left.why} for left in self.left],
+            "left": [asdict(left) for left in self.left],
         }
+
+
+class ImportReport:
+    """Names the policies of one file by where they come from, and lists what has no equivalent."""
+
+    def __init__(self, source: str, word: str = "") -> None:
+        self.source = source
+        self.left: list[NotImported] = []
+        self._word = word
+        self._given: Counter[int | str] = Counter()
+
+    def next_id(self, mark: int | str) -> str:
+        """`acl-3` for line 3, and `acl-3-2` for a second policy of that line; or for what stands in no line."""
+        self._given[mark] += 1
+        count = self._given[mark]
+        return f"{self._word}-{mark}" if count == 1 else f"{self._word}-{mark}-{count}"
+
+    def leave(self, line: int, what: str, why: str) -> None:
+        """Lists what stands in a line and was left out."""
+        self.left.append(NotImported(place=f"{self.source}:{line}", what=what, why=why))
+
+
+def by_line(left: Iterable[NotImported]) -> tuple[NotImported, ...]:
+    """What was left out, in the order of the file."""
+    return tuple(sorted(left, key=lambda each: int(each.place.rpartition(":")[2])))
 
 
 def to_yaml(imported: Imported, source: str) -> str:
@@ -129,7 +155,7 @@ def _lines(imported: Imported, source: str) -> Iterator[str]:
         for section, entries in directory.items():
             yield f"  {section}:"
             for name, entry in entries.items():
-                yield f"    {_key(name)}: {_flow(entry)}"
+                yield f"    {_text(name)}: {_flow(entry)}"
 
 
 def aligned(left: Iterable[NotImported]) -> list[str]:
@@ -154,17 +180,13 @@ def _escape(character: re.Match[str]) -> str:
 def _flow(value: object) -> str:
     match value:
         case dict():
-            return "{" + ", ".join(f"{_key(key)}: {_flow(inner)}" for key, inner in value.items()) + "}"
+            return "{" + ", ".join(f"{_text(key)}: {_flow(inner)}" for key, inner in value.items()) + "}"
         case list() | tuple():
             return "[" + ", ".join(map(_flow, value)) + "]"
         case str():
             return _text(_REFERENCE.sub(lambda reference: "$" + reference[0], value))
         case _:
             return json.dumps(value)
-
-
-def _key(name: str) -> str:
-    return _text(name)
 
 
 def _text(text: str) -> str:

@@ -20,23 +20,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final
 
 from tidegate import topics
 from tidegate.errors import ConfigError
 from tidegate.importing import dollar_topics, policy_text
-from tidegate.importing.imported_policies import Imported, ImportedPolicy, NotImported
+from tidegate.importing.imported_policies import Imported, ImportedPolicy, ImportReport, by_line
 
 MAX_RULES: Final = 100_000
 ANONYMOUS: Final = "s.kind == 'client' && !has(s.user)"
 
 _BLANK: Final = " \t\n\v\f\r"
-_ACCESS: Final = {
-    "read": (dollar_topics.READ,),
-    "write": (dollar_topics.WRITE,),
-    "readwrite": dollar_topics.BOTH,
-    "deny": (),
-}
+_READ, _WRITE = (dollar_topics.READ,), (dollar_topics.WRITE,)
+_ACCESS: Final = {"read": _READ, "write": _WRITE, "readwrite": dollar_topics.BOTH, "deny": ()}
 _PLACEHOLDER: Final = re.compile("%[cu]")
 _NAMES: Final = {"%c": "s.client", "%u": "s.user"}
 _WILD: Final = "[+#]"
@@ -91,10 +88,8 @@ class _File:
                 kept = self.patterns if word == "pattern" else self.sections.setdefault(self._user, [])
                 kept.append(rule)
             case _:
-                shown = policy_text.quoted(word[:40])
-                raise self._wrong(
-                    line, f"{shown} is no word of an ACL file; write `user`, `topic`, `pattern` or `#`, then a space"
-                )
+                how = "write `user`, `topic`, `pattern` or `#`, then a space"
+                raise self._wrong(line, f"{policy_text.quoted(word[:40])} is no word of an ACL file; {how}")
 
     def _rule(self, line: int, text: str, word: str, rest: str) -> _Rule:
         access, _, filter = rest.partition(" ")
@@ -127,7 +122,7 @@ def read(text: str, source: str) -> Imported:
         combining="first-applicable",
         users={user: {} for user in file.named if user not in unspeakable},
         notes=tuple(_notes(file)),
-        left=tuple(sorted(writer.left, key=lambda left: int(left.place.rpartition(":")[2]))),
+        left=by_line(writer.left),
     )
 
 
@@ -143,13 +138,12 @@ def _notes(file: _File) -> Iterator[str]:
         yield "Placeholders never stand for a name that contains `/`; in Mosquitto it would be several levels."
 
 
-class _Writer:
+class _Writer(ImportReport):
     """Makes the policies, and notes what has none."""
 
     def __init__(self, file: _File) -> None:
+        super().__init__(file.source, "acl")
         self.file = file
-        self.left: list[NotImported] = []
-        self._ids = policy_text.Ids("acl")
 
     def policies(self) -> Iterator[ImportedPolicy]:
         for user, rules in self.file.sections.items():
@@ -161,7 +155,7 @@ class _Writer:
         problem = None if user is None else policy_text.unspeakable("user", user)
         for rule in _in_order(rules):
             if problem is not None:
-                self._leave(rule, f"no policy can speak of its user: {problem}")
+                self.leave(rule.line, rule.text, f"no policy can speak of its user: {problem}")
                 continue
             subject, when = ("*", ANONYMOUS) if user is None else (f"user:{user}", None)
             if rule.denies:
@@ -175,7 +169,7 @@ class _Writer:
         )
         for topic in dollar_topics.everything(_denied(roots)):
             yield ImportedPolicy(
-                id=self._ids.next("wildcards"),
+                id=self.next_id("wildcards"),
                 subject="*",
                 topic=policy_text.topic(topic),
                 action=dollar_topics.BOTH,
@@ -199,22 +193,21 @@ class _Writer:
         self, rule: _Rule, subject: str, filters: tuple[str, ...], when: str | None
     ) -> Iterator[ImportedPolicy]:
         for filter in filters:
-            if dollar_topics.possible(filter, dollar_topics.BOTH)[
-                0
-            ]:  # where nothing is possible, nothing need be denied
+            possible, _ = dollar_topics.possible(filter, dollar_topics.BOTH)
+            if possible:  # else nothing need be denied
                 yield self._taken(rule, subject, policy_text.topic(filter), dollar_topics.BOTH, when=when)
 
     def _possible(self, rule: _Rule) -> tuple[str, ...]:
         action, why = dollar_topics.possible(rule.filter, rule.action)
         if not action:
-            self._leave(rule, why)
+            self.leave(rule.line, rule.text, why)
         return action
 
     def _taken(
         self, rule: _Rule, subject: str, topic: str, action: tuple[str, ...], *, when: str | None = None
     ) -> ImportedPolicy:
         return ImportedPolicy(
-            id=self._ids.next(rule.line),
+            id=self.next_id(rule.line),
             subject=subject,
             topic=topic,
             action=action,
@@ -222,9 +215,6 @@ class _Writer:
             when=when,
             origin=f"line {rule.line}: {rule.text}",
         )
-
-    def _leave(self, rule: _Rule, why: str) -> None:
-        self.left.append(NotImported(place=f"{self.file.source}:{rule.line}", what=rule.text, why=why))
 
 
 def _in_order(rules: list[_Rule]) -> list[_Rule]:
@@ -244,11 +234,7 @@ def _template(filter: str) -> str:
 
 def _around(filter: str, roots: frozenset[str]) -> tuple[str, ...]:
     """Plain filters that hold every topic a pattern can match, as far as some pattern can allow it."""
-    levels: list[str] = []
-    for level in filter.split("/"):
-        if _PLACEHOLDER.search(level):
-            break
-        levels.append(level)
+    levels = list(takewhile(lambda level: not _PLACEHOLDER.search(level), filter.split("/")))
     return ("/".join((*levels, "#")),) if levels else dollar_topics.everything(_denied(roots))
 
 

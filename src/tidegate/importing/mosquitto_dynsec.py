@@ -16,7 +16,6 @@ Passwords are salted PBKDF2 hashes and cannot be taken over. What the plugin ski
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from tidegate.errors import ConfigError
@@ -32,7 +31,7 @@ from tidegate.importing.dynsec_policies import (
     Role,
     Writer,
 )
-from tidegate.importing.imported_policies import Imported, NotImported
+from tidegate.importing.imported_policies import Imported, ImportReport, by_line
 from tidegate.importing.located import Entry
 
 _KINDS: Final = {kind.lower(): kind for kind in (SEND, RECEIVE, SUBSCRIBE_LITERAL, SUBSCRIBE_PATTERN)}
@@ -41,25 +40,18 @@ _NO_UNSUBSCRIBE: Final = "here everybody may unsubscribe"
 _SOME: Final = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Group:
-    name: str
-    roles: tuple[str, ...]
-
-
 def read(text: str, source: str) -> Imported:
     """The policies and the directory that do what the plugin does."""
     tree = located.parse(text, source)
     reader = _Reader(tree, source)
     writer = Writer(reader.roles, reader.defaults, source)
     policies = tuple(writer.policies(reader.people.values(), reader.anonymous))
-    left = sorted([*reader.left, *writer.left], key=lambda each: int(each.place.rpartition(":")[2]))
     return Imported(
         policies=policies,
         combining="first-applicable",
         users={name: writer.entry(person) for name, person in reader.people.items()},
         notes=tuple(_notes(reader)),
-        left=tuple(left),
+        left=by_line([*reader.left, *writer.left]),
     )
 
 
@@ -72,36 +64,31 @@ def _notes(reader: _Reader) -> list[str]:
     return notes
 
 
-class _Reader:
+class _Reader(ImportReport):
     """The file as a model: roles, people with the roles they have in order, defaults."""
 
     def __init__(self, tree: Entry, source: str) -> None:
-        self.source = source
-        self.left: list[NotImported] = []
+        super().__init__(source)
         self.roles: dict[str, Role] = {}
         self.people: dict[str, Person] = {}
         self.anonymous: tuple[str, ...] = ()
-        self._lists(tree)
+        if not any(isinstance(tree.get(key), list) for key in ("roles", "groups", "clients")):
+            text = "has no `roles`, `groups` or `clients`; is it the file of the plugin?"
+            raise ConfigError(text, file=source, line=tree.line)
         self.defaults = self._default_access(tree)
         self._read_roles(tree)
         groups = self._read_groups(tree)
         self._read_people(tree, groups)
         name = tree.text("anonymousGroup")
         if name is not None and name in groups:
-            self.anonymous = groups[name].roles
-
-    def _lists(self, tree: Entry) -> None:
-        if not any(isinstance(tree.get(key), list) for key in ("roles", "groups", "clients")):
-            raise ConfigError(
-                "has no `roles`, `groups` or `clients`; is it the file of the plugin?", file=self.source, line=tree.line
-            )
+            self.anonymous = groups[name]
 
     def _default_access(self, tree: Entry) -> Defaults:
         access = tree.get("defaultACLAccess")
         if not isinstance(access, Entry):
             return Defaults(send=False, receive=False, subscribe=False)
         if not access.switch("unsubscribe"):
-            self._leave(access, "defaultACLAccess: unsubscribe false", _NO_UNSUBSCRIBE)
+            self.leave(access.line, "defaultACLAccess: unsubscribe false", _NO_UNSUBSCRIBE)
         return Defaults(
             send=access.switch(SEND),
             receive=access.switch(RECEIVE),
@@ -121,11 +108,8 @@ class _Reader:
         """A name for a role that no policy can speak of by its own: one that no other role has."""
         if policy_text.unspeakable("role", name) is None:
             return name
-        shown = f"role-{entry.line}"
-        count = 1
-        while shown in taken:
-            count += 1
-            shown = f"role-{entry.line}-{count}"
+        names = (f"role-{entry.line}", *(f"role-{entry.line}-{count}" for count in range(2, len(taken) + 3)))
+        shown = next(name for name in names if name not in taken)
         taken.add(shown)
         return shown
 
@@ -135,26 +119,27 @@ class _Reader:
             kind, topic, allow = entry.text("acltype"), entry.text("topic"), entry.switch("allow")
             what = f"{kind} {topic}"
             if kind is None or topic is None:
-                self._leave(entry, what, "a rule without `acltype` or `topic`; the plugin skips it")
+                self.leave(entry.line, what, "a rule without `acltype` or `topic`; the plugin skips it")
             elif kind.lower() in _UNSUBSCRIBE:
                 if not allow:
-                    self._leave(entry, f"{what} deny", _NO_UNSUBSCRIBE)
+                    self.leave(entry.line, f"{what} deny", _NO_UNSUBSCRIBE)
             elif kind.lower() not in _KINDS:
-                self._leave(entry, what, "no kind of rule; the plugin skips it")
+                self.leave(entry.line, what, "no kind of rule; the plugin skips it")
             else:
                 number = entry.number("priority", 0)
                 acls.append(Acl(kind=_KINDS[kind.lower()], topic=topic, priority=number, allow=allow, line=entry.line))
         return sorted(acls, key=lambda acl: -acl.priority)
 
-    def _read_groups(self, tree: Entry) -> dict[str, _Group]:
-        groups: dict[str, _Group] = {}
+    def _read_groups(self, tree: Entry) -> dict[str, tuple[str, ...]]:
+        """The roles of each group."""
+        groups: dict[str, tuple[str, ...]] = {}
         for entry in tree.entries("groups"):
             name = self._named(entry, "groupname", groups)
             if name is not None:
-                groups[name] = _Group(name=name, roles=self._roles_of(entry))
+                groups[name] = self._roles_of(entry)
         return groups
 
-    def _read_people(self, tree: Entry, groups: dict[str, _Group]) -> None:
+    def _read_people(self, tree: Entry, groups: dict[str, tuple[str, ...]]) -> None:
         members: dict[str, dict[str, int]] = {}
         for entry in tree.entries("groups"):
             group = entry.text("groupname")
@@ -170,19 +155,18 @@ class _Reader:
                 continue
             seen[name] = None
             if entry.switch("disabled"):
-                self._leave(entry, f"client {name}", "disabled; it is not written, so it cannot connect")
+                self.leave(entry.line, f"client {name}", "disabled; it is not written, so it cannot connect")
                 continue
             if problem := policy_text.unspeakable("user", name):
-                self._leave(entry, f"client {name}", f"not written: {problem}")
+                self.leave(entry.line, f"client {name}", f"not written: {problem}")
                 continue
-            belongs = sorted(
-                members.get(name, {}).items(), key=lambda membership: (-membership[1], membership[0].encode())
-            )
-            roles = [*self._roles_of(entry), *(role for group, _ in belongs for role in groups[group].roles)]
+            priorities = members.get(name, {})
+            belongs = sorted(priorities, key=lambda group: (-priorities[group], group.encode()))
+            roles = [*self._roles_of(entry), *(role for group in belongs for role in groups[group])]
             self.people[name] = Person(
                 name=name,
                 roles=tuple(dict.fromkeys(roles)),
-                groups=tuple(group for group, _ in belongs if policy_text.unspeakable("group", group) is None),
+                groups=tuple(group for group in belongs if policy_text.unspeakable("group", group) is None),
                 client=entry.text("clientid"),
                 line=entry.line,
             )
@@ -195,7 +179,7 @@ class _Reader:
             names = ", ".join(str(entry.text("username")) for entry in entries[:_SOME])
             more = f" and {len(entries) - _SOME} more" if len(entries) > _SOME else ""
             why = "salted PBKDF2 hashes cannot be taken over; set new ones with `tidegate passwd NAME`"
-            self._leave(entries[0], f"passwords of {names}{more}", why)
+            self.leave(entries[0].line, f"passwords of {names}{more}", why)
 
     def _roles_of(self, entry: Entry) -> tuple[str, ...]:
         """The roles of a client or a group, as the plugin asks them."""
@@ -203,7 +187,7 @@ class _Reader:
         for each in entry.entries("roles"):
             name = each.text("rolename")
             if name is None or name not in self.roles:
-                self._leave(each, f"role {name}", "there is no such role; the plugin skips it")
+                self.leave(each.line, f"role {name}", "there is no such role; the plugin skips it")
             else:
                 priorities.setdefault(name, each.number("priority", -1))
         return tuple(sorted(priorities, key=lambda name: (-priorities[name], name.encode())))
@@ -211,11 +195,8 @@ class _Reader:
     def _named(self, entry: Entry, key: str, taken: Iterable[str]) -> str | None:
         name = entry.text(key)
         if name is None:
-            self._leave(entry, f"an entry without `{key}`", "the plugin skips it")
+            self.leave(entry.line, f"an entry without `{key}`", "the plugin skips it")
         elif name in taken:
             text = f"`{name}` comes twice as a `{key}`; remove one of them"
             raise ConfigError(text, file=self.source, line=entry.line)
         return name
-
-    def _leave(self, entry: Entry, what: str, why: str) -> None:
-        self.left.append(NotImported(place=f"{self.source}:{entry.line}", what=what, why=why))

@@ -15,11 +15,9 @@ _MAX_NAME: Final = 65535
 
 def quoted(text: str) -> str:
     """A text as a condition writes it."""
-    return (
-        "'"
-        + _CONTROL.sub(lambda character: f"\\x{ord(character[0]):02x}", text.replace("\\", "\\\\").replace("'", "\\'"))
-        + "'"
-    )
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    printable = _CONTROL.sub(lambda character: f"\\x{ord(character[0]):02x}", escaped)
+    return f"'{printable}'"
 
 
 def topic(filter: str) -> str:
@@ -38,18 +36,3 @@ def unspeakable(sort: str, name: str) -> str | None:
     if sort == "user" and "@" in name:
         return "`@` stands between a user and a domain here; rename"
     return None
-
-
-class Ids:
-    """Ids that tell where a policy comes from: `acl-3` of line 3, and `acl-3-2` for a second one of that line."""
-
-    __slots__ = ("_given", "_word")
-
-    def __init__(self, word: str) -> None:
-        self._word = word
-        self._given: dict[int | str, int] = {}
-
-    def next(self, mark: int | str) -> str:
-        """The next id for a line, or for what stands in no line."""
-        count = self._given[mark] = self._given.get(mark, 0) + 1
-        return f"{self._word}-{mark}" if count == 1 else f"{self._word}-{mark}-{count}"

@@ -6,19 +6,17 @@ Everything here is pure: time and randomness come in as arguments. Who may have 
 from __future__ import annotations
 
 from tidegate.keys.consuming import Keychain, open_message, read_key
-from tidegate.keys.group import Group, bound, protecting
-from tidegate.keys.keeping import decode, decode_key, encode, encode_key
-from tidegate.keys.key import TopicKey
+from tidegate.keys.group import Group, protecting
+from tidegate.keys.key import TopicKey, decode_key, encode_key
 from tidegate.keys.pair import Kem, PrivateKey, PublicKey
-from tidegate.keys.rest import MasterKeySet, master_id, new_master, parse_masters
-from tidegate.keys.ring import OVERLAP, ROTATE, USES, Ring, Snapshot
+from tidegate.keys.rest import MasterKeySet, new_master
+from tidegate.keys.ring import ROTATE, USES, Ring
 from tidegate.keys.sealing import NONCE, key_id, seal, unseal
 from tidegate.keys.steady import Steady
 from tidegate.keys.wrapping import ReadKey, unwrap, valid_request, wrap
 
 __all__ = [
     "NONCE",
-    "OVERLAP",
     "ROTATE",
     "USES",
     "Group",
@@ -29,19 +27,13 @@ __all__ = [
     "PublicKey",
     "ReadKey",
     "Ring",
-    "Snapshot",
     "Steady",
     "TopicKey",
-    "bound",
-    "decode",
     "decode_key",
-    "encode",
     "encode_key",
     "key_id",
-    "master_id",
     "new_master",
     "open_message",
-    "parse_masters",
     "protecting",
     "read_key",
     "seal",

@@ -22,9 +22,9 @@ The key is asked for over HTTP or MQTT. Only one answer to a request may be take
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import Final
 
+from tidegate.bounded import Newest
 from tidegate.errors import KeysError
 from tidegate.keys.pair import PrivateKey
 from tidegate.keys.sealing import opened, parts
@@ -41,9 +41,8 @@ class Keychain:
     """
 
     def __init__(self, limit: int = KEYS) -> None:
-        self._limit = limit
         self._clock = Steady()
-        self._keys: OrderedDict[str, tuple[bytes, float]] = OrderedDict()
+        self._keys: Newest[str, tuple[bytes, float]] = Newest(limit)
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -53,9 +52,6 @@ class Keychain:
         time = self._clock(now)
         for id in [id for id, (_, until) in self._keys.items() if until <= time]:
             del self._keys[id]
-        self._keys.pop(key.id, None)
-        while len(self._keys) >= self._limit:
-            self._keys.popitem(last=False)
         self._keys[key.id] = (key.secret, time + key.seconds)
 
     def get(self, id: str, *, now: float) -> bytes | None:

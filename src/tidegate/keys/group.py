@@ -12,8 +12,8 @@ Invariants
 So that any message of a group can be the witness, the conditions must tell apart what the decision tells apart. Give
 
 - how policies are combined, and every read policy that can apply to the topic for some reader, in order;
-- with `bound`, the values of those attributes of the message and its publisher (`o`, `p`) that a condition reads, and
-  the topic where a filter has placeholders;
+- the values of those attributes of the message and its publisher (`o`, `p`) that a condition reads, and the topic
+  where a filter has placeholders;
 - publishers' rules likewise, and for preferences their ids, conditions and what they keep.
 
 A demand that nobody here can meet reaches nobody: deny such a message before a key is made for it.
@@ -23,15 +23,12 @@ It does not evaluate anything, and does not know what the texts mean.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Any, Final
-
-import cbor2
+from typing import Final
 
 from tidegate import topics
-from tidegate.errors import KeysError
 
 _SIZE: Final = 16  # bytes of a digest: nobody finds two groups with the same one
 _ABSENT: Final = b"\x00"
@@ -70,18 +67,18 @@ class Group:
             owner, domain = None, ""
         id = _digest(
             b"group",
-            _text(filter),
-            digest(conditions),
-            digest(preferred),
+            filter.encode(),
+            _digest_of(conditions),
+            _digest_of(preferred),
             _optional(owner),
-            _text(domain),
+            domain.encode(),
             _optional(demand),
         )
         return cls(id=id.hex(), filter=filter, owner=owner, domain=domain, demand=demand, topic=topic, context=context)
 
     def sealed_by(self, who: str) -> Group:
         """Those of its messages that one publisher seals by itself, who may not read what others publish."""
-        return replace(self, id=_digest(b"alone", _text(self.id), _text(who)).hex())
+        return replace(self, id=_digest(b"alone", self.id.encode(), who.encode()).hex())
 
 
 def protecting(filters: Iterable[str], topic: str) -> str | None:
@@ -89,21 +86,9 @@ def protecting(filters: Iterable[str], topic: str) -> str | None:
     return next((filter for filter in filters if topics.matches(filter, topic)), None)
 
 
-def digest(texts: Iterable[str]) -> bytes:
+def _digest_of(texts: Iterable[str]) -> bytes:
     """Of texts, in their order."""
     return _digest(b"texts", *(text.encode() for text in texts))
-
-
-def bound(text: str, values: Mapping[str, Any]) -> str:
-    """A condition together with the values that it reads of a message, by the paths it reads them at.
-
-    Leave out a path that is not there: absent is not the same as None.
-    """
-    try:
-        known = cbor2.dumps(dict(values), canonical=True)
-    except (cbor2.CBOREncodeError, ValueError) as error:
-        raise KeysError(f"a value that `{text[:100]}` reads has no stable form: {error}") from error
-    return f"{text}\0{_digest(b'values', known).hex()}"
 
 
 def _digest(purpose: bytes, *parts: bytes) -> bytes:
@@ -112,10 +97,6 @@ def _digest(purpose: bytes, *parts: bytes) -> bytes:
         digest.update(len(part).to_bytes(8, "big"))
         digest.update(part)
     return digest.digest()
-
-
-def _text(text: str) -> bytes:
-    return text.encode()
 
 
 def _optional(text: str | None) -> bytes:

@@ -21,21 +21,11 @@ from hashlib import shake_256
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tidegate.errors import KeysError
-from tidegate.lazy import LazyModule
+from tidegate.lazy import exceptions, hpke, mlkem, serialization, x25519
 
 if TYPE_CHECKING:
-    from cryptography import exceptions
-    from cryptography.hazmat.primitives import hpke, serialization
-    from cryptography.hazmat.primitives.asymmetric import mlkem, x25519
-
     NativePublic: TypeAlias = x25519.X25519PublicKey | hpke.MLKEM768X25519PublicKey
     NativePrivate: TypeAlias = x25519.X25519PrivateKey | hpke.MLKEM768X25519PrivateKey
-else:
-    exceptions = LazyModule("cryptography.exceptions")
-    mlkem = LazyModule("cryptography.hazmat.primitives.asymmetric.mlkem")
-    x25519 = LazyModule("cryptography.hazmat.primitives.asymmetric.x25519")
-    hpke = LazyModule("cryptography.hazmat.primitives.hpke")
-    serialization = LazyModule("cryptography.hazmat.primitives.serialization")
 
 
 SEED: Final = 32

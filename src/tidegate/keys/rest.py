@@ -21,21 +21,10 @@ import re
 from base64 import b64encode, urlsafe_b64decode
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tidegate.errors import ConfigError, KeysError
-from tidegate.lazy import LazyModule
-
-if TYPE_CHECKING:
-    from cryptography import exceptions
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.ciphers import aead
-    from cryptography.hazmat.primitives.kdf import hkdf
-else:
-    exceptions = LazyModule("cryptography.exceptions")
-    aead = LazyModule("cryptography.hazmat.primitives.ciphers.aead")
-    hashes = LazyModule("cryptography.hazmat.primitives.hashes")
-    hkdf = LazyModule("cryptography.hazmat.primitives.kdf.hkdf")
+from tidegate.lazy import aead, exceptions, hashes, hkdf
 
 VERSION: Final = 1
 MASTER: Final = 32

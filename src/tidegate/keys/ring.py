@@ -10,8 +10,8 @@ Invariants
 - Nonces are random and owe nothing to the clock or to a counter: neither setting the clock nor an old copy of the state
   repeats one. With `uses` at 2^20, the chance that two of one key's nonces are equal is below 2^-56. Several nodes that
   seal with the same key multiply its uses: stay below 2^32 altogether (NIST SP 800-38D, 8.3).
-- A ring seals only with keys that it made itself, or that were made for it (`adopt` with `sealing`). Those from a store
-  can be read with and no more, so that no count of uses has to survive.
+- A ring seals only with keys that it made itself. Those from a store or another ring can be read with and no more, so
+  that no count of uses has to survive.
 - A revoked key is not handed out again, whoever brings it back. The store has to let go of it too: what the ring does
   not know when something is revoked (because it was pushed out, or never came), it cannot refuse later.
 - What is kept is bounded: beyond `groups` the group that was not used for the longest time is forgotten with its keys,
@@ -25,15 +25,13 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
 from heapq import heapify, heappop, heappush
 from typing import Final
 
 from tidegate.errors import ConfigError, KeysError
 from tidegate.keys.group import Group
 from tidegate.keys.key import SECRET, TopicKey
-from tidegate.keys.sealing import NONCE, seal
 from tidegate.keys.steady import Steady
 
 ROTATE: Final = 300.0
@@ -51,14 +49,6 @@ _SPARE: Final = 8
 _SLACK: Final = 64
 _SHORTEST: Final = 0.001
 _LONGEST: Final = 366 * 86400.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """What a store keeps of a ring: keys that can still be read, and ids that must not come back, with until when."""
-
-    keys: tuple[TopicKey, ...] = ()
-    revoked: Mapping[str, float] = field(default_factory=dict)
 
 
 class _Kept:
@@ -97,6 +87,8 @@ class Ring:
         groups: int = GROUPS,
     ) -> None:
         self.forgotten = 0
+        self.rotate = self.overlap = 0.0
+        self.uses = 0
         self._entropy = entropy
         self._limit = groups
         self._clock = Steady()
@@ -113,6 +105,8 @@ class Ring:
 
     def change(self, *, rotate: float, overlap: float, uses: int) -> None:
         """Other settings: they bind from the next message on. What was told of older keys stays true."""
+        if (rotate, overlap, uses) == (self.rotate, self.overlap, self.uses):
+            return
         if not _SHORTEST <= rotate <= _LONGEST or not 0 <= overlap <= _LONGEST:
             raise ConfigError("`rotate` is a millisecond to a year, `overlap` nothing to a year")
         if not 1 <= uses <= MOST_USES:
@@ -123,10 +117,6 @@ class Ring:
             place.sealing = None
 
     # -- sealing -------------------------------------------------------------------------------------------------
-
-    def sealed(self, group: Group, payload: bytes, *, topic: str, now: float) -> bytes:
-        """The message that is published instead of the payload."""
-        return seal(self.current(group, now), payload, topic=topic, nonce=self._entropy(NONCE))
 
     def current(self, group: Group, now: float) -> TopicKey:
         """The key that seals the next message of the group, and only that: each call counts as a use."""
@@ -236,32 +226,22 @@ class Ring:
                 count += 1
         return count
 
-    def revoke(self, which: Callable[[Group], bool] | Collection[str], now: float) -> tuple[str, ...]:
-        """Ends all keys of some groups at once, given by their ids or by a question; the ids of these keys.
-
-        The next message of such a group gets a new key. What was sealed before can be read by nobody who does not have
-        the key already.
-        """
-        self.forget(now)
-        asked = list(self._places.items())
-        groups = [id for id, place in asked if (which(place.keys[0].key.group) if callable(which) else id in which)]
-        ended: list[str] = []
-        for group in groups:
-            for kept in self._places.pop(group).keys:
-                del self._keys[kept.key.id]
-                self._ban(kept.key, now)
-                ended.append(kept.key.id)
-        return tuple(ended)
-
-    def revoke_key(self, id: str, now: float) -> tuple[str, ...]:
-        """Ends one key at once; its id, if it was here."""
+    def revoke(self, id: str, now: float) -> bool:
+        """Ends a key at once, and does not take it back; False if it is not here."""
         self.forget(now)
         kept = self._keys.get(id)
         if kept is None:
-            return ()
+            return False
         self._drop(kept)
         self._ban(kept.key, now)
-        return (id,)
+        return True
+
+    def forbid(self, id: str, until: float, now: float) -> None:
+        """Ends a key if it is here, and takes none of that id before the wall clock shows `until`."""
+        if until > now:
+            if id in self._keys:
+                self._drop(self._keys[id])
+            self._remember(id, until + self._clock(now) - now)
 
     def forget(self, now: float) -> None:
         """Lets go of keys that have ended; call it now and then if nothing else happens."""
@@ -296,47 +276,24 @@ class Ring:
 
     # -- what others made ----------------------------------------------------------------------------------------
 
-    def adopt(self, key: TopicKey, now: float, *, sealing: bool = False) -> bool:
+    def adopt(self, key: TopicKey, now: float) -> bool:
         """Takes a key that somebody else made, or that a store kept; False if it has ended or was revoked here.
 
-        With `sealing` it is for new messages too: it was made for this ring, and not kept since. A key from the future
-        was made by a clock that is ahead, and counts as made now; none is taken for longer than it would last here.
+        A key from the future was made by a clock that is ahead, and counts as made now; none is taken for longer than
+        it would last here.
         """
         self.forget(now)
         if key.id in self._gone:
             return False
-        kept = self._keys.get(key.id)
-        if kept is None:
+        if key.id not in self._keys:
             time = self._clock(now)
             begun = min(key.made, now)
             valid = min(key.valid_until - key.made + begun - now, self.rotate)
             readable = min(key.readable_until - key.made + begun - now, self.rotate + self.overlap)
             if readable <= 0:
                 return False
-            kept = _Kept(key, time + valid, time + readable)
-            self._put(kept, now)
-        if sealing:
-            self._places[kept.key.group.id].sealing = kept
+            self._put(_Kept(key, time + valid, time + readable), now)
         return True
-
-    def snapshot(self, now: float) -> Snapshot:
-        """What a store has to keep."""
-        self.forget(now)
-        ahead = self._clock(now) - now
-        revoked = {id: until - ahead for id, until in self._gone.items()}
-        return Snapshot(keys=tuple(kept.key for kept in self._keys.values()), revoked=revoked)
-
-    def restore(self, snapshot: Snapshot, now: float) -> None:
-        """Takes over what a store has kept, beside what is here."""
-        ahead = self._clock(now) - now
-        for id, until in snapshot.revoked.items():
-            if until <= now:
-                continue
-            if id in self._keys:
-                self._drop(self._keys[id])
-            self._remember(id, until + ahead)
-        for key in snapshot.keys:
-            self.adopt(key, now)
 
     # -- keeping -------------------------------------------------------------------------------------------------
 

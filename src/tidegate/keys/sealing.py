@@ -15,20 +15,13 @@ from __future__ import annotations
 
 from base64 import b64encode
 from binascii import a2b_base64
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import orjson
 
 from tidegate.errors import KeysError
 from tidegate.keys.key import SECRET, TopicKey, valid_id
-from tidegate.lazy import LazyModule
-
-if TYPE_CHECKING:
-    from cryptography import exceptions
-    from cryptography.hazmat.primitives.ciphers import aead
-else:
-    exceptions = LazyModule("cryptography.exceptions")
-    aead = LazyModule("cryptography.hazmat.primitives.ciphers.aead")
+from tidegate.lazy import aead, exceptions
 
 NONCE: Final = 12
 TAG: Final = 16

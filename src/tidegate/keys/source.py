@@ -22,20 +22,13 @@ from __future__ import annotations
 
 from base64 import b64encode
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import orjson
 
 from tidegate.errors import KeysError
 from tidegate.keys.sealing import NONCE, TAG, decoded
-from tidegate.lazy import LazyModule
-
-if TYPE_CHECKING:
-    from cryptography import exceptions
-    from cryptography.hazmat.primitives.ciphers import aead
-else:
-    exceptions = LazyModule("cryptography.exceptions")
-    aead = LazyModule("cryptography.hazmat.primitives.ciphers.aead")
+from tidegate.lazy import aead, exceptions
 
 SCHEME: Final = "AES-256-GCM"
 """The only one there is."""

@@ -23,7 +23,7 @@ import re
 from base64 import b64encode
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import orjson
 
@@ -31,14 +31,7 @@ from tidegate.errors import KeysError
 from tidegate.keys.key import SECRET, TopicKey, valid_id
 from tidegate.keys.pair import Kem, PrivateKey, PublicKey
 from tidegate.keys.sealing import decoded
-from tidegate.lazy import LazyModule
-
-if TYPE_CHECKING:
-    from cryptography import exceptions
-    from cryptography.hazmat.primitives import hpke
-else:
-    exceptions = LazyModule("cryptography.exceptions")
-    hpke = LazyModule("cryptography.hazmat.primitives.hpke")
+from tidegate.lazy import exceptions, hpke
 
 MAX: Final = 8192
 """Bytes of an answer: the longest there is has some 2,000."""

@@ -19,25 +19,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from hashlib import blake2b
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from itertools import islice
+from typing import Any, Final, TypeAlias, TypeVar
 
-import cbor2
 import structlog
 
 from tidegate.errors import KeysError, StoreError
-from tidegate.keys import TopicKey, decode_key, encode_key
+from tidegate.keys import TopicKey
 from tidegate.keys.key import valid_id
-from tidegate.keyservice.master_keys import MasterKeys, renew_all
+from tidegate.keyservice.master_keys import KEY, MasterKeys, renew_all
 from tidegate.store.registry import Refused, Secret, Secrets
 
 ROOM: Final = "keys"
 REVOKED: Final = "keys.revoked"
-OF: Final = "key"
 LATE: Final = 3600.0
 """Seconds for which a revocation is remembered beyond the end of its key."""
 UNSEEN: Final = 86400.0
@@ -54,36 +54,6 @@ T = TypeVar("T")
 OnKeys: TypeAlias = Callable[[Sequence[TopicKey], Collection[str]], None]
 
 log = structlog.get_logger("tidegate.keys")
-
-
-class KeyExchange(Protocol):
-    """Where a node shares its keys with others. All calls on the loop; none blocks."""
-
-    @property
-    def trouble(self) -> str | None:
-        """Why keys cannot be shared at the moment."""
-        ...
-
-    def start(self, took: OnKeys) -> None:
-        """From now on `took` is called on the loop with keys that others made, at the start with all there are, and
-        with ids that were revoked."""
-        ...
-
-    def put(self, key: TopicKey) -> None:
-        """Stored as soon as it can be. It is kept until then; of too many, the oldest is given up."""
-        ...
-
-    def revoke(self, ids: Collection[str]) -> None:
-        """Nobody is told these keys any more, as soon as that can be said."""
-        ...
-
-    async def find(self, id: str) -> TopicKey | None:
-        """Asks for a key that is not known here; None: nobody has it. StoreError if nobody can be asked."""
-        ...
-
-    async def close(self) -> None:
-        """What waits is stored if that takes no time."""
-        ...
 
 
 class PendingKeys:
@@ -113,10 +83,10 @@ class PendingKeys:
         """The oldest that still matter."""
         while self.puts and (first := next(iter(self.puts.values()))).readable_until <= now:
             del self.puts[first.id]
-        return [key for key, _ in zip(self.puts.values(), range(most), strict=False)]
+        return list(islice(self.puts.values(), most))
 
     def next_revoked(self, most: int = BATCH) -> list[str]:
-        return [id for id, _ in zip(self.revoked, range(most), strict=False)]
+        return list(islice(self.revoked, most))
 
     def stored(self, key: TopicKey) -> None:
         """Done with it, unless it was revoked meanwhile."""
@@ -129,6 +99,57 @@ class PendingKeys:
             if not self.given_up:
                 log.error("too many keys wait to be shared, the oldest are given up", id=id, waiting=self._limit)
             self.given_up += 1
+
+
+class KeyExchange(ABC):
+    """Where a node shares its keys with others. All calls on the loop; none blocks."""
+
+    def __init__(self, trouble: str | None, limit: int) -> None:
+        self.trouble = trouble  # why keys cannot be shared at the moment
+        self._waiting = PendingKeys(limit)
+        self._took: OnKeys = lambda keys, revoked: None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+
+    def start(self, took: OnKeys) -> None:
+        """From now on `took` is called on the loop with keys that others made, at the start with all there are, and
+        with ids that were revoked."""
+        self._took = took
+
+    def put(self, key: TopicKey) -> None:
+        """Stored as soon as it can be. It is kept until then; of too many, the oldest is given up."""
+        self._waiting.put(key)
+        self._work()
+
+    def revoke(self, ids: Collection[str]) -> None:
+        """Nobody is told these keys any more, as soon as that can be said."""
+        self._waiting.revoke([id for id in ids if valid_id(id)])
+        self._work()
+
+    @abstractmethod
+    async def find(self, id: str) -> TopicKey | None:
+        """Asks for a key that is not known here; None: nobody has it. StoreError if nobody can be asked."""
+
+    async def close(self) -> None:
+        """What waits is stored if that takes no time."""
+        if self._tasks and self._waiting and self.trouble is None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LEAVING):
+                    await self._idle.wait()
+        if self._tasks and self._waiting:
+            log.warning("keys were not shared before the end", keys=len(self._waiting.puts))
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _work(self) -> None:
+        self._idle.clear()
+        self._wake.set()
+
+    def _may_exist(self, id: str) -> bool:
+        return valid_id(id) and id not in self._waiting.revoked
 
 
 class KeyRows:
@@ -144,12 +165,16 @@ class KeyRows:
 
     def opened(self, row: Secret) -> TopicKey:
         """The key; KeysError if it cannot be read."""
-        plain = self.master_keys.unseal(row.value, of=f"{OF}:{row.key}")
-        match cbor2.loads(plain):  # only whoever has the master key can have written it
-            case [bytes() as known, bytes() as secret]:
-                return decode_key(known, secret)
-            case _:
-                raise KeysError("a key in the store cannot be read: it is from a newer version")
+        return self.master_keys.open_key(row.key, row.value)
+
+    def all_opened(self, now: float) -> tuple[list[TopicKey], int]:
+        """All keys, and how many rows cannot be opened."""
+        keys: list[TopicKey] = []
+        rows = self.all(now)
+        for row in rows:
+            with contextlib.suppress(KeysError):
+                keys.append(self.opened(row))
+        return keys, len(rows) - len(keys)
 
     def get(self, id: str, now: float) -> TopicKey | None:
         """KeysError if it is there and cannot be opened."""
@@ -161,7 +186,7 @@ class KeyRows:
 
         A write that is repeated is not done again, so that nothing comes back that was removed in between.
         """
-        value = self.master_keys.seal(cbor2.dumps((encode_key(key), key.secret)), of=f"{OF}:{key.id}")
+        value = self.master_keys.seal_key(key)
         change = blake2b(f"put\0{self.room}\0{key.id}".encode(), digest_size=16, person=b"tidegate1change").hexdigest()
         answer = self.secrets.put(
             self.room, key.id, value, expected=None, at=now, expires=key.readable_until, id=change
@@ -176,29 +201,27 @@ class KeyRows:
     def revoke(self, id: str, now: float) -> None:
         """It is removed, and those who come later are told."""
         row = self.secrets.get(self.room, id, at=now)
-        until = now + UNSEEN if row is None or row.expires is None else row.expires + LATE
-        # first this: if we end in between, it is found revoked and not merely gone
-        answer = self.secrets.put(REVOKED, id, b"1", expected=None, at=now, expires=until)
-        if isinstance(answer, Refused):
-            raise StoreError(f"the end of the key {id} cannot be stored: {answer.what}")
+        note_revoked(self.secrets, id, now, now + UNSEEN if row is None or row.expires is None else row.expires + LATE)
         self.remove(id, now)
 
     def revoked(self, now: float) -> frozenset[str]:
         return frozenset(row.key for row in self.secrets.all(REVOKED, at=now))
 
 
-class RegistryExchange:
-    """KeyExchange on a registry. Somebody has to call `notice` when the room has changed."""
+def note_revoked(secrets: Secrets, id: str, now: float, until: float) -> None:
+    """Remembers the end of a key. Done before its row is removed: after a crash in between it is revoked, not lost."""
+    answer = secrets.put(REVOKED, id, b"1", expected=None, at=now, expires=until)
+    if isinstance(answer, Refused):
+        raise StoreError(f"the end of the key {id} cannot be stored: {answer.what}")
+
+
+class RegistryExchange(KeyExchange):
+    """Shares keys over a registry. Somebody has to call `notice` when the room has changed."""
 
     def __init__(self, secrets: Secrets, master_keys: MasterKeys, *, limit: int = WAITING) -> None:
-        self.trouble: str | None = None
+        super().__init__(None, limit)
         self._rows = KeyRows(secrets, master_keys)
-        self._waiting = PendingKeys(limit)
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="exchange")
-        self._took: OnKeys = lambda keys, revoked: None
-        self._tasks: list[asyncio.Task[None]] = []
-        self._wake = asyncio.Event()
-        self._idle = asyncio.Event()
         self._stale = True
         self._rested = 0.0  # when the next look may begin
         self._seen: dict[str, float] = {}  # rows that were there, and when they end
@@ -208,13 +231,8 @@ class RegistryExchange:
         self._asking = 0
         self._generation = master_keys.generation
 
-    @property
-    def unopened(self) -> int:
-        """Rows that are there and cannot be opened."""
-        return len(self._closed)
-
     def start(self, took: OnKeys) -> None:
-        self._took = took
+        super().start(took)
         self._wake.set()
         loop = asyncio.get_running_loop()
         self._tasks += [loop.create_task(self._run()), loop.create_task(self._renew())]
@@ -237,18 +255,8 @@ class RegistryExchange:
         self._tasks = [task for task in self._tasks if not task.done()]
         self._tasks.append(asyncio.get_running_loop().create_task(self._renew()))
 
-    def put(self, key: TopicKey) -> None:
-        self._waiting.put(key)
-        self._idle.clear()
-        self._wake.set()
-
-    def revoke(self, ids: Collection[str]) -> None:
-        self._waiting.revoke(ids)
-        self._idle.clear()
-        self._wake.set()
-
     async def find(self, id: str) -> TopicKey | None:
-        if not valid_id(id) or id in self._waiting.revoked:
+        if not self._may_exist(id):
             return None
         if self.trouble is not None:
             raise StoreError(self.trouble)
@@ -260,9 +268,7 @@ class RegistryExchange:
         except KeysError as error:
             raise StoreError(f"the key {id} cannot be opened here: {error}") from error
         except StoreError as error:
-            self._away(
-                str(error)
-            )  # nobody else has to wait to hear the same; who works on it finds out when it is back
+            self._away(str(error))  # nobody else waits to hear the same; whoever works on it notices when it is back
             self.notice()
             raise
         finally:
@@ -274,16 +280,7 @@ class RegistryExchange:
         return key
 
     async def close(self) -> None:
-        if self._tasks and self._waiting and self.trouble is None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LEAVING):
-                    await self._idle.wait()
-        if self._waiting:
-            log.warning("keys were not shared before the end", keys=len(self._waiting.puts))
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await super().close()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     # -- working ---------------------------------------------------------------------------------------------------
@@ -388,7 +385,7 @@ class RegistryExchange:
         failures = 0
         while True:
             try:
-                await renew_all(self._rows.secrets, ROOM, self._rows.master_keys, of=OF, aside=self._call)
+                await renew_all(self._rows.secrets, ROOM, self._rows.master_keys, of=KEY, aside=self._call)
                 return
             except StoreError as error:
                 log.debug("keys could not be renewed yet", reason=str(error))

@@ -15,22 +15,24 @@ Whoever skips the first step loses nothing: what a node cannot open it leaves al
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 
+import cbor2
 import structlog
 
 from tidegate.config import Config, MasterKey
 from tidegate.config.administration import SQLITE
 from tidegate.errors import ConfigError, KeysError
-from tidegate.keys import MasterKeySet, new_master
+from tidegate.keys import MasterKeySet, TopicKey, decode_key, encode_key, new_master
+from tidegate.store.opening import sync_path, written_aside
 from tidegate.store.registry import Applied, Secrets
 
 FILE: Final = "master.key"
+KEY: Final = "key"  # what a sealed topic key is a secret of: `key:{id}`
 PIECE: Final = 32
 """Secrets that are renewed at a time: others get their turn in between."""
 
@@ -39,10 +41,8 @@ _MAKE: Final = "make one with `tidegate key master`, keep it in a file of mode 6
 log = structlog.get_logger("tidegate.key_set")
 
 
-class Aside(Protocol):
-    """Runs what blocks elsewhere."""
-
-    def __call__(self, do: Callable[[], Any], /) -> Awaitable[Any]: ...
+# runs what blocks elsewhere
+Aside: TypeAlias = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
 class MasterKeys:
@@ -71,6 +71,18 @@ class MasterKeys:
     def renewed(self, blob: bytes, *, of: str) -> bytes | None:
         """As `MasterKeySet.renewed`."""
         return self._set.renewed(blob, of=of)
+
+    def seal_key(self, key: TopicKey) -> bytes:
+        """A topic key as a row of a store has it."""
+        return self.seal(cbor2.dumps([encode_key(key), key.secret]), of=f"{KEY}:{key.id}")
+
+    def open_key(self, id: str, row: bytes) -> TopicKey:
+        """The topic key again; KeysError if it cannot be read."""
+        match cbor2.loads(self.unseal(row, of=f"{KEY}:{id}")):  # only a holder of the master key can have written it
+            case [bytes() as known, bytes() as secret]:
+                return decode_key(known, secret)
+            case _:
+                raise KeysError("a key in the store cannot be read: it is from a newer version")
 
     def reread(self, master_key: MasterKey | None) -> bool:
         """Takes the master keys as they are now; whether another one seals. ConfigError, and nothing has changed.
@@ -158,23 +170,12 @@ def _made(data: Path) -> Path:
         data.mkdir(parents=True, exist_ok=True)
         if path.exists():
             return path
-        descriptor, aside = tempfile.mkstemp(prefix=f".{FILE}-", dir=data)  # mode 0600
-        try:
-            with open(descriptor, "wb") as file:
-                file.write(new_master(os.urandom).encode() + b"\n")
-                file.flush()
-                os.fsync(descriptor)
+        with written_aside(path, new_master(os.urandom).encode() + b"\n") as aside:
             try:
                 os.link(aside, path)  # unlike a move, refuses to overwrite
             except FileExistsError:
                 return path
-        finally:
-            Path(aside).unlink(missing_ok=True)
-        folder = os.open(data, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)  # what is sealed under it must not outlive it
-        finally:
-            os.close(folder)
+        sync_path(data)  # what is sealed under it must not outlive it
     except OSError as error:
         text = f"cannot make a master key in {data}: {error.strerror}; {_MAKE}"
         raise ConfigError(text) from error

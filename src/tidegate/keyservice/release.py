@@ -15,20 +15,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 import orjson
 import structlog
 
 from tidegate.audit.auditor import Auditor
+from tidegate.bounded import Bounded
 from tidegate.config import Config
 from tidegate.errors import KeysError, Problem, StoreError
 from tidegate.gate import Deny, Known, RuleSet, evaluate
-from tidegate.gate.protection import Protection
 from tidegate.keys import Group, PublicKey, TopicKey, valid_request, wrap
 from tidegate.keys.key import valid_id
 from tidegate.keyservice.topic_keys import TopicKeys
-from tidegate.policy import Directory
+from tidegate.policy import Directory, Transport
 from tidegate.policy.brokering import PLAIN
 from tidegate.policy.control import ANSWER, GET_KEY
 from tidegate.scope import Realm, Scope
@@ -43,6 +43,8 @@ READERS: Final = 10_000  # that are remembered
 LONGEST: Final = 4096  # bytes of a request
 ASKING: Final = 256  # questions to others at a time
 PATIENCE: Final = 5.0  # seconds for an answer of others
+
+Later: TypeAlias = Coroutine[Any, Any, bytes]  # an answer that others are asked for
 
 HTTP: Final = "http"
 _ENDED: Final = "there is no such key any more, or never was; ask for the one of a newer message"
@@ -90,10 +92,10 @@ class KeyRelease:
         self._config = config
         self._turn = turn
         self._service = service
-        self._links: dict[tuple[str, str, str], Link] = {}
+        self._links: Bounded[tuple[str, str, str], Link] = Bounded(READERS)
         self._links_at = -1
         self._voices: dict[str, tuple[RuleSet, bytes]] = {}
-        self._buckets: dict[str, Bucket] = {}
+        self._buckets: Bounded[str, Bucket] = Bounded(READERS, lambda _: Bucket(RATE, BURST, self.realm.site.now))
         self._tasks: set[asyncio.Task[None]] = set()
         topic_keys.ask = self.ask
 
@@ -107,42 +109,34 @@ class KeyRelease:
 
     def ask(self, scope: Scope, session: Session, message: Message) -> int:
         """A request on a control topic (scope.Keyring)."""
-        if ANSWER not in (session.subscriptions or {}) or session.peer is None:
+        if ANSWER not in (session.subscriptions or {}) or session.connection is None:
             return 0
         mark: str | None = None
         try:
-            said = _object(message.payload)
-            mark = _text(said, "request")
+            request = _object(message.payload)
+            mark = _text(request, "request")
             asking = KeyRequest(
                 reader=reader(session.subject), scope=scope, link=session.outward, request=_marked(mark)
             )
             if message.topic == GET_KEY:
-                id = _text(said, "keyId")
-                answer = self._get(asking, id)
-                later = None if answer is not None else self._get_later(asking, id)
+                answer = self._get(asking, _text(request, "keyId"))
             else:
                 context = scope.gate.attributes.context(message)
-                answer, later = self._publish(asking, _topic(said), context, message.link)
+                answer = self._publish(asking, _topic(request), context, message.link)
+            if not isinstance(answer, bytes) and len(self._tasks) >= ASKING:
+                answer.close()
+                raise Problem("too many ask at once; try again", problem="unavailable")
         except Problem as problem:
-            self._tell(scope, session, message, _refusal(problem, mark))
-            return 1
-        if answer is not None:
+            answer = _refusal(problem, mark)
+        if isinstance(answer, bytes):
             self._tell(scope, session, message, answer)
-            return 1
-        assert later is not None
-        if len(self._tasks) >= ASKING:
-            later.close()
-            busy = Problem("too many ask at once; try again", problem="unavailable")
-            self._tell(scope, session, message, _refusal(busy, mark))
-            return 1
-        task = asyncio.get_running_loop().create_task(self._answered(scope, session, message, later, mark))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        else:
+            task = asyncio.get_running_loop().create_task(self._answered(scope, session, message, answer, mark))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
         return 1
 
-    async def _answered(
-        self, scope: Scope, session: Session, message: Message, later: Coroutine[Any, Any, bytes], mark: str
-    ) -> None:
+    async def _answered(self, scope: Scope, session: Session, message: Message, later: Later, mark: str | None) -> None:
         try:
             answer = await later
         except Problem as problem:
@@ -150,11 +144,9 @@ class KeyRelease:
         self._turn(self._tell, scope, session, message, answer)
 
     def _tell(self, scope: Scope, session: Session, message: Message, answer: bytes) -> None:
-        asked = message.properties
-        properties = NONE
-        if asked.correlation_data is not None:
-            properties = Properties(correlation_data=asked.correlation_data)
-        scope.path.answer(session, self._voice(scope), ANSWER, answer, properties)
+        correlation = message.properties.correlation_data
+        properties = NONE if correlation is None else Properties(correlation_data=correlation)
+        scope.path.egress.answer(session, self._voice(scope), ANSWER, answer, properties)
 
     def _voice(self, scope: Scope) -> bytes:
         """The context of what is answered in a scope."""
@@ -169,6 +161,7 @@ class KeyRelease:
                 node=scope.node,
                 domain=rules.domain,
                 level=rules.levels.highest,
+                facts=rules.levels.facts,
             )
             known = self._voices[scope.name] = (rules, Context(subject=subject).encode())
         return known[1]
@@ -181,17 +174,14 @@ class KeyRelease:
         if not valid_id(key):
             raise Problem(_ENDED, problem="unknown")
         answer = self._get(asking, key)
-        return await self._get_later(asking, key) if answer is None else answer
+        return answer if isinstance(answer, bytes) else await answer
 
     async def publish(self, user: str, topic: str, request: str, level: str, address: str) -> bytes:
         """The key that seals what a user publishes; Problem if they may not."""
         asking = self._user(user, request, level, address)
         context = asking.scope.gate.context(Link(asking.link.subject, True, PLAIN.inward))
-        answer, later = self._publish(asking, _topic({"topic": topic}), context, PLAIN.inward)
-        if answer is not None:
-            return answer
-        assert later is not None
-        return await later
+        answer = self._publish(asking, _topic({"topic": topic}), context, PLAIN.inward)
+        return answer if isinstance(answer, bytes) else await answer
 
     def _user(self, user: str, request: str, level: str, address: str) -> KeyRequest:
         site = self.realm.site
@@ -203,8 +193,6 @@ class KeyRelease:
         key = (user, level, address)
         link = self._links.get(key)
         if link is None:
-            if len(self._links) >= READERS:
-                self._links.clear()
             link = self._links[key] = self._link(scope, user, level, address)
         return KeyRequest(reader=f"user:{user}", scope=scope, link=link, request=_marked(request))
 
@@ -212,18 +200,19 @@ class KeyRelease:
         directory = self._config().built.directory
         if user not in directory.users:
             raise Problem(f"there is no user {user[:100]!r}", problem="unknown")
-        return reading(scope, directory, user=user, level=level, address=address, listener=HTTP)
+        facts = scope.gate.rules.levels.facts_of(Transport.over_http(HTTP, address, level))
+        return reading(scope, directory, user=user, level=level, facts=facts, address=address, listener=HTTP)
 
     # -- deciding --------------------------------------------------------------------------------------------------
 
-    def _get(self, asking: KeyRequest, id: str) -> bytes | None:
-        """The answer, if the key is here; None: others have to be asked."""
+    def _get(self, asking: KeyRequest, id: str) -> bytes | Later:
+        """The answer, at once if the key is here."""
         self._slow_down(asking)
         key = self.topic_keys.ring.find(id, self.realm.site.wall)
         if key is None:
             if self.topic_keys.exchange is None or not valid_id(id):
                 raise Problem(_ENDED, problem="unknown")
-            return None
+            return self._get_later(asking, id)
         return self._handed(asking, key)
 
     async def _get_later(self, asking: KeyRequest, id: str) -> bytes:
@@ -253,29 +242,27 @@ class KeyRelease:
         left = self.topic_keys.ring.left(key.id, self.realm.site.wall)
         return self._wrapped(asking, key, left)
 
-    def _publish(
-        self, asking: KeyRequest, topic: str, context: Context, link: str
-    ) -> tuple[bytes | None, Coroutine[Any, Any, bytes] | None]:
+    def _publish(self, asking: KeyRequest, topic: str, context: Context, link: str) -> bytes | Later:
         self._slow_down(asking)
         gate = asking.scope.entrance.gate
         known = Known(topic=topic, context=context, link=link, now=self.realm.site.wall)
         may = evaluate(gate.stages.ingress, known)
         if isinstance(may, Deny):
             raise self._denied(asking, topic, may)
-        found = gate.stages.key_groups.protection(known)
-        if isinstance(found, Deny):
-            raise self._denied(asking, topic, found)
-        if not isinstance(found, Protection):
+        protection = gate.stages.key_groups.protection(known)
+        if isinstance(protection, Deny):
+            raise self._denied(asking, topic, protection)
+        if protection is None:
             text = f"`{topic[:200]}` is not protected: publish it as it is, or name it in `keys.protect`"
             raise Problem(text, problem="invalid")
-        group = found.group
+        group = protection.group
         if isinstance(asking.scope.gate.stored.readable(group.topic, group.context, asking.link), Deny):
             group = group.sealed_by(asking.reader)
         service = self._service()
-        if found.end_to_end and service is not None:
-            return None, self._granted(asking, group, service)
+        if protection.end_to_end and service is not None:
+            return self._granted(asking, group, service)
         key = self.topic_keys.current(group)
-        return self._wrapped(asking, key, self.topic_keys.ring.lasts(key.id, self.realm.site.wall)), None
+        return self._wrapped(asking, key, self.topic_keys.ring.lasts(key.id, self.realm.site.wall))
 
     async def _granted(self, asking: KeyRequest, group: Group, service: KeyService) -> bytes:
         """From the key service, which alone knows the secret."""
@@ -304,11 +291,11 @@ class KeyRelease:
             raise self._denied(asking, group.topic, may)
 
     def _public(self, asking: KeyRequest) -> PublicKey:
-        found = self._config().built.readers.get(asking.reader)
-        if found is None:
+        public = self._config().built.readers.get(asking.reader)
+        if public is None:
             text = f"`{asking.reader}` has no public key for which a topic key could be wrapped; register one"
             raise Problem(text, problem="conflict")
-        return found
+        return public
 
     def _count(self, asking: KeyRequest, group: Group, id: str) -> None:
         self.handed += 1
@@ -318,18 +305,12 @@ class KeyRelease:
 
     def _denied(self, asking: KeyRequest, topic: str, why: Deny) -> Problem:
         self.refused += 1
-        asking.scope.path.report("key", asking.link, topic, why)
+        asking.scope.report("key", asking.link, topic, why)
         details = {"rule": why.rule, "stage": why.step.value}
         return Problem(f"denied by {why.rule}", problem="denied", details=[details])
 
     def _slow_down(self, asking: KeyRequest) -> None:
-        now = self.realm.site.now
-        bucket = self._buckets.get(asking.reader)
-        if bucket is None:
-            if len(self._buckets) >= READERS:
-                self._buckets.clear()
-            bucket = self._buckets[asking.reader] = Bucket(RATE, BURST, now)
-        if not bucket.afford(now):
+        if not self._buckets[asking.reader].afford(self.realm.site.now):
             raise Problem("too many requests for keys; keep those you have, and try again later", problem="unavailable")
 
 
@@ -340,6 +321,7 @@ def reading(
     user: str | None = None,
     client: str = "",
     level: str,
+    facts: tuple[str, ...],
     address: str = "",
     listener: str = "",
 ) -> Link:
@@ -353,6 +335,7 @@ def reading(
         node=scope.node,
         domain=scope.gate.rules.domain,
         level=level,
+        facts=facts,
         address=address,
         listener=listener,
         roles=known.roles,
@@ -364,26 +347,26 @@ def reading(
 
 def _object(payload: bytes) -> Mapping[str, Any]:
     try:
-        found = orjson.loads(payload) if len(payload) <= LONGEST else None
+        request = orjson.loads(payload) if len(payload) <= LONGEST else None
     except orjson.JSONDecodeError:
-        found = None
-    if not isinstance(found, dict):
+        request = None
+    if not isinstance(request, dict):
         raise Problem("a request is a JSON object with `request` and `keyId` or `topic`", problem="invalid")
-    return found
+    return request
 
 
-def _text(said: Mapping[str, Any], name: str) -> str:
-    found = said.get(name)
-    if not isinstance(found, str):
+def _text(request: Mapping[str, Any], name: str) -> str:
+    text = request.get(name)
+    if not isinstance(text, str):
         raise Problem(f"a request has a text `{name}`", problem="invalid")
-    return found
+    return text
 
 
-def _topic(said: Mapping[str, Any]) -> str:
-    found = _text(said, "topic")
-    if not valid_topic(found) or found[:1] == "$":
+def _topic(request: Mapping[str, Any]) -> str:
+    topic = _text(request, "topic")
+    if not valid_topic(topic) or topic[:1] == "$":
         raise Problem("`topic` is a topic to which clients publish", problem="invalid")
-    return found
+    return topic
 
 
 def _marked(mark: str) -> str:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, Protocol
 
+from tidegate.bounded import Bounded
 from tidegate.errors import KeysError
 from tidegate.keys import key_id
 from tidegate.keys.key import SECRET
@@ -41,8 +42,8 @@ class RowKeys:
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
-        self._wrapped: dict[str, bytes | None] = {}
-        self._contexts: dict[tuple[bytes, str], bytes] = {}
+        self._wrapped: Bounded[str, bytes | None] = Bounded(CONTEXTS)
+        self._contexts: Bounded[tuple[bytes, str], bytes] = Bounded(CONTEXTS)
         self._current = ""  # the master key that they are under
 
     def context(self, data: bytes, payload: bytes) -> bytes:
@@ -54,7 +55,7 @@ class RowKeys:
         id = _named(payload)
         if id is None:
             return data
-        if self._current != keys.master_keys.current or len(self._contexts) >= CONTEXTS:
+        if self._current != keys.master_keys.current:
             self._current = keys.master_keys.current
             self._wrapped.clear()
             self._contexts.clear()

@@ -16,12 +16,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, Final
 
-import cbor2
 import structlog
 
+from tidegate.bounded import Newest
 from tidegate.config.keys import Keys
 from tidegate.errors import KeysError
-from tidegate.keys import Group, Ring, TopicKey, decode_key, encode_key, key_id, seal, unseal
+from tidegate.keys import Group, Ring, TopicKey, key_id, seal, unseal
 from tidegate.keys.sealing import NONCE, TAG, decoded, parts
 from tidegate.keyservice.exchange import KeyExchange
 from tidegate.keyservice.master_keys import MasterKeys
@@ -59,7 +59,7 @@ class TopicKeys:
             uses=settings.uses,
             groups=settings.groups,
         )
-        self._elsewhere: dict[str, tuple[Group, float]] = {}
+        self._elsewhere: Newest[str, tuple[Group, float]] = Newest(ELSEWHERE)
         self._stored: set[str] = set()
         self._closed: dict[str, bytes] = {}  # rows of the store under a master key that is not known
         self._given: dict[str, set[str] | None] = {}  # who has a key that seals; None: more than are remembered
@@ -106,8 +106,6 @@ class TopicKeys:
 
     def elsewhere(self, id: str, group: Group, seconds: float) -> None:
         """A key that only the key service has is of this group, and seals for so long."""
-        if len(self._elsewhere) >= ELSEWHERE:
-            del self._elsewhere[next(iter(self._elsewhere))]
         self._elsewhere[id] = (group, self.site.now + seconds + LATE)
 
     def given(self, id: str, *who: str) -> None:
@@ -133,9 +131,7 @@ class TopicKeys:
 
     def change(self, settings: Keys) -> None:
         """Other settings are in force."""
-        wanted = (settings.rotate, settings.overlap, settings.uses)
-        if wanted != (self.ring.rotate, self.ring.overlap, self.ring.uses):
-            self.ring.change(rotate=settings.rotate, overlap=settings.overlap, uses=settings.uses)
+        self.ring.change(rotate=settings.rotate, overlap=settings.overlap, uses=settings.uses)
 
     def rotate(self, groups: Collection[str] | None = None) -> int:
         """Other keys from the next message on, for some groups or for all."""
@@ -149,7 +145,8 @@ class TopicKeys:
         key = self.ring.find(id, self.site.wall)
         if key is None:
             return False
-        self._drop(self.ring.revoke_key(id, self.site.wall))
+        self.ring.revoke(id, self.site.wall)
+        self._drop((id,))
         self.ring.rotate_now((key.group.id,))
         if self.exchange is not None:
             self.exchange.revoke((id,))
@@ -173,9 +170,8 @@ class TopicKeys:
         wall = self.site.wall
         for id in revoked:
             self._elsewhere.pop(id, None)
-            key = self.ring.find(id, wall)
-            if key is not None:
-                self._drop(self.ring.revoke_key(id, wall))
+            if self.ring.revoke(id, wall):
+                self._drop((id,))
         for key in keys:
             if self.ring.find(key.id, wall) is None and self.ring.adopt(key, wall):
                 self._keep(key)
@@ -185,8 +181,7 @@ class TopicKeys:
     def _keep(self, key: TopicKey) -> None:
         if self.master_keys is None:
             return
-        row = cbor2.dumps([encode_key(key), key.secret])
-        self.site.store.keep(ROOM, key.id, self.master_keys.seal(row, of=_of(key.id)))
+        self.site.store.keep(ROOM, key.id, self.master_keys.seal_key(key))
         self._stored.add(key.id)
 
     def _drop(self, ids: Collection[str]) -> None:
@@ -198,8 +193,10 @@ class TopicKeys:
     def restore(self, rows: Mapping[str, bytes]) -> None:
         """What the store kept; before anything is sealed."""
         for id, blob in rows.items():
-            key = self._read(id, blob)
-            if key is None:
+            assert self.master_keys is not None
+            try:
+                key = self.master_keys.open_key(id, blob)
+            except KeysError:
                 self._closed[id] = blob  # it stays where it is, for whoever finds its master key again
             else:
                 self._stored.add(id)
@@ -218,14 +215,6 @@ class TopicKeys:
         closed, self._closed = self._closed, {}
         if closed:
             self.restore(closed)
-
-    def _read(self, id: str, blob: bytes) -> TopicKey | None:
-        assert self.master_keys is not None
-        try:
-            known, secret = cbor2.loads(self.master_keys.unseal(blob, of=_of(id)))
-            return decode_key(known, secret)
-        except (KeysError, cbor2.CBORDecodeError, ValueError, TypeError):
-            return None
 
     def stored(self) -> list[str]:
         """The ids of what the store keeps."""
@@ -284,7 +273,3 @@ class TopicKeys:
             "forgotten": self.ring.forgotten,
             "trouble": None if self.exchange is None else self.exchange.trouble,
         }
-
-
-def _of(id: str) -> str:
-    return f"key:{id}"

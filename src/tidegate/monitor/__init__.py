@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tidegate.monitor.attachment import Attachment, Direction, Each, Monitors, Suppressed
 from tidegate.monitor.event import NO_SCENE, Event, State
-from tidegate.monitor.instance import Instance, ModeCounts, ModeRevision
+from tidegate.monitor.instance import Instance, Laden, ModeCounts, ModeRevision, calm_modes
 from tidegate.monitor.machine import MAX_OUTPUTS, Edge, Graph, Machine, Monitor, MonitorFailed, checked
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Event",
     "Graph",
     "Instance",
+    "Laden",
     "Machine",
     "ModeCounts",
     "ModeRevision",
@@ -31,5 +32,6 @@ __all__ = [
     "Monitors",
     "State",
     "Suppressed",
+    "calm_modes",
     "checked",
 ]

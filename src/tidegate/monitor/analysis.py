@@ -122,12 +122,12 @@ def _timers(name: str, transitions: Sequence[Transition | Timer]) -> Iterator[Fi
 
 
 def _never(name: str, transitions: Sequence[Transition | Timer], effort: _Effort) -> Iterator[Finding]:
-    found = -1
+    reported = -1
     for _, first, earlier, index, each in _pairs({name: transitions}, effort):
-        if index == found or not {when.text for when in earlier.when} <= {when.text for when in each.when}:
+        if index == reported or not {when.text for when in earlier.when} <= {when.text for when in each.when}:
             continue
         if _covered(each.on, earlier.on):
-            found = index
+            reported = index
             yield (
                 ("states", name, index),
                 f"can never be taken, because `states.{name}[{first}]` takes all its events; put it first, "
@@ -154,17 +154,15 @@ def _covered(inner: Sequence[str], outer: Sequence[str]) -> bool:
 
 def _crossing(first: Sequence[str], second: Sequence[str]) -> tuple[str, str] | None:
     """Two filters that overlap, and neither covers the other."""
-    for f, g in product(first, second):
-        if topics.overlaps(f, g) and not topics.covers(f, g) and not topics.covers(g, f):
-            return f, g
-    return None
+    overlapping = ((f, g) for f, g in product(first, second) if topics.overlaps(f, g))
+    return next(((f, g) for f, g in overlapping if not topics.covers(f, g) and not topics.covers(g, f)), None)
 
 
 def _reached(start: str, states: Mapping[str, Sequence[Transition | Timer]]) -> set[str]:
-    found, waiting = {start}, [start]
+    reached, waiting = {start}, [start]
     while waiting:
         for each in states[waiting.pop()]:
-            if each.go is not None and each.go not in found:
-                found.add(each.go)
+            if each.go is not None and each.go not in reached:
+                reached.add(each.go)
                 waiting.append(each.go)
-    return found
+    return reached

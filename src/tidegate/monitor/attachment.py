@@ -103,11 +103,11 @@ class Monitors:
 
     def over(self, source: str, target: str, *, kind: Direction, scope: str) -> tuple[Attachment, ...]:
         """Those that act on a link where it touches a scope, in file order. `kind` says how it does."""
-        found = self._by_border.get((scope, kind), [])
+        indices = self._by_border.get((scope, kind), [])
         # semantics.md, Monitors: a link's acts on entering a scope, and only towards clients on leaving one
         if kind.enters == target.startswith("scope:"):
-            found = sorted(found + self._by_link.get((source, target), []))
-        acting = tuple(self._all[index] for index in found)
+            indices = sorted(indices + self._by_link.get((source, target), []))
+        acting = tuple(self._all[index] for index in indices)
         return tuple(each for each in acting if not each.default) or acting
 
     def __len__(self) -> int:

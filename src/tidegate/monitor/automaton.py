@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidegate.monitor.event import Event, State
-from tidegate.monitor.machine import NOT_FINITE, Edge, Graph, MonitorFailed
+from tidegate.monitor.machine import NOT_FINITE, Edge, Graph, Machine, MonitorFailed
 from tidegate.monitor.matching import EVERYTHING, hold, matcher
 from tidegate.predicate import Predicate
 
@@ -44,17 +44,16 @@ class Emit:
         return event.changed(topic=self.topic, payload=self.payload, qos=self.qos, retain=self.retain)
 
     def __str__(self) -> str:
-        said = [] if self.topic is None else [self.topic]
+        changes = [] if self.topic is None else [self.topic]
         if self.payload is not None:
-            text = self.payload.decode(errors="replace")
-            said.append(repr(_short(text, 24)))
+            changes.append(repr(_short(self.payload.decode(errors="replace"), 24)))
         if self.qos is not None:
-            said.append(f"QoS {self.qos}")
+            changes.append(f"QoS {self.qos}")
         if self.retain is not None:
-            said.append("retained" if self.retain else "not retained")
-        if not said:
+            changes.append("retained" if self.retain else "not retained")
+        if not changes:
             return "same"
-        return " ".join(said) if self.topic is not None else f"same with {' '.join(said)}"
+        return " ".join(changes) if self.topic is not None else f"same with {' '.join(changes)}"
 
 
 SAME: Final = Emit()
@@ -118,18 +117,11 @@ class _Arrow:
 
 def outputs(emit: tuple[Emit, ...], event: Event) -> tuple[Event, ...]:
     """What is put out for an event; only the first `same` is the event itself."""
-    made: list[Event] = []
-    same = False
-    for each in emit:
-        if each == SAME and not same:
-            made.append(event)
-            same = True
-        else:
-            made.append(each.of(event))
-    return tuple(made)
+    same = emit.index(SAME) if SAME in emit else -1
+    return tuple(event if at == same else each.of(event) for at, each in enumerate(emit))
 
 
-class Automaton:
+class Automaton(Machine):
     """A machine of states and transitions."""
 
     __slots__ = ("_arrows", "_start", "reads", "states", "timers")
@@ -181,6 +173,15 @@ class Automaton:
     def calm(self, topic: str) -> frozenset[Hashable]:
         return frozenset(name for name in self.states if self._calm(name, topic)) or NOT_FINITE
 
+    def passes(self, topic: str) -> bool:
+        return all(self._passes(name, topic) for name in self.states)
+
+    def wound(self, before: State, after: State) -> bool:
+        return bool(self.timers) and self._name(before) == self._name(after)
+
+    def rests(self, state: State) -> bool:
+        return self._name(state) == self._start
+
     def due(self, state: State) -> float | None:
         return None if state in self._arrows else self._timed(state)[1]
 
@@ -211,6 +212,15 @@ class Automaton:
                 # a condition may fail, so only one without is sure to let the event pass
                 return arrow.passes and not arrow.when and arrow.go in (None, name)
         return True
+
+    def _passes(self, name: str, topic: str) -> bool:
+        for arrow in self._arrows[name]:
+            if arrow.matches(topic):
+                return arrow.passes and not arrow.when  # a condition may fail, which suppresses the event
+        return True
+
+    def _name(self, state: State) -> str:
+        return state if state in self._arrows else self._timed(state)[0]
 
     def _entered(self, name: str, time: float) -> str:
         timer = self.timers.get(name)

@@ -5,21 +5,25 @@ The state is the list of their states. A failure of one is a failure of all, and
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
 
 from tidegate.monitor.event import Event, State
-from tidegate.monitor.machine import NOT_FINITE, Graph, Machine
+from tidegate.monitor.machine import Graph, Machine
 
 
-class Chain:
+class Chain(Machine):
     """Machines in a row. One that is alone needs no chain."""
 
-    __slots__ = ("_machines", "overhears", "reads")
+    __slots__ = ("_machines", "_remembering", "overhears", "reads", "remembers")
 
     def __init__(self, machines: Sequence[Machine]) -> None:
         self._machines = tuple(machines)
         self.overhears = any(each.overhears for each in self._machines)
         self.reads = frozenset[str]().union(*(each.reads for each in self._machines))
+        self._remembering = tuple((at, each) for at, each in enumerate(self._machines) if each.remembers)
+        self.remembers = bool(self._remembering)
 
     def start(self) -> State:
         return [each.start() for each in self._machines]
@@ -42,12 +46,21 @@ class Chain:
     def hears(self, topic: str) -> bool:
         return any(each.hears(topic) for each in self._machines)
 
-    def calm(self, _topic: str) -> frozenset[Hashable]:
-        return NOT_FINITE
+    def passes(self, topic: str) -> bool:
+        return all(each.passes(topic) for _, each in self._remembering)
+
+    def moved(self, before: State, after: State) -> bool:
+        return any(each.moved(before[at], after[at]) for at, each in self._remembering)
+
+    def wound(self, before: State, after: State) -> bool:
+        return all(before[at] == after[at] or each.wound(before[at], after[at]) for at, each in self._remembering)
+
+    def rests(self, state: State) -> bool:
+        return all(each.rests(state[at]) for at, each in self._remembering)
 
     def due(self, state: State) -> float | None:
-        found = [each.due(part) for each, part in zip(self._machines, state, strict=True)]
-        return min((each for each in found if each is not None), default=None)
+        dues = (each.due(part) for each, part in zip(self._machines, state, strict=True))
+        return min((due for due in dues if due is not None), default=None)
 
     def accepts(self, state: State) -> bool:
         if not isinstance(state, list) or len(state) != len(self._machines):
@@ -55,9 +68,5 @@ class Chain:
         return all(each.accepts(part) for each, part in zip(self._machines, state, strict=True))
 
     def graph(self) -> Graph:
-        drawn: Graph | None = None
-        for each in reversed(self._machines):
-            graph = each.graph()
-            drawn = Graph(start=graph.start, states=graph.states, edges=graph.edges, then=drawn)
-        assert drawn is not None
-        return drawn
+        *before, last = (each.graph() for each in self._machines)
+        return reduce(lambda then, graph: replace(graph, then=then), reversed(before), last)

@@ -9,6 +9,7 @@ by `machine.checked`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
@@ -76,17 +77,15 @@ class Event:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Event):
             return NotImplemented
-        return (self.topic, self.payload, self.qos, self.retain) == (
-            other.topic,
-            other.payload,
-            other.qos,
-            other.retain,
-        )
+        return _content(self) == _content(other)
 
     def __hash__(self) -> int:
-        return hash((self.topic, self.payload, self.qos, self.retain))
+        return hash(_content(self))
 
     def __repr__(self) -> str:
         if self.is_tick:
             return f"Event.tick({self.time!r})"
         return f"Event({self.topic!r}, {self.payload!r}, {self.qos}, {self.retain})"
+
+
+_content = attrgetter("topic", "payload", "qos", "retain")

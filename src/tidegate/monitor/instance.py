@@ -1,7 +1,8 @@
 """A monitor at work: its state on one link, for one client, or for a scope; and who is watched by it.
 
 `mode` is the state itself if it is one of finitely many, so that the fast lane can ask whether anything would happen
-at all. A `ModeCounts` counts the modes of all instances whose links are up.
+at all; a `Laden` state if the instance remembers contexts that what passes has to carry. A `ModeCounts` counts the
+modes of all instances whose links are up.
 
 What it will not do: decide where outputs go, or keep anything safe. The scope does.
 """
@@ -9,23 +10,54 @@ What it will not do: decide where outputs go, or keep anything safe. The scope d
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidegate.monitor.attachment import Attachment
 from tidegate.monitor.event import State
+from tidegate.monitor.machine import Machine
+
+
+class Laden(NamedTuple):
+    """The mode of an instance that remembers whose events have led to a state."""
+
+    state: str
+
+
+def calm_modes(machine: Machine, topic: str) -> frozenset[Hashable]:
+    """The modes in which every event of a topic passes unchanged, with nothing more to carry, and changes nothing."""
+    calm = machine.calm(topic)
+    if calm and machine.remembers and machine.passes(topic):
+        return calm | {Laden(state) for state in calm if isinstance(state, str)}
+    return calm
 
 
 class Instance:
     """One state of one monitor. Slotted: there may be one for each client."""
 
-    __slots__ = ("armed", "attachment", "cause", "dirty", "key", "mode", "post", "sources", "state", "stored", "timer")
+    __slots__ = (
+        "armed",
+        "attachment",
+        "cause",
+        "dirty",
+        "key",
+        "laden",
+        "mode",
+        "own",
+        "post",
+        "sources",
+        "state",
+        "stored",
+        "timer",
+    )
 
     def __init__(self, attachment: Attachment, key: str, state: State) -> None:
         self.attachment = attachment
         self.key = key  # whose state it is
         self.post: ModeCounts | None = None  # counts its mode while its link is up
         self.cause: Any = None  # the last message that reached it, if its timer needs to know
-        self.sources: tuple[bytes, ...] = ()  # contexts of what its state may come from, if that can be anything
+        self.sources: tuple[Any, ...] = ()  # the contexts whose events moved it since its start state
+        self.own: Any = None  # whose events alone reach it, if that is one
+        self.laden = False  # what passes has to carry them, if another state would not let it pass
         self.timer: Any = None
         self.armed = 0.0  # steady time at which that comes
         self.dirty = False  # waits to be written down
@@ -37,13 +69,23 @@ class Instance:
         """To another state; whether it is another."""
         if state == self.state:
             return False
-        before = self.mode
         self.state = state
-        self.mode = state if isinstance(state, str) else None
+        if self.mode is not None or isinstance(state, str):
+            self._enter_mode()
+        return True
+
+    def lade(self, laden: bool) -> None:
+        """Whether it has something to carry from now on."""
+        if laden is not self.laden:
+            self.laden = laden
+            self._enter_mode()
+
+    def _enter_mode(self) -> None:
+        before, state = self.mode, self.state
+        self.mode = None if not isinstance(state, str) else Laden(state) if self.laden else state
         if self.post is not None and before != self.mode:
             self.post.leave(before)
             self.post.enter(self.mode)
-        return True
 
 
 class ModeRevision:

@@ -16,8 +16,9 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Final
 
 from tidegate import topics
+from tidegate.bounded import Bounded
 from tidegate.monitor.event import Event, State
-from tidegate.monitor.machine import NOT_FINITE, ONLY, Edge, Graph, MonitorFailed, UntimedMachine
+from tidegate.monitor.machine import NOT_FINITE, ONLY, Edge, Graph, Machine, MonitorFailed
 from tidegate.monitor.matching import matcher
 
 _ONE_STATE: Final[frozenset[Hashable]] = frozenset((ONLY,))
@@ -29,10 +30,12 @@ _SEEDS: Final = 1 << 53
 """As many as JSON keeps exactly everywhere."""
 
 
-class _Stateless(UntimedMachine):
+class _Stateless(Machine):
     """What machines without a memory have in common."""
 
     __slots__ = ()
+
+    remembers = False
 
     def start(self) -> State:
         return ONLY
@@ -50,7 +53,6 @@ class Filter(_Stateless):
     __slots__ = ("_filters", "_matches")
 
     def __init__(self, filters: Sequence[str]) -> None:
-        super().__init__()
         self._filters = tuple(filters)
         self._matches = matcher(self._filters)
 
@@ -96,7 +98,7 @@ class Names:
 
     def __init__(self, entries: Mapping[str, str]) -> None:
         self._written = dict(entries)
-        self._known: dict[str, str] = {}  # what was asked before
+        self._known: Bounded[str, str] = Bounded(_KNOWN, self._rename)  # what was asked before
         self._renamings = tuple(_Renaming(old, new) for old, new in entries.items())
 
     def touches(self, topic: str) -> bool:
@@ -105,14 +107,9 @@ class Names:
 
     def renamed(self, topic: str) -> str:
         """The new name. Raises `MonitorFailed` if that is none."""
-        known = self._known.get(topic)
-        if known is None:
-            if len(self._known) >= _KNOWN:
-                self._known.clear()
-            known = self._known[topic] = self._found(topic)
-        return known
+        return self._known[topic]
 
-    def _found(self, topic: str) -> str:
+    def _rename(self, topic: str) -> str:
         for each in self._renamings:
             if each.matches(topic):
                 new = each.of(topic)
@@ -142,7 +139,6 @@ class Mapper(_Stateless):
     overhears = True
 
     def __init__(self, names: Names) -> None:
-        super().__init__()
         self._names = names
 
     def step(self, state: State, event: Event) -> tuple[State, tuple[Event, ...]]:
@@ -158,15 +154,15 @@ class Mapper(_Stateless):
         return _loops(*self._names.labels())
 
 
-class Complex(UntimedMachine):
+class Complex(Machine):
     """Renames topics and replaces payloads. The state is the seed of the next one."""
 
     __slots__ = ("_names",)
 
     overhears = True
+    remembers = False  # it tells no more than how many events there were
 
     def __init__(self, names: Names) -> None:
-        super().__init__()
         self._names = names
 
     def start(self) -> State:
@@ -185,7 +181,7 @@ class Complex(UntimedMachine):
         return _loops(*self._names.labels(), "everything → same with a random payload")
 
 
-class Alternate(UntimedMachine):
+class Alternate(Machine):
     """Suppresses every other event."""
 
     __slots__ = ()

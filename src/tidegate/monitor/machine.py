@@ -8,13 +8,17 @@ Invariants of every machine
   suppressed and the state stays.
 - At most one output is the event that came in, by identity, which means "unchanged". All others were made here.
 - What was made here may be published: a topic without wildcards, not reserved, and not too long.
-- `hears` and `calm` may promise too little, never too much.
+- `hears`, `calm` and `passes` may promise too little, never too much.
+
+Whose events brought it into its state is remembered by the engine (semantics, *Context and derived messages*): those
+that moved it (`moved`) since it last was where it began (`rests`).
 
 What it will not do: keep states, read clocks, or know links. The engine does.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -49,60 +53,67 @@ class Monitor(Protocol):
         """The next state, and what becomes of the event."""
 
 
-class Machine(Protocol):
-    """What the engine runs."""
+class Machine(ABC):
+    """What the engine runs. Unless it says otherwise it listens to everything, is never known to be calm, and wants no
+    ticks."""
 
-    @property
-    def reads(self) -> frozenset[str]:
-        """The attributes that its conditions read, by path, such as `o.payload.level`."""
+    __slots__ = ()
 
+    reads: frozenset[str] = frozenset()
+    """The attributes that its conditions read, by path, such as `o.payload.level`."""
+
+    overhears: bool = False
+    """Whether it waits for events that nobody behind the link has subscribed to; not if it counts what is sent."""
+
+    remembers: bool = True
+    """Whether its state tells something of the events that led to it, so that what it puts out does."""
+
+    @abstractmethod
     def start(self) -> State:
         """The first state."""
 
+    @abstractmethod
     def step(self, state: State, event: Event) -> tuple[State, Sequence[Event]]:
         """The next state, and what becomes of the event. Raises `MonitorFailed`."""
 
-    @property
-    def overhears(self) -> bool:
-        """Whether it waits for events that nobody behind the link has subscribed to; not if it counts what is sent."""
+    def moved(self, before: State, after: State) -> bool:
+        """Whether an event that led from one state to the other has to be remembered."""
+        return bool(before != after)
 
-    def hears(self, topic: str) -> bool:
+    def wound(self, before: State, after: State) -> bool:
+        """Whether such an event has done no more than put off its timer."""
+        return False
+
+    def rests(self, state: State) -> bool:
+        """Whether it is where it began: what happened before is forgotten."""
+        return bool(state == self.start())
+
+    def hears(self, _topic: str) -> bool:
         """False: in every state an event of this topic passes unchanged and changes nothing."""
+        return True
 
-    def calm(self, topic: str) -> frozenset[Hashable]:
+    def passes(self, topic: str) -> bool:
+        """True: in every state an event of this topic passes unchanged, so that its passing tells nothing."""
+        return not self.hears(topic)
+
+    def calm(self, _topic: str) -> frozenset[Hashable]:
         """States in which every event of this topic passes unchanged and changes nothing.
 
         If it ever names one, all states of the machine can be looked up in it.
         """
-
-    def due(self, state: State) -> float | None:
-        """The steady time at which it wants a tick; None: never. After that tick it is not due at once again."""
-
-    def accepts(self, state: State) -> bool:
-        """Whether this is a state of this definition, whatever JSON it is. Never raises."""
-
-    def graph(self) -> Graph:
-        """What to draw."""
-
-
-class UntimedMachine:
-    """What most machines answer: they listen to everything, are never known to be calm, and want no ticks."""
-
-    __slots__ = ("reads",)
-
-    overhears = False
-
-    def __init__(self) -> None:
-        self.reads: frozenset[str] = frozenset()
-
-    def hears(self, _topic: str) -> bool:
-        return True
-
-    def calm(self, _topic: str) -> frozenset[Hashable]:
         return NOT_FINITE
 
     def due(self, _state: State) -> float | None:
+        """The steady time at which it wants a tick; None: never. After that tick it is not due at once again."""
         return None
+
+    @abstractmethod
+    def accepts(self, state: State) -> bool:
+        """Whether this is a state of this definition, whatever JSON it is. Never raises."""
+
+    @abstractmethod
+    def graph(self) -> Graph:
+        """What to draw."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,21 +138,21 @@ class Graph:
 
 def checked(event: Event, outputs: Iterable[Event]) -> tuple[Event, ...]:
     """The outputs of a step as they may be. Raises `MonitorFailed` if one may not."""
-    made: list[Event] = []
+    allowed: list[Event] = []
     same = False
     for output in outputs:
-        if len(made) == MAX_OUTPUTS:
+        if len(allowed) == MAX_OUTPUTS:
             raise MonitorFailed(f"puts out more than {MAX_OUTPUTS} events at once")
         if output is event and not event.is_tick:
-            made.append(event.changed() if same else event)
+            allowed.append(event.changed() if same else event)
             same = True
             continue
         _publishable(output)
         if output.topic[0] == "$" and output.topic != event.topic:
             raise MonitorFailed(f"puts out `{output.topic}`, and topics with `$` are reserved")
         # at the same time in the same scene, whoever made it
-        made.append(event.changed(topic=output.topic, payload=output.payload, qos=output.qos, retain=output.retain))
-    return tuple(made)
+        allowed.append(event.changed(topic=output.topic, payload=output.payload, qos=output.qos, retain=output.retain))
+    return tuple(allowed)
 
 
 def _publishable(output: object) -> None:

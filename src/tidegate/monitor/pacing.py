@@ -22,7 +22,7 @@ from typing import Final
 
 from tidegate.monitor.automaton import Emit, listed
 from tidegate.monitor.event import Event, State
-from tidegate.monitor.machine import Edge, Graph, UntimedMachine
+from tidegate.monitor.machine import Edge, Graph, Machine
 from tidegate.monitor.matching import EVERYTHING, matcher
 
 MEMORY: Final = 128
@@ -32,13 +32,18 @@ _DIGEST: Final = 12
 _WHOLE: Final = 1.0 - 1e-9  # five a minute, added up from twelfths of a token, are five
 
 
-class _Pacing(UntimedMachine):
-    """What the three have in common: filters, no conditions, and states that are not finite."""
+class _Pacing(Machine):
+    """What the three have in common: filters, no conditions, and states that are not finite.
+
+    They remember no contexts: what they suppress tells only how much there was, or that it was there before, and what
+    silence puts out has the context of the last event, which alone has set its state.
+    """
 
     __slots__ = ("_matches", "_on")
 
+    remembers = False
+
     def __init__(self, on: tuple[str, ...]) -> None:
-        super().__init__()
         self._on = on
         self._matches = matcher(on)
 

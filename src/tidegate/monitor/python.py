@@ -11,11 +11,12 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any, Final
 
 from tidegate.errors import ConfigError
 from tidegate.monitor.event import Event, State
-from tidegate.monitor.machine import ONLY, Edge, Graph, Monitor, MonitorFailed, UntimedMachine, checked
+from tidegate.monitor.machine import ONLY, Edge, Graph, Machine, Monitor, MonitorFailed, checked
 
 MAX_STATE: Final = 64 << 10
 """Characters of JSON that a state may have."""
@@ -24,7 +25,7 @@ MAX_NESTING: Final = 100
 """Lists and objects within each other that a state may have: the store reads back no more than some hundred."""
 
 
-class PythonMonitor(UntimedMachine):
+class PythonMonitor(Machine):
     """A monitor of an administrator as a machine."""
 
     __slots__ = ("_monitor", "_start", "name")
@@ -32,7 +33,6 @@ class PythonMonitor(UntimedMachine):
     overhears = True
 
     def __init__(self, monitor: Monitor, name: str) -> None:
-        super().__init__()
         self._monitor = monitor
         self.name = name
         self._start = _text(monitor.start())
@@ -61,34 +61,32 @@ class PythonMonitor(UntimedMachine):
     def _why(self, error: BaseException) -> str:
         """What is said of a failure; the audit takes only what can be written as UTF-8."""
         try:
-            said = str(error)
+            text = str(error)
         except Exception:  # noqa: BLE001  it is an administrator's, too
-            said = "it cannot say why"
+            text = "it cannot say why"
         if not isinstance(error, MonitorFailed):
-            said = f"{self.name}: {type(error).__name__}: {said}"
-        return said.encode(errors="backslashreplace").decode()
+            text = f"{self.name}: {type(error).__name__}: {text}"
+        return text.encode(errors="backslashreplace").decode()
 
 
 def load_monitor(reference: str, arguments: Mapping[str, Any]) -> PythonMonitor:
     """The monitor that `package.module:Class` makes. Raises `ConfigError`."""
     module, _, name = reference.partition(":")
     try:
-        found: Any = importlib.import_module(module)
-        for step in name.split("."):
-            found = getattr(found, step)
+        maker = attrgetter(name)(importlib.import_module(module))
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
         raise ConfigError(f"it cannot be imported ({why}): check its name, and that Python finds it") from error
-    if not callable(found):
+    if not callable(maker):
         raise ConfigError(f"`{name}` is no class: name one that has `start` and `step`")
     try:
-        made = found(**arguments)
+        monitor = maker(**arguments)
     except Exception as error:
         raise ConfigError(f"it cannot be made ({type(error).__name__}: {error}): check `with`") from error
-    if not all(callable(getattr(made, each, None)) for each in ("start", "step")):
+    if not all(callable(getattr(monitor, each, None)) for each in ("start", "step")):
         raise ConfigError(f"`{name}` has no `start` and `step`: write both")
     try:
-        return PythonMonitor(made, reference)
+        return PythonMonitor(monitor, reference)
     except MonitorFailed as failed:
         raise ConfigError(f"its first state cannot be kept ({failed}): return something that JSON can hold") from failed
     except Exception as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.net.binding import bound
-from tidegate.net.connection import Connection
+from tidegate.net.connection import ConnectionShell
 from tidegate.net.listener import Endpoint, Listener, Tls
 
-__all__ = ["Connection", "Endpoint", "Listener", "Tls", "bound"]
+__all__ = ["ConnectionShell", "Endpoint", "Listener", "Tls", "bound"]

@@ -1,6 +1,6 @@
-"""The shell around one peer: it feeds bytes in, writes bytes out, and closes in bounded time.
+"""The shell around one connection: it feeds bytes in, writes bytes out, and closes in bounded time.
 
-`data_received` is the peer's own `receive`: on the hot path the loop calls into the session room directly.
+`data_received` is the reader's own `receive`: on the hot path the loop calls into the session room directly.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tidegate.session import Peer, Phase
+from tidegate.session import Connection, Phase
 from tidegate.wire import Reason
 
 if TYPE_CHECKING:
@@ -20,41 +20,43 @@ LINGER = 5.0  # seconds a closed connection has to take what was written to it
 HIGH_WATER = 256 * 1024  # bytes that may wait for a client that reads slowly, before QoS 0 is dropped for it
 
 
-class Connection(asyncio.Protocol):
+class ConnectionShell(asyncio.Protocol):
     """One accepted socket."""
 
-    __slots__ = ("data_received", "listener", "peer", "transport")
+    __slots__ = ("_address", "connection", "data_received", "listener", "transport")
 
-    def __init__(self, listener: Listener, peer: Peer) -> None:
+    def __init__(self, listener: Listener, connection: Connection, address: str = "") -> None:
+        """`address`: what a proxy says; else it is that of the socket."""
+        self._address = address
         self.listener = listener
-        self.peer = peer
-        self.data_received: Callable[[bytes], None] = peer.receive  # type: ignore[assignment]
+        self.connection = connection
+        self.data_received: Callable[[bytes], None] = connection.reader.receive  # type: ignore[assignment]
         self.transport: Any = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
-        peer = self.peer
+        connection = self.connection
         name = transport.get_extra_info("peername")
-        address = f"{name[0]}" if isinstance(name, tuple) else ""
+        address = self._address or (f"{name[0]}" if isinstance(name, tuple) else "")
         tls = transport.get_extra_info("ssl_object")
-        peer.made(self, address, _certificate(tls))
+        connection.opened(self, address, _certificate(tls))
         self.transport.set_write_buffer_limits(high=HIGH_WATER)
-        peer.write = self.transport.write  # hot: no call in between
+        connection.write = self.transport.write  # hot: no call in between
         if not self.listener.admits(self):
-            peer.phase = Phase.CLOSED
+            connection.phase = Phase.CLOSED
             self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         try:
-            self.peer.lost()
+            self.connection.lost()
         finally:
             self.listener.lost(self)  # whatever fails, its place is free again
 
     def pause_writing(self) -> None:
-        self.peer.pause_writing()
+        self.connection.pause_writing()
 
     def resume_writing(self) -> None:
-        self.peer.resume_writing()
+        self.connection.resume_writing()
 
     # -- session.Shell -----------------------------------------------------------------------------------------
 
@@ -77,11 +79,11 @@ class Connection(asyncio.Protocol):
 
     def late(self) -> None:
         """No CONNECT in the time allowed, or no end of the handshake."""
-        if self.peer.phase in (Phase.NEW, Phase.WAITING):
-            self.peer.refuse(Reason.NOT_AUTHORIZED) if self.peer.phase is Phase.WAITING else self.abort()
+        if self.connection.phase in (Phase.NEW, Phase.WAITING):
+            self.connection.refuse(Reason.NOT_AUTHORIZED) if self.connection.phase is Phase.WAITING else self.abort()
 
     def abort(self) -> None:
-        self.peer.phase = Phase.CLOSED
+        self.connection.phase = Phase.CLOSED
         self.transport.abort()
 
 

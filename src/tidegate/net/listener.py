@@ -7,18 +7,27 @@ certificates are replaced: a new server takes over the same socket, so nobody is
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 
+import structlog
+
 from tidegate.errors import ConfigError
-from tidegate.net.connection import Connection
-from tidegate.session import Bucket, Host, Peer, Site
+from tidegate.net.binding import bound
+from tidegate.net.connection import ConnectionShell
+from tidegate.net.proxy_header import Acceptor
+from tidegate.session import Bucket, Connection, Host, Site
+from tidegate.session.prices import Payer
 
 BACKLOG = 4096
 HANDSHAKE = 10.0
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,12 +71,37 @@ class Endpoint:
     origins: tuple[str, ...] | None = None
     tls: Tls | None = None
     anonymous: bool = False
+    proxy: bool = False  # connections begin with a PROXY header
     max_connections: int = 100_000
+    address_connections: int = 20_000
     connect_rate: float | None = None
     connect_timeout: float = 10.0
     max_packet: int = 2**20
+    max_connect: int = 2**17
     publish_rate: float | None = None
     publish_burst: float = 1.0
+
+
+class Address:
+    """Where connections come from: how many there are, and who pays for them until they have logged in."""
+
+    __slots__ = ("connections", "payer")
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self.payer = Payer()
+
+
+@lru_cache(maxsize=4096)
+def network_of(address: str) -> str:
+    """Whom an address belongs to: with IPv6 everybody has a whole network of them."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if parsed.version == 6 and parsed.ipv4_mapped is None:
+        return str(ipaddress.ip_network((parsed, 64), strict=False))
+    return str(parsed)
 
 
 class Listener:
@@ -80,8 +114,12 @@ class Listener:
         site: Site,
         host: Host,
         loop: asyncio.AbstractEventLoop,
-        on_bug: Callable[[Peer, BaseException], None],
+        on_bug: Callable[[Connection, BaseException], None],
     ) -> None:
+        if endpoint.path is not None:  # here: to import wsproto takes too long for the first connection
+            from tidegate.net.websocket import WebSocket
+
+            self._websocket = WebSocket
         self.endpoint = endpoint
         self.name = endpoint.name
         self.max_packet = endpoint.max_packet
@@ -91,12 +129,15 @@ class Listener:
         self.site = site
         self.host = host
         self.loop = loop
-        self.connections: set[Connection] = set()
+        self.connections: set[ConnectionShell] = set()
+        self.addresses: dict[str, Address] = {}
         self.turned_away = 0
         self._on_bug = on_bug
         self._bucket: Bucket | None = None
         self._socket: socket.socket | None = None
         self._server: asyncio.Server | None = None
+        self._acceptor: Acceptor | None = None
+        self._handshakes: set[asyncio.Task[None]] = set()  # of connections that came through a proxy
 
     @property
     def port(self) -> int:
@@ -107,22 +148,9 @@ class Listener:
 
     def bind(self) -> None:
         """Takes the address. Who connects waits in the system's queue: nothing is accepted before `start`."""
-        endpoint = self.endpoint
-        family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
-        sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio sets TCP_NODELAY only then
-        try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            sock.setblocking(False)
-            sock.bind((endpoint.host, endpoint.port))
-            sock.listen(BACKLOG)  # here and not in `start`: only now is it certain that the address is ours
-        except OSError as error:
-            sock.close()
-            raise ConfigError(
-                f"cannot listen on {endpoint.name}: {error.strerror}; free the port or choose another address"
-            ) from error
-        self._socket = sock
+        # getaddrinfo gives it the protocol TCP: asyncio sets TCP_NODELAY only then
+        family = socket.AF_INET6 if ":" in self.endpoint.host else socket.AF_INET
+        self._socket = bound(self.name, self.endpoint.host, self.endpoint.port, BACKLOG, family)
 
     def inherit(self, older: Listener) -> None:
         """Takes the socket of a listener with the same address: nobody who waits there is turned away."""
@@ -131,16 +159,21 @@ class Listener:
 
     def adopt(self, older: Listener) -> None:
         """Takes over the connections of the listener it replaces; what they were told at CONNECT stays."""
-        for connection in older.connections:
-            connection.listener = connection.peer.listener = self
+        for shell in older.connections:
+            shell.listener = shell.connection.listener = self
+            self._address(shell.connection.address).connections += 1
         self.connections |= older.connections
         older.connections = set()
+        older.addresses = {}
 
     async def start(self) -> None:
         """Accepts from now on. Called again, it takes up certificates that have changed."""
         assert self._socket is not None
         tls = self.endpoint.tls
         context = tls.context() if tls is not None else None
+        if self.endpoint.proxy:
+            self._accept_from_proxy(context)
+            return
         old = self._server
         self._server = await self.loop.create_server(
             self._connection,
@@ -153,18 +186,46 @@ class Listener:
         if old is not None:
             old.close()
 
-    def _connection(self) -> asyncio.Protocol:
-        peer = Peer(site=self.site, host=self.host, listener=self, on_bug=self._on_bug)
-        connection = Connection(self, peer)
+    def _accept_from_proxy(self, context: ssl.SSLContext | None) -> None:
+        """Each connection says first whose it is; what follows is as on any other listener."""
+        assert self._socket is not None
+        endpoint, old = self.endpoint, self._acceptor
+
+        def accepted(connected: socket.socket, address: str) -> None:
+            handshake = self.loop.create_task(self._take_over(connected, address, context))
+            self._handshakes.add(handshake)
+            handshake.add_done_callback(self._handshakes.discard)
+
+        listening = self._socket.dup()
+        patience, most = endpoint.connect_timeout, endpoint.max_connections
+        self._acceptor = Acceptor(listening, self.loop, accepted, patience=patience, most=most)
+        if old is not None:
+            old.close()
+
+    async def _take_over(self, connected: socket.socket, address: str, context: ssl.SSLContext | None) -> None:
+        try:
+            await self.loop.connect_accepted_socket(
+                partial(self._connection, address),
+                connected,
+                ssl=context,
+                ssl_handshake_timeout=min(HANDSHAKE, self.endpoint.connect_timeout) if context else None,
+            )
+        except (OSError, TimeoutError) as error:
+            log.debug("connection through a proxy failed", address=address, reason=str(error))
+            connected.close()
+
+    def _connection(self, address: str = "") -> asyncio.Protocol:
         endpoint = self.endpoint
+        connection = Connection(
+            site=self.site, host=self.host, listener=self, on_bug=self._on_bug, max_connect=endpoint.max_connect
+        )
+        shell = ConnectionShell(self, connection, address)
         if endpoint.path is None:
-            return connection
-        # one WebSocket message may carry many packets, and the peer has its own say about their size
-        from tidegate.net.websocket import WebSocket
+            return shell
+        # one WebSocket message may carry many packets, and the reader has its own say about their size
+        return self._websocket(shell, endpoint.path, endpoint.origins, max(2**20, 16 * endpoint.max_packet))
 
-        return WebSocket(connection, endpoint.path, endpoint.origins, max(2**20, 16 * endpoint.max_packet))
-
-    def admits(self, connection: Connection) -> bool:
+    def admits(self, shell: ConnectionShell) -> bool:
         """Within the limits of this listener? Then it has `connect_timeout` to say CONNECT."""
         endpoint = self.endpoint
         site = self.site
@@ -177,21 +238,38 @@ class Listener:
             if not self._bucket.afford(site.now):
                 self.turned_away += 1
                 return False
-        if len(self.connections) >= endpoint.max_connections:
+        address = self._address(shell.connection.address)
+        if len(self.connections) >= endpoint.max_connections or address.connections >= endpoint.address_connections:
             self.turned_away += 1
             return False
-        self.connections.add(connection)
-        connection.peer.seen = site.now
-        connection.peer.timer = site.timers.at(site.now + endpoint.connect_timeout, connection.late)
+        address.connections += 1
+        self.connections.add(shell)
+        shell.connection.reader.payer = address.payer
+        shell.connection.reader.last_read = site.now
+        shell.connection.timer = site.timers.at(site.now + endpoint.connect_timeout, shell.late)
         return True
 
-    def lost(self, connection: Connection) -> None:
-        self.connections.discard(connection)
+    def lost(self, shell: ConnectionShell) -> None:
+        if shell in self.connections:
+            self.connections.discard(shell)
+            network = network_of(shell.connection.address)
+            address = self.addresses[network]
+            address.connections -= 1
+            if not address.connections:
+                del self.addresses[network]
+
+    def _address(self, address: str) -> Address:
+        return self.addresses.setdefault(network_of(address), Address())
 
     def stop_accepting(self) -> None:
         if self._server is not None:
             self._server.close()
             self._server = None
+        if self._acceptor is not None:
+            self._acceptor.close()
+            self._acceptor = None
+        for handshake in self._handshakes:
+            handshake.cancel()
         if self._socket is not None:
             self._socket.close()
             self._socket = None

@@ -26,7 +26,7 @@ import base64
 import binascii
 import re
 import struct
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from http import HTTPStatus
@@ -110,7 +110,7 @@ class Frames:
                 size = data[start] << 8 | data[start + 1]
                 start += 2
                 if size < 126:
-                    self.end = _mistake(CloseReason.PROTOCOL_ERROR, "length not in its shortest form")
+                    self.end = _protocol_error("length not in its shortest form")
                     break
             elif size == 127:
                 if stop < start + 8:
@@ -118,7 +118,7 @@ class Frames:
                 size = int.from_bytes(data[start : start + 8], "big")
                 start += 8
                 if size < 65536 or size >> 63:
-                    self.end = _mistake(CloseReason.PROTOCOL_ERROR, "length not in its shortest form")
+                    self.end = _protocol_error("length not in its shortest form")
                     break
             if first < 0x88 and self._size + size > self._limit:
                 # From the header alone, before anything of the body is read.
@@ -148,16 +148,16 @@ class Frames:
         """What RFC 6455, 5.2 to 5.5, forbids in the first two bytes of a frame."""
         opcode = first & 0x0F
         if first & 0x70:
-            return _mistake(CloseReason.PROTOCOL_ERROR, "reserved bit without an extension")
+            return _protocol_error("reserved bit without an extension")
         if opcode in {3, 4, 5, 6, 7} or opcode > 10:
-            return _mistake(CloseReason.PROTOCOL_ERROR, "unknown opcode")
+            return _protocol_error("unknown opcode")
         if not second & 0x80:
-            return _mistake(CloseReason.PROTOCOL_ERROR, "frame not masked")
+            return _protocol_error("frame not masked")
         if opcode >= 8:
             if first < 0x80 or second & 0x7F > 125:
-                return _mistake(CloseReason.PROTOCOL_ERROR, "control frame fragmented or too long")
+                return _protocol_error("control frame fragmented or too long")
         elif (opcode == 0) is not self._fragmented:
-            return _mistake(CloseReason.PROTOCOL_ERROR, "continuation out of place")
+            return _protocol_error("continuation out of place")
         elif opcode == 1:
             # [MQTT-6.0.0-1] any other type of data frame closes the connection
             return _mistake(CloseReason.UNSUPPORTED_DATA, "MQTT travels in binary frames")
@@ -181,12 +181,16 @@ def _mistake(code: CloseReason, reason: str) -> End:
     return End(code=int(code), reason=reason, mistake=True)
 
 
+def _protocol_error(reason: str) -> End:
+    return _mistake(CloseReason.PROTOCOL_ERROR, reason)
+
+
 def _goodbye(body: bytes) -> End:
     if not body:
         return End(code=None, mistake=False)
     code = int.from_bytes(body[:2], "big")
     if len(body) == 1 or code not in _CODES:
-        return _mistake(CloseReason.PROTOCOL_ERROR, "no such close code")
+        return _protocol_error("no such close code")
     try:
         return End(code=code, reason=body[2:].decode(), mistake=False)
     except UnicodeDecodeError:
@@ -254,68 +258,58 @@ class WebSocket(asyncio.Protocol):
     """The protocol of a WebSocket's socket, around the protocol that speaks MQTT."""
 
     __slots__ = (
-        "_blocked", "_frames", "_head", "_held", "_inner", "_linger", "_origins", "_path", "_paused",
-        "_state", "_timer", "_transport",
+        "_blocked", "_frames", "_head", "_held", "_linger", "_origins", "_path", "_timer", "_transport",
+        "inner", "paused", "state",
     )  # fmt: skip
 
     def __init__(
-        self,
-        inner: asyncio.Protocol,
-        path: str,
-        origins: Sequence[str] | None,
-        limit: int,
-        *,
-        linger: float = 5.0,
+        self, inner: asyncio.Protocol, path: str, origins: Sequence[str] | None, limit: int, *, linger: float = 5.0
     ) -> None:
         """`origins`: web pages that may connect (None: all; clients that are no browsers always may).
         `limit`: bytes of payload of a message, fragmented or not."""
-        self._inner = inner
+        self.inner = inner
         self._path = path  # empty: any
         self._origins = None if origins is None else frozenset(each.lower() for each in origins)
         self._linger = linger
         self._frames = Frames(limit)
-        self._state = State.REQUEST
+        self.state = State.REQUEST
         self._head = b""
         self._held: list[bytes] = []  # written by the inner protocol before the upgrade
-        self._paused = False  # reading, by the inner protocol
+        self.paused = False  # reading, by the inner protocol
         self._blocked = False  # writing, by the transport
         self._timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport
 
-    @property
-    def state(self) -> State:
-        return self._state
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._inner.connection_made(Channel(self, self._transport))
+        self.inner.connection_made(Channel(self, self._transport))
 
     def data_received(self, data: bytes) -> None:
-        if self._state is State.OPEN or self._state is State.CLOSING:
+        if self.state is State.OPEN or self.state is State.CLOSING:
             self._receive(data)
-        elif self._state is State.REQUEST:
+        elif self.state is State.REQUEST:
             self._request(data)
 
     def pause_writing(self) -> None:
         self._blocked = True
-        self._inner.pause_writing()
+        self.inner.pause_writing()
 
     def resume_writing(self) -> None:
         self._blocked = False
         self._answer_ping()
-        self._inner.resume_writing()
+        self.inner.resume_writing()
 
     def eof_received(self) -> bool | None:
         # Without a Close frame the stream just ends, as it does over TCP.
-        return self._inner.eof_received() if self._state is State.OPEN else None
+        return self.inner.eof_received() if self.state is State.OPEN else None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._state = State.DONE
+        self.state = State.DONE
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._held.clear()
-        self._inner.connection_lost(exc)
+        self.inner.connection_lost(exc)
 
     def _request(self, data: bytes) -> None:
         before = len(self._head)
@@ -333,7 +327,7 @@ class WebSocket(asyncio.Protocol):
             log.debug("websocket refused", status=status, peer=self._transport.get_extra_info("peername"))
             self._finish(clean=False)
             return
-        self._state = State.OPEN
+        self.state = State.OPEN
         held, self._held = self._held, []
         for each in held:
             self.send(each)
@@ -343,19 +337,19 @@ class WebSocket(asyncio.Protocol):
 
     def _receive(self, data: bytes) -> None:
         payload = self._frames.feed(data)
-        if payload and self._state is State.OPEN:
-            self._inner.data_received(payload)
+        if payload and self.state is State.OPEN:
+            self.inner.data_received(payload)
         if self._frames.ping is not None:
             self._answer_ping()
-        if (end := self._frames.end) is not None and self._state is not State.DONE:
+        if (end := self._frames.end) is not None and self.state is not State.DONE:
             if end.mistake:
                 log.debug("websocket error", code=end.code, reason=end.reason)
-            if self._state is State.OPEN:
+            if self.state is State.OPEN:
                 self._say_goodbye(end.code, end.reason if end.mistake else "")
             self._finish(clean=not end.mistake)
 
     def _answer_ping(self) -> None:
-        if self._blocked or self._state is not State.OPEN or self._frames.ping is None:
+        if self._blocked or self.state is not State.OPEN or self._frames.ping is None:
             return
         body, self._frames.ping = self._frames.ping, None
         self._transport.write(bytes((0x8A, len(body))) + body)
@@ -366,7 +360,7 @@ class WebSocket(asyncio.Protocol):
 
     def _finish(self, *, clean: bool) -> None:
         """Ends the connection once everything written has left."""
-        self._state = State.DONE
+        self.state = State.DONE
         if self._transport.is_closing():  # lost already; connection_lost is on its way
             return
         self._listen_on()
@@ -384,9 +378,9 @@ class WebSocket(asyncio.Protocol):
         self._transport.close()
 
     def _listen_on(self) -> None:
-        if self._paused:
+        if self.paused:
             self._transport.resume_reading()
-        self._paused = False
+        self.paused = False
         if self._timer is None:
             self._set_timer(self._linger, self._transport.abort)
 
@@ -399,7 +393,7 @@ class WebSocket(asyncio.Protocol):
 
     def send(self, data: bytes | bytearray | memoryview) -> None:
         """Sends one binary frame; after the end it is dropped, as a transport does."""
-        if self._state is State.OPEN:
+        if self.state is State.OPEN:
             size = len(data)
             if size < 126:
                 self._transport.write(_SHORT[size] + data)
@@ -407,44 +401,32 @@ class WebSocket(asyncio.Protocol):
                 self._transport.write(struct.pack("!BBH", 0x82, 126, size) + data)
             else:
                 self._transport.write(struct.pack("!BBQ", 0x82, 127, size) + data)
-        elif self._state is State.REQUEST:
+        elif self.state is State.REQUEST:
             self._held.append(bytes(data))
 
     def close(self) -> None:
         """Says goodbye (1000) and waits for the peer's; before the upgrade it just closes."""
-        if self._state is State.OPEN:
+        if self.state is State.OPEN:
             self._say_goodbye(CloseReason.NORMAL_CLOSURE, "")
-            self._state = State.CLOSING
+            self.state = State.CLOSING
             if not self._transport.is_closing():
                 self._listen_on()
-        elif self._state is State.REQUEST:
-            self._state = State.DONE
+        elif self.state is State.REQUEST:
+            self.state = State.DONE
             self._transport.close()
 
     def abort(self) -> None:
-        self._state = State.DONE
+        self.state = State.DONE
         self._transport.abort()
 
     def pause(self, reading: bool) -> None:
-        if self._state is State.CLOSING or self._state is State.DONE or self._transport.is_closing():
+        if self.state is State.CLOSING or self.state is State.DONE or self._transport.is_closing():
             return
-        self._paused = reading
+        self.paused = reading
         if reading:
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
-
-    @property
-    def paused(self) -> bool:
-        return self._paused
-
-    @property
-    def inner(self) -> asyncio.BaseProtocol:
-        return self._inner
-
-    @inner.setter
-    def inner(self, protocol: asyncio.BaseProtocol) -> None:
-        self._inner = cast(asyncio.Protocol, protocol)
 
 
 class Channel(asyncio.Transport):
@@ -459,9 +441,6 @@ class Channel(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if data:
             self._socket.send(data)
-
-    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
-        self.write(b"".join(list_of_data))
 
     def write_eof(self) -> None:
         self._socket.close()
@@ -498,9 +477,3 @@ class Channel(asyncio.Transport):
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self._transport.set_write_buffer_limits(high, low)
-
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        self._socket.inner = protocol
-
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        return self._socket.inner

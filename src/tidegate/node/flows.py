@@ -1,29 +1,68 @@
-"""Who can reach whom with the configuration in force, as a document for programs: the control command `flows`.
-
-Takes long where there are many: belongs on a thread.
-"""
+"""Who can reach whom with the configuration in force: the control commands `flow` and `flows`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.config import Config
 from tidegate.config.problems import suggestion
 from tidegate.errors import Problem
 from tidegate.flow import Assertion, ConnectionGraph, Reach, Violation
-from tidegate.flow.drawing.graph_formats import document, flows
 from tidegate.flow.graph import KINDS
 from tidegate.flow.presence import Presence
 from tidegate.flow.watch import connection_graph, violated
+from tidegate.net.control_socket import Command
+
+if TYPE_CHECKING:
+    from tidegate.node.node import Node
 
 MOST: Final = 10_000  # flows in one document
 
 
-def flow_document(
+class FlowCommands:
+    """The flows of a node, for its control socket."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def commands(self) -> dict[str, Command]:
+        return {"flow": self.presences, "flows": self.flows}
+
+    async def presences(self) -> AsyncIterator[list[dict[str, Any]]]:
+        """Who is connected, and where, in pieces that hold nobody up."""
+        scopes = self._node.scopes.values()
+        sessions = [(scope, session) for scope in scopes for session in scope.sessions.values()]
+        for at in range(0, len(sessions), 100):
+            yield [
+                asdict(scope.presences.of(session.subject))
+                for scope, session in sessions[at : at + 100]
+                if session.connection is not None
+            ]
+
+    async def flows(
+        self, source: str | None = None, target: str | None = None, paths: bool = False, live: bool = False
+    ) -> dict[str, Any]:
+        """Who can reach whom, of those in the directory or of those who are connected."""
+        config = self._node.config
+        presences = config.built.presences
+        if live:
+            presences = tuple([Presence(**fields) async for piece in self.presences() for fields in piece])
+        document = partial(_document, source=source, target=target, paths=paths, live=live)
+        return await self._node.run_query(partial(document, config, presences))
+
+
+def _document(
     config: Config, presences: Iterable[Presence], *, source: str | None, target: str | None, paths: bool, live: bool
 ) -> dict[str, Any]:
-    """The graph, the flows that are wanted, and whether the assertions hold. `live`: presences are those connected."""
+    """The graph, the flows that are wanted, and whether the assertions hold. `live`: presences are those connected.
+
+    Takes long where there are many: runs on a thread.
+    """
+    from tidegate.flow.drawing.graph_formats import document, flows
+
     rules = config.built.rules
     there = list(presences)
     graph = connection_graph(rules.space, rules.brokering, there)

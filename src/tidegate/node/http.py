@@ -15,7 +15,8 @@ import socket
 import ssl
 import sys
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -42,24 +43,28 @@ log = structlog.get_logger("tidegate.http")
 class Serving:
     """What the process needs to know."""
 
-    descriptor: int
+    descriptor: int = -1
     """Of the socket that it listens on."""
+    metrics: int = -1
+    """Of the socket for metrics alone, if there is one."""
+    max_connections: int = 512
+    address_connections: int = 128
     control: Path
     data: Path | None
-    cert: Path | None
-    key: Path | None
-    client_ca: Path | None
+    cert: Path | None = None
+    key: Path | None = None
+    client_ca: Path | None = None
     rate: float
     address_rate: float
     max_body: int
     timeout: float
-    log_format: str
-    log_level: str
-    sources: dict[str, Any]
+    log_format: str = "console"
+    log_level: str = "info"
+    sources: dict[str, Any] = field(default_factory=dict)
     """What it is to know of `sources`."""
-    pipeline: bool
+    pipeline: bool = False
     """Whether there is one."""
-    rules: Path | None
+    rules: Path | None = None
     """The file with its rules."""
 
     def line(self) -> bytes:
@@ -90,22 +95,34 @@ class HttpProcess:
     def __init__(self, config: Config) -> None:
         assert config.http is not None
         self._http = config.http
-        self._serving = _serving(config, -1)
+        self._serving = _serving(config)
         self._stamps = _stamps(config.http)
         self._socket: socket.socket | None = None
+        self._metrics: socket.socket | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._task: asyncio.Task[None] | None = None
         self._changing: asyncio.Task[None] | None = None
         self.restarts = 0
+        self.serving = False
+        """Whether the process that runs now has said that it answers."""
+        self.on_end: Callable[[], object] = lambda: None
+        """Called when it has ended."""
 
     @property
     def port(self) -> int:
         return 0 if self._socket is None else int(self._socket.getsockname()[1])
 
+    @property
+    def metrics_port(self) -> int | None:
+        """Of the listener for metrics alone, if there is one."""
+        return None if self._metrics is None else int(self._metrics.getsockname()[1])
+
     def bind(self) -> None:
-        """Takes the address; ConfigError if it cannot be had."""
-        url = self._http.url
+        """Takes the addresses; ConfigError if one cannot be had."""
+        url, metrics = self._http.url, self._http.metrics
         self._socket = bound(url, url.host, url.port, BACKLOG)
+        if metrics is not None:
+            self._metrics = bound(metrics, metrics.host, metrics.port, BACKLOG)
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._keep_running())
@@ -116,7 +133,7 @@ class HttpProcess:
         Nobody waits for that: it may be answering the very request that asked for the change.
         """
         assert config.http is not None
-        wanted, stamps = _serving(config, -1), _stamps(config.http)
+        wanted, stamps = _serving(config), _stamps(config.http)
         if (wanted, stamps) != (self._serving, self._stamps):
             self._serving, self._stamps = wanted, stamps
             self._changing = asyncio.get_running_loop().create_task(self._again(self._changing))
@@ -131,15 +148,22 @@ class HttpProcess:
         if self._changing is not None:
             await self._changing
         await self._end()
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        for listener in (self._socket, self._metrics):
+            if listener is not None:
+                listener.close()
+        self._socket = self._metrics = None
 
     def status(self) -> dict[str, Any]:
         """For `tidegate status`."""
         process = self._process
         pid = None if process is None or process.returncode is not None else process.pid
-        return {"url": str(self._http.url), "port": self.port, "pid": pid, "restarts": self.restarts}
+        return {
+            "url": str(self._http.url),
+            "port": self.port,
+            "metrics_port": self.metrics_port,
+            "pid": pid,
+            "restarts": self.restarts,
+        }
 
     async def _keep_running(self) -> None:
         wait = FIRST
@@ -157,22 +181,27 @@ class HttpProcess:
         """Until it ends; its exit code, or why it did not even start."""
         assert self._socket is not None
         descriptor = self._socket.fileno()
-        line = _with(self._serving, descriptor).line()
+        metrics = -1 if self._metrics is None else self._metrics.fileno()
+        line = replace(self._serving, descriptor=descriptor, metrics=metrics).line()
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *_COMMAND,
                 stdin=asyncio.subprocess.PIPE,
-                pass_fds=(descriptor,),
+                pass_fds=tuple(one for one in (descriptor, metrics) if one >= 0),
                 env=_environment(),
                 start_new_session=True,  # Ctrl-C is for the node, which stops it in its own time
             )
         except OSError as error:
             return str(error)
         assert self._process.stdin is not None
-        with contextlib.suppress(ConnectionError):
-            self._process.stdin.write(line)
-            await self._process.stdin.drain()
-        return await self._process.wait()
+        try:
+            with contextlib.suppress(ConnectionError):
+                self._process.stdin.write(line)
+                await self._process.stdin.drain()
+            return await self._process.wait()
+        finally:
+            self.serving = False
+            self.on_end()
 
     async def _end(self) -> None:
         if self._task is not None:
@@ -194,16 +223,19 @@ class HttpProcess:
             await process.wait()
 
 
-def _serving(config: Config, descriptor: int) -> Serving:
+def _serving(config: Config) -> Serving:
+    """Without the socket, which is known when the process is started."""
     http = config.http
     assert http is not None
     return Serving(
-        descriptor=descriptor,
+        descriptor=-1,
         control=config.control_socket,
         data=config.node.data,
         cert=http.cert,
         key=http.key,
         client_ca=http.client_ca,
+        max_connections=http.max_connections,
+        address_connections=http.address_connections,
         rate=http.rate,
         address_rate=http.address_rate,
         max_body=http.max_body,
@@ -219,10 +251,6 @@ def _serving(config: Config, descriptor: int) -> Serving:
         pipeline=config.pipeline is not None,
         rules=None if config.pipeline is None else config.pipeline.rules,
     )
-
-
-def _with(serving: Serving, descriptor: int) -> Serving:
-    return Serving(**{**asdict(serving), "descriptor": descriptor})
 
 
 def _stamps(http: Http) -> tuple[int, ...]:

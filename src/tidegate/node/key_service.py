@@ -11,30 +11,33 @@ import os
 import time
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from tidegate.admin.administration import Administration
 from tidegate.admin.sources import KIND as SOURCE
 from tidegate.admin.sources import ROOM as SOURCES
-from tidegate.audit.auditor import Auditor
 from tidegate.config import Config
 from tidegate.config.administration import SQLITE
 from tidegate.errors import Problem, StoreError
 from tidegate.gate import Allow
 from tidegate.keys.key import valid_id
+from tidegate.keyservice.control_commands import GetKey, GetPublishingKey, ListKeys, RevokeKey, RotateKeys
 from tidegate.keyservice.exchange import REVOKED, KeyExchange, RegistryExchange
 from tidegate.keyservice.exchange import ROOM as SHARED
 from tidegate.keyservice.master_keys import MasterKeys, open_master_keys, renew_all
 from tidegate.keyservice.release import KeyRelease, KeyService, reading
 from tidegate.keyservice.row_keys import RowKeys
-from tidegate.keyservice.topic_keys import ROOM, TIDY, TopicKeys
+from tidegate.keyservice.topic_keys import TIDY, TopicKeys
+from tidegate.net.control_command import typed
 from tidegate.net.control_socket import Command
 from tidegate.policy import Directory
 from tidegate.scope import Realm
 from tidegate.session import Site
 from tidegate.store.registry import Applied
+
+if TYPE_CHECKING:
+    from tidegate.node.node import Node
 
 ROTATED: Final = "keys.rotated"
 """The room that changes when somebody rotates by hand: whoever shares the registry does the same."""
@@ -46,23 +49,11 @@ PIECE: Final = 64
 log = structlog.get_logger("tidegate.keys")
 
 
-class Host(Protocol):
-    """What is needed of a node."""
-
-    config: Config
-    audit: Auditor
-    administration: Administration | None
-
-    async def stored(self) -> None:
-        """Until everything noted so far is on the disk."""
-        ...
-
-
 class NodeKeys:
     """The keys of one node."""
 
-    def __init__(self, host: Host, turn: Callable[..., Any]) -> None:
-        self._host = host
+    def __init__(self, node: Node, turn: Callable[..., Any]) -> None:
+        self._node = node
         self._turn = turn
         self.master_keys: MasterKeys | None = None
         self.topic_keys: TopicKeys | None = None
@@ -91,8 +82,8 @@ class NodeKeys:
         self._release = KeyRelease(
             self.topic_keys,
             realm,
-            self._host.audit,
-            config=lambda: self._host.config,
+            self._node.audit,
+            config=lambda: self._node.config,
             service=lambda: self._service,
             turn=self._turn,
         )
@@ -116,7 +107,7 @@ class NodeKeys:
             self.master_keys = await asyncio.get_running_loop().run_in_executor(None, open_master_keys, config)
         if self._exchange is not None or not config.keys.any:
             return
-        administration = self._host.administration
+        administration = self._node.administration
         if config.keys.ktm is not None:
             from tidegate.keyservice.ktm import KtmExchange
 
@@ -165,7 +156,7 @@ class NodeKeys:
 
     async def _renew_sources(self, master_keys: MasterKeys) -> None:
         """The keys of sources are sealed under the first master key again."""
-        administration = self._host.administration
+        administration = self._node.administration
         if administration is not None:
             secrets, loop = administration.registry.secrets, asyncio.get_running_loop()
             try:
@@ -175,15 +166,18 @@ class NodeKeys:
             except StoreError as error:
                 log.warning("keys of sources stay under the old master key; reload again", reason=str(error))
 
-    def change(self, before: Config, after: Config) -> None:
-        """Just before other rules are in force: whoever loses a right reads nothing new under the keys they have."""
+    def change(self, before: Config, after: Config, retired: Collection[Who] = ()) -> None:
+        """Just before other rules are in force: whoever loses a right reads nothing new under the keys they have.
+
+        `retired`: who is no more, even if there is another one of that name.
+        """
         assert self.topic_keys is not None
         self.topic_keys.change(after.keys)
         if not len(self.topic_keys.ring) and self._service is None:
             return
         lost = losing(before.built.directory, after.built.directory)
-        if lost is None or lost:
-            self._rotate(None if lost is None else self.topic_keys.had_by(_names(lost)))
+        if lost is None or lost or retired:
+            self._rotate(None if lost is None else self.topic_keys.had_by(_names({*lost, *retired})))
 
     def rotate(self) -> None:
         """Somebody lost a right, and nobody knows what they could read."""
@@ -198,37 +192,34 @@ class NodeKeys:
     # -- control commands ------------------------------------------------------------------------------------------
 
     def commands(self) -> dict[str, Command]:
-        return {
-            "key_get": self.get,
-            "key_publish": self.publish,
-            "key_list": self.list_all,
-            "key_rotate": self.rotated_everywhere,
-            "key_revoke": self.revoked,
-        }
+        return dict(
+            (
+                typed(GetKey, self.get),
+                typed(GetPublishingKey, self.publish),
+                typed(ListKeys, self.list_all),
+                typed(RotateKeys, self.rotated_everywhere),
+                typed(RevokeKey, self.revoked),
+            )
+        )
 
-    async def get(self, user: str, key: str, request: str, level: str, address: str) -> dict[str, Any]:
-        answer = await self._there.get(*_texts(user, key, request, level, address))
+    async def get(self, command: GetKey) -> dict[str, Any]:
+        answer = await self._there.get(command.user, command.key, command.request, command.level, command.address)
         return {"answer": answer.decode()}
 
-    async def publish(self, user: str, topic: str, request: str, level: str, address: str) -> dict[str, Any]:
-        answer = await self._there.publish(*_texts(user, topic, request, level, address))
+    async def publish(self, command: GetPublishingKey) -> dict[str, Any]:
+        answer = await self._there.publish(command.user, command.topic, command.request, command.level, command.address)
         return {"answer": answer.decode()}
 
-    def list_all(self, after: str | None = None, limit: int | None = None) -> dict[str, Any]:
-        """Without a limit all, in no order; with one as many by their ids, those behind `after`."""
+    def list_all(self, command: ListKeys) -> dict[str, Any]:
         self._there.realm.site.open()
-        return {"keys": self._there.topic_keys.listed(after, limit)}
+        return {"keys": self._there.topic_keys.listed(command.after, command.limit)}
 
-    def rotated(
-        self, by: str, filter: str | None = None, user: str | None = None, why: str = "", dry_run: bool = False
-    ) -> dict[str, Any]:
-        """Other keys from the next message on: for all, for an entry of `keys.protect`, for what a user could read.
-
-        A dry run only counts the groups.
-        """
+    def rotated(self, command: RotateKeys) -> dict[str, Any]:
+        """Rotates the keys of this node. A dry run only counts the groups."""
+        filter, user, why = command.filter, command.user, command.why
         there, topic_keys = self._there, self._there.topic_keys
         there.realm.site.open()
-        config = self._host.config
+        config = self._node.config
         groups: Collection[str] | None = None
         what = "all"
         if filter is not None:
@@ -247,19 +238,19 @@ class NodeKeys:
             if found is not None:
                 groups = found if groups is None else found & set(groups)
             what = f"{what}, what {user} could read"
-        if dry_run is True:
+        if command.dry_run:
             sealing = {each["group"] for each in topic_keys.listed() if each["seals"]}
             return {"groups": len(sealing if groups is None else sealing.intersection(groups))}
         count = self._rotate(groups)
-        text = f"{count} keys by {by[:200]}: {what}" + (f": {why[:200]}" if why else "")
-        self._host.audit.changed(self._host.audit.version, text, action="key rotate")
+        text = f"{count} keys by {command.by[:200]}: {what}" + (f": {why[:200]}" if why else "")
+        self._node.audit.changed(self._node.audit.version, text, action="key rotate")
         return {"groups": count}
 
-    async def rotated_everywhere(self, by: str, dry_run: bool = False, **what: Any) -> dict[str, Any]:
+    async def rotated_everywhere(self, command: RotateKeys) -> dict[str, Any]:
         """The same, and the other nodes of the registry rotate all that they have."""
-        made = self.rotated(by, dry_run=dry_run, **what)
-        administration = self._host.administration
-        if dry_run is not True and isinstance(self._exchange, RegistryExchange) and administration is not None:
+        done = self.rotated(command)
+        administration = self._node.administration
+        if not command.dry_run and isinstance(self._exchange, RegistryExchange) and administration is not None:
             now, row = time.time(), os.urandom(8).hex()
             put = partial(
                 administration.registry.secrets.put, ROTATED, row, b"1", expected=None, at=now, expires=now + 60
@@ -270,28 +261,28 @@ class NodeKeys:
                 raise _untold(str(error)) from error
             if not isinstance(answer, Applied):
                 raise _untold(str(answer))
-        return made
+        return done
 
-    async def revoked(self, id: str, by: str, why: str = "", dry_run: bool = False) -> dict[str, Any]:
+    async def revoked(self, command: RevokeKey) -> dict[str, Any]:
         """It is never handed out again, and its group gets another key: no crash brings it back.
 
         A dry run tells which key it would be, unless only the key service has it.
         """
-        topic_keys = self._there.topic_keys
+        id, why, topic_keys = command.id, command.why, self._there.topic_keys
         self._there.realm.site.open()
         found = topic_keys.told(id)
         if found is None and not await self._elsewhere(id):
             raise _unknown(id)
-        if dry_run is True:
+        if command.dry_run:
             return {"revoked": id, "key": found}
         self._there.realm.site.open()
         if not topic_keys.revoke(id):
             if self._service is None:
                 raise _unknown(id)  # it ended just now
             topic_keys.revoke_elsewhere(id)
-        text = f"key {id} by {by[:200]}" + (f": {why[:200]}" if why else "")
-        self._host.audit.changed(self._host.audit.version, text, action="key revoke")
-        await self._host.stored()
+        text = f"key {id} by {command.by[:200]}" + (f": {why[:200]}" if why else "")
+        self._node.audit.changed(self._node.audit.version, text, action="key revoke")
+        await self._node.stored()
         return {"revoked": id}
 
     async def _elsewhere(self, id: str) -> bool:
@@ -309,7 +300,7 @@ class NodeKeys:
         if (
             self.topic_keys is None
             or self._release is None
-            or not (self._host.config.keys.any or len(self.topic_keys.ring))
+            or not (self._node.config.keys.any or len(self.topic_keys.ring))
         ):
             return None
         return {**self.topic_keys.state(), "handed": self._release.handed, "refused": self._release.refused}
@@ -328,12 +319,6 @@ def _untold(why: str) -> Problem:
 
 def _unknown(id: str) -> Problem:
     return Problem(f"there is no key {id[:100]!r} any more, or never was", problem="unknown")
-
-
-def _texts(*said: Any) -> tuple[str, ...]:
-    if not all(isinstance(each, str) for each in said):
-        raise Problem("all of these are texts", problem="invalid")
-    return said
 
 
 Who = tuple[str, str]  # `user` or `client`, and the name
@@ -356,13 +341,11 @@ def _names(who: Collection[Who]) -> set[str]:
 def readable_by(realm: Realm, config: Config, who: Collection[Who], topic_keys: TopicKeys) -> set[str]:
     """The groups whose key one of these could have had, under the rules in force."""
     scope = next(iter(realm.scopes.values()))
-    level, directory = scope.gate.rules.levels.highest, config.built.directory
-    links = [reading(scope, directory, **{sort: name}, level=level) for sort, name in who]  # over the best connection
+    levels, directory = scope.gate.rules.levels, config.built.directory
+    best: dict[str, Any] = {"level": levels.highest, "facts": levels.facts}  # over the best connection
+    links = [reading(scope, directory, **{**best, sort: name}) for sort, name in who]
     return {
         group.id
         for group in topic_keys.ring.groups()
         if any(isinstance(scope.gate.stored.readable(group.topic, group.context, link), Allow) for link in links)
     }
-
-
-__all__ = ["ROOM", "NodeKeys"]

@@ -8,27 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import os
-import resource
 import secrets
-import signal
-import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 import structlog
-import uvloop
 
-from tidegate.admin.administration import PATIENCE, Administration
-from tidegate.admin.commands import AdminCommands
+from tidegate.admin.administration import Administration
+from tidegate.admin.commands import admin_commands
+from tidegate.admin.identities import ROOM as IDENTITIES
+from tidegate.admin.identities import NodeIdentities
 from tidegate.admin.ingest import Ingest
 from tidegate.admin.ingest_journal import Recorder
 from tidegate.admin.sources import ROOM as SOURCES
@@ -40,84 +35,41 @@ from tidegate.authentication import jwks
 from tidegate.authentication.authentication import Authentication, load_method
 from tidegate.authentication.capabilities import Register
 from tidegate.authentication.passwords import Passwords
-from tidegate.config import Config, ConfigErrors, OverlayDocument, Source, build_config, read_source, with_documents
-from tidegate.config import Listener as ListenerConfig
-from tidegate.config.administration import DATABASE, SQLITE
+from tidegate.config import Config, OverlayDocument, read_source
 from tidegate.config.deferred_free import free_configs
-from tidegate.config.overlay import closed_preference
-from tidegate.errors import ConfigError, StoreError, TidegateError
-from tidegate.flow.presence import Presence
-from tidegate.net import Connection, Endpoint, Listener, Tls
+from tidegate.config.files import exposed_files
+from tidegate.config.mentions import mention
+from tidegate.errors import ConfigError, TidegateError
+from tidegate.keyservice.topic_keys import ROOM as KEYS
 from tidegate.net.control_socket import Command, Control
-from tidegate.node.flows import flow_document
+from tidegate.node.configuration import check_fixed, registry_of, session_limits, tried_config, verify_tests
+from tidegate.node.file_watch import FileWatch
+from tidegate.node.flows import FlowCommands
 from tidegate.node.http import HttpProcess, tls_context
-from tidegate.node.key_service import ROOM as KEYS
 from tidegate.node.key_service import NodeKeys
+from tidegate.node.listeners import Listeners, endpoint
 from tidegate.node.monitors import MonitorCommands
 from tidegate.node.orphaned_state import OrphanedState
 from tidegate.node.pipeline import Pipeline
-from tidegate.node.statistics import Publisher, numbers
+from tidegate.node.readiness import Readiness
+from tidegate.node.revocation import RevocationWatch, read_revocation
+from tidegate.node.statistics import Publisher, StatusCommands, bounds, numbers
 from tidegate.node.turns import Turns
 from tidegate.node.versions import Versions
+from tidegate.policy.capability import Accepts
+from tidegate.policy.identities import USER
 from tidegate.scope import Realm, Scope
 from tidegate.scope.publisher_rules import ROOM
-from tidegate.session import Full, Limits, Message, Origin, Peer, Site, Store, StoredSession, Volatile
+from tidegate.session import Connection, Message, Origin, Site, Store, StoredSession, Volatile
 from tidegate.store import SqliteStore
 from tidegate.store.journal import INGEST
-from tidegate.store.registry import Registry, registry
 from tidegate.wire import Reason
 
 DRAIN = 5.0  # seconds for clients to take what is written to them at shutdown
-WATCH = 1.0  # seconds between looks at the file with `reload: watch`
-_FIXED = ("node", "durability", "reload", "sys", "authentication", "store", "tokens", "http", "keys")
-"""What no reload changes, or not all of it."""
 
 T = TypeVar("T")
 
 log = structlog.get_logger("tidegate.node")
-
-
-def run(config: Config, path: Path | None) -> int:
-    """Runs a node until it is told to stop; the exit code."""
-    configure_logs(config.log.format, config.log.level)
-    _raise_file_limit()
-    sys.setswitchinterval(0.0005)  # the store's writer thread waits this long for a busy loop, not 5 ms
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_main(config, path))
-
-
-async def _main(config: Config, path: Path | None) -> int:
-    loop = asyncio.get_running_loop()
-    node = Node(config, path, loop)
-    stop = asyncio.Event()
-    node.on_stop = stop.set
-    loop.set_exception_handler(_unhandled)
-    try:
-        await node.start()
-    except (ConfigError, StoreError) as error:
-        log.error("cannot start", reason=str(error))
-        await node.close()
-        return 1
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    loop.add_signal_handler(signal.SIGHUP, node.reload_or_say_why)
-    node.announce()
-    # what is there now stays; the collector need not look at it again and again, nor stop the loop for it
-    gc.freeze()
-    gc.enable()
-    gc.set_threshold(5_000, 20, 100)
-    await stop.wait()
-    await node.close()
-    return 0
-
-
-def _unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Nothing should come here; what does is a bug of ours or of the transport, and is written down."""
-    error = context.get("exception")
-    if isinstance(error, ConnectionError | TimeoutError) or context.get("message", "").startswith("SSL"):
-        log.debug("connection failed", reason=str(error or context.get("message")))
-    else:
-        log.error("unhandled", message=context.get("message"), exc_info=error)
 
 
 class Node:
@@ -134,16 +86,18 @@ class Node:
             workers=config.authentication.workers,
             cache=config.authentication.cache,
             attempts=config.authentication.attempts,
+            address_attempts=config.authentication.address_attempts,
         )
-        self.on_stop = lambda: None
+        self.on_stop: Callable[[], None] = lambda: None
         self.store: SqliteStore | None = None
         self.site: Site
         self.realm: Realm
         self._orphaned: OrphanedState
         self.scopes: dict[str, Scope] = {}
-        self.listeners: dict[str, Listener] = {}
+        self.listeners: Listeners
         self.http: HttpProcess | None = None
         self.register: Register
+        self.identities: NodeIdentities
         self.authentication: Authentication
         self.journals: Journals
         self.audit: Auditor
@@ -152,12 +106,16 @@ class Node:
         self.administration: Administration | None = None
         self.versions: Versions
         self.keys = NodeKeys(self, self.turns.guarded)
+        self.readiness = Readiness(self)
+        self.stopping = False
         self.started = loop.time()
         self._publishers: dict[str, Publisher] = {}
         self.changing = asyncio.Lock()
         self._change_thread = ThreadPoolExecutor(1, thread_name_prefix="change", initializer=_give_way)
         self._query_thread = ThreadPoolExecutor(1, thread_name_prefix="query", initializer=_give_way)
-        self._seen = None if path is None else _stamp(path)  # of the file that `config` was read from
+        self._file_watch = None if path is None else FileWatch(path)  # of the file that `config` was read from
+        self._issuer_keys = jwks.IssuerKeys()
+        self._revocations = RevocationWatch(self)
         self._control: Control | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._bugs = 0
@@ -168,9 +126,9 @@ class Node:
         if self.config.administered:
             await self._recall()
         config = self.config
-        _verify_tests(config, str(self.path or ""))
+        verify_tests(config, str(self.path or ""))
         config.built.rules.prepare()
-        accepts = await self.loop.run_in_executor(None, jwks.accepted, config)
+        accepts = await self.loop.run_in_executor(None, self._issuer_keys.accepted, config)
         sessions: list[StoredSession] = []
         retained: dict[str, list[Message]] = {}
         notes: dict[str, str] = {}
@@ -193,7 +151,7 @@ class Node:
         self.site = site = Site(
             store=store,
             origin=origin,
-            limits=_limits(config),
+            limits=session_limits(config),
             on_open=self.turns.opened,
             random_id=lambda: f"auto-{secrets.token_hex(12)}",
         )
@@ -202,7 +160,14 @@ class Node:
         if self.store is not None:
             self.store.start()
         self.register = Register(records, store.keep, site.wall)
-        self.authentication = Authentication(config, self.passwords, self.register, accepts)
+        self.register.on_unknown_signer = self._issuer_keys.want
+        self.identities = NodeIdentities(config.node.name, records.get(IDENTITIES, {}), store.keep, self.administration)
+        taken = await self.identities.take_up(config, changed=True)
+        self.identities.adopt(taken)
+        named = self.identities.named(config.directory.users) if taken.first else {}
+        revocation, people = await self.run_change(partial(read_revocation, config)), self.identities.table
+        self.authentication = Authentication(config, self.passwords, self.register, accepts, people, revocation)
+        self._revocations.loaded(config, revocation)
         self.versions = Versions(notes)
         rules = self.versions.next(config.built.rules)
         for key, value in self.versions.notes().items():
@@ -211,7 +176,7 @@ class Node:
         self.audit = Auditor(site, self.journals, node=config.node.name)
         await self.audit.open(config)
         taking = None if self.administration is None else await self.journals.open(config, INGEST)
-        self.ingest = Ingest(self, taking, records.get(SOURCES, {}))
+        self.ingest = Ingest(self, self.keys.rows, taking, records.get(SOURCES, {}))
         await self._prepare_recording(config)
         topic_keys = await self.keys.open(config, site, records.get(KEYS, {}))
         self.realm = Realm(
@@ -224,11 +189,14 @@ class Node:
             keyring=topic_keys,
         )
         self.scopes = self.audit.scopes = self.realm.scopes
+        self.authentication.has_session = self.realm.has_session
         self.realm.observe(config.built.flows, config.built.presences)
         self.audit.configure(config)
         self.audit.changed(rules.version, str(self.path or ""), action="start")
-        self.realm.publishers.restore(records.get(ROOM, {}))
-        self._orphaned = OrphanedState(sessions, retained, records)
+        if self.administration is not None:
+            await self.administration.identified(first=taken.first)
+        self.realm.publishers.restore(records.get(ROOM, {}), named)
+        self._orphaned = OrphanedState(sessions, retained, records, named)
         for scope in self.scopes.values():
             self._orphaned.recall(scope)
         self._restore(self.scopes)
@@ -246,21 +214,26 @@ class Node:
                 self, self.administration, master_keys=lambda: self.keys.master_keys, forget=self.ingest.forget
             )
         await self._start_control()
+        if self.stopping:
+            return
+        self.listeners = Listeners(site, self.realm, self.loop, self._bug)
         for listener in config.listeners:
-            self._bind(listener)
+            self.listeners.bind(listener)
         if config.http is not None:
             self.http = HttpProcess(config)
             self.http.bind()
-        for bound in self.listeners.values():
-            await bound.start()
+            self.http.on_end = self.readiness.look
+        await self.listeners.start()
         self._tasks.append(self.loop.create_task(self._account()))
+        self._tasks.append(
+            self.loop.create_task(self._issuer_keys.refresh(lambda: self.config, self._take_up_issuer_keys))
+        )
+        self._tasks.append(self.loop.create_task(self._revocations.run()))
         if config.sys.interval:
             self._tasks.append(self.loop.create_task(self._statistics(config.sys.interval)))
-        if config.reload == "watch" and self.path is not None:
-            self._tasks.append(self.loop.create_task(self._watch(self.path)))
+        if config.reload == "watch" and self._file_watch is not None:
+            self._tasks.append(self.loop.create_task(self._file_watch.run(self._reload_guarded)))
         if self.administration is not None:
-            if config.http is not None:
-                await self.administration.tokens.show_first()
             self.administration.follow()
         if self.http is not None:
             self.http.start()
@@ -269,7 +242,7 @@ class Node:
         """What was administered counts from the first message on; a node that cannot read it does not start."""
         said = self.config.tokens
         self.administration = Administration(
-            self, _registry(self.config), node=self.config.node.name, valid=said.valid, most=said.most
+            self, registry_of(self.config), node=self.config.node.name, valid=said.valid, most=said.most
         )
         if pieces := await self.administration.open():
             try:
@@ -284,34 +257,31 @@ class Node:
         journal = await self.journals.prepare(config)
         if journal is not None and self.recorder is None:
             self.site.journal = self.recorder = Recorder(
-                journal, self.site, self.keys.rows, versions=self.audit, sources=lambda: self.ingest.sources
+                journal, self.site, self.keys.rows, audit=self.audit, sources=lambda: self.ingest.sources
             )
 
     def _restore(self, names: Iterable[str]) -> None:
         """To each scope what the store kept of it. What belongs to a scope that is not there waits for it."""
         for scope in map(self.realm.scope, names):
-            self._orphaned.restore(scope)
-            for restored in scope.sessions.values():
-                if restored.peer is None and not self.authentication.known(restored.principal):
-                    scope.drop_will(restored)
+            self._orphaned.restore(scope, self.authentication)
 
     async def _start_control(self) -> None:
         monitors = MonitorCommands(
             self.scopes, lambda what: self.audit.changed(self.audit.version, what, action="reset"), self.stored
         )
         commands: dict[str, Command] = {
-            "status": self.status,
-            "flow": self.presences,
-            "flows": self.flows,
+            **StatusCommands(self).commands(),
+            "readiness": self.readiness.asked,
+            **FlowCommands(self).commands(),
             "reload": self.reload,
             "stop": self._stop,
-            "audit": self.audit.told,
+            "audit": self.audit.stream,
             "audit_written": self.audit.written,
             "capability_revoke": self.revoke,
             "monitor_list": monitors.list,
             "monitor_state": monitors.state,
             "monitor_reset": monitors.reset,
-            **AdminCommands(self, self.administration, self.metrics, self.ingest).commands(),
+            **admin_commands(self, self.administration, self.ingest),
             **self.keys.commands(),
             **Pipeline(self).commands(),
         }
@@ -319,42 +289,34 @@ class Node:
         await control.start()
         self._control = control
 
-    def _bind(self, listener: ListenerConfig, older: Listener | None = None) -> None:
-        endpoint = _endpoint(listener)
-        host = self.realm.scope(listener.scope)
-        bound = Listener(endpoint, site=self.site, host=host, loop=self.loop, on_bug=self._bug)
-        if older is None:
-            bound.bind()
-        else:
-            bound.inherit(older)
-        self.listeners[endpoint.name] = bound
-
     def announce(self) -> None:
-        """Where everything listens, and what to try next."""
+        """Where everything listens, what is probably not meant, and from then on whether the node is ready."""
         config = self.config
-        for name, listener in self.listeners.items():
+        for name, listener in self.listeners.bound.items():
             log.info("listening", url=name, port=listener.port, anonymous=listener.anonymous)
         if self.http is not None and config.http is not None:
             log.info("listening", url=str(config.http.url), port=self.http.port)
-        for line, text in config.warnings():
+            if config.http.metrics is not None:
+                log.info("listening", url=str(config.http.metrics), port=self.http.metrics_port)
+        for line, text in (*config.warnings(), *exposed_files(config)):
             log.warning(text, file=str(self.path or ""), line=line)
         if (missing := journal_warning(config)) is not None:
             log.warning(missing)
         if config.node.data is None:
             log.warning("nothing survives a restart: `node.data` is not set")
+        if self.http is not None and self.administration is not None:
+            if self.administration.tokens.administrator_missing():
+                remedy = f"tidegate token make --socket -c {self.path}"
+                log.warning("nobody has a token of an administrator", remedy=remedy)
         if self.path is None:
             log.warning("policies: open, anybody on this machine may publish and subscribe to everything")
-        mqtt = next((one for one in self.listeners.values() if one.endpoint.path is None), None)
-        if mqtt is not None and mqtt.endpoint.tls is None:
-            log.info("ready", try_next=f"tidegate sub -v -p {mqtt.port} -t '#'", node=config.node.name)
-        else:
-            log.info("ready", node=config.node.name)
+        self._tasks.append(self.loop.create_task(self.readiness.watch()))
 
     # -- running -----------------------------------------------------------------------------------------------
 
-    def _bug(self, peer: Peer, error: BaseException) -> None:
+    def _bug(self, connection: Connection, error: BaseException) -> None:
         self._bugs += 1
-        log.error("bug", address=peer.address, exc_info=error)
+        log.error("bug", address=connection.address, exc_info=error)
 
     def numbers(self) -> dict[str, Any]:
         self.site.open()
@@ -375,22 +337,6 @@ class Node:
             await asyncio.sleep(FLUSH)
             self.turns.guarded(self.audit.flush)
 
-    async def presences(self) -> AsyncIterator[list[dict[str, Any]]]:
-        """The control command `flow`: who is connected, and where, in pieces that hold nobody up."""
-        there = [(scope, one) for scope in self.scopes.values() for one in scope.sessions.values()]
-        for at in range(0, len(there), 100):
-            yield [asdict(scope.presence(one.subject)) for scope, one in there[at : at + 100] if one.peer is not None]
-
-    async def flows(
-        self, source: str | None = None, target: str | None = None, paths: bool = False, live: bool = False
-    ) -> dict[str, Any]:
-        """Who can reach whom, of those in the directory or of those who are connected."""
-        there = self.config.built.presences
-        if live:
-            there = tuple([Presence(**one) async for piece in self.presences() for one in piece])
-        wanted = partial(flow_document, source=source, target=target, paths=paths, live=live)
-        return await self.run_query(partial(wanted, self.config, there))
-
     def status(self) -> dict[str, Any]:
         """For `tidegate status`."""
         return {
@@ -398,9 +344,10 @@ class Node:
             "pid": os.getpid(),
             "listeners": [
                 {"url": name, "port": one.port, "connections": len(one.connections), "turned_away": one.turned_away}
-                for name, one in self.listeners.items()
+                for name, one in self.listeners.bound.items()
             ],
             "scopes": list(self.scopes),
+            "limits": {**bounds(self.site), "refused_connects": self.audit.bound()},
             "bugs": self._bugs,
             "refusing": self.site.store.refusing,
             "rules": self.realm.rules.version,
@@ -412,22 +359,13 @@ class Node:
             "numbers": self.numbers(),
         }
 
-    def metrics(self) -> dict[str, Any]:
-        """The control command `metrics`: `status`, and the numbers of each scope."""
-        scopes = {
-            name: {
-                "sessions": len(scope.sessions),
-                "connected": scope.connected,
-                "subscriptions": len(scope.subscriptions) + len(scope.shares),
-                "retained": len(scope.retained),
-                "plans": len(scope.gate.cache),
-            }
-            for name, scope in self.scopes.items()
-        }
-        return {**self.status(), "scopes": scopes}
+    def stop(self) -> None:
+        """Ends the node, also one that is still starting: then it does not begin to listen."""
+        self.stopping = True
+        self.on_stop()
 
     def _stop(self) -> dict[str, Any]:
-        self.loop.call_soon(self.on_stop)
+        self.loop.call_soon(self.stop)
         return {"stopping": True}
 
     async def stored(self) -> None:
@@ -477,15 +415,33 @@ class Node:
 
     async def _reload(self, path: Path) -> dict[str, Any]:
         pieces = [] if self.administration is None else await self.run_change(self.administration.pieces)
-        config = await self.run_change(lambda: _tried(read_source(path), pieces))
+        config = await self.run_change(lambda: tried_config(read_source(path), pieces))
         authentication = await self.examine(config)
         version = await self.enforce(config, authentication, what=str(path), action="reload")
         if self.administration is not None:
             self.administration.reloaded()
+            await self.administration.tokens.revoke_retired(by="file")
         log.info("reloaded", file=str(path), version=version)
         return {"reloaded": True, "version": version}
 
     # -- putting a configuration in force: of the file, and of what is administered -----------------------------------
+
+    async def _take_up_issuer_keys(self, config: Config, accepts: Accepts) -> None:
+        """Issuers have other keys. Whoever came with a capability that only a removed key has signed has to go."""
+        async with self.changing:
+            before = self.authentication.accepts
+            if self.config is not config or before is None:  # a reload came in between
+                self._issuer_keys.want()
+                return
+            if accepts.issuers.signers == before.issuers.signers:
+                return
+            self.site.open()
+            self.authentication.accepts = accepts
+            if before.issuers.signers - accepts.issuers.signers:
+                self.keys.rotate()
+            self.realm.change(self.realm.rules)
+            self.audit.changed(self.audit.version, "keys of issuers", action="refresh")
+            log.info("keys of issuers refreshed")
 
     async def run_change(self, do: Callable[[], T]) -> T:
         """On the thread for what takes long."""
@@ -495,27 +451,33 @@ class Node:
         """On another one, for those who only look: no change waits for them."""
         return await self.loop.run_in_executor(self._query_thread, do)
 
+    def mention(self, name: str) -> str | None:
+        return mention(self.config, name) or self.realm.publishers.mention(name)
+
     def build_config(self, pieces: Sequence[OverlayDocument], strict: Collection[str] = ()) -> Config:
         """The file as it was read last with documents over it, checked and tried; blocks. `strict`: must be right."""
         assert self.source is not None
-        return _tried(self.source, pieces, strict)
+        return tried_config(self.source, pieces, strict)
 
     async def examine(self, config: Config) -> Authentication:
         """Everything that can be found wrong before anything changes."""
-        for name in _FIXED:
-            if _fixed(config, name) != _fixed(self.config, name):
-                raise ConfigError(f"`{name}` cannot change while the node runs; restart it")
+        check_fixed(config, self.config)
         accepts = self.authentication.accepts
         if not self._same_file(config):
-            accepts = await self.run_change(partial(jwks.accepted, config))
-        authentication = Authentication(config, self.passwords, self.register, accepts)
+            accepts = await self.run_change(partial(self._issuer_keys.accepted, config))
+        revocation, people = self.authentication.revocation, self.identities.table
+        if not self._same_file(config):
+            revocation = await self.run_change(partial(read_revocation, config))
+        authentication = Authentication(config, self.passwords, self.register, accepts, people, revocation)
+        if not self._same_file(config):
+            self.identities.check(config)
         built = config.built
         if opened := self.realm.opened(built.rules, built.flows, built.presences, authentication):
             raise ConfigError(f"who is connected could use a forbidden flow: {opened}; close the way, or wait")
         if self._same_file(config):
             return authentication
         for listener in config.listeners:  # certificates that cannot be loaded refuse the whole change
-            if (tls := _endpoint(listener).tls) is not None:
+            if (tls := endpoint(listener).tls) is not None:
                 await self.loop.run_in_executor(None, tls.context)
         await self.loop.run_in_executor(None, tls_context, config.http)
         return authentication
@@ -531,16 +493,22 @@ class Node:
         await self.keys.prepare(config)
         self.realm.prepare(config.built.rules.space.scopes)
         self._restore(config.built.rules.space.scopes)
+        taken = await self.identities.take_up(config, changed=not self._same_file(config))
         if not self._same_file(config):
-            await self._relisten(config)
+            await self.listeners.change(config)
         before, self.config = [self.config], config
         self.source = None if config.source is None else config.source.alone
         self.site.open()
+        news = self.identities.adopt(taken)
+        if authentication.revocation.more_than(self.authentication.revocation):
+            self.keys.rotate()
+        self._revocations.loaded(config, authentication.revocation)
         self.authentication.replace(authentication, self.site.generation + 1)
-        self.site.limits = _limits(config)
+        self.site.limits = session_limits(config)
         configure_logs(config.log.format, config.log.level)
         rules = self.versions.next(config.built.rules)
-        self.keys.change(before[0], config)
+        self.keys.change(before[0], config, [each.key for each in news if each.retired is not None])
+        self.realm.rename({each.id: each.name for each in news if each.kind == USER and each.retired is None})
         self.realm.change(rules)
         for scope in self.scopes.values():
             self._orphaned.recall(scope)
@@ -555,70 +523,19 @@ class Node:
         self.loop.run_in_executor(self._change_thread, free_configs, before)
         return rules.version
 
-    async def _relisten(self, config: Config) -> None:
-        """Listeners that are new are bound before any that is gone is closed; the rest take up new certificates.
-
-        One that changed hands its socket and its connections to its successor.
-        """
-        wanted = {_endpoint(one).name: one for one in config.listeners}
-        before = self.listeners
-        gone = {
-            name: one
-            for name, one in before.items()
-            if name not in wanted
-            or _endpoint(wanted[name]) != one.endpoint
-            or one.host is not self.realm.scope(wanted[name].scope)
-        }
-        self.listeners = {name: one for name, one in before.items() if name not in gone}
-        kept = set(self.listeners)
-        try:
-            for name, listener in wanted.items():
-                if name not in kept:
-                    self._bind(listener, gone.get(name))
-            for bound in self.listeners.values():
-                await bound.start()
-        except (ConfigError, OSError):
-            for name, bound in self.listeners.items():
-                if name not in kept:
-                    bound.stop_accepting()
-            self.listeners = before
-            raise
-        for name, one in gone.items():
-            one.stop_accepting()
-            if name in wanted and self.listeners[name].host is one.host:
-                self.listeners[name].adopt(one)
-                continue
-            why = "this listener is of another scope now" if name in wanted else "this listener is closed"
-            for connection in list(one.connections):
-                connection.peer.close(Reason.ADMINISTRATIVE_ACTION, why)
-
-    async def _watch(self, path: Path) -> None:
-        while True:
-            await asyncio.sleep(WATCH)
-            now = _stamp(path)
-            if now != self._seen and now is not None:
-                self._seen = now
-                await self._reload_guarded()
-
     # -- stopping ----------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
         """Stops accepting, tells clients 0x8B, drains, and closes the store last."""
+        self.stopping = True
         for task in self._tasks:
             task.cancel()
         http = None if self.http is None else self.loop.create_task(self.http.close())
-        for listener in self.listeners.values():
-            listener.stop_accepting()
         if hasattr(self, "site"):
             self.site.open()
             self.site.closing = True
-            for connection in self._connections():
-                self.turns.guarded(connection.peer.close, Reason.SERVER_SHUTTING_DOWN)
-            deadline = self.loop.time() + DRAIN
-            while any(self._connections()) and self.loop.time() < deadline:  # noqa: ASYNC110 - sockets close by themselves
-                await asyncio.sleep(0.005)
-            for connection in self._connections():
-                connection.abort()
+            if hasattr(self, "listeners"):
+                await self._drain()
             for scope in self.scopes.values():
                 scope.path.monitoring.states.finish()
         self.turns.stop()
@@ -627,8 +544,6 @@ class Node:
         if self._control is not None:
             await self._control.close()
         await self.keys.close()
-        if hasattr(self, "ingest") and self.ingest.sources is not None:
-            self.ingest.sources.close()
         if self.administration is not None:
             await self.administration.close()
         if hasattr(self, "audit"):
@@ -640,18 +555,27 @@ class Node:
             executor.shutdown(wait=False, cancel_futures=True)
         log.info("stopped", node=self.config.node.name)
 
-    def _connections(self) -> Iterator[Connection]:
-        for listener in self.listeners.values():
-            yield from list(listener.connections)
+    async def _drain(self) -> None:
+        """Says goodbye to all clients, and gives them some time to take what they were sent."""
+        connections = self.listeners.connections
+        self.listeners.stop_accepting()
+        for shell in connections():
+            self.turns.guarded(shell.connection.close, Reason.SERVER_SHUTTING_DOWN)
+        deadline = self.loop.time() + DRAIN
+        while any(connections()) and self.loop.time() < deadline:  # noqa: ASYNC110 - sockets close by themselves
+            await asyncio.sleep(0.005)
+        for shell in connections():
+            shell.abort()
 
 
 def verify(config: Config) -> None:
     """What `tidegate check` can try without starting: certificates, authentication methods and extras are there."""
     check_installed(config)
     for listener in config.listeners:
-        if (tls := _endpoint(listener).tls) is not None:
+        if (tls := endpoint(listener).tls) is not None:
             tls.context()
     tls_context(config.http)
+    read_revocation(config)
     for name, place in config.authentication.methods.items():
         load_method(name, place)
     jwks.accepted(config)
@@ -661,131 +585,3 @@ def _give_way() -> None:
     """A thread that reads files leaves the processor to the loop, also while that is in the kernel."""
     with contextlib.suppress(OSError, AttributeError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 15)
-
-
-def _tried(source: Source, pieces: Sequence[OverlayDocument], strict: Collection[str] = ()) -> Config:
-    """The file with documents over it, checked and tried.
-
-    Users write preferences themselves, and must not be able to keep the node from starting, or from being changed: one
-    that was right once and is not with this file is closed, so that nobody receives what it is about. Those in `strict`
-    are being written, and must be right.
-    """
-    try:
-        return _whole(source, pieces)
-    except ConfigErrors as broken:
-        wrong = {problem.file for problem in broken.problems}
-        if not wrong <= {piece.name for piece in pieces if piece.kind == "preference" and piece.name not in strict}:
-            raise
-        log.error("preferences that cannot be kept are closed: nobody receives what they are about", reason=str(broken))
-        return _whole(source, [closed_preference(piece) if piece.name in wrong else piece for piece in pieces])
-
-
-def _whole(source: Source, pieces: Sequence[OverlayDocument]) -> Config:
-    """In a thread: nothing here may stop the loop for long.
-
-    What is made stays, and nothing of it needs the collector, which would hold everybody up to look at it.
-    """
-    gc.disable()
-    try:
-        config = build_config(with_documents(source, pieces) if pieces else source)
-        _verify_tests(config, source.file)
-        config.built.rules.prepare()
-    finally:
-        gc.freeze()
-        gc.enable()
-    return config
-
-
-def _verify_tests(config: Config, file: str) -> None:
-    if config.tests:
-        from tidegate.explain.file_tests import verify_tests
-
-        verify_tests(config, file=file)
-
-
-def _registry(config: Config) -> Registry:
-    if config.store != SQLITE:
-        return registry(config.store, patience=PATIENCE)
-    assert config.node.data is not None
-    return registry(f"sqlite:///{quote(str(config.node.data / DATABASE))}", patience=PATIENCE)
-
-
-def _raise_file_limit() -> None:
-    """Each connection is a file; the soft limit is often far below what the system allows."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _limits(config: Config) -> Limits:
-    limits = config.limits
-    return Limits(
-        inflight=limits.inflight,
-        receive_maximum=limits.receive_maximum,
-        queue_messages=limits.queue.messages,
-        queue_bytes=limits.queue.bytes,
-        full=Full(limits.queue.full.value),
-        topic_aliases=limits.topic_aliases,
-        max_keep_alive=None if limits.max_keep_alive is None else int(limits.max_keep_alive),
-        session_expiry=None if limits.session_expiry is None else int(limits.session_expiry),
-        retained=limits.retained,
-        retained_bytes=limits.retained_bytes,
-        subscriptions=limits.subscriptions,
-        shares=limits.shares,
-        held=limits.held,
-        topic_levels=limits.topic_levels,
-        max_qos=limits.max_qos,
-        retain=limits.retain,
-        wildcards=limits.wildcard_subscriptions,
-        shared=limits.shared_subscriptions,
-        disconnect_denied_311=config.denied_publish_311.value == "disconnect",
-        explain=config.explain,
-    )
-
-
-def _fixed(config: Config, name: str) -> Any:
-    value = getattr(config, name)
-    if name == "http":  # everything but the address can change
-        return None if value is None else value.url
-    if name == "keys":  # everything but where they are kept
-        return value.ktm
-    # the methods are loaded again with every reload; the pool that verifies passwords is made once
-    return value.model_copy(update={"methods": {}}) if name == "authentication" else value
-
-
-def _endpoint(listener: ListenerConfig) -> Endpoint:
-    url = listener.url
-    tls = None
-    if url.tls:
-        assert listener.cert is not None
-        tls = Tls(
-            cert=listener.cert,
-            key=listener.key or listener.cert,
-            client_ca=listener.client_ca,
-            client_cert=listener.client_cert.value,
-            minimum=listener.tls_min.value,
-        )
-    rate = listener.publish_rate
-    return Endpoint(
-        name=str(url),
-        host=url.host,
-        port=url.port,
-        path=url.path if url.websocket else None,
-        origins=listener.origins,
-        tls=tls,
-        anonymous=listener.anonymous,
-        max_connections=listener.max_connections,
-        connect_rate=listener.connect_rate,
-        connect_timeout=listener.connect_timeout,
-        max_packet=listener.max_packet,
-        publish_rate=rate,
-        publish_burst=float(listener.publish_burst or rate or 1.0),
-    )
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    with contextlib.suppress(OSError):
-        stat = path.stat()
-        return stat.st_mtime_ns, stat.st_size, stat.st_ino
-    return None

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tidegate.scope import Scope
+from tidegate.authentication.authentication import Authentication
+from tidegate.scope import Refused, Scope
 from tidegate.session import Message, StoredSession
 
 
@@ -19,7 +20,10 @@ class OrphanedState:
         sessions: list[StoredSession],
         retained: Mapping[str, list[Message]],
         records: Mapping[str, Mapping[str, bytes]],
+        named: Mapping[str, str],
     ) -> None:
+        """`named`: the ids of principals whose sessions were stored before there were identities."""
+        self._named = named
         self._sessions: dict[str, list[StoredSession]] = {}
         for session in sessions:
             self._sessions.setdefault(session.scope, []).append(session)
@@ -31,12 +35,21 @@ class OrphanedState:
         states = scope.path.monitoring.states
         states.restore(self._records.pop(states.room, {}))
 
-    def restore(self, scope: Scope) -> None:
-        """Gives a scope its sessions and retained messages, once, before anybody enters it."""
+    def restore(self, scope: Scope, authentication: Authentication) -> None:
+        """Gives a scope its sessions and retained messages, once, before anybody enters it.
+
+        A session whose owner is no more ends.
+        """
         for message in self._retained.pop(scope.name, ()):
             scope.retained.restore(message)
-        for session in self._sessions.pop(scope.name, ()):
-            scope.restore(session)
+        for record in self._sessions.pop(scope.name, ()):
+            session = scope.lifetime.restore(record)
+            if identity := self._named.get(session.principal):
+                scope.lifetime.adopt(session, identity)
+            if authentication.ended(session):
+                scope.lifetime.withdraw(session, Refused(ended=True))
+            elif not authentication.known(session.principal):
+                scope.wills.drop(session)
 
     def left(self) -> dict[str, tuple[int, int]]:
         """How many sessions and retained messages wait for scopes that are not there."""

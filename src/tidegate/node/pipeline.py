@@ -10,6 +10,8 @@ Invariants
   store. One that was not may have been carried out, and can be made again.
 - Only what is published here has scores, `o.scores` and in the user property `scores`, which all of it has.
 - None of it is written to the journal `ingest`, whatever its topic: it came from there.
+- A record is taken when the queues of all who receive it with QoS 1 have room. A client with a full queue
+  of which less than a tenth has been sent within `pipeline.patience` is not waited for: what it loses is counted.
 - No piece of work here holds the loop up for longer than `slices.SLICE`, beside reading the request itself: some
   hundred records at a time are best.
 
@@ -17,48 +19,52 @@ Invariants
                       -> answers: keyId, secret, seconds | open | denied, why
     pipeline_open     contexts, asks: topic, keyId, context           -> answers: secret | denied, why
     pipeline_publish  contexts, records: id, topic, payload, context, scores, from, at?
-                      -> published, denied: index, rule, why
+                      -> taken, published, denied: index, rule, why; awaited?, lost: client, count
     pipeline_documents                                                -> documents: id, body; version
 
 Bytes are base64. `from` is the topic of the message that something was made of, `at` when that was published, in
-seconds; `keyIds` are keys that were given before, `count` is how many messages are going to be sealed.
+seconds. `taken` is how many records were handed on; if that is not all, `awaited` is a client whose queue is full, and
+the others are to be sent again. `keyIds` are keys that were given before, `count` is how many messages are going to be
+sealed.
 """
 
 from __future__ import annotations
 
-import asyncio
 import re
 from base64 import b64decode, b64encode
 from binascii import Error as NoBase64
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol, assert_never
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
 import orjson
 from cbor2 import CBORDecodeError
 
 from tidegate.admin import slices
-from tidegate.admin.administration import Administration
-from tidegate.audit.auditor import Auditor
-from tidegate.config import Config
+from tidegate.bounded import Bounded
 from tidegate.errors import KeysError, Problem
 from tidegate.gate import Deny, Step
 from tidegate.gate.attributes import SCORES
 from tidegate.keys import Group, TopicKey
 from tidegate.keyservice.topic_keys import TopicKeys
 from tidegate.net.control_socket import Command
-from tidegate.node.key_service import NodeKeys
-from tidegate.scope import Realm
 from tidegate.scope.derived import ID, Deriving, Number
-from tidegate.session import Origin
+from tidegate.session import Origin, Session
 from tidegate.session.message import OUTPUT_BITS, OUTPUTS
 from tidegate.session.publishing import BACKLOG
+
+if TYPE_CHECKING:
+    from tidegate.node.node import Node
 
 SERVICE: Final = "pipeline"
 KIND: Final = "pipeline"
 """Of its rules among what is administered."""
 PATIENCE: Final = 5.0  # seconds for the disk
 ORIGINS: Final = 1000
+SHARE: Final = 10  # of a full queue a tenth has to leave within `pipeline.patience`, or nobody waits for it
+PACKETS: Final = 65_535  # identifiers of packets, which are counted through
+FULL: Final = 10_000  # sessions of which it is known since when their queue is full
 HANDED: Final = 10_000  # keys of which it is known that the audit has them
 _LAST: Final = 1 << 63  # what the store can keep
 _FAR: Final = 250_000_000_000.0  # seconds: the year 9892, for calendars end soon after
@@ -86,18 +92,11 @@ class Given:
     """For which it may still seal."""
 
 
+Who = tuple[str, str, str]
+"""Scope, user and client of a session."""
+
 Answer = Given | Deny | None
 """None: no key is needed."""
-
-
-class Host(Protocol):
-    """What is needed of a node."""
-
-    config: Config
-    realm: Realm
-    audit: Auditor
-    keys: NodeKeys
-    administration: Administration | None
 
 
 class Record:
@@ -122,11 +121,12 @@ class Record:
 class Pipeline:
     """Answers the pipeline."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(self, node: Node) -> None:
+        self._node = node
         self._services: dict[str, Deriving] = {}
-        self._origins: dict[tuple[str, str], Origin] = {}
-        self._handed: set[str] = set()
+        self._origins: Bounded[tuple[str, str], Origin] = Bounded(ORIGINS)
+        self._handed: Bounded[str, None] = Bounded(HANDED)
+        self._full: Bounded[Who, tuple[float, int]] = Bounded(FULL)  # since when, and its packet then
 
     def commands(self) -> dict[str, Command]:
         return {
@@ -150,7 +150,7 @@ class Pipeline:
                 raise _wrong(index, "`keyIds` is a list, `count` a number, and `from` a topic")
             answers.append(self._key(data, before, ask["topic"], ids, max(1, count)))
 
-        await slices.each(self._host.realm.site, len(_list(asks, "asks")), answer)
+        await slices.each(self._node.realm.site, len(_list(asks, "asks")), answer)
         await self._safe()  # what is under a key outlives a crash only if the key does
         return {"answers": [_told(each) for each in answers]}
 
@@ -166,9 +166,9 @@ class Pipeline:
             return service.refused(topic, plan.refusal)
         if plan.sealing is None:
             return None
-        if plan.sealing.end_to_end and self._host.config.keys.ktm is not None:
+        if plan.sealing.end_to_end and self._node.config.keys.ktm is not None:
             return service.refused(topic, END_TO_END)
-        topic_keys, wall = self._topic_keys, self._host.realm.site.wall
+        topic_keys, wall = self._topic_keys, self._node.realm.site.wall
         key = self._before(ids, plan.sealing.group)
         if key is None:
             key = topic_keys.current(plan.sealing.group)
@@ -179,7 +179,7 @@ class Pipeline:
 
     def _before(self, ids: Collection[str], group: Group) -> TopicKey | None:
         """Of keys that were given before the one that is of this group, if it is still there."""
-        ring, wall = self._topic_keys.ring, self._host.realm.site.wall
+        ring, wall = self._topic_keys.ring, self._node.realm.site.wall
         found = (ring.find(id, wall) for id in ids if isinstance(id, str))
         return next((key for key in found if key is not None and key.group.id == group.id), None)
 
@@ -192,7 +192,7 @@ class Pipeline:
             ask, data = _asked(asks[index], index, said, "topic", "keyId")
             answers.append(self._opened(data, ask["topic"], ask["keyId"]))
 
-        await slices.each(self._host.realm.site, len(_list(asks, "asks")), answer)
+        await slices.each(self._node.realm.site, len(_list(asks, "asks")), answer)
         return {"answers": [_told(each) for each in answers]}
 
     def _opened(self, data: bytes, topic: str, id: str) -> Answer:
@@ -212,14 +212,14 @@ class Pipeline:
         if isinstance(may := service.readable(topic, data), Deny):
             return may
         ring = self._topic_keys.ring
-        key = ring.find(id, self._host.realm.site.wall)
+        key = ring.find(id, self._node.realm.site.wall)
         if key is not None:
             may = service.readable(key.group.topic, key.group.context)
             return may if isinstance(may, Deny) else Given(secret=key.secret)
         if ring.revoked(id):
             return ENDED
         try:
-            named, secret = self._host.keys.rows.unwrapped(context)
+            named, secret = self._node.keys.rows.unwrapped(context)
         except KeysError as error:
             return replace(ENDED, error=f"its key has ended here, and {error}")
         return Given(secret=secret) if named == id else ENDED
@@ -227,16 +227,14 @@ class Pipeline:
     def _tell(self, service: Deriving, topic: str, id: str) -> None:
         """The audit has once that it was given a key; it asks again with every batch."""
         if id not in self._handed:
-            if len(self._handed) >= HANDED:
-                self._handed.clear()
-            self._handed.add(id)
-            self._host.audit.handed(service.outward, topic, id)
+            self._handed[id] = None
+            self._node.audit.handed(service.outward, topic, id)
 
     # -- publishing ----------------------------------------------------------------------------------------------
 
     async def publish(self, contexts: Any, records: Any) -> dict[str, Any]:
-        """Publishes records, in their order; answered when all of it is safe."""
-        site = self._host.realm.site
+        """Publishes records, in their order, until a queue is full; answered when all of that is safe."""
+        site = self._node.realm.site
         site.open()
         if site.store.refusing:
             raise _unavailable("the disk is full or broken")
@@ -245,15 +243,29 @@ class Pipeline:
         said = await self._contexts(contexts)
         read: list[Record] = []
         denied: list[dict[str, Any]] = []
+        lost: Counter[str] = Counter()
+        losing: list[str] = []  # the record in hand
+        taken = 0
+        held: Session | None = None
 
         def understand(index: int) -> None:
             read.append(self._record(records[index], index, said))
 
+        def awaited(session: Session) -> bool:
+            if self._awaited(session):
+                return True
+            losing.append(session.client)
+            return False
+
         def publish(index: int) -> None:
+            nonlocal held, taken
+            if held is not None:
+                return
+            losing.clear()
             record = read[index]
             service = self._service(record.context)
             if isinstance(service, Deny):
-                answer: Deny | int = self._first.refused(record.topic, service)
+                answer: Deny | Session | int = self._first.refused(record.topic, service)
             elif record.number is None:
                 answer = service.refused(record.topic, UNNUMBERED)
             else:
@@ -265,15 +277,34 @@ class Pipeline:
                     number=record.number,
                     said=record.said,
                     at=record.at,
+                    awaited=awaited,
                 )
-            if isinstance(answer, Deny):
+            if isinstance(answer, Session):
+                held = answer
+                return
+            taken += 1
+            if not isinstance(answer, Deny):
+                lost.update(losing)
+            else:
                 denied.append({"index": index, "rule": answer.rule, "why": answer.error})
 
         count = len(_list(records, "records"))
         await slices.each(site, count, understand)
         await slices.each(site, count, publish)
         await self._safe()
-        return {"published": count - len(denied), "denied": denied}
+        answer = {"taken": taken, "published": taken - len(denied), "denied": denied, "lost": dict(lost)}
+        return answer if held is None else {**answer, "awaited": held.client}
+
+    def _awaited(self, session: Session) -> bool:
+        """Whether records wait for a session whose queue is full: it has been sent enough of it lately."""
+        pipeline, now = self._node.config.pipeline, self._node.realm.site.now
+        patience = 0.0 if pipeline is None else pipeline.patience
+        who = (session.home, session.principal, session.client)
+        since, sent = self._full.get(who, (now, session.pid))
+        if (session.pid - sent) % PACKETS >= min(max(session.queued // SHARE, 1), PACKETS // 2):
+            since, sent = now, session.pid
+        self._full[who] = (since, sent)
+        return now - since < patience
 
     def _record(self, record: Any, index: int, contexts: Sequence[bytes]) -> Record:
         record, data = _asked(record, index, contexts, "id", "topic", "payload")
@@ -290,8 +321,6 @@ class Pipeline:
         node, boot, number, outputs = found.groups()
         origin = self._origins.get((node, boot))
         if origin is None:
-            if len(self._origins) >= ORIGINS:
-                self._origins.clear()
             origin = self._origins[node, boot] = Origin(node, int(boot, 16))
         output = 0
         for each in outputs.split("."):
@@ -304,7 +333,7 @@ class Pipeline:
 
     async def documents(self) -> dict[str, Any]:
         """Its rules that are administered over HTTP."""
-        administration = self._host.administration
+        administration = self._node.administration
         return {"documents": [], "version": 0} if administration is None else await administration.documents_of(KIND)
 
     # -- what all of them need -----------------------------------------------------------------------------------
@@ -321,13 +350,13 @@ class Pipeline:
                 raise Problem(f"context {index} is none of a message: {error}", problem="invalid") from None
             found.append(data)
 
-        await slices.each(self._host.realm.site, len(_list(written, "contexts")), read)
+        await slices.each(self._node.realm.site, len(_list(written, "contexts")), read)
         return found
 
     def _service(self, data: bytes) -> Deriving | Deny:
         """Itself in the scope that a message was published in."""
         name = self._first.scope.gate.attributes.decoded(data).subject.scope
-        if name not in self._host.realm.scopes:
+        if name not in self._node.realm.scopes:
             why = f"there is no scope {name[:100]!r} any more" if name else "nobody knows who published it"
             return Deny(step=Step.WRITE, rule="scope", error=why)
         return self._in(name)
@@ -335,10 +364,10 @@ class Pipeline:
     @property
     def _first(self) -> Deriving:
         """Itself where nothing else is known."""
-        return self._in(next(iter(self._host.realm.scopes)))
+        return self._in(next(iter(self._node.realm.scopes)))
 
     def _in(self, name: str) -> Deriving:
-        scope = self._host.realm.scopes[name].entrance
+        scope = self._node.realm.scopes[name].entrance
         found = self._services.get(name)
         if found is None or found.scope is not scope or found.rules is not scope.gate.rules:
             found = self._services[name] = Deriving(scope, SERVICE, scores=True)
@@ -346,18 +375,13 @@ class Pipeline:
 
     @property
     def _topic_keys(self) -> TopicKeys:
-        assert self._host.keys.topic_keys is not None
-        return self._host.keys.topic_keys
+        assert self._node.keys.topic_keys is not None
+        return self._node.keys.topic_keys
 
     async def _safe(self) -> None:
         """When this returns everything noted so far is."""
-        site = self._host.realm.site
-        site.open()
-        safe = asyncio.Event()
-        site.store.after(safe.set)
         try:
-            async with asyncio.timeout(PATIENCE):
-                await safe.wait()
+            await slices.stored(self._node.realm.site, PATIENCE)
         except TimeoutError:
             raise _unavailable("the disk is too slow, or full") from None
 

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import resource
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from tidegate import __version__
+from tidegate.net.control_socket import Command
 from tidegate.policy import Demand
 from tidegate.scope import Scope
 from tidegate.session import Link, Site, Subject
+from tidegate.session.usage import NAMES, Accounts
+
+if TYPE_CHECKING:
+    from tidegate.node.node import Node
+
+SLICE = 2000  # users looked at before somebody else's turn: less than a millisecond
 
 
 def numbers(site: Site, scopes: Iterable[Scope], started: float, longest: float) -> dict[str, Any]:
     """What the node counts. Everything is since its start."""
     counters = site.counters
+    spent = resource.getrusage(resource.RUSAGE_SELF)
     scopes = list(scopes)
     sessions = sum(len(scope.sessions) for scope in scopes)
     connected = sum(scope.connected for scope in scopes)
@@ -38,8 +47,74 @@ def numbers(site: Site, scopes: Iterable[Scope], started: float, longest: float)
         "plans/count": sum(len(scope.gate.cache) for scope in scopes),
         "store/backlog": site.store.backlog,
         "loop/longest delay": round(longest, 4),
-        "memory/maximum": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "memory/maximum": spent.ru_maxrss * 1024,
+        "cpu/seconds": round(spent.ru_utime + spent.ru_stime, 3),
     }
+
+
+def bounds(site: Site) -> dict[str, Any]:
+    """What the node holds of everything that has a bound, for `tidegate status`."""
+    limits = site.limits
+    state = site.accounts.state(limits.user, limits.node)
+    return {**state, "session_expiry": limits.session_expiry, "unreleased_time": limits.unreleased_time}
+
+
+async def largest(accounts: Accounts) -> dict[str, dict[str, Any]]:
+    """Of everything that has a bound, the user who holds most. There may be many users: in pieces."""
+    found: dict[str, dict[str, Any]] = {name: {"user": None, "used": 0} for name in NAMES}
+    for number, usage in enumerate(list(accounts.users.values()), 1):
+        for name in NAMES:
+            if (used := getattr(usage, name)) > found[name]["used"]:
+                found[name] = {"user": usage.name, "used": used}
+        if number % SLICE == 0:
+            await asyncio.sleep(0)
+    return found
+
+
+class StatusCommands:
+    """Control commands that tell how the node is doing."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def commands(self) -> dict[str, Command]:
+        return {"status": self.status, "metrics": self.metrics}
+
+    async def status(self, users: bool = False) -> dict[str, Any]:
+        """`status`; with `users`, also who holds most of what has a bound."""
+        status = self._node.status()
+        if users is True:
+            for name, most in (await largest(self._node.site.accounts)).items():
+                status["limits"][name]["largest"] = most
+        return status
+
+    async def metrics(self) -> dict[str, Any]:
+        """`metrics`, for Prometheus."""
+        node = self._node
+        await node.audit.counted()  # of what plans have decided for many messages at once
+        return metrics(node.status(), node.scopes, node.turns.latency.state(), node.audit.log.by_rule)
+
+
+def metrics(
+    status: dict[str, Any],
+    scopes: Mapping[str, Scope],
+    latency: dict[str, Any],
+    denials: Mapping[tuple[str, str], int],
+) -> dict[str, Any]:
+    """The control command `metrics`: `status`, the numbers of each scope, how long messages are in the node, and who
+    denied how much."""
+    by_scope = {
+        name: {
+            "sessions": len(scope.sessions),
+            "connected": scope.connected,
+            "subscriptions": len(scope.subscriptions) + len(scope.shares),
+            "retained": len(scope.retained),
+            "plans": len(scope.gate.cache),
+        }
+        for name, scope in scopes.items()
+    }
+    by_rule = [(stage, rule, count) for (stage, rule), count in denials.items()]
+    return {**status, "scopes": by_scope, "latency": latency, "denials": by_rule}
 
 
 class Publisher:
@@ -68,5 +143,6 @@ class Publisher:
             node=scope.node,
             domain=rules.domain,
             level=rules.levels.highest,
+            facts=rules.levels.facts,
         )
         return Link(subject, True, "in", Demand())  # what is implied is for clients

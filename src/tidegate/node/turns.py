@@ -7,20 +7,46 @@ from __future__ import annotations
 
 import asyncio
 import time
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import Any
 
 import structlog
 
 from tidegate.session import Site
+from tidegate.session.prices import TURN
 
 TICK = 0.05  # seconds between looks at the timers
 BUSY = 2048  # bytes read in a turn that make it worth waiting for more
 LONGEST = 0.001  # seconds that a busy turn may wait for more before it writes
 PAUSE = 0.001  # before work that waits for a slow reader is tried again
-SLICE = 0.003  # seconds of long work in one turn; the rest has to wait for the next
+STRETCH = 700  # microseconds of work for clients that take much of the loop, if there are others
+REST = 0.001  # seconds at least between two of those; timers of the loop have no shorter ones
+GIVE_WAY = 4  # turns of others before what waits is served all the same
+SLICE = 0.001  # seconds of long work in one turn; the rest has to wait for the next
+
+SAMPLED = 16  # of so many turns with messages, one is timed
+SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 
 log = structlog.get_logger("tidegate.node")
+
+
+class Latency:
+    """How long messages are in the node: from the turn that reads them until its sockets are written."""
+
+    __slots__ = ("counts", "sum")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(SECONDS) + 1)  # by the longest time that they took; the last: longer than all
+        self.sum = 0.0
+
+    def observe(self, seconds: float, messages: int) -> None:
+        self.counts[bisect_left(SECONDS, seconds)] += messages
+        self.sum += seconds * messages
+
+    def state(self) -> dict[str, Any]:
+        """For the control command `metrics`."""
+        return {"seconds": SECONDS, "counts": self.counts, "sum": self.sum}
 
 
 class Turns:
@@ -31,8 +57,13 @@ class Turns:
         self._site: Site | None = None
         self._tick: asyncio.TimerHandle | None = None
         self._continuing = False
+        self._serving = False  # what waits is about to be served
+        self._gave_way = 0  # so often it was put off for those who had come in
+        self._resting = False  # heavy clients rest
         self._read = 0
         self._until = 0.0
+        self._turns = 0  # with messages
+        self.latency = Latency()
         self.longest = 0.0  # the longest delay of a tick seen: how late the loop was
 
     def drive(self, site: Site) -> None:
@@ -58,16 +89,64 @@ class Turns:
         site = self._site
         assert site is not None
         read = site.read
-        if read > BUSY and read != self._read and time.monotonic() < self._until:
+        if read > BUSY and read != self._read and time.monotonic() < self._until and not self._somebody_waits():
             # busy: what the next poll brings goes out in the same write. It does not block, and a poll that brings
             # nothing ends the turn.
             self._read = read
             self._loop.call_soon(self._close)
             return
+        messages = site.publishes
         site.close()
+        if messages:
+            self._turns += 1
+            if not self._turns % SAMPLED:
+                self.latency.observe(time.monotonic() - self._until + LONGEST, messages)
+        if not self._serving and (len(site.waiting) or (len(site.resting) and not self._resting)):
+            self._serve_soon()
         if site.unfinished and not self._continuing:
             self._continuing = True
             self._loop.call_later(PAUSE, self._continue)
+
+    def _somebody_waits(self) -> bool:
+        assert self._site is not None
+        return bool(len(self._site.waiting) or len(self._site.resting))
+
+    def _serve_soon(self) -> None:
+        """Not at once: uvloop writes when all callbacks of a round have run, and polls before the next round."""
+        self._serving = True
+        self._loop.call_soon(self._serve)
+
+    def _serve(self) -> None:
+        """A turn of what waits, when the messages of others have left."""
+        site = self._site
+        assert site is not None
+        if site.opened and self._gave_way < GIVE_WAY:
+            self._gave_way += 1
+            self._loop.call_soon(self._serve)
+            return
+        self._serving = False
+        self._gave_way = 0
+        if len(site.waiting):
+            site.serve(site.waiting, TURN, self.guarded)
+        elif not self._resting:
+            self._serve_heavy()
+
+    def _rested(self) -> None:
+        """Heavy clients have rested; whoever came in at the same time goes first, so there is another poll."""
+        self._resting = False
+        if not self._serving:
+            self._serving = True
+            self._loop.call_soon(self._serve_soon)
+
+    def _serve_heavy(self) -> None:
+        """Clients that take much are served in short stretches, and while there are others, with rests in between."""
+        site = self._site
+        assert site is not None
+        begin = time.monotonic()
+        site.serve(site.resting, STRETCH, self.guarded)
+        if len(site.resting) and site.contended:
+            self._resting = True
+            self._loop.call_later(max(REST, 1.5 * (time.monotonic() - begin)), self._rested)
 
     def _continue(self) -> None:
         site = self._site

@@ -11,8 +11,8 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from tidegate.pipeline import conditions
-from tidegate.pipeline.columns import remembered
-from tidegate.pipeline.spark_functions import F
+from tidegate.pipeline.columns import F, remembered
+from tidegate.pipeline.rules import PLACEHOLDERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
     from tidegate.pipeline.rules import Rules, Target
 
-PLACES: Final = ("type", "source", "name", "mode", "schema")
-"""What a template may name."""
-_PLACE: Final = re.compile(r"\{(" + "|".join(PLACES) + r")\}")
+_PLACE: Final = re.compile(r"\{(" + "|".join(PLACEHOLDERS) + r")\}")
 _FORBIDDEN: Final = "[/+#\\x00]"
 _MAX_TOPIC: Final = 65_535  # bytes: two bytes of length
 

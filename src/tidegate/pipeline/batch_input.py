@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _INPUT_PROPERTY: Final = "tidegate.reading"
-COLUMNS: Final = tuple(one for one in INGEST if one[0] not in ("qos", "retain", "content_type", "properties"))
+COLUMNS: Final = tuple(column for column in INGEST if column[0] not in ("qos", "retain", "content_type", "properties"))
 """Of a message. What no stage reads goes to the lake only, which it does without Spark."""
 
 
@@ -41,6 +41,22 @@ def messages(spark: SparkSession, journal: Shards, lake: Path, *, tasks: int) ->
     columns = struct(COLUMNS)
     read = partial(_messages, journal=journal, lake=lake, tasks=tasks, columns=columns)
     return spark.range(0, tasks, 1, tasks).mapInArrow(read, columns)
+
+
+def kept(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    """Messages that were kept, in the same columns; their places are of no journal."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    numbered = rows.set_column(
+        rows.schema.get_field_index("shard"), "shard", pa.repeat(pa.scalar(-1, pa.int32()), rows.num_rows)
+    )
+    numbered = numbered.set_column(
+        rows.schema.get_field_index("offset"), "offset", pa.array(range(rows.num_rows), pa.int64())
+    )
+    columns = struct(COLUMNS)
+    layout = to_arrow_schema(columns, timezone="UTC")
+    return spark.createDataFrame(pa.Table.from_batches(fitted(iter(numbered.to_batches()), columns), layout), columns)
 
 
 def history(spark: SparkSession) -> DataFrame:

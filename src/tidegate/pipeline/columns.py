@@ -1,7 +1,10 @@
-"""The columns that stages hand to each other, and topics as conditions on a column.
+"""The columns that stages hand to each other, topics as conditions on a column, and `F`, which builds columns.
 
 A frame of the stages has one row for each record: (shard, offset, part) is its name. A message that fits no mapping, or
 is broken, is one row with a `fault`; it passes the other stages as it is.
+
+`F` is pyspark.sql.functions, imported when the first column is built: rules are checked, and a lake is looked after,
+without Spark, so modules that build columns must not import it.
 """
 
 from __future__ import annotations
@@ -9,89 +12,60 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from tidegate.errors import PipelineError
-from tidegate.pipeline.spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
+
+
+class _Functions:
+    def __getattr__(self, name: str) -> Any:
+        from pyspark.sql import functions
+
+        function = self.__dict__[name] = getattr(functions, name)
+        return function
+
+
+F: Final[Any] = _Functions()
 
 _MANY: Final = 100_000
 A = TypeVar("A")
 B = TypeVar("B")
 
 DIMENSIONS: Final = (
-    "confidentiality",
-    "integrity",
-    "privacy",
-    "authentication",
-    "accuracy",
-    "precision",
-    "timeliness",
-    "completeness",
+    *("confidentiality", "integrity", "privacy", "authentication"),
+    *("accuracy", "precision", "timeliness", "completeness"),
 )
 """Four of security, four of quality (AUPS, section 3)."""
 
 KEY: Final = ("shard", "offset", "part")
 
-RECORD: Final = (
-    ("shard", "int"),
-    ("offset", "bigint"),
-    ("part", "int"),
-    ("id", "string"),
-    ("source", "string"),
-    ("type", "string"),
-    ("mode", "string"),
-    ("schema", "string"),
-    ("name", "string"),
-    ("value", "double"),
-    ("text", "string"),
-    ("unit", "string"),
-    ("measured_at", "timestamp"),
-    ("received_at", "timestamp"),
-    ("extra", "string"),
-    ("topic", "string"),
-    ("registered", "boolean"),
-    ("client", "string"),
-    ("owner", "string"),
-    ("category", "string"),
-    ("level", "string"),
-    ("floor", "string"),
-    ("context", "binary"),
-    ("policy_version", "string"),
-    ("payload", "binary"),
-    ("fault", "string"),
+Columns: TypeAlias = tuple[tuple[str, str], ...]
+"""Name and type of each column, as Spark writes types."""
+
+
+def columns(text: str) -> Columns:
+    """Reads columns that are written as `name type, name type`."""
+    return tuple((name, kind) for name, _, kind in (column.partition(" ") for column in text.split(", ")))
+
+
+RECORD: Final = columns(
+    "shard int, offset bigint, part int, id string, source string, type string, mode string, schema string, "
+    "name string, value double, text string, unit string, measured_at timestamp, received_at timestamp, extra string, "
+    "topic string, registered boolean, client string, owner string, category string, level string, floor string, "
+    "context binary, policy_version string, payload binary, fault string"
 )
-"""Name and type of each column of a record, as Spark writes types."""
-
-SCORES: Final = f"struct<{','.join(f'{name}:double' for name in DIMENSIONS)}>"
-SCORED: Final = (("scores", SCORES), ("rules_version", "string"))
-ASSIGNED: Final = (("target", "string"),)
-PROTECTED: Final = (("message", "binary"), ("key_id", "string"), ("denied", "string"))
-
-INGEST: Final = (
-    ("shard", "int"),
-    ("offset", "bigint"),
-    ("received_at", "timestamp"),
-    ("id", "string"),
-    ("topic", "string"),
-    ("payload", "binary"),
-    ("qos", "tinyint"),
-    ("retain", "boolean"),
-    ("content_type", "string"),
-    ("properties", "array<struct<name:string,value:string>>"),
-    ("source", "string"),
-    ("source_kind", "string"),
-    ("registered", "boolean"),
-    ("mode", "string"),
-    ("client", "string"),
-    ("user", "string"),
-    ("level", "string"),
-    ("floor", "string"),
-    ("context", "binary"),
-    ("policy_version", "string"),
+SCORED: Final = columns(f"scores struct<{','.join(f'{name}:double' for name in DIMENSIONS)}>, rules_version string")
+ASSIGNED: Final = columns("target string")
+PROTECTED: Final = columns("message binary, key_id string, denied string")
+INGEST: Final = columns(
+    "shard int, offset bigint, received_at timestamp, id string, topic string, payload binary, qos tinyint, "
+    "retain boolean, content_type string, properties array<struct<name:string,value:string>>, source string, "
+    "source_kind string, registered boolean, mode string, client string, user string, level string, floor string, "
+    "context binary, policy_version string"
 )
 """The columns of the journal, as Spark sees them (store.journal.schema)."""
 
@@ -130,7 +104,7 @@ def ddl(*columns: tuple[str, str]) -> str:
 
 
 @cache
-def struct(columns: tuple[tuple[str, str], ...]) -> StructType:
+def struct(columns: Columns) -> StructType:
     """A schema of such columns, all of which may be null."""
     from pyspark.sql.types import StructType
 

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow.compute as pc
 
-from tidegate.pipeline.columns import struct, topic_matches
+from tidegate.pipeline.columns import F, columns, struct, topic_matches
 from tidegate.pipeline.protect import bound
-from tidegate.pipeline.spark_functions import F
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,14 +25,7 @@ _BEGIN: Final = b'{"keyId":"'
 _FORM: Final = r'\{"keyId":"([^"]+)","data":"([A-Za-z0-9+/]+={0,2})"\}'
 _PATTERN: Final = rf"\A{_FORM}\z"  # to Java
 _SEALED: Final = re.compile(_FORM.encode())
-_KEYS: Final = (
-    ("topic", "string"),
-    ("context", "binary"),
-    ("opening_id", "string"),
-    ("under", "string"),
-    ("secret", "binary"),
-    ("refused", "string"),
-)
+_KEYS: Final = columns("topic string, context binary, opening_id string, under string, secret binary, refused string")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -96,13 +88,9 @@ def decrypt(spark: SparkSession, frame: DataFrame, answers: Iterable[Answer]) ->
         .when(asked & F.col("clear").isNull(), F.lit("sealed, and its key does not open it"))
         .alias(FAULT)
     )
-    columns = [
-        F.when(asked & F.col("clear").isNotNull(), F.col("clear")).otherwise(F.col("payload")).alias("payload")
-        if name == "payload"
-        else F.col(name)
-        for name in frame.columns
-    ]
-    return joined.withColumn("clear", F.when(F.col("secret").isNotNull(), clear)).select(*columns, fault)
+    opened = joined.withColumn("clear", F.when(F.col("secret").isNotNull(), clear)).select("*", fault)
+    payload = F.when(asked & F.col("clear").isNotNull(), F.col("clear")).otherwise(F.col("payload"))
+    return opened.withColumn("payload", payload).select(*frame.columns, FAULT)
 
 
 def redact(frame: DataFrame, protected: Sequence[str]) -> DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,15 +43,35 @@ class Folders:
         return self.own / "ledger.db"
 
     @property
+    def sample(self) -> Path:
+        return self.own / "sample.parquet"
+
+    @property
     def status(self) -> Path:
         return self.own / "status.json"
 
-    @property
-    def baselines(self) -> Path:
-        return self.own / "baselines"
+    def checkpoint(self, journal: str, stream: str) -> Path:
+        return self.own / "checkpoint" / journal / stream
 
-    def checkpoint(self, stream: str) -> Path:
-        return self.own / "checkpoint" / stream
+    def baselines(self, journal: str) -> Path:
+        return self.own / "baselines" / journal
+
+    def all_baselines(self) -> list[Path]:
+        """Of this journal, of those that were here before it, and what `adopt` has not moved yet."""
+        folder = self.own / "baselines"
+        return [folder, *sorted(path for path in folder.iterdir() if path.is_dir())] if folder.is_dir() else []
+
+    def adopt(self, journal: str, streams: Iterable[str]) -> None:
+        """Moves what a version of Tidegate has left that knew one journal only to the place of this journal."""
+        for stream in streams:
+            self._move(self.own / "checkpoint" / stream, self.checkpoint(journal, stream))
+        for file in sorted((self.own / "baselines").glob("*.parquet")):
+            self._move(file, self.baselines(journal) / file.name)
+
+    def _move(self, old: Path, new: Path) -> None:
+        if old.exists() and not new.exists():
+            new.parent.mkdir(parents=True, exist_ok=True)
+            old.rename(new)
 
 
 @contextmanager

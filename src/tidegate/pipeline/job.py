@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -23,28 +24,29 @@ from tidegate.errors import PipelineError
 from tidegate.pipeline import batch_input
 from tidegate.pipeline.active_rules import ActiveRules
 from tidegate.pipeline.assign import assign
-from tidegate.pipeline.columns import INGEST, struct
+from tidegate.pipeline.columns import INGEST, F, struct
 from tidegate.pipeline.decrypt import KeyRequests
 from tidegate.pipeline.folders import READER, Folders, alone
 from tidegate.pipeline.lake import Lake
+from tidegate.pipeline.lake.maintenance import maintain
 from tidegate.pipeline.ledger import Batch, Ledger, name_of
-from tidegate.pipeline.maintenance import maintain
 from tidegate.pipeline.node_client import NodeClient
 from tidegate.pipeline.normalise import normalise
 from tidegate.pipeline.rules import Rules
+from tidegate.pipeline.sample import Sample, types_of
 from tidegate.pipeline.score import score
 from tidegate.pipeline.source import register
-from tidegate.pipeline.source.progress import span
-from tidegate.pipeline.source.shards import Range
+from tidegate.pipeline.source.shards import Range, Shards, span
 from tidegate.pipeline.spark import ENDED, ended
-from tidegate.pipeline.spark_functions import F
 from tidegate.pipeline.stages import Stages
 from tidegate.pipeline.status import Status
+from tidegate.store.journal import journal_id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+NAMED: Final = 10  # source types that new rules break, by name
 RECENT: Final = 500  # messages of a shard on which new rules are tried
 HEARTBEAT: Final = 3.0  # seconds
 LOOK: Final = 0.2
@@ -53,7 +55,7 @@ STARTS: Final = 5  # of streams, while Spark finds the machine too slow
 SLOW: Final = "Python worker failed to connect back"
 """Spark's words for a reader of the journal that took longer than 10 seconds to start, which cannot be set."""
 
-_LEAST: Final = tuple(one for one in INGEST if one[0] in ("shard", "offset"))
+_LEAST: Final = tuple(column for column in INGEST if column[0] in ("shard", "offset"))
 """Of Spark's streams the job takes where a batch begins and ends; rows it reads itself, see `reading`."""
 
 _PAUSE: Final = {"ingest": 0.0, "audit": 10.0}
@@ -100,12 +102,17 @@ class Job:
         self.stopping = stopping or threading.Event()
         self.status = Status(folders.status)
         self._on_batch = on_batch
-        self._ledger = Ledger(folders.ledger)
-        self._lake = Lake(spark, folders.lake)
-        self._node = NodeClient(config.control_socket, waiting=self._waits, stopped=self.stopping.is_set)
+        Shards(path=folders.data, stream="ingest").check()
+        self.journal = journal_id(folders.data)
+        self._ledger = Ledger(folders.ledger, self.journal)
+        self._lake = Lake(folders.lake, journal=self.journal)
+        self._node = NodeClient(
+            config.control_socket, waiting=lambda why: self.status.write(waiting=why), stopped=self.stopping.is_set
+        )
         self._stages = Stages(spark, config, self._node, self._ledger, self._lake, publishing=publishing)
         self._active_rules = ActiveRules(self._ledger, self.said.rules, self._node.documents, self._try)
         self._recent: Sequence[Range] = ()
+        self._sample = Sample(folders.sample, folders.lake)
         self._denying: set[str] = set()
         self._failure: BaseException | None = None
         self._turn = threading.Lock()  # one batch at a time: the streams share the machine, and the lake
@@ -166,7 +173,7 @@ class Job:
         return (
             source.load(str(self.folders.data))
             .writeStream.foreachBatch(self._guarded(take))
-            .option("checkpointLocation", str(self.folders.checkpoint(stream)))
+            .option("checkpointLocation", str(self.folders.checkpoint(self.journal, stream)))
             .queryName(f"tidegate-{stream}")
             .trigger(**trigger)
             .start()
@@ -236,7 +243,16 @@ class Job:
 
     def _recover(self) -> None:
         """A ledger that is lost is made again from the lake: its last batch may not be whole, and is made again."""
-        self._lake.recover()
+        self.folders.adopt(self.journal, _PAUSE)
+        ends = self._stages.journal.newest()
+        for shard, following in self._ledger.progress.items():
+            if following > (end := ends.get(str(shard), 0)):
+                raise PipelineError(
+                    f"shard {shard} of the journal is done up to offset {following}, and it ends at {end}: it is not "
+                    "the journal that was worked on. Remedy: put that one back, or move all of it away "
+                    f"({self.folders.data / 'journal'}), so that another begins; the lake keeps its rows"
+                )
+        self._lake.recover(adopt=bool(self._ledger.progress))
         if not self._ledger.progress and (progress := self._lake.progress()):
             log.warning("the ledger is new and the lake is not; going on from what the lake has", offsets=progress)
             self._ledger.adopt(progress)
@@ -260,24 +276,15 @@ class Job:
         key_requests = KeyRequests()
         stages = self._stages
         messages = self._lake.write_raw(
-            lambda: key_requests.passing(stages.journal.rows(ranges)), batch.name, categories=stages.categories
+            lambda: self._sample.passing(key_requests.passing(stages.journal.rows(ranges))),
+            batch.name,
+            categories=stages.categories,
         )
+        self._sample.save()
         counts, outcome = stages.through(ranges, key_requests, rules, batch, messages=messages)
-        self._ledger.done(
-            batch,
-            records=counts.records,
-            quarantined=counts.quarantined,
-            published=outcome.published,
-            denied=sum(outcome.denied.values()),
-        )
-        done = Done(
-            batch=batch,
-            records=counts.records,
-            quarantined=counts.quarantined,
-            published=outcome.published,
-            denied=outcome.denied,
-            seconds=time.monotonic() - began,
-        )
+        sums = {"records": counts.records, "quarantined": counts.quarantined, "published": outcome.published}
+        self._ledger.done(batch, **sums, denied=sum(outcome.denied.values()))
+        done = Done(batch=batch, **sums, denied=outcome.denied, seconds=time.monotonic() - began)
         self._warn(outcome.denied)
         self.status.done(batch.messages, counts.records)
         self._write("running", last=done)
@@ -295,7 +302,7 @@ class Job:
 
     def _new(self, number: int) -> list[Range]:
         """What of a batch is not done yet. After a lost checkpoint Spark begins anew."""
-        before, stop = span(self.folders.checkpoint("ingest"), number)
+        before, stop = span(self.folders.checkpoint(self.journal, "ingest"), number)
         oldest, progress = self._stages.journal.oldest(), self._ledger.progress
         ranges = []
         for shard, end in stop.items():
@@ -306,43 +313,56 @@ class Job:
 
     def _audit(self, number: int) -> None:
         shards = replace(self._stages.journal, stream="audit", strict=False)
-        before, stop = span(self.folders.checkpoint("audit"), number)
+        before, stop = span(self.folders.checkpoint(self.journal, "audit"), number)
         ranges = shards.ranges(before or shards.oldest(), stop)
         if ranges:
             start = {each.shard: each.start for each in reversed(ranges)}
-            self._lake.write_audit(lambda: shards.rows(ranges), name_of(start))
+            self._lake.write_audit(lambda: shards.rows(ranges), name_of(self.journal, start))
 
     # -- rules and status ----------------------------------------------------------------------------------------
 
     def _try(self, rules: Rules, before: Rules | None) -> None:
-        """New rules, on recent messages: they must work, and leave something of what passes now."""
+        """New rules, on recent messages: they must work, and leave something of every source type that passes now.
+
+        Recent are those of this batch, and some of each source type that was seen before.
+        """
         if not self._recent:
             return
         batch_input.set_input(self.spark, self._recent)
-        sample = self._stages.messages(1)
+        messages = self._stages.messages(1).unionByName(batch_input.kept(self.spark, self._sample.rows()))
         try:
-            passes = self._passing(sample, rules)
+            passes = self._passing(messages, rules)
         except PipelineError:
             raise
         except Exception as error:
             raise PipelineError(f"tried on recent messages the rules failed: {str(error).splitlines()[0]}") from error
-        if before is not None and not passes and (now := self._passing(sample, before)):
+        if before is None:
+            return
+        now = self._passing(messages, before)
+        if broken := sorted(now.keys() - passes.keys()):
             raise PipelineError(
-                f"tried on recent messages the rules put all of them into quarantine; {now} records pass now"
+                "tried on recent messages the rules put all of these source types into quarantine, of which records "
+                f"pass now: {', '.join(f'{name} ({now[name]})' for name in broken[:NAMED])}"
             )
 
-    def _passing(self, sample: DataFrame, rules: Rules) -> int:
-        records = assign(score(normalise(sample, rules, categories=self._stages.categories), rules), rules)
-        return int(records.where(F.col("fault").isNull()).select(F.count("scores"), F.count("*")).collect()[0][1])
-
-    def _waits(self, why: str | None) -> None:
-        self.status.write(waiting=why)
+    def _passing(self, messages: DataFrame, rules: Rules) -> Counter[str]:
+        """How many records of each source type pass."""
+        records = assign(score(normalise(messages, rules, categories=self._stages.categories), rules), rules)
+        figures = (F.count("scores").alias("scored"), F.count("*").alias("count"))  # scores, too, are tried
+        good = records.where(F.col("fault").isNull()).groupBy("shard", "offset").agg(*figures)
+        named = good.join(messages.select("shard", "offset", "source_kind", "topic"), ["shard", "offset"]).toArrow()
+        passing: Counter[str] = Counter()
+        for name, count in zip(types_of(named).to_pylist(), named["count"].to_pylist(), strict=True):
+            passing[name] += count
+        return passing
 
     def _write(self, state: str, last: Done | None = None) -> None:
         refused = self._active_rules.refused
         state_facts: dict[str, Any] = {
             "state": state,
+            "journal": self.journal,
             "totals": self._ledger.totals,
+            "lost": dict(self._node.lost),
             "next": {str(shard): following for shard, following in self._ledger.progress.items()},
             "rules": {
                 "in_force": None if (known := self._ledger.last_rules()) is None else known[0],

@@ -15,8 +15,8 @@ import secrets
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from tidegate.pipeline.rules.read import is_index
-from tidegate.pipeline.spark_functions import F
+from tidegate.pipeline.columns import F
+from tidegate.pipeline.rules import is_index
 from tidegate.policy.pointers import Pointer
 
 if TYPE_CHECKING:

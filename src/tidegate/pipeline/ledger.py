@@ -1,9 +1,9 @@
 """What the pipeline has done, in a small SQLite file: the truth about batches, whatever Spark remembers.
 
-A batch is named after the offsets where it begins. Before work on it starts, its rules and keys are written down, so
-that it is made alike when it is made again after a crash; when it is done, its end counts as done in the same commit.
-So a batch that is made again overwrites what the first attempt left, and what is done is not done again, even if
-Spark's checkpoint is lost.
+A batch is named after its journal and the offset where it begins. Before work on it starts, its rules and keys are
+written down, so that it is made alike when it is made again after a crash; when it is done, its end counts as done in
+the same commit. So a batch that is made again overwrites what the first attempt left, and what is done is not done
+again, even if Spark's checkpoint is lost.
 
 Of what is published the last place is kept, and the counts up to there: a batch that is made again publishes only what
 is missing, and what is published counts once.
@@ -21,7 +21,7 @@ from typing import Final
 
 from tidegate.errors import PipelineError
 
-VERSION: Final = 2
+VERSION: Final = 3
 KEPT: Final = 10_000  # batches that are remembered
 _APPLICATION: Final = 0x54475031
 _TABLES: Final = """
@@ -30,7 +30,9 @@ create table batches (
     begun real not null, done real, messages integer not null, records integer, quarantined integer,
     published integer, denied integer
 ) strict;
-create table progress (shard integer primary key, next integer not null) strict;
+create table progress (
+    journal text not null, shard integer not null, next integer not null, primary key (journal, shard)
+) strict;
 create table published (
     batch text primary key, shard integer not null, offset integer not null, part integer not null,
     passed integer not null default 0, denied text not null default '{}'
@@ -42,6 +44,16 @@ _FROM_1: Final = (
     "alter table published add column passed integer not null default 0",
     "alter table published add column denied text not null default '{}'",
 )
+_FROM_2: Final = (
+    "alter table progress rename to progress_2",
+    "create table progress (journal text not null, shard integer not null, next integer not null, "
+    "primary key (journal, shard)) strict",
+    "insert into progress select :journal, shard, next from progress_2",
+    "drop table progress_2",
+    "update batches set name = :journal || '-' || name",
+    "update published set batch = :journal || '-' || batch",
+)
+"""Those versions knew one journal only."""
 TOTALS: Final = ("messages", "records", "quarantined", "published", "denied", "batches")
 
 Place = tuple[int, int, int]
@@ -75,16 +87,17 @@ class Batch:
         return self.start[min(self.start)]
 
 
-def name_of(start: Mapping[int, int]) -> str:
-    """The name of a batch that begins there: it sorts like the work was done."""
+def name_of(journal: str, start: Mapping[int, int]) -> str:
+    """The name of a batch that begins there: those of a journal sort like the work was done."""
     shard = min(start)
-    return f"{shard}-{start[shard]:019d}"
+    return f"{journal}-{shard}-{start[shard]:019d}"
 
 
 class Ledger:
-    """Open for one process."""
+    """Open for one process, which works on one journal."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, journal: str) -> None:
+        self.journal = journal
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -105,15 +118,15 @@ class Ledger:
     @property
     def progress(self) -> dict[int, int]:
         """By shard, the first offset that is not done."""
-        return dict(self._db.execute("select shard, next from progress"))
+        return dict(self._db.execute("select shard, next from progress where journal = ?", (self.journal,)))
 
     def adopt(self, progress: Mapping[int, int]) -> None:
         """What another ledger, which is lost, had done."""
-        self._db.executemany("insert or ignore into progress values (?, ?)", list(progress.items()))
+        self._db.executemany("insert or ignore into progress values (?, ?, ?)", self._rows(progress))
 
     def begin(self, start: Mapping[int, int], stop: Mapping[int, int], *, rules: str, messages: int) -> Batch:
         """Work on a batch begins. If it was begun before, it is made by the same rules."""
-        name = name_of(start)
+        name = name_of(self.journal, start)
         batch = Batch(name=name, start=start, stop=stop, rules=rules, messages=messages)
         row = self._db.execute("select rules, keys from batches where name = ?", (name,)).fetchone()
         if row is not None:
@@ -144,12 +157,13 @@ class Ledger:
     def done(self, batch: Batch, *, records: int, quarantined: int, published: int, denied: int) -> None:
         """Everything about it is done."""
         counts = (batch.messages, records, quarantined, published, denied, 1)
-        with self._commit():
+        with self._db:  # all of it or nothing
+            self._db.execute("begin immediate")
             self._db.execute(
                 "update batches set done = ?, records = ?, quarantined = ?, published = ?, denied = ? where name = ?",
                 (time.time(), records, quarantined, published, denied, batch.name),
             )
-            self._db.executemany("insert or replace into progress values (?, ?)", list(batch.stop.items()))
+            self._db.executemany("insert or replace into progress values (?, ?, ?)", self._rows(batch.stop))
             self._db.execute("delete from published where batch = ?", (batch.name,))
             self._db.executemany(
                 "insert into totals values (?, ?) on conflict (name) do update set value = value + excluded.value",
@@ -182,7 +196,8 @@ class Ledger:
     # -- the file ------------------------------------------------------------------------------------------------
 
     def _prepare(self, path: Path) -> None:
-        with self._commit():
+        with self._db:  # all of it or nothing
+            self._db.execute("begin immediate")
             application = self._db.execute("pragma application_id").fetchone()[0]
             version = self._db.execute("pragma user_version").fetchone()[0]
             if not self._db.execute("select count(*) from sqlite_master").fetchone()[0]:
@@ -191,12 +206,15 @@ class Ledger:
                         self._db.execute(statement)
                 self._db.execute(f"pragma application_id = {_APPLICATION}")
                 self._db.execute(f"pragma user_version = {VERSION}")
-            elif application == _APPLICATION and version == 1:
-                for statement in _FROM_1:
-                    self._db.execute(statement)
+            elif application == _APPLICATION and version in (1, 2):
+                for statement in (*_FROM_1, *_FROM_2) if version == 1 else _FROM_2:
+                    self._db.execute(statement, {"journal": self.journal} if ":journal" in statement else {})
                 self._db.execute(f"pragma user_version = {VERSION}")
             elif application != _APPLICATION or version != VERSION:
                 raise PipelineError(f"{path} is no ledger of this version of Tidegate. Remedy: move it away")
+
+    def _rows(self, offsets: Mapping[int, int]) -> list[tuple[str, int, int]]:
+        return [(self.journal, shard, offset) for shard, offset in offsets.items()]
 
     def _resumed(self, batch: Batch) -> Batch:
         """It was begun before, and maybe some of it was published."""
@@ -206,22 +224,6 @@ class Ledger:
         if row is None:
             return replace(batch, again=True)
         return replace(batch, again=True, published=row[:3], passed=row[3], denied=json.loads(row[4]))
-
-    def _commit(self) -> _Commit:
-        return _Commit(self._db)
-
-
-class _Commit:
-    """All of it or nothing."""
-
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
-
-    def __enter__(self) -> None:
-        self._db.execute("begin immediate")
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._db.execute("commit" if kind is None else "rollback")
 
 
 def _text(offsets: Mapping[int, int]) -> str:

@@ -3,6 +3,10 @@
 A mapping is data (`mapping`) as far as it can be, and an expression only in its paths into the payload: expressions for
 each mapping grow beyond what Java compiles, and take seconds.
 
+`rows_of` is for every message. It uses functions over arrays, which Spark interprets; `single_steps` makes the same
+rows of the usual message (one element, alone or in an array, with a few values) with plain columns, which Spark
+compiles.
+
 The columns of a frame that are read here are those of the message (`of_message`) and `_fit`, `_payload`, `_here` and
 `_elements` of `normalise`.
 """
@@ -15,9 +19,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.pipeline import json_values
-from tidegate.pipeline.rules.model import Form, Kind, Mapping, Value
-from tidegate.pipeline.rules.read import kept_name
-from tidegate.pipeline.spark_functions import F
+from tidegate.pipeline.columns import F, columns
+from tidegate.pipeline.rules import Form, Kind, Mapping, Value, kept_name
 from tidegate.pipeline.units import Conversion, conversion
 from tidegate.policy import pointers
 from tidegate.policy.pointers import Pointer
@@ -50,16 +53,9 @@ _TABLE: Final = (
     "time:struct<label:string,scale:double,form:string>,source:string,"
     "values:array<struct<name:string,unit:string,label:string,kind:string,factor:double,offset:double,required:boolean>>>>"
 )
-ROW: Final = (
-    ("name", "string"),
-    ("value", "double"),
-    ("text", "string"),
-    ("unit", "string"),
-    ("measured_at", "timestamp"),
-    ("source", "string"),
-    ("extra", "string"),
-    ("fault", "string"),
-    ("faulty", "boolean"),
+ROW: Final = columns(
+    "name string, value double, text string, unit string, measured_at timestamp, source string, extra string, "
+    "fault string, faulty boolean"
 )
 """What the elements of a message are made into, before they are taken apart."""
 
@@ -192,30 +188,24 @@ def _known(mapping: Column, leaf: Column) -> Column:
 
 def _judged(mapping: Column, leaf: Column) -> Column:
     """Each value as it is recorded, and the first thing that is wrong with the element."""
+
+    def judged(leaf_value: Column) -> Column:
+        return value_of(leaf_value["said"], leaf_value["found"], leaf_value["kind"])
+
     named = F.when(leaf["source_kind"].isin("STRING", "BIGINT"), json_values.text(leaf["source"]))
     source = F.when(mapping["source"].isNull(), sender()).otherwise(named)
-    values = F.transform(
-        leaf["values"], lambda leaf_value: value_of(leaf_value["said"], leaf_value["found"], leaf_value["kind"])
-    )
+    values = F.transform(leaf["values"], judged)
     wrong = F.array(
         untimely(mapping["time"], leaf["time_kind"], leaf["time"]),
         unnamed(mapping["source"], leaf["source_kind"], named),
         F.when(F.length(leaf["extra"]) > EXTRA, F.lit(LONG)),
     )
-    all_wrong = F.concat(
-        wrong,
-        F.transform(
-            leaf["values"],
-            lambda leaf_value: mistaken(
-                leaf_value["said"],
-                leaf_value["kind"],
-                value_of(leaf_value["said"], leaf_value["found"], leaf_value["kind"]),
-            ),
-        ),
+    mistakes = F.transform(
+        leaf["values"], lambda leaf_value: mistaken(leaf_value["said"], leaf_value["kind"], judged(leaf_value))
     )
     return F.struct(
         F.filter(values, lambda value: value["value"].isNotNull() | value["text"].isNotNull()).alias("values"),
-        F.get(F.array_compact(all_wrong), F.lit(0)).alias("wrong"),
+        F.get(F.array_compact(F.concat(wrong, mistakes)), F.lit(0)).alias("wrong"),
         F.when(mapping["time"].isNull(), of_message("received_at")).otherwise(leaf["time"]).alias("time"),
         source.alias("source"),
         leaf["extra"].alias("extra"),
@@ -286,20 +276,13 @@ def unnamed(label: Column, kind: Column, named: Column) -> Column:
 def _element(leaf: Column, several: Column, index: Column) -> Column:
     """The rows of an element: one for each value that is there, or one that says what is wrong."""
     place = F.when(several, F.concat(F.lit("element "), index.cast("string"), F.lit(": "))).otherwise(F.lit(""))
-    good = F.transform(
-        leaf["values"],
-        lambda value: row(
-            name=value["name"],
-            value=value["value"],
-            text=value["text"],
-            unit=value["unit"],
-            measured_at=leaf["time"],
-            source=leaf["source"],
-            extra=leaf["extra"],
-            faulty=F.lit(False),
-        ),
-    )
+    good = F.transform(leaf["values"], lambda value: _record(value, leaf["time"], leaf["source"], leaf["extra"]))
     return F.when(leaf["wrong"].isNotNull(), F.array(faulty(F.concat(place, leaf["wrong"])))).otherwise(good)
+
+
+def _record(value: Column, time: Column, source: Column, extra: Column) -> Column:
+    named = {name: value[name] for name in ("name", "value", "text", "unit")}
+    return row(**named, measured_at=time, source=source, extra=extra, faulty=F.lit(False))
 
 
 def faulty(fault: Column) -> Column:
@@ -309,3 +292,85 @@ def faulty(fault: Column) -> Column:
 def row(**known: Column) -> Column:
     """One row; what is not known is null."""
     return F.struct(*(known.get(name, F.lit(None)).cast(type).alias(name) for name, type in ROW))
+
+
+_ROWS: Final = f"array<struct<{','.join(f'{name}:{type}' for name, type in ROW)}>>"
+
+MOST: Final = 4
+"""Values of a mapping; with more, what has to be compiled grows beyond what Java takes."""
+
+
+def single_steps(mappings: Sequence[Mapping]) -> tuple[tuple[Column, ...], ...]:
+    """Columns to be added one after the other, the last of which is `_alone`: the rows of a message if `_single`."""
+    fitting = [index for index, mapping in enumerate(mappings) if len(mapping.values) <= MOST]
+    if not fitting:
+        return ((F.lit(False).alias("_single"), F.lit(None).alias("_alone")),)
+    several = range(max(len(mappings[index].values) for index in fitting))
+    bare = F.col("_elements").isNull()
+    single = F.col("_fault").isNull() & (bare | (F.size("_elements") == 1)) & F.col("_fit").isin(*fitting)
+    mapping = mapping_of(mappings)
+    here = F.when(F.col("_single"), F.when(bare, F.col("_here")).otherwise(F.get("_elements", F.lit(0))))
+    specs = [F.get(mapping["values"], F.lit(number)) for number in several]
+    values_found = [F.col(f"_found{number}") for number in several]
+    kind = [F.col(f"_kind{number}") for number in several]
+    value = [F.col(f"_value{number}") for number in several]
+    time, source, extra = besides(mappings, F.col("_alone_here"))
+    named = F.when(F.col("_source_kind").isin("STRING", "BIGINT"), json_values.text(F.col("_source")))
+    return (
+        (single.alias("_single"),),
+        (here.alias("_alone_here"),),
+        (
+            *(chosen(mappings, _at(number)).cast("variant").alias(f"_found{number}") for number in several),
+            time.alias("_time"),
+            source.alias("_source"),
+            extra.alias("_extra"),
+        ),
+        (
+            *(json_values.kind(values_found[number]).alias(f"_kind{number}") for number in several),
+            json_values.kind(F.col("_time")).alias("_time_kind"),
+            json_values.kind(F.col("_source")).alias("_source_kind"),
+        ),
+        (
+            *(
+                value_of(specs[number], values_found[number], kind[number]).alias(f"_value{number}")
+                for number in several
+            ),
+            moment(mapping["time"], F.col("_time"), F.col("_time_kind")).alias("_moment"),
+            named.alias("_named"),
+        ),
+        (
+            F.coalesce(
+                untimely(mapping["time"], F.col("_time_kind"), F.col("_moment")),
+                unnamed(mapping["source"], F.col("_source_kind"), F.col("_named")),
+                F.when(F.length("_extra") > EXTRA, F.lit(LONG)),
+                *(
+                    F.when(specs[number].isNotNull(), mistaken(specs[number], kind[number], value[number]))
+                    for number in several
+                ),
+            ).alias("_wrong"),
+        ),
+        (_rows(mapping, specs, value).alias("_alone"),),
+    )
+
+
+def _at(number: int) -> Callable[[Mapping], Column | None]:
+    def value_at(mapping: Mapping) -> Column | None:
+        if number >= len(mapping.values):
+            return None
+        return json_values.at(F.col("_alone_here"), mapping.values[number].at)
+
+    return value_at
+
+
+def _rows(mapping: Column, specs: Sequence[Column], value: Sequence[Column]) -> Column:
+    source = F.when(mapping["source"].isNull(), sender()).otherwise(F.col("_named"))
+    time = F.when(mapping["time"].isNull(), of_message("received_at")).otherwise(F.col("_moment"))
+    rows = []
+    for spec, recorded in zip(specs, value, strict=True):
+        there = spec.isNotNull() & (recorded["value"].isNotNull() | recorded["text"].isNotNull())
+        record = _record(recorded, time, source, F.col("_extra"))
+        rows.append(F.when(there, F.array(record)).otherwise(F.array().cast(_ROWS)))
+    good = rows[0] if len(rows) == 1 else F.concat(*rows)
+    place = F.when(F.col("_elements").isNull(), F.lit("")).otherwise(F.lit("element 0: "))
+    wrong = F.array(faulty(F.concat(place, F.col("_wrong"))))
+    return F.when(F.col("_wrong").isNotNull(), wrong).otherwise(good)

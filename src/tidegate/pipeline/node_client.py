@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from base64 import b64decode, b64encode
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,6 +28,9 @@ TOO_LARGE: Final = "too-large"
 """Stands for a rule where a record does not fit into a request."""
 PATIENCE: Final = 30.0  # seconds for an answer
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
+FULL_PAUSE: Final = 0.2  # seconds, while the queue of a subscriber is full
+NAMED: Final = 100  # subscribers that lost records, by name
+OTHERS: Final = "others"
 FRESH: Final = 30.0  # seconds for which an answer about a key counts at most
 REMEMBERED: Final = 100_000  # answers
 KEYS: Final = "keys"
@@ -79,7 +83,10 @@ class StaleKeys(PipelineError):
 
 
 class NodeClient:
-    """Client of one node. Calls `waiting` with the reason while the node is unreachable, and with None afterwards."""
+    """Client of one node. Calls `waiting` with the reason while it waits, and with None afterwards.
+
+    `lost`: how many records subscribers have lost that the node did not wait for any longer.
+    """
 
     def __init__(
         self,
@@ -91,6 +98,7 @@ class NodeClient:
         self._socket = socket
         self._waiting = waiting
         self._stopped = stopped
+        self.lost: Counter[str] = Counter()
         self._known: dict[Wanted, tuple[float, protect.Answer]] = {}
 
     def keys(self, wanted: Mapping[Wanted, int], *, again: Iterable[str] = ()) -> list[protect.Answer]:
@@ -143,34 +151,58 @@ class NodeClient:
         return answers
 
     def publish(self, records: Iterable[Outgoing]) -> Iterator[tuple[Sequence[Outgoing], Published]]:
-        """Publishes them in order; each piece is told when it is safe with the node."""
+        """Publishes them in order; each piece is told when it is safe with the node.
+
+        While the queue of a subscriber is full it waits, as long as the node does.
+        """
         for piece in _pieces(records, lambda record: record.weight):
             if piece[0].weight > ROOM:  # it is alone
                 yield piece, Published(passed=0, denied={TOO_LARGE: 1})
                 continue
-            contexts = _Contexts()
-            reply = self._ask(
-                "pipeline_publish",
-                records=[
-                    {
-                        "id": record.id,
-                        "topic": record.topic,
-                        "payload": b64encode(record.payload).decode(),
-                        "context": contexts.index(record.context),
-                        "scores": dict(record.scores) or None,
-                        "from": record.origin,
-                        "at": record.at,
-                    }
-                    for record in piece
-                ],
-                contexts=contexts.texts,
-            )
-            if any(each["rule"] == KEYS for each in reply["denied"]):
-                raise StaleKeys("the keys of this batch are not there any more")
-            denied: dict[str, int] = {}
-            for each in reply["denied"]:
-                denied[each["rule"]] = denied.get(each["rule"], 0) + 1
-            yield piece, Published(passed=reply["published"], denied=denied)
+            left, full = piece, False
+            while left:
+                reply = self._published(left)
+                denied = Counter(each["rule"] for each in reply["denied"])
+                if KEYS in denied:
+                    raise StaleKeys("the keys of this batch are not there any more")
+                self._count(reply["lost"])
+                taken, left = left[: reply["taken"]], left[reply["taken"] :]
+                if taken:
+                    yield taken, Published(passed=reply["published"], denied=denied)
+                if left:
+                    full = True
+                    why = f"the queue of the subscriber {reply['awaited']} is full"
+                    self._waiting(why)
+                    self._pause(FULL_PAUSE, why)
+            if full:
+                self._waiting(None)
+
+    def _published(self, records: Sequence[Outgoing]) -> Any:
+        contexts = _Contexts()
+        said = [
+            {
+                "id": record.id,
+                "topic": record.topic,
+                "payload": b64encode(record.payload).decode(),
+                "context": contexts.index(record.context),
+                "scores": dict(record.scores) or None,
+                "from": record.origin,
+                "at": record.at,
+            }
+            for record in records
+        ]
+        return self._ask("pipeline_publish", records=said, contexts=contexts.texts)
+
+    def _count(self, lost: Mapping[str, int]) -> None:
+        for client, count in lost.items():
+            name = client if client in self.lost or len(self.lost) < NAMED else OTHERS
+            if name not in self.lost:
+                log.warning(
+                    "a subscriber loses records: its queue has been full for longer than `pipeline.patience`",
+                    client=name,
+                    remedy="let it read faster, or end its session if nobody needs it",
+                )
+            self.lost[name] += count
 
     def documents(self) -> list[tuple[str, Mapping[str, Any]]]:
         """Rules that are administered over HTTP. TidegateError if the node is away."""
@@ -196,12 +228,15 @@ class NodeClient:
             if pause == FIRST_PAUSE:
                 log.warning("waiting for the node", reason=why)
             self._waiting(why)
-            until = time.monotonic() + pause
-            while time.monotonic() < until:
-                if self._stopped():
-                    raise PipelineError(f"stopped while waiting for the node: {why}")
-                time.sleep(0.05)
+            self._pause(pause, why)
             pause = min(pause * 2, LONGEST_PAUSE)
+
+    def _pause(self, seconds: float, why: str) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            if self._stopped():
+                raise PipelineError(f"stopped while waiting for the node: {why}")
+            time.sleep(0.05)
 
 
 class _Contexts:

@@ -18,15 +18,13 @@ What it will not do: guess. A number in quotes is a text, a time without a form 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from tidegate.pipeline import json_values, map_single
-from tidegate.pipeline.columns import RECORD, apart, topic_matches
-from tidegate.pipeline.map_elements import MESSAGE, ROW, chosen, faulty, mapping_of, of_message, rows_of
-from tidegate.pipeline.rules.model import Mapping, Rules
-from tidegate.pipeline.spark_functions import F
+from tidegate.pipeline import json_values
+from tidegate.pipeline.columns import RECORD, F, apart, topic_matches
+from tidegate.pipeline.map_elements import MESSAGE, ROW, chosen, faulty, mapping_of, of_message, rows_of, single_steps
+from tidegate.pipeline.rules import Mapping, Rules
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -40,59 +38,43 @@ _NOT_STRICT: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Steps:
-    """One column is made from the other, each in a projection of its own, so that nothing is computed twice."""
-
-    fit: Column
-    document: Column
-    payload: Column
-    here: Column
-    elements: Column
-    fault: Column
-    alone: tuple[tuple[Column, ...], ...]
-    made: Column
-    rows: Column
-    first: Column
-    records: tuple[Column, ...]
-
-
 def normalise(frame: DataFrame, rules: Rules, *, categories: Sequence[tuple[str, str]] = ()) -> DataFrame:
     """Ingested messages as records; `categories` are (topic filter, category), of which the first counts."""
-    steps = _steps(rules.sources, tuple((filter, category) for filter, category in categories))
+    steps, records = _steps(rules.sources, tuple((filter, category) for filter, category in categories))
     if "sealed_fault" not in frame.columns:
         frame = frame.withColumn("sealed_fault", F.lit(None).cast("string"))
-    read = frame.select(F.struct("*").alias(MESSAGE)).select("*", steps.fit, steps.document)
-    parsed = read.select("*", steps.payload).select("*", steps.here).select("*", steps.elements)
-    judged = apart(parsed.select("*", steps.fault))
-    for number, columns in enumerate(steps.alone):
-        judged = judged.select("*", *columns)
-        judged = apart(judged) if number % 2 == 0 else judged
-    rows = apart(apart(judged.select("*", steps.made)).select("*", steps.rows).select("*", steps.first))
+    rows = frame.select(F.struct("*").alias(MESSAGE))
+    for columns, compiled_apart in steps:
+        rows = rows.select("*", *columns)
+        rows = apart(rows) if compiled_apart else rows
     # `outer` keeps Spark from adding a filter on the number of rows. There is always one.
-    return rows.select("*", F.posexplode_outer("_rows").alias("part", "_row")).select(*steps.records)
+    return rows.select("*", F.posexplode_outer("_rows").alias("part", "_row")).select(*records)
 
 
 @lru_cache(maxsize=4)
-def _steps(mappings: tuple[Mapping, ...], categories: tuple[tuple[str, str], ...]) -> _Steps:
-    """Kept, because a batch comes every second and the rules seldom change: naming thousands of columns takes long."""
+def _steps(
+    mappings: tuple[Mapping, ...], categories: tuple[tuple[str, str], ...]
+) -> tuple[list[tuple[tuple[Column, ...], bool]], tuple[Column, ...]]:
+    """The columns that are added one after the other, with whether Spark compiles what follows apart; and a record's.
+
+    One column is made from the other, each in a projection of its own, so that nothing is computed twice. They are
+    kept, because a batch comes every second and the rules seldom change: naming thousands of columns takes long.
+    """
     text, mapping = of_message("payload").cast("string"), mapping_of(mappings)
-    return _Steps(
-        fit=_fit(mappings).alias("_fit"),
-        document=F.when(F.is_valid_utf8(text), json_values.document(text)).alias("_document"),
-        payload=json_values.single(F.col("_document")).alias("_payload"),
-        here=chosen(mappings, _records, F.col("_payload")).alias("_here"),
-        elements=json_values.elements(F.col("_here")).alias("_elements"),
-        fault=_fault(mapping).alias("_fault"),
-        alone=map_single.steps(mappings),
-        made=F.when(
-            F.col("_fault").isNull(), F.when(F.col("_single"), F.col("_alone")).otherwise(rows_of(mappings))
-        ).alias("_made"),
-        rows=_at_least_one(F.col("_made")).alias("_rows"),
+    document = F.when(F.is_valid_utf8(text), json_values.document(text))
+    rows = F.when(F.col("_single"), F.col("_alone")).otherwise(rows_of(mappings))
+    return [
+        ((_fit(mappings).alias("_fit"), document.alias("_document")), False),
+        ((json_values.single(F.col("_document")).alias("_payload"),), False),
+        ((chosen(mappings, _records, F.col("_payload")).alias("_here"),), False),
+        ((json_values.elements(F.col("_here")).alias("_elements"),), False),
+        ((_fault(mapping).alias("_fault"),), True),
+        *((columns, number % 2 == 0) for number, columns in enumerate(single_steps(mappings))),
+        ((F.when(F.col("_fault").isNull(), rows).alias("_made"),), True),
+        ((_at_least_one(F.col("_made")).alias("_rows"),), False),
         # Before they are taken apart: after that it would be looked for again in each.
-        first=F.array_position(F.col("_rows")["faulty"], True).alias("_first"),
-        records=tuple(_columns(mapping, categories)),
-    )
+        ((F.array_position(F.col("_rows")["faulty"], True).alias("_first"),), True),
+    ], tuple(_columns(mapping, categories))
 
 
 def _fit(mappings: Sequence[Mapping]) -> Column:

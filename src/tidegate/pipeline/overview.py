@@ -7,7 +7,7 @@ from typing import Any
 from tidegate.config import Config
 from tidegate.pipeline import status
 from tidegate.pipeline.folders import Folders
-from tidegate.store.journal import INGEST, Reader
+from tidegate.store.journal import INGEST, Reader, known_journal
 
 
 def overview(config: Config) -> dict[str, Any]:
@@ -17,10 +17,13 @@ def overview(config: Config) -> dict[str, Any]:
     oldest, following = Reader(folders.data, INGEST, settled=True).bounds()
     if state.get("state") in ("running", "stopping") and not state["running"]:
         state["state"] = "ended without saying so; start it again: nothing is lost"
+    journal = known_journal(folders.data)
+    if state.pop("journal", journal) != journal:  # what the job did was done to another journal
+        state.pop("next", None)
     done = int(state.get("next", {}).get("0", oldest))
     return {
         **state,
         "lag": max(0, following - done),
-        "journal": {"oldest": oldest, "next": following},
+        "journal": {"id": journal, "oldest": oldest, "next": following},
         "lake": str(folders.lake),
     }

@@ -15,14 +15,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
-from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from tidegate.pipeline.columns import PROTECTED, struct
-from tidegate.pipeline.spark_functions import F
+from tidegate.pipeline.columns import KEY, PROTECTED, F, columns, struct
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -31,15 +29,9 @@ BOUND: Final = b"tidegate/seal/1\0"
 UNDECIDED: Final = "undecided"
 NONCE: Final = 12
 _BLOCK: Final = 64  # bytes of a block of SHA-256
-_KEYS: Final = (
-    ("target", "string"),
-    ("context", "binary"),
-    ("origin", "string"),
-    ("sealing_id", "string"),
-    ("secret", "binary"),
-    ("inner", "binary"),
-    ("outer", "binary"),
-    ("refused", "string"),
+_KEYS: Final = columns(
+    "target string, context binary, origin string, sealing_id string, secret binary, inner binary, outer binary, "
+    "refused string"
 )
 _SETTINGS: Final = {"spark.sql.chunkBase64String.enabled": "false"}  # it breaks long ones into lines
 _TIME: Final = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
@@ -129,16 +121,8 @@ def _clear() -> Column:
 
 
 def _nonce() -> Column:
-    place = F.concat(
-        F.col("target"),
-        F.lit("\0"),
-        F.col("shard").cast("string"),
-        F.lit("/"),
-        F.col("offset").cast("string"),
-        F.lit("/"),
-        F.col("part").cast("string"),
-        F.lit("\0"),
-    )
+    record = F.concat_ws("/", *(F.col(name).cast("string") for name in KEY))
+    place = F.concat(F.col("target"), F.lit("\0"), record, F.lit("\0"))
     inner = F.sha2(F.concat(F.col("inner"), place.cast("binary"), F.col("clear")), 256)
     return F.substring(F.unhex(F.sha2(F.concat(F.col("outer"), F.unhex(inner)), 256)), 1, NONCE)
 
@@ -160,10 +144,3 @@ def _pads(secret: bytes) -> tuple[bytes, bytes]:
     key = HKDF(algorithm=SHA256(), length=32, salt=None, info=b"tidegate/pipeline/nonce/1").derive(secret)
     block = key.ljust(_BLOCK, b"\0")
     return bytes(byte ^ 0x36 for byte in block), bytes(byte ^ 0x5C for byte in block)
-
-
-def nonce(secret: bytes, *, target: str, shard: int, offset: int, part: int, payload: bytes) -> bytes:
-    """The nonce of one record, as the columns compute it."""
-    inner, outer = _pads(secret)
-    place = f"{target}\0{shard}/{offset}/{part}\0".encode()
-    return sha256(outer + sha256(inner + place + payload).digest()).digest()[:NONCE]

@@ -5,6 +5,7 @@ At least once: what the node took and could not tell is sent again, with the sam
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -12,10 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.pipeline.columns import DIMENSIONS, KEY
+from tidegate.pipeline.columns import DIMENSIONS, KEY, F
 from tidegate.pipeline.ledger import Batch, Ledger, Place
 from tidegate.pipeline.node_client import NodeClient, Outgoing
-from tidegate.pipeline.spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,7 +28,7 @@ class Outcome:
     """What became of the records of a batch."""
 
     published: int = 0
-    denied: dict[str, int] = field(default_factory=dict)
+    denied: Counter[str] = field(default_factory=Counter)
 
 
 def publish(
@@ -39,11 +39,10 @@ def publish(
     progress: Callable[[int], None] = lambda sent: None,
 ) -> Outcome:
     """Publishes what has a message and was not published before; the outcome has what was, too."""
-    outcome = Outcome(published=batch.passed, denied=dict(batch.denied))
+    outcome = Outcome(published=batch.passed, denied=Counter(batch.denied))
     for piece, result in node.publish(map(_outgoing, _missing(records, batch.published))):
         outcome.published += result.passed
-        for rule, count in result.denied.items():
-            outcome.denied[rule] = outcome.denied.get(rule, 0) + count
+        outcome.denied.update(result.denied)
         ledger.sent(batch, piece[-1].place, passed=outcome.published, denied=outcome.denied)
         progress(outcome.published)
     return outcome

@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tidegate.pipeline import checks
-from tidegate.pipeline.columns import DIMENSIONS, apart, remembered
-from tidegate.pipeline.spark_functions import F
+from tidegate.pipeline.columns import DIMENSIONS, F, apart, remembered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

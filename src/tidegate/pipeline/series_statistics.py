@@ -30,7 +30,8 @@ import pyarrow.parquet as pq
 
 from tidegate.errors import PipelineError
 from tidegate.pipeline.checks import grade
-from tidegate.pipeline.spark_functions import F
+from tidegate.pipeline.columns import F
+from tidegate.pipeline.lake.tables import sync
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -195,7 +196,7 @@ class StatisticsStore:
             for number, other in self._files():
                 if number not in (batch, *before):
                     other.unlink()
-            _sync(self._folder)
+            sync(self._folder)
 
     def forget(self, sources: Collection[str]) -> int:
         """Nothing is known of them any more; how many series that were. PipelineError if that cannot be written."""
@@ -209,7 +210,7 @@ class StatisticsStore:
                 if series := _series(state.filter(theirs)):
                     gone |= series
                     _write(state.filter(pc.invert(theirs)), path)
-            _sync(self._folder)
+            sync(self._folder)
         return len(gone)
 
     def _remembered(self, state: pa.Table) -> pa.Table:
@@ -295,7 +296,7 @@ def _write(state: pa.Table, path: Path) -> None:
     """Whole, or not at all. OSError if it cannot be written."""
     fresh = path.with_suffix(".new")
     pq.write_table(state, fresh, compression="zstd")
-    _sync(fresh)
+    sync(fresh)
     fresh.replace(path)
 
 
@@ -309,11 +310,3 @@ def _series(state: pa.Table) -> set[tuple[str, str]]:
 
 def _sorted(state: pa.Table) -> pa.Table:
     return state.sort_by([(key, "ascending") for key in _KEYS]).combine_chunks()
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

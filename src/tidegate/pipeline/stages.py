@@ -6,6 +6,7 @@ made again, alike (see `ledger`), and neither has anything twice.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -17,7 +18,7 @@ import structlog
 
 from tidegate.config import Config
 from tidegate.pipeline import batch_input, decrypt, protect, series_statistics
-from tidegate.pipeline.columns import RECORD
+from tidegate.pipeline.columns import RECORD, F
 from tidegate.pipeline.decrypt import KeyRequests
 from tidegate.pipeline.folders import Folders
 from tidegate.pipeline.lake import Counts, Lake
@@ -29,7 +30,6 @@ from tidegate.pipeline.rules import Rules
 from tidegate.pipeline.score import needs_history
 from tidegate.pipeline.series_statistics import StatisticsStore
 from tidegate.pipeline.source.shards import Range, Shards, pieces
-from tidegate.pipeline.spark_functions import F
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,7 +66,7 @@ class Stages:
         self._publishing = publishing
         self._folders = Folders.of(config)
         self.journal = Shards(path=self._folders.data.absolute(), stream="ingest")
-        self._baselines = StatisticsStore(self._folders.baselines)
+        self._baselines = StatisticsStore(self._folders.baselines(ledger.journal))
         self._plans = Plans(spark, self.categories)
         self._here = spark.sparkContext.master.partition("[")[0] == "local"  # and not on a cluster
 
@@ -124,18 +124,12 @@ class Stages:
         for attempt in range(1, ATTEMPTS + 1):
             protected, refused = self._protected(records_made, goes.wanted, batch)
             records = decrypt.redact(protected, (*self._config.keys.protect, *self._config.keys.end_to_end))
-            if goes.few:  # one plan for both
-                rows = records.toArrow()
-                write = partial(self._lake.write_few, rows, batch.name)
-            else:
-                rows = protected
-                write = partial(self._lake.write_records, records, batch.name, faulty=goes.faulty > 0)
+            rows = records.toArrow() if goes.few else records  # a table is one plan for both
             try:
-                with _meanwhile(self._spark, write) as written:
+                with _meanwhile(self._spark, partial(self._lake.write_records, rows, batch.name)) as written:
                     outcome = publish(rows, self._node, self._ledger, batch) if publishing else Outcome()
                 counts = written.result()
-                for rule, count in refused.items():
-                    outcome.denied[rule] = outcome.denied.get(rule, 0) + count
+                outcome.denied.update(refused)
             except StaleKeys:
                 if attempt == ATTEMPTS:
                     raise
@@ -148,17 +142,17 @@ class Stages:
 
     def _protected(
         self, records: DataFrame, wanted: Mapping[Wanted, int], batch: Batch
-    ) -> tuple[DataFrame, dict[str, int]]:
+    ) -> tuple[DataFrame, Counter[str]]:
         """Also how many are refused already, by which rule: they have no message, and go to the lake only."""
         if not wanted:
-            return protect.unprotected(records), {}
+            return protect.unprotected(records), Counter()
         answers = self._node.keys(wanted, again=batch.keys)
         self._ledger.keyed(batch, [answer.key_id for answer in answers if answer.key_id is not None])
-        refused: dict[str, int] = {}
+        refused: Counter[str] = Counter()
         for answer in answers:
             if answer.denied is not None:
                 asked = Wanted(target=answer.target, context=answer.context, origin=answer.origin)
-                refused[answer.denied] = refused.get(answer.denied, 0) + wanted[asked]
+                refused[answer.denied] += wanted[asked]
         return protect.protect(records, protect.keys(self._spark, answers)), refused
 
 
@@ -166,8 +160,7 @@ class Stages:
 class _Addressed:
     """Which topics records go to, from where, and how many; and what else they come to."""
 
-    wanted: dict[Wanted, int] = field(default_factory=dict)
-    faulty: int = 0
+    wanted: Counter[Wanted] = field(default_factory=Counter)
     messages: int = 0
     records: int = 0
     size: int = 0
@@ -187,7 +180,6 @@ def _addressed(records: DataFrame, ranges: Sequence[Range]) -> _Addressed:
         "target",
         F.when(goes, F.col("context")).alias("context"),
         F.when(goes, protect.origin()).alias("origin"),
-        F.col("fault").isNotNull().alias("faulty"),
     )
     size = F.lit(0)
     for name, kind in RECORD:
@@ -202,17 +194,15 @@ def _addressed(records: DataFrame, ranges: Sequence[Range]) -> _Addressed:
     )
     rows = records.groupBy(*groups).agg(*figures).collect()
     seen = _Addressed()
-    for shard, target, context, origin, wrong, count, messages, first, last, room in rows:
+    for shard, target, context, origin, count, messages, first, last, room in rows:
         if not any(each.shard == shard and each.start <= first and last < each.stop for each in ranges):
             raise RuntimeError(f"rows of shard {shard} from {first} to {last} are not of this batch")
         seen.messages += messages
         seen.records += count
         seen.size += room
-        if wrong:
-            seen.faulty += count
-        elif target is not None and context is not None:
+        if target is not None and context is not None:
             asked = Wanted(target=target, context=bytes(context), origin=origin)
-            seen.wanted[asked] = seen.wanted.get(asked, 0) + count
+            seen.wanted[asked] += count
     return seen
 
 

@@ -18,18 +18,19 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from enum import Enum
 from typing import Any, assert_never
 
 from tidegate import topics
+from tidegate.bounded import Bounded
 from tidegate.errors import ConfigError
-from tidegate.policy.actor import Actor, Paths, attributes_of, facets, paths_below
+from tidegate.policy.actor import Paths, Subject, attributes_of, facets, paths_below
 from tidegate.policy.index import FilterIndex
-from tidegate.policy.selector import Selector, Term, Terms, terms_of
+from tidegate.policy.levels import DEFAULT_RANKING
+from tidegate.policy.selector import Selector, Term, Terms, names_needed, terms_of
 from tidegate.policy.template import Template
-from tidegate.policy.verdict import DEFAULT, Answer, Permit, Refuse, Undecided
-from tidegate.predicate import Env, Function, Predicate, PredicateFailed, compile
+from tidegate.policy.verdict import DEFAULT, Answer, Outcome, Permit, Refuse, Undecided, outcome, partial_outcome
+from tidegate.predicate import Env, Function, Predicate, PredicateFailed, Ranking, compile
 
 
 class Action(Enum):
@@ -51,6 +52,13 @@ class Combining(Enum):
     PERMIT_OVERRIDES = "permit-overrides"
     FIRST_APPLICABLE = "first-applicable"
 
+
+_DECISIVE = {
+    Combining.DENY_OVERRIDES: (False,),
+    Combining.PERMIT_OVERRIDES: (True,),
+    Combining.FIRST_APPLICABLE: (True, False),
+}
+"""Of the policies that speak, the first that decides: one that allows (True), one that denies (False), or either."""
 
 BOTH = frozenset(Action)
 MAX_KINDS = 10_000  # sorts of actors for which it is remembered what they are told apart by
@@ -85,6 +93,7 @@ class Policy:
         effect: str = "allow",
         when: str | None = None,
         functions: Mapping[str, Function] | None = None,
+        ranking: Ranking = DEFAULT_RANKING,
     ) -> Policy:
         """A policy from the texts of the configuration; ConfigError says what is wrong."""
         actions = (action,) if isinstance(action, str) else tuple(action)
@@ -96,7 +105,7 @@ class Policy:
             topic=Template.parse(topic),
             action=frozenset(_one_of(Action, text) for text in actions),
             effect=_one_of(Effect, effect),
-            when=None if when is None else compile(when, functions=functions),
+            when=None if when is None else compile(when, functions=functions, ranking=ranking),
         )
 
     @property
@@ -122,9 +131,6 @@ def _one_of(choices: type[Any], text: str) -> Any:
 
 Hit = tuple[Policy, Predicate | None]
 """A policy that applies, and what is left of its condition; None if that is true."""
-
-Outcome = bool | Predicate | PredicateFailed
-"""How a condition turns out; a Predicate if that depends on what is not known yet."""
 
 
 class Policies:
@@ -154,7 +160,7 @@ class Policies:
             action: {term: frozenset(paths) for term, paths in terms.items()} for action, terms in reads.items()
         }
 
-        self._paths: dict[tuple[Action, Terms], Paths] = {}
+        self._paths: Bounded[tuple[Action, Terms], Paths] = Bounded(MAX_KINDS)
         self._everybody: dict[Action, FilterIndex[int]] = {}  # whomever they are about; made when first asked
 
     def __len__(self) -> int:
@@ -172,7 +178,7 @@ class Policies:
     def decide(
         self,
         action: Action,
-        actor: Actor,
+        actor: Subject,
         topic: str,
         known: Env,
         terms: Terms | None = None,
@@ -188,14 +194,14 @@ class Policies:
         known = self._with_subject(actor, known)
         hits: list[Hit] = []
         for policy in self._applying(action, terms_of(actor) if terms is None else terms, topic, known):
-            left = _asked(policy.when, known)
+            left = partial_outcome(policy.when, known)
             if isinstance(left, PredicateFailed):
                 return Refuse(policy.id, left.reason)
             if left is not False:
                 hits.append((policy, None if left is True else left))
         return _settled(tuple(hits), self.combining, others)
 
-    def overlaps(self, action: Action, actor: Actor, filter: str, known: Env | None = None) -> Permit | Refuse:
+    def overlaps(self, action: Action, actor: Subject, filter: str, known: Env | None = None) -> Permit | Refuse:
         """Whether some topic of a plain filter may be allowed: an allowing policy overlaps it that can be true.
 
         `known` shall hold nothing that may change while the subscription lasts, such as the clock.
@@ -203,7 +209,7 @@ class Policies:
         known = self._with_subject(actor, known or {})
         refused = Refuse(DEFAULT)
         for policy in self._overlapping(action, terms_of(actor), filter, known):
-            left = _asked(policy.when, known)
+            left = partial_outcome(policy.when, known)
             if isinstance(left, PredicateFailed):
                 refused = refused if refused.error else Refuse(policy.id, left.reason)
             elif left is not False:
@@ -213,21 +219,20 @@ class Policies:
     def _applying(self, action: Action, terms: Terms, topic: str, known: Env) -> Iterator[Policy]:
         """The policies that apply, in file order."""
         s: Any = known["s"]
-        positions: set[int] = set()
-        for tree in self._about(action, terms):
-            positions.update(tree.matching(topic))
-        for position in sorted(positions):
+        trees = self._about(action, terms)
+        named = names_needed(terms)
+        for position in sorted({position for tree in trees for position in tree.matching(topic)}):
             policy = self.policies[position]
+            if named and policy.allows and self._subjects[position].terms.isdisjoint(named):
+                continue
             if policy.topic.matches(s, topic):
                 yield policy
 
     def _overlapping(self, action: Action, terms: Terms, filter: str, known: Env) -> Iterator[Policy]:
         """The policies that allow some topic of a filter if their condition is true, in file order."""
         s: Any = known["s"]
-        positions: set[int] = set()
-        for tree in self._about(action, terms):
-            positions.update(tree.overlapping(filter))
-        for position in sorted(positions):
+        trees = self._about(action, terms)
+        for position in sorted({position for tree in trees for position in tree.overlapping(filter)}):
             policy = self.policies[position]
             if policy.allows and policy.topic.overlaps(s, filter):
                 yield policy
@@ -243,20 +248,30 @@ class Policies:
             self._everybody[action] = index
         return [self.policies[position] for position in sorted(index.matching(topic))]
 
+    def named(self, action: Action, sort: str) -> frozenset[str]:
+        """The subjects of a sort, such as monitors, to which a policy allows an action by name."""
+        return frozenset(
+            term.name
+            for policy in self.policies
+            if policy.allows and action in policy.action
+            for term in policy.subject.terms
+            if term.sort == sort
+        )
+
     # -- showing what was decided by -----------------------------------------------------------------------------
 
-    def considered(self, action: Action, actor: Actor, topic: str, env: Env) -> list[tuple[Policy, Outcome]]:
+    def considered(self, action: Action, actor: Subject, topic: str, env: Env) -> list[tuple[Policy, Outcome]]:
         """Every policy that `decide` looks at, and how its condition turns out when all of `env` is known."""
         env = self._with_subject(actor, env)
         return [(policy, outcome(policy.when, env)) for policy in self._applying(action, terms_of(actor), topic, env)]
 
-    def considered_for(self, action: Action, actor: Actor, filter: str, known: Env) -> list[tuple[Policy, Outcome]]:
+    def considered_for(self, action: Action, actor: Subject, filter: str, known: Env) -> list[tuple[Policy, Outcome]]:
         """Every policy that `overlaps` looks at, and what is known of its condition before any message comes."""
         known = self._with_subject(actor, known)
         policies = self._overlapping(action, terms_of(actor), filter, known)
-        return [(policy, _asked(policy.when, known)) for policy in policies]
+        return [(policy, partial_outcome(policy.when, known)) for policy in policies]
 
-    def _with_subject(self, actor: Actor, known: Env) -> Env:
+    def _with_subject(self, actor: Subject, known: Env) -> Env:
         return known if "s" in known else {**known, "s": attributes_of(actor, self.domain)}
 
     def _about(self, action: Action, terms: Terms) -> list[FilterIndex[int]]:
@@ -272,7 +287,7 @@ class Policies:
 
     def cache_key(
         self,
-        actor: Actor,
+        actor: Subject,
         action: Action | None = None,
         *,
         terms: Terms | None = None,
@@ -290,8 +305,6 @@ class Policies:
             own = frozenset(term for term in terms if term in by_term)
             paths = self._paths.get((each, own))
             if paths is None:
-                if len(self._paths) > MAX_KINDS:
-                    self._paths.clear()
                 reads: frozenset[str] = frozenset().union(*(by_term[term] for term in own))
                 paths = self._paths[each, own] = paths_below("s", reads)
             values += [own, facets(s, paths)]
@@ -323,15 +336,7 @@ class Policies:
         """The policies that can leave others nothing to decide."""
         indexes: dict[Term, FilterIndex[int]] = {}
         for position, policy in enumerate(self.policies):
-            match self.combining:
-                case Combining.DENY_OVERRIDES:
-                    strong = not policy.allows
-                case Combining.PERMIT_OVERRIDES:
-                    strong = policy.allows
-                case Combining.FIRST_APPLICABLE:
-                    strong = True
-                case _:
-                    assert_never(self.combining)
+            strong = policy.allows in _DECISIVE[self.combining]
             if strong and action in policy.action and policy.unconditional:
                 for term in self._subjects[position].terms:
                     indexes.setdefault(term, FilterIndex()).add(policy.topic.text.split("/"), position)
@@ -342,13 +347,15 @@ class Policies:
         for term in (Term("*"), *sorted(subject.terms, key=str)):
             if term not in index:
                 continue
-            for other in sorted(set(index[term].covering(policy.topic.text))):
+            for other in sorted(set(index[term].matching(policy.topic.text))):
                 above = self.policies[other]
                 if self.combining is Combining.FIRST_APPLICABLE:
                     if other >= position:
                         break
                 elif above.allows is policy.allows:
                     continue  # both say the same, so either may be named
+                if above.allows and not names_needed(subject.terms) <= self._subjects[other].terms:
+                    continue  # `*` allows no monitor anything
                 # placeholders are levels like any other here: equal ones hold equal values
                 if self._subjects[other].covers(subject) and topics.covers(above.topic.text, policy.topic.text):
                     return above.id
@@ -362,42 +369,15 @@ def _missing(subject: Selector, there: frozenset[Term]) -> str | None:
     return ", ".join(sorted(map(str, subject.terms)))
 
 
-def outcome(when: Predicate | None, env: Env) -> bool | PredicateFailed:
-    """How a condition turns out when everything is known."""
-    try:
-        return True if when is None else when(env)
-    except PredicateFailed as failed:
-        return failed
-
-
-def _asked(when: Predicate | None, known: Env) -> Outcome:
-    if when is None:
-        return True
-    try:
-        return when.partial(known)
-    except PredicateFailed as failed:
-        return failed
-
-
 def _settled(hits: tuple[Hit, ...], combining: Combining, others: bool) -> Answer:
     """The answer if it is certain, else what is left to ask."""
     left = [when for _, when in hits if when is not None]
     if not left:
-        return _combined([policy for policy, _ in hits], combining)
+        return _combined([policy for policy, _ in hits], _DECISIVE[combining])
     certain = _certain_refusal(hits, combining)
     if certain is not None and not (others and certain.rule == DEFAULT):
         return certain
-    return Undecided(
-        _Residual(hits, combining),
-        frozenset().union(*(when.reads for when in left)),
-        any(when.volatile for when in left),
-        lambda env: earliest(when.until(env) for when in left),
-    )
-
-
-def earliest(moments: Iterable[datetime | None]) -> datetime | None:
-    """The first of several moments at which an answer may change; None if none of them does."""
-    return min((moment for moment in moments if moment is not None), default=None)
+    return Undecided.of(_Residual(hits, combining), left)
 
 
 def _certain_refusal(hits: tuple[Hit, ...], combining: Combining) -> Refuse | None:
@@ -422,30 +402,22 @@ def _certain_refusal(hits: tuple[Hit, ...], combining: Combining) -> Refuse | No
     return next((policy.refuse for policy, when in hits if when is None), Refuse(DEFAULT))
 
 
-def _combined(spoken: list[Policy], combining: Combining) -> Permit | Refuse:
+def _combined(spoken: list[Policy], decisive: tuple[bool, ...]) -> Permit | Refuse:
     """What the policies say whose condition is true, in file order. None of them has failed."""
     if not spoken:
         return Refuse(DEFAULT)
-    match combining:
-        case Combining.DENY_OVERRIDES:
-            chosen = next((policy for policy in spoken if not policy.allows), spoken[0])
-        case Combining.PERMIT_OVERRIDES:
-            chosen = next((policy for policy in spoken if policy.allows), spoken[0])
-        case Combining.FIRST_APPLICABLE:
-            chosen = spoken[0]
-        case _:
-            assert_never(combining)
+    chosen = next((policy for policy in spoken if policy.allows in decisive), spoken[0])
     return chosen.permit if chosen.allows else chosen.refuse
 
 
 class _Residual:
     """What is left to ask for each message."""
 
-    __slots__ = ("_combining", "_hits")
+    __slots__ = ("_decisive", "_hits")
 
     def __init__(self, hits: tuple[Hit, ...], combining: Combining) -> None:
         self._hits = hits
-        self._combining = combining
+        self._decisive = _DECISIVE[combining]
 
     def __call__(self, env: Env) -> Permit | Refuse:
         # hot: one call per open condition, one small list
@@ -458,4 +430,4 @@ class _Residual:
                 except PredicateFailed as failed:
                     return Refuse(policy.id, failed.reason)
             spoken.append(policy)
-        return _combined(spoken, self._combining)
+        return _combined(spoken, self._decisive)

@@ -15,15 +15,21 @@ It does not find out who somebody is, nor look attributes up: see `directory`.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from typing import Any, Final, Protocol
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.predicate import Attributes
+
+if TYPE_CHECKING:
+    from tidegate.policy.capability import Capability
 
 BUILT_IN: Final = frozenset(
     (
         "address",
         "client",
         "domain",
+        "facts",
         "groups",
         "kind",
         "level",
@@ -39,44 +45,46 @@ BUILT_IN: Final = frozenset(
 """Names in `s` that only the node itself gives."""
 
 KINDS: Final = frozenset(("client", "scope", "link", "service", "monitor"))
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
-class Actor(Protocol):
-    """Whoever is at the other end of a link."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Subject:
+    """Who is at the other end: the attributes in `s`. Built-in ones are fields, the directory's are in `attributes`.
+
+    Compared by identity: one is made for each connection, and what is known of it is kept under it.
+    """
+
+    kind: str  # client, scope, link, service, monitor
+    client: str
+    user: str | None
+    scope: str
+    node: str
+    domain: str = ""  # whose people the user is one of
+    level: str = "plain"
+    facts: tuple[str, ...] = ()  # besides the level, of its connection
+    address: str = ""
+    listener: str = ""
+    roles: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    tls: Mapping[str, str] = field(default_factory=lambda: _NOTHING)  # version and cipher
+    impostor: bool = False  # it uses the identifier of a client of the directory, and has not proved to be it
+    certified: bool = False  # its certificate says who it is
+    principal: str = ""  # what it authenticated as, if that is no user; empty: nobody in particular
+    identity: str = ""  # the id of the user or client of the directory that it is; empty: it is none of them
+    attributes: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    capability: Capability | None = None  # what it came with, and may do at most
+    bridge: bool = False  # a broker that bridges, which says under its own name whether it is there
 
     @property
-    def kind(self) -> str: ...
-    @property
-    def client(self) -> str: ...
-    @property
-    def user(self) -> str | None: ...
-    @property
-    def domain(self) -> str: ...
-    @property
-    def scope(self) -> str: ...
-    @property
-    def node(self) -> str: ...
-    @property
-    def level(self) -> str: ...
-    @property
-    def address(self) -> str: ...
-    @property
-    def listener(self) -> str: ...
-    @property
-    def roles(self) -> tuple[str, ...]: ...
-    @property
-    def groups(self) -> tuple[str, ...]: ...
-    @property
-    def tls(self) -> Mapping[str, str]:
-        """`version` and `cipher` of the connection; empty without TLS."""
-        ...
+    def name(self) -> str:
+        """As on the command line: `client:tr1`, `service:sys`."""
+        return f"{self.kind}:{self.client}"
 
-    @property
-    def attributes(self) -> Mapping[str, Any]: ...
-    @property
-    def impostor(self) -> bool:
-        """Whether it uses the identifier of a client of the directory without having proved to be it."""
-        ...
+
+def state_topic(client: str) -> str:
+    """Where a bridge says whether it is connected; empty if no topic can hold its name."""
+    return "" if not client or {"/", "+", "#"} & set(client) else f"$SYS/broker/connection/{client}/state"
 
 
 def shown(user: str, domain: str, here: str) -> str:
@@ -84,7 +92,7 @@ def shown(user: str, domain: str, here: str) -> str:
     return user if domain == here and "@" not in user else f"{user}@{domain}"
 
 
-def attributes_of(actor: Actor, here: str) -> dict[str, Any]:
+def attributes_of(actor: Subject, here: str) -> dict[str, Any]:
     """The root `s` of predicates that were written in the domain `here`."""
     s = {name: value for name, value in actor.attributes.items() if name not in BUILT_IN}
     s |= {
@@ -93,6 +101,7 @@ def attributes_of(actor: Actor, here: str) -> dict[str, Any]:
         "scope": actor.scope,
         "node": actor.node,
         "level": actor.level,
+        "facts": actor.facts,
         "address": actor.address,
         "listener": actor.listener,
         "roles": actor.roles,

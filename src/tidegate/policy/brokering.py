@@ -18,10 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from typing import Final
 
 from tidegate.errors import ConfigError
-from tidegate.policy.actor import Actor
+from tidegate.policy.actor import Subject
 from tidegate.policy.selector import Selector, Term, terms_of
 
 UNTYPED: Final = "untyped"
@@ -29,6 +30,14 @@ RESERVED: Final = frozenset(("in", "out", UNTYPED))
 """What links are called that nobody has given a type. No type can be called so: messages keep the type by its name."""
 
 Pairs = frozenset[tuple[str, str]]
+
+SEVERAL: Final = "\n"
+"""Between the types of a retained message that came over several links. No type has it in its name."""
+
+
+def came_over(link: str) -> Sequence[str]:
+    """The types of the links that a message came over."""
+    return link.split(SEVERAL) if SEVERAL in link else (link,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,11 +84,11 @@ class Brokering:
         """Whether types are labels: every client needs both, and `out` may not be above `in`."""
         self.known = frozenset(name for pair in self.pairs or () for name in pair)
         self._default = default
-        self._assigned = tuple(one.types for one in assign)
+        self._assigned = tuple(assignment.types for assignment in assign)
         self._first: dict[Term, int] = {}
-        for at, one in enumerate(assign):
-            for term in one.subject.within(domain).terms:
-                self._first.setdefault(term, at)
+        for position, assignment in enumerate(assign):
+            for term in assignment.subject.within(domain).terms:
+                self._first.setdefault(term, position)
 
     @property
     def open(self) -> bool:
@@ -91,7 +100,7 @@ class Brokering:
         """Whether what came over a link of one type may leave over one of another."""
         return self.pairs is None or (source, target) in self.pairs
 
-    def types(self, actor: Actor) -> Types:
+    def types(self, actor: Subject) -> Types:
         """Of the links of a client, or of a service: by the first assignment that selects it."""
         if self.pairs is None:
             return PLAIN
@@ -99,7 +108,7 @@ class Brokering:
         position = min((first[term] for term in terms_of(actor) if term in first), default=None)
         return self._default if position is None else self._assigned[position]
 
-    def objection(self, actor: Actor) -> str:
+    def objection(self, actor: Subject) -> str:
         """Why a client may not be connected; empty if it may."""
         if not self.labelled:
             return ""
@@ -116,7 +125,7 @@ class Brokering:
 OPEN: Final = Brokering()
 
 
-def exempt(actor: Actor) -> bool:
+def exempt(actor: Subject) -> bool:
     """Whether it is the node that speaks of itself."""
     return actor.kind == "service" and actor.client == "sys"
 
@@ -130,26 +139,16 @@ def chain(labels: Sequence[str]) -> Pairs:
 
 def ordered(below: Mapping[str, Iterable[str]]) -> Pairs:
     """The pairs of a partial order, from each label and some of those below it; the rest follows."""
+    lower = {label: tuple(labels) for label, labels in below.items()}
+    try:
+        lowest_first = tuple(TopologicalSorter(lower).static_order())
+    except CycleError as error:
+        cycle = error.args[1][::-1]
+        raise ConfigError(
+            f"`{cycle[0]}` is below itself ({' > '.join(cycle)}): labels need an order without cycles"
+        ) from None
     under: dict[str, frozenset[str]] = {}
-    for label in below:
-        _descend(label, below, under)
-    return frozenset((low, high) for high, lower in under.items() for low in (high, *lower))
-
-
-def _descend(start: str, below: Mapping[str, Iterable[str]], under: dict[str, frozenset[str]]) -> None:
-    """Finds everything below a label, without recursion: a chain may be long."""
-    path: list[str] = []
-    waiting = [(start, False)]
-    while waiting:
-        label, done = waiting.pop()
-        if done:
-            path.pop()
-            lower = tuple(below.get(label, ()))
-            under[label] = frozenset(lower).union(*(under[each] for each in lower))
-        elif label in path:
-            cycle = " > ".join((*path[path.index(label) :], label))
-            raise ConfigError(f"`{label}` is below itself ({cycle}): labels need an order without cycles")
-        elif label not in under:
-            path.append(label)
-            waiting.append((label, True))
-            waiting += [(each, False) for each in below.get(label, ())]
+    for label in lowest_first:
+        labels = lower.get(label, ())
+        under[label] = frozenset(labels).union(*(under[each] for each in labels))
+    return frozenset((low, high) for high, labels in under.items() for low in (high, *labels))

@@ -89,10 +89,19 @@ class Directory:
         for name, attributes in self.groups.items():
             check_attributes(attributes, f"group `{name}`")
 
-    def known(self, *, user: str | None = None, client: str | None = None, as_client: bool = False) -> Known:
+    def known(
+        self,
+        *,
+        user: str | None = None,
+        client: str | None = None,
+        as_client: bool = False,
+        roles: tuple[str, ...] = (),
+        groups: tuple[str, ...] = (),
+    ) -> Known:
         """What is known of a connection that authenticated as `user`, or `as_client` for the client itself.
 
-        A user is authenticated for the clients that the directory gives it.
+        A user is authenticated for the clients that the directory gives it. `roles` and `groups` were granted to it by
+        others; they come after its own.
         """
         entry = None if client is None else self.clients.get(client)
         impostor = False
@@ -105,8 +114,8 @@ class Directory:
             user = entry.user if user is None else user
         person = None if user is None else self.users.get(user)
         entries = [each for each in (person, entry) if each is not None]
-        roles = _distinct(role for each in entries for role in each.roles)
-        groups = _distinct(group for each in entries for group in each.groups)
+        roles = _distinct((*(role for each in entries for role in each.roles), *roles))
+        groups = _distinct((*(group for each in entries for group in each.groups), *groups))
         attributes: dict[str, Any] = {}
         for role in reversed(roles):
             attributes |= self.roles.get(role, _NOTHING)
@@ -114,22 +123,16 @@ class Directory:
             attributes |= self.groups.get(group, _NOTHING)
         for each in entries:
             attributes |= each.attributes
-        found = MappingProxyType(attributes)
-        return Known(user=user, roles=roles, groups=groups, attributes=found, impostor=impostor, scopes=scopes)
+        known = MappingProxyType(attributes)
+        return Known(user=user, roles=roles, groups=groups, attributes=known, impostor=impostor, scopes=scopes)
 
     def terms(self) -> frozenset[Term]:
         """The users, roles and groups that exist, for warnings about rules that speak of others."""
         entries = [*self.users.values(), *self.clients.values()]
-        return frozenset(
-            [
-                *(Term("user", name, self.domain) for name in self.users),
-                *(Term("role", name) for name in (*self.roles, *(role for entry in entries for role in entry.roles))),
-                *(
-                    Term("group", name)
-                    for name in (*self.groups, *(name for entry in entries for name in entry.groups))
-                ),
-            ]
-        )
+        roles = {*self.roles, *(role for entry in entries for role in entry.roles)}
+        groups = {*self.groups, *(group for entry in entries for group in entry.groups)}
+        users = (Term("user", name, self.domain) for name in self.users)
+        return frozenset((*users, *(Term("role", name) for name in roles), *(Term("group", name) for name in groups)))
 
 
 def _distinct(names: Iterable[str]) -> tuple[str, ...]:

@@ -56,57 +56,29 @@ class FilterIndex(Generic[T]):
             del node.children[level]
 
     def matching(self, topic: str) -> Iterator[T]:
-        """Items whose filter may match the topic."""
-        front = [self._root]
-        for level in topic.split("/"):
-            after: list[_Node[T]] = []
-            for node in front:
-                yield from node.below
-                for name in (level, "+"):
-                    child = node.children.get(name)
-                    if child is not None:
-                        after.append(child)
-            if not after:
-                return
-            front = after
-        for node in front:
-            yield from node.below
-            yield from node.here
+        """Items whose filter may match a topic, or cover a filter."""
+        return self._walk(topic, overlapping=False)
 
     def overlapping(self, filter: str) -> Iterator[T]:
         """Items whose filter may have a topic in common with this one."""
+        return self._walk(filter, overlapping=True)
+
+    def _walk(self, filter: str, *, overlapping: bool) -> Iterator[T]:
         front = [self._root]
         for level in filter.split("/"):
-            if level == "#":
+            if overlapping and level == "#":
                 yield from self._under(front)
                 return
+            every = overlapping and level == "+"
+            # the parent of `#` is no topic where there is none, so `+/#` covers `#`
+            names = ("+",) if level == "+" else (level, "+")
             after: list[_Node[T]] = []
             for node in front:
                 yield from node.below
-                if level == "+":
-                    after += node.children.values()
-                    continue
-                for name in (level, "+"):
-                    child = node.children.get(name)
-                    if child is not None:
-                        after.append(child)
-            front = after
-        for node in front:
-            yield from node.below
-            yield from node.here
-
-    def covering(self, filter: str) -> Iterator[T]:
-        """Items whose filter may cover this one."""
-        front = [self._root]
-        for level in filter.split("/"):
-            after: list[_Node[T]] = []
-            for node in front:
-                yield from node.below
-                # the parent of `#` is no topic where there is none, so `+/#` covers `#`
-                for name in {level, "+"}:
-                    child = node.children.get(name)
-                    if child is not None:
-                        after.append(child)
+                children = node.children
+                after += children.values() if every else [children[name] for name in names if name in children]
+            if not after:
+                return
             front = after
         for node in front:
             yield from node.below

@@ -1,14 +1,16 @@
 """Levels of connections, what clients demand of them, and the floor of a message (semantics, *Levels and demands*).
 
-A level is a name with a rank. A connection has the highest level whose condition its facts meet.
+A level is a name with a rank. A connection has the highest level whose condition it meets. Besides, it has each of the
+named *facts* whose condition it meets; facts have no order.
 
 Invariants
 - The lowest level has no condition, so every connection has a level; a condition that fails is not met.
 - A demand that nobody here understands is never met: an unknown name, a rank that does not exist.
-- A floor never rises; a level unknown here counts as the lowest.
+- A floor never rises and gains no fact; a level unknown here counts as the lowest, an unknown fact as not held.
 
-The predicate of a configured level reads the facts as `s`: `s.listener`, `s.address`, `s.tls.version`, `s.tls.cipher`,
-`s.certificate` (a client certificate was verified), `s.trusted` (it is on the trust list).
+The condition of a configured level or fact reads what is known of the connection as `s`: `s.listener`, `s.address`,
+`s.tls.version`, `s.tls.cipher`, `s.certificate` (a client certificate was verified), `s.trusted` (it is on the trust
+list).
 """
 
 from __future__ import annotations
@@ -19,21 +21,26 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tidegate.errors import ConfigError
-from tidegate.predicate import Function, Predicate, PredicateFailed, compile
+from tidegate.predicate import Function, Predicate, PredicateFailed, Ranking, compile
 
 REQUIRE: Final = "require"
 SHORT: Final = "s"
 NONE: Final = "none"
 """The value of `require` that relaxes."""
+SIGNED: Final = "signed"
+"""The fact of a message whose proof was verified. It is no fact of a connection."""
+MAX_NAMES: Final = 32  # of one demand
 
 PLAIN, TLS, MTLS, TRUSTED = "plain", "tls", "mtls", "trusted"
 ORDER: Final = (PLAIN, TLS, MTLS, TRUSTED)
+RANKED: Final = ("s.level", "p.level", "p.floor")
+"""The attributes that hold levels: conditions compare them by rank."""
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Transport:
     """What is known of a connection. `certificate` and `trusted` are what the trust list leaves of them."""
 
     listener: str = ""
@@ -42,10 +49,19 @@ class Facts:
     tls_cipher: str | None = None
     certificate: bool = False
     trusted: bool = False
+    degraded: bool = False
+    """It is not on the trust list: whatever certificate it showed names nobody."""
 
-    def degraded(self) -> Facts:
+    @classmethod
+    def over_http(cls, listener: str, address: str, level: str) -> Transport:
+        """Of a request: of its encryption only the level is known here."""
+        return cls(
+            listener=listener, address=address, tls_version=None if level == PLAIN else "", certificate=level == MTLS
+        )
+
+    def degrade(self) -> Transport:
         """The same with its encryption alone, as if it had shown no certificate."""
-        return replace(self, certificate=False, trusted=False)
+        return replace(self, certificate=False, trusted=False, degraded=True)
 
     def attributes(self) -> dict[str, Any]:
         values: dict[str, Any] = {
@@ -61,67 +77,79 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """The level that somebody demands; None demands nothing, and relaxes what would be demanded otherwise."""
+    """The levels and facts that somebody demands of every link; no names demand nothing, and relax what would be
+    demanded otherwise."""
 
-    level: str | None = None
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, text: str | None) -> Demand:
+        """From the form that is stored: `text` turned round."""
+        return cls(tuple(text.split(","))) if text else RELAXED
+
+    @property
+    def text(self) -> str:
+        """The names with commas between them."""
+        return ",".join(self.names)
 
 
 RELAXED: Final = Demand()
 
 
-def _met_by_tls(facts: Facts) -> bool:
-    return facts.tls_version is not None
-
-
-def _met_by_certificate(facts: Facts) -> bool:
-    return facts.tls_version is not None and facts.certificate
-
-
-def _met_by_trust(facts: Facts) -> bool:
-    return facts.tls_version is not None and facts.certificate and facts.trusted
-
-
-_BUILT_IN: Final[dict[str, Callable[[Facts], bool]]] = {
-    TLS: _met_by_tls,
-    MTLS: _met_by_certificate,
-    TRUSTED: _met_by_trust,
+_BUILT_IN: Final[dict[str, Callable[[Transport], bool]]] = {
+    TLS: lambda transport: transport.tls_version is not None,
+    MTLS: lambda transport: transport.tls_version is not None and transport.certificate,
+    TRUSTED: lambda transport: transport.tls_version is not None and transport.certificate and transport.trusted,
 }
 
 
-def _met_by(predicate: Predicate) -> Callable[[Facts], bool]:
-    def met(facts: Facts) -> bool:
+def _met_by(predicate: Predicate) -> Callable[[Transport], bool]:
+    def met(transport: Transport) -> bool:
         try:
-            return predicate({"s": facts.attributes()})
+            return predicate({"s": transport.attributes()})
         except PredicateFailed:
             return False  # a connection is no better than it can be shown to be
 
     return met
 
 
+def ranking(order: Sequence[str]) -> Ranking:
+    """How conditions compare levels."""
+    return Ranking(order, RANKED, "level")
+
+
+DEFAULT_RANKING: Final = ranking(ORDER)
+
+
 class Levels:
-    """The levels of a node in their order, lowest first."""
+    """The levels of a node in their order, lowest first, and the facts that its connections may have besides."""
 
     def __init__(
         self,
         order: Sequence[str] = ORDER,
         conditions: Mapping[str, str] | None = None,
+        facts: Mapping[str, str] | None = None,
         *,
         implied: bool = False,
         functions: Mapping[str, Function] | None = None,
     ) -> None:
-        conditions = conditions or {}
+        conditions, facts = conditions or {}, facts or {}
         self.order = tuple(order)
+        self.facts = tuple(facts)
+        """The facts of a connection that can be demanded; links inside a node have all of them."""
         self.implied = implied
         """Whether a connection demands its own level unless relaxed, so that unchanged clients are covered."""
         self._ranks = {name: rank for rank, name in enumerate(self.order)}
         _check(self.order, conditions)
-        met: list[tuple[str, Callable[[Facts], bool]]] = []
-        for name in self.order[1:]:
-            if name in conditions:
-                met.append((name, _met_by(compile(conditions[name], functions=functions, names=frozenset("s")))))
-            else:
-                met.append((name, _BUILT_IN[name]))
-        self._met = tuple(reversed(met))
+        _check_facts(self.order, facts)
+        self.ranking = ranking(self.order)
+
+        def met_by(text: str) -> Callable[[Transport], bool]:
+            return _met_by(compile(text, functions=functions, names=frozenset("s")))
+
+        met = _BUILT_IN | {name: met_by(text) for name, text in conditions.items()}
+        self._met = tuple((name, met[name]) for name in reversed(self.order[1:]))
+        self._held = tuple((name, met_by(text)) for name, text in facts.items())
 
     @property
     def lowest(self) -> str:
@@ -132,12 +160,16 @@ class Levels:
         """The level of links inside a node."""
         return self.order[-1]
 
-    def level_of(self, facts: Facts) -> str:
+    def level_of(self, transport: Transport) -> str:
         """The highest level whose condition the connection meets."""
         for name, met in self._met:
-            if met(facts):
+            if met(transport):
                 return name
         return self.lowest
+
+    def facts_of(self, transport: Transport) -> tuple[str, ...]:
+        """The facts whose condition the connection meets, in the order of the file."""
+        return tuple(name for name, met in self._held if met(transport))
 
     def rank(self, name: str) -> int | None:
         """Its place in the order; None for a name that is not known here."""
@@ -148,64 +180,77 @@ class Levels:
     def demand(self, properties: Iterable[tuple[str, str]]) -> Demand | None:
         """What user properties of CONNECT, PUBLISH or SUBSCRIBE demand; None if they say nothing.
 
-        Of several the strictest counts. A level's name is kept as it came, since it may be known elsewhere.
+        All that they name has to hold. Names are kept as they came, since they may be known elsewhere.
         """
-        strictest: Demand | None = None
+        names: list[str] | None = None
         for key, value in properties:
             if key == REQUIRE:
-                demand = RELAXED if value == NONE else Demand(value)
+                named = [name.strip() or "?" for name in value.split(",", MAX_NAMES)]
             elif key == SHORT:
-                demand = Demand(self._at(value))
+                named = [self._at(value)]
             else:
                 continue
-            strictest = demand if strictest is None else self.strictest(strictest, demand)
-        return strictest
+            names = (names or []) + [name for name in named if name != NONE]
+        return None if names is None else self._joined(names)
 
     def _at(self, rank: str) -> str:
         if rank.isascii() and rank.isdigit() and len(rank) <= 3 and int(rank) < len(self.order):
             return self.order[int(rank)]
         return f"rank {rank[:16]}"  # no level is called so: names have no spaces
 
+    def _joined(self, names: Iterable[str]) -> Demand:
+        """All of these names: the highest of the levels, then the rest in alphabetical order."""
+        levels = [name for name in names if name in self._ranks]
+        others = sorted({name for name in names if name not in self._ranks})
+        highest = [max(levels, key=self._ranks.__getitem__)] if levels else []
+        return Demand((*highest, *others))
+
+    def unknown(self, demand: Demand | None) -> str:
+        """Why a demand cannot be met by anything here: it names no level and no fact. Empty if it could be."""
+        for name in () if demand is None else demand.names:
+            if name not in self._ranks and name not in self.facts and name != SIGNED:
+                known = ", ".join((*self.order, *self.facts, SIGNED))
+                return f"`{name[:40]}` is no level and no fact here; require one of {known}, or {NONE}"
+        return ""
+
     def effective(self, own: str, *demands: Demand | None) -> Demand:
         """What counts: the innermost that says something, else what the level of the own connection implies.
 
-        `said` is from the inside out: the message's or subscription's demand, then the connection's.
+        `demands` are from the inside out: the message's or subscription's demand, then the connection's.
         """
         for demand in demands:
             if demand is not None:
                 return demand
-        return Demand(own) if self.implied else RELAXED
+        return Demand((own,)) if self.implied else RELAXED
 
     def strictest(self, a: Demand, b: Demand) -> Demand:
-        """The higher of two demands, for what is derived from several messages. One not known here wins."""
-        if a.level is None:
-            return b
-        if b.level is None:
-            return a
-        left, right = self.rank(a.level), self.rank(b.level)
-        if left is None or right is None:
-            return a if left is None else b
-        return a if left >= right else b
+        """What both demand, for what is derived from several messages."""
+        return self._joined((*a.names, *b.names))
 
     # -- deciding ------------------------------------------------------------------------------------------------
 
-    def admits(self, publisher: Demand, level: str) -> bool:
-        """Whether a message may cross a link of this level."""
-        return self._meets(publisher, level)
+    def meets(self, level: str, demand: Demand, facts: Iterable[str] = ()) -> bool:
+        """Whether a link, or the floor of a message, of this level and with these facts is good enough for a demand."""
+        return all(self._holds(name, level, facts) for name in demand.names)
 
-    def satisfies(self, subscriber: Demand, floor: str) -> bool:
-        """Whether a message with this floor is good enough for a subscriber."""
-        return self._meets(subscriber, floor)
-
-    def _meets(self, demand: Demand, level: str) -> bool:
-        if demand.level is None:
-            return True
-        wanted = self._ranks.get(demand.level)
-        return wanted is not None and self._ranks.get(level, 0) >= wanted
+    def _holds(self, name: str, level: str, facts: Iterable[str]) -> bool:
+        wanted = self._ranks.get(name)
+        if wanted is not None:
+            return self._ranks.get(level, 0) >= wanted
+        return name in facts and (name in self.facts or name == SIGNED)
 
     def floor(self, *levels: str) -> str:
         """The lowest of the levels of the links crossed; without any, the highest level."""
         return self.order[min((self._ranks.get(level, 0) for level in levels), default=len(self.order) - 1)]
+
+    def floor_facts(self, *links: Iterable[str], signed: bool = False) -> tuple[str, ...]:
+        """The facts that held on all links crossed, of those known here, and that of the message if it is `signed`."""
+        held = tuple(name for name in self.facts if all(name in facts for facts in links))
+        return (*held, SIGNED) if signed else held
+
+    def told(self, level: str, facts: Iterable[str]) -> str:
+        """A level and facts as clients are told them: with commas between them, the level first."""
+        return ",".join((self.floor(level), *facts))
 
 
 def _check(order: Sequence[str], conditions: Mapping[str, str]) -> None:
@@ -228,3 +273,13 @@ def _check(order: Sequence[str], conditions: Mapping[str, str]) -> None:
     for name in order[1:]:
         if name not in conditions and name not in _BUILT_IN:
             raise ConfigError(f"`{name}` needs a condition that says which connections have that level")
+
+
+def _check_facts(order: Sequence[str], facts: Mapping[str, str]) -> None:
+    for name in facts:
+        if not _NAME.fullmatch(name):
+            raise ConfigError(f"`{name}` is no fact: a name begins with a letter, and has letters, digits, `_.-`")
+        if name in (NONE, SIGNED):
+            raise ConfigError(f"`{name}` has its meaning already: give the fact another name")
+        if name in order:
+            raise ConfigError(f"`{name}` is a level: give the fact another name")

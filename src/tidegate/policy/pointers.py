@@ -81,13 +81,13 @@ def kept(value: Any, wanted: Tree) -> Any:
     if not wanted:
         return value
     if isinstance(value, dict):
-        found = {
+        parts = {
             token: part
             for token, below in wanted.items()
             if token in value and (part := kept(value[token], below)) is not _Hidden
         }
         # in the order of the document, which tells nothing of the set
-        return {name: found[name] for name in value if name in found} if found else _Hidden
+        return {name: parts[name] for name in value if name in parts} if parts else _Hidden
     if isinstance(value, list):
         places: dict[int, Any] = {}
         for token, below in wanted.items():

@@ -19,12 +19,12 @@ from typing import Any, Final
 
 from tidegate import topics
 from tidegate.errors import ConfigError, MalformedPacket
-from tidegate.policy.access import earliest, outcome
-from tidegate.policy.actor import Actor, attributes_of
+from tidegate.policy.actor import Subject, attributes_of
+from tidegate.policy.levels import DEFAULT_RANKING
 from tidegate.policy.template import plain_filter
-from tidegate.policy.verdict import Refuse, Undecided
+from tidegate.policy.verdict import Outcome, Refuse, Undecided, outcome, partial_outcome
 from tidegate.policy.views import ALL, View, united
-from tidegate.predicate import UNKNOWN, Env, Function, Predicate, PredicateError, PredicateFailed, compile
+from tidegate.predicate import UNKNOWN, Env, Function, Predicate, PredicateError, PredicateFailed, Ranking, compile
 
 ANY_SCOPE: Final = "*"
 MAX_TRAVELLING: Final = 256
@@ -33,10 +33,14 @@ MAX_TRAVELLING: Final = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preference:
-    """One line of a data owner. `broken` says why a condition from another node is not understood here."""
+    """One line of a data owner. `broken` says why a condition from another node is not understood here.
+
+    With `owner`, an id, it is of that identity, whatever the name; without it of whoever has the name, or had it.
+    """
 
     id: str
     user: str
+    owner: str | None = None
     topic: str
     to: str | None = None
     when: Predicate | None = None
@@ -55,6 +59,7 @@ class Preference:
         when: str | None = None,
         keep: str | Sequence[str] = "all",
         functions: Mapping[str, Function] | None = None,
+        ranking: Ranking = DEFAULT_RANKING,
     ) -> Preference:
         """A preference from the texts of the configuration; ConfigError says what is wrong."""
         if not user or "@" in user:
@@ -66,10 +71,14 @@ class Preference:
             user=user,
             topic=plain_filter(topic),
             to=to,
-            when=None if when is None else compile(when, functions=functions),
+            when=None if when is None else compile(when, functions=functions, ranking=ranking),
             keep=View.parse(keep),
             text=when,
         )
+
+    @property
+    def condition(self) -> Predicate | PredicateFailed | None:
+        return self.when if self.broken is None else PredicateFailed(self.broken)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +104,7 @@ class Applicable:
         return frozenset().union(*(each.when.reads for each in self.preferences if each.when is not None))
 
     def decide(
-        self, receiver: Actor, known: Env, unknown: Iterable[str] = ()
+        self, receiver: Subject, known: Env, unknown: Iterable[str] = ()
     ) -> Granted | Refuse | Undecided[Granted | Refuse]:
         """Whether the owner agrees, as far as `known` decides it. Its `s` is not looked at: the receiver is.
 
@@ -104,50 +113,27 @@ class Applicable:
         if not self.preferences:
             return Granted()
         known = self.seeing(receiver, known, unknown)
-        hits: list[_Hit] = []
-        for each in self.preferences:
-            left = _asked(each, known)
-            if left is not False:
-                hits.append((each, left))
+        outcomes = ((each, partial_outcome(each.condition, known)) for each in self.preferences)
+        hits = [(each, left) for each, left in outcomes if left is not False]
         # a true one that keeps all leaves nothing for the others to add, and failing they take nothing away
         whole = next((each for each, left in hits if left is True and each.keep.shows_all), None)
         asked = [left for _, left in hits if isinstance(left, Predicate)]
         if not asked or whole is not None:
             settled = [(each, False if isinstance(left, Predicate) else left) for each, left in hits]
             return _Residual(self.preferences, tuple(settled))({})
-        reads: frozenset[str] = frozenset().union(*(left.reads for left in asked))
-        return Undecided(
-            _Residual(self.preferences, tuple(hits)),
-            reads,
-            any(left.volatile for left in asked),
-            lambda env: earliest(left.until(env) for left in asked),
-        )
+        return Undecided.of(_Residual(self.preferences, tuple(hits)), asked)
 
-    def seeing(self, receiver: Actor, env: Env, unknown: Iterable[str] = ()) -> dict[str, Any]:
+    def seeing(self, receiver: Subject, env: Env, unknown: Iterable[str] = ()) -> dict[str, Any]:
         """What the conditions see: the receiver is known in full, so nothing that is left reads the node's own `s`."""
         return {**env, "s": {**attributes_of(receiver, self.domain), **dict.fromkeys(unknown, UNKNOWN)}}
 
-    def considered(self, receiver: Actor, env: Env) -> list[tuple[Preference, bool | PredicateFailed]]:
+    def considered(self, receiver: Subject, env: Env) -> list[tuple[Preference, bool | PredicateFailed]]:
         """How each condition turns out when all of `env` is known, to show what was decided by."""
         env = self.seeing(receiver, env)
-        return [
-            (each, outcome(each.when, env) if each.broken is None else PredicateFailed(each.broken))
-            for each in self.preferences
-        ]
+        return [(each, outcome(each.condition, env)) for each in self.preferences]
 
 
-_Hit = tuple[Preference, bool | Predicate | PredicateFailed]
-
-
-def _asked(each: Preference, known: Env) -> bool | Predicate | PredicateFailed:
-    if each.broken is not None:
-        return PredicateFailed(each.broken)
-    if each.when is None:
-        return True
-    try:
-        return each.when.partial(known)
-    except PredicateFailed as failed:
-        return failed
+_Hit = tuple[Preference, Outcome]
 
 
 class _Residual:
@@ -163,16 +149,10 @@ class _Residual:
         true: list[Preference] = []
         errors: list[tuple[str, str]] = []
         for each, left in self._hits:
-            if isinstance(left, PredicateFailed):
-                errors.append((each.id, left.reason))
-                continue
-            if isinstance(left, Predicate):
-                try:
-                    left = left(env)  # noqa: PLW2901  the answer takes the question's place
-                except PredicateFailed as failed:
-                    errors.append((each.id, failed.reason))
-                    continue
-            if left:
+            answer = outcome(left, env)
+            if isinstance(answer, PredicateFailed):
+                errors.append((each.id, answer.reason))
+            elif answer:
                 true.append(each)
         if true:
             return Granted(tuple(each.id for each in true), united(each.keep for each in true), tuple(errors))
@@ -187,39 +167,49 @@ class Preferences:
         self.preferences = tuple(preferences)
         self.domain = domain
         self._by_user: dict[str, list[Preference]] = {}
+        self._by_owner: dict[str, list[Preference]] = {}  # and those of whoever has the name
         seen: set[str] = set()
         for each in self.preferences:
             if each.id in seen:
                 raise ConfigError(f"two preferences have the id `{each.id}`")
             seen.add(each.id)
             self._by_user.setdefault(each.user, []).append(each)
+            if each.owner is not None:
+                self._by_owner.setdefault(each.owner, []).append(each)
 
     def __len__(self) -> int:
         return len(self.preferences)
 
-    def _matching(self, user: str | None, domain: str, topic: str) -> list[Preference]:
+    def of(self, user: str | None, domain: str, identity: str = "") -> list[Preference]:
+        """All of an owner. Without an identity it may be anybody who has the name or had it, so all of theirs count."""
         if user is None or domain != self.domain:
             return []
-        return [each for each in self._by_user.get(user, ()) if topics.matches(each.topic, topic)]
+        named = self._by_user.get(user, [])
+        if not identity:
+            return named
+        return [*(each for each in named if each.owner is None), *self._by_owner.get(identity, ())]
 
-    def receiving(self, user: str | None, domain: str, topic: str) -> Applicable:
+    def _matching(self, user: str | None, domain: str, topic: str, identity: str) -> list[Preference]:
+        return [each for each in self.of(user, domain, identity) if topics.matches(each.topic, topic)]
+
+    def receiving(self, user: str | None, domain: str, topic: str, identity: str = "") -> Applicable:
         """What an owner says of subscribers that receive a message; `topic` is the original one."""
-        matching = self._matching(user, domain, topic)
+        matching = self._matching(user, domain, topic, identity)
         return Applicable(tuple(each for each in matching if each.to is None), self.domain)
 
-    def forwarding(self, user: str | None, domain: str, topic: str, to: str) -> Applicable:
+    def forwarding(self, user: str | None, domain: str, topic: str, to: str, identity: str = "") -> Applicable:
         """What an owner says of forwarding a message to the scope `to`."""
-        matching = self._matching(user, domain, topic)
+        matching = self._matching(user, domain, topic, identity)
         named = tuple(each for each in matching if each.to == to)
         return Applicable(named or tuple(each for each in matching if each.to == ANY_SCOPE), self.domain)
 
-    def applicable(self, user: str | None, domain: str, topic: str) -> Preferences:
+    def applicable(self, user: str | None, domain: str, topic: str, identity: str = "") -> Preferences:
         """What travels with a message: everything its owner says of it."""
-        return Preferences(self._matching(user, domain, topic), domain=self.domain)
+        return Preferences(self._matching(user, domain, topic, identity), domain=self.domain)
 
-    def cache_key(self, user: str | None, domain: str) -> Hashable:
+    def cache_key(self, user: str | None, domain: str, identity: str = "") -> Hashable:
         """Owners with equal values are treated alike: those without preferences are."""
-        return user if domain == self.domain and user in self._by_user else None
+        return (user, identity) if self.of(user, domain, identity) else None
 
     @property
     def reads(self) -> frozenset[str]:
@@ -233,12 +223,18 @@ class Preferences:
         return {"domain": self.domain, "preferences": [_encoded(each) for each in self.preferences]}
 
     @classmethod
-    def decode(cls, data: object, *, functions: Mapping[str, Function] | None = None) -> Preferences:
+    def decode(
+        cls,
+        data: object,
+        *,
+        functions: Mapping[str, Function] | None = None,
+        ranking: Ranking = DEFAULT_RANKING,
+    ) -> Preferences:
         """From plain data of another node. MalformedPacket if it is none; what is not understood counts as false."""
         match data:
             case {"domain": str() as domain, "preferences": list() as entries} if len(entries) <= MAX_TRAVELLING:
                 try:
-                    return cls([_decoded(each, functions) for each in entries], domain=domain)
+                    return cls([_decoded(each, functions, ranking) for each in entries], domain=domain)
                 except ConfigError as error:
                     raise MalformedPacket(f"preferences that cannot be read: {error}") from error
             case _:
@@ -247,6 +243,8 @@ class Preferences:
 
 def _encoded(each: Preference) -> dict[str, Any]:
     data: dict[str, Any] = {"id": each.id, "user": each.user, "topic": each.topic}
+    if each.owner is not None:
+        data["owner"] = each.owner
     if each.to is not None:
         data["to"] = each.to
     if each.text is not None:
@@ -256,17 +254,20 @@ def _encoded(each: Preference) -> dict[str, Any]:
     return data
 
 
-def _decoded(data: object, functions: Mapping[str, Function] | None) -> Preference:
+def _decoded(data: object, functions: Mapping[str, Function] | None, ranking: Ranking) -> Preference:
     match data:
         case {"id": str() as id, "user": str() as user, "topic": str() as topic, **rest}:
             pass
         case _:
             raise ConfigError("one without id, user and topic")
     to, when, keep = rest.pop("to", None), rest.pop("when", None), rest.pop("keep", "all")
+    owner = rest.pop("owner", None)
     if not topics.valid_filter(topic):
         raise ConfigError(f"`{topic[:100]}` is no topic filter")
     if not (to is None or isinstance(to, str)) or not (when is None or isinstance(when, str)):
         raise ConfigError("`to` and `when` are texts")
+    if not (owner is None or isinstance(owner, str)):
+        raise ConfigError("`owner` is the id of a user")
     if keep != "all" and not (isinstance(keep, list) and all(isinstance(pointer, str) for pointer in keep)):
         raise ConfigError("`keep` is `all` or a list of JSON pointers")
     if rest:
@@ -274,9 +275,17 @@ def _decoded(data: object, functions: Mapping[str, Function] | None) -> Preferen
     predicate, broken = None, None
     if when is not None:
         try:
-            predicate = compile(when, functions=functions)
+            predicate = compile(when, functions=functions, ranking=ranking)
         except PredicateError as error:
             broken = str(error)
     return Preference(
-        id=id, user=user, topic=topic, to=to, when=predicate, keep=View.parse(keep), text=when, broken=broken
+        id=id,
+        user=user,
+        owner=owner,
+        topic=topic,
+        to=to,
+        when=predicate,
+        keep=View.parse(keep),
+        text=when,
+        broken=broken,
     )

@@ -15,23 +15,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tidegate import topics
-from tidegate.policy.access import Effect, earliest
+from tidegate.policy.access import Effect
 from tidegate.policy.actor import Paths, paths_below
-from tidegate.policy.publisher_rules import Rule
+from tidegate.policy.publisher_rules import Rule, owner_name
 from tidegate.policy.selector import Terms
-from tidegate.policy.verdict import Undecided
+from tidegate.policy.verdict import Outcome, Undecided, outcome, partial_outcome
 from tidegate.predicate import Env, Predicate, PredicateFailed
 
 
 class ActiveRule:
     """One rule that counts, with its condition understood; `broken` says why that is not."""
 
-    __slots__ = ("allows", "broken", "expires", "id", "over", "publisher", "rule", "terms", "topic", "when")
+    __slots__ = ("allows", "broken", "expires", "id", "over", "owner", "rule", "terms", "topic", "when")
 
-    def __init__(self, rule: Rule, publisher: str, domain: str, when: Predicate | str | None) -> None:
+    def __init__(self, rule: Rule, owner: str, domain: str, when: Predicate | str | None) -> None:
         self.rule = rule
-        self.publisher = publisher
-        self.id = f"rule:{publisher}/{rule.id}"
+        self.owner = owner
+        self.id = f"rule:{owner_name(owner)}/{rule.id}"
         self.topic = rule.topic
         self.terms: Terms = rule.subject.within(domain).terms
         self.allows = rule.allows
@@ -40,11 +40,9 @@ class ActiveRule:
         self.when = when if isinstance(when, Predicate) else None
         self.broken = when if isinstance(when, str) else None
 
-    def asked(self, known: Env) -> bool | Predicate | PredicateFailed:
+    def asked(self, known: Env) -> Outcome:
         """How its condition turns out, as far as `known` decides it."""
-        if self.broken is not None:
-            return PredicateFailed(self.broken)
-        return True if self.when is None else self.when.partial(known)
+        return partial_outcome(self.when if self.broken is None else PredicateFailed(self.broken), known)
 
 
 class ActiveRules:
@@ -81,7 +79,7 @@ class PublisherDecision:
     """Conditions that counted as false because they failed, with what went wrong."""
 
 
-_Hit = tuple[ActiveRule, bool | Predicate | PredicateFailed]
+_Hit = tuple[ActiveRule, Outcome]
 
 
 def decide_rules(active_rules: Sequence[ActiveRule], known: Env) -> PublisherDecision | Undecided[PublisherDecision]:
@@ -97,13 +95,7 @@ def decide_rules(active_rules: Sequence[ActiveRule], known: Env) -> PublisherDec
     allowed = any(left is True for _, left in hits)
     if not asked or (allowed and all(rule.allows for rule, _ in asked)):
         return _Residual(tuple((rule, False if isinstance(left, Predicate) else left) for rule, left in hits))({})
-    predicates = [left for _, left in asked]
-    return Undecided(
-        _Residual(tuple(hits)),
-        frozenset().union(*(left.reads for left in predicates)),
-        any(left.volatile for left in predicates),
-        lambda env: earliest(left.until(env) for left in predicates),
-    )
+    return Undecided.of(_Residual(tuple(hits)), [left for _, left in asked])
 
 
 class _Residual:
@@ -117,12 +109,9 @@ class _Residual:
     def __call__(self, env: Env) -> PublisherDecision:
         errors: tuple[tuple[str, str], ...] = ()
         for rule, left in self._hits:
-            try:
-                true = left(env) if isinstance(left, Predicate) else left
-            except PredicateFailed as failed:
-                true = failed
-            if isinstance(true, PredicateFailed):
-                errors += ((rule.id, true.reason),)
-            elif true:
+            answer = outcome(left, env)
+            if isinstance(answer, PredicateFailed):
+                errors += ((rule.id, answer.reason),)
+            elif answer:
                 return PublisherDecision(Effect.ALLOW if rule.allows else Effect.DENY, rule.id, errors)
         return PublisherDecision(errors=errors)

@@ -17,17 +17,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import orjson
 
 from tidegate import topics
 from tidegate.errors import ConfigError, StoreError
 from tidegate.policy.access import Effect
-from tidegate.policy.actor import Actor, shown
+from tidegate.policy.actor import Subject, shown
 from tidegate.policy.selector import Selector
 from tidegate.policy.template import plain_filter
-from tidegate.predicate import Function, Predicate, PredicateError, compile
+from tidegate.predicate import Function, Predicate, PredicateError, Ranking, compile
 
 CONTROL: Final = "$tidegate/rules"
 """The topic that publishers send their rules to."""
@@ -44,22 +44,14 @@ MAX_LIFE: Final = 100 * 366 * 86400.0
 MAX_SEQUENCE: Final = (1 << 63) - 1
 
 _ID: Final = re.compile(r"[\w.:-]{1,64}")  # no slash: the last one in `rule:<publisher>/<id>` stands before the id
+_BEHIND: Final = "\n"  # stands between a publisher and its id; names have no line breaks
 _DURATION: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?(ms|s|m|h|d)")
 _UNITS: Final[Mapping[str, float]] = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _KEYS: Final = frozenset(("id", "topic", "subject", "effect", "when", "expires"))
 _STORED: Final = b"\x01"
 
 
-class Principal(Actor, Protocol):
-    """An actor of whom it is known what it authenticated as, if that is no user."""
-
-    @property
-    def principal(self) -> str:
-        """Empty: nobody in particular."""
-        ...
-
-
-def publisher_of(actor: Principal, here: str) -> str | None:
+def publisher_of(actor: Subject, here: str) -> str | None:
     """Whose messages are one's own: `user:mary`, or what it authenticated as; None if there is nobody to speak of.
 
     People of the domain `here` are named without it, so that they stay who they are when it is called otherwise.
@@ -69,6 +61,24 @@ def publisher_of(actor: Principal, here: str) -> str | None:
     if actor.user is not None:
         return f"user:{shown(actor.user, actor.domain, here)}"
     return actor.principal or None
+
+
+def owner_of(actor: Subject, here: str) -> str | None:
+    """Whose rules speak of the messages of an actor: `publisher_of`, and behind it the id of that identity.
+
+    A name can be somebody else's later; the rules of whoever had it stay theirs.
+    """
+    publisher = publisher_of(actor, here)
+    return with_identity(publisher, actor.identity) if publisher is not None and actor.identity else publisher
+
+
+def with_identity(publisher: str, id: str) -> str:
+    return f"{publisher}{_BEHIND}{id}"
+
+
+def owner_name(owner: str) -> str:
+    """The name in what `owner_of` returns."""
+    return owner.partition(_BEHIND)[0]
 
 
 class Fault(Enum):
@@ -132,6 +142,7 @@ def read(
     now: float,
     functions: Mapping[str, Function] | None = None,
     known: Mapping[str, Predicate | str] | None = None,
+    ranking: Ranking | None = None,
 ) -> Publication | Unfit:
     """A publication, or why it is none. `now` is what `expires` counts from, if it is a duration.
 
@@ -144,13 +155,17 @@ def read(
     except orjson.JSONDecodeError as error:
         return Unfit(Fault.UNREADABLE, f"it is no JSON: {error}")
     try:
-        return _publication(content, now, functions, known or {})
+        return _publication(content, now, functions, known or {}, ranking)
     except _Unfit as refused:
         return refused.unfit
 
 
 def _publication(
-    content: Any, now: float, functions: Mapping[str, Function] | None, known: Mapping[str, Predicate | str]
+    content: Any,
+    now: float,
+    functions: Mapping[str, Function] | None,
+    known: Mapping[str, Predicate | str],
+    ranking: Ranking | None,
 ) -> Publication:
     sequence = None
     if isinstance(content, dict):
@@ -182,7 +197,7 @@ def _publication(
         sequence=sequence,
         rules=tuple(rules.values()),
         removed=tuple(removed),
-        conditions=_conditions(rules.values(), functions, known),
+        conditions=_conditions(rules.values(), functions, known, ranking),
     )
 
 
@@ -261,7 +276,10 @@ def _moment(written: object) -> float:
 
 
 def _conditions(
-    rules: Iterable[Rule], functions: Mapping[str, Function] | None, known: Mapping[str, Predicate | str]
+    rules: Iterable[Rule],
+    functions: Mapping[str, Function] | None,
+    known: Mapping[str, Predicate | str],
+    ranking: Ranking | None,
 ) -> dict[str, Predicate]:
     conditions: dict[str, Predicate] = {}
     total = 0
@@ -275,15 +293,15 @@ def _conditions(
         if total > MAX_TEXT:
             raise _Unfit(Fault.EXCESSIVE, f"its conditions have more than {MAX_TEXT} bytes: send it in parts")
         try:
-            conditions[rule.when] = condition(rule.when, functions)
+            conditions[rule.when] = condition(rule.when, functions, ranking)
         except PredicateError as error:
             raise _forbidden(f"`{rule.id}`: `when` is no condition: {error}") from None
     return conditions
 
 
-def condition(text: str, functions: Mapping[str, Function] | None = None) -> Predicate:
+def condition(text: str, functions: Mapping[str, Function] | None = None, ranking: Ranking | None = None) -> Predicate:
     """A publisher's condition, on `s`, `o`, `e` and `p`; PredicateError if it is none."""
-    return compile(text, functions=functions, budget=BUDGET, limit=LIMIT)
+    return compile(text, functions=functions, budget=BUDGET, limit=LIMIT, ranking=ranking)
 
 
 # -- keeping -----------------------------------------------------------------------------------------------------------

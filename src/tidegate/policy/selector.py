@@ -5,6 +5,7 @@ makes an index of selectors a dict of terms.
 
 - `user:alice` is alice of the domain in which the selector was written, `user:alice@remotegym` of another one. Roles
   and groups are given by the directory of the node that asks, so they have no domain.
+- `*` is everybody. What it allows it does not allow to monitors, which speak for others: see `names_needed`.
 - `scope:gym` is the scope itself and every link it has (sharing, example 6); `link:gym->remotegym` is one link. A
   client of a scope is not the scope.
 """
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tidegate.errors import ConfigError
-from tidegate.policy.actor import Actor
+from tidegate.policy.actor import Subject
 
 SORTS: Final = ("user", "role", "group", "client", "scope", "link", "service", "monitor")
 
@@ -39,7 +40,7 @@ ANYONE: Final = Term("*")
 Terms = frozenset[Term]
 
 
-def terms_of(actor: Actor) -> Terms:
+def terms_of(actor: Subject) -> Terms:
     """Everything a selector can say of an actor."""
     terms = [ANYONE]
     if not actor.impostor:
@@ -51,6 +52,12 @@ def terms_of(actor: Actor) -> Terms:
     terms += [Term("role", role) for role in actor.roles]
     terms += [Term("group", group) for group in actor.groups]
     return frozenset(terms)
+
+
+def names_needed(terms: Terms) -> Terms:
+    """What a policy has to name in order to allow something: a monitor is allowed what is allowed to it by name, and
+    not what `*` is. For everybody else it is nothing."""
+    return frozenset(term for term in terms if term.sort == "monitor")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +76,6 @@ class Selector:
         return cls(frozenset(map(_term, text)))
 
     @property
-    def sorts(self) -> frozenset[str]:
-        return frozenset(term.sort for term in self.terms)
-
-    @property
     def names(self) -> frozenset[str]:
         return frozenset(term.name for term in self.terms)
 
@@ -85,7 +88,7 @@ class Selector:
             )
         )
 
-    def matches(self, actor: Actor, domain: str) -> bool:
+    def matches(self, actor: Subject, domain: str) -> bool:
         """Whether it selects the actor, read as written in `domain`."""
         return not self.within(domain).terms.isdisjoint(terms_of(actor))
 

@@ -18,20 +18,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tidegate.errors import ConfigError
-from tidegate.lazy import LazyModule
-from tidegate.policy.levels import Facts
-
-if TYPE_CHECKING:
-    from cryptography import x509
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.x509 import oid
-else:
-    x509 = LazyModule("cryptography.x509")
-    serialization = LazyModule("cryptography.hazmat.primitives.serialization")
-    oid = LazyModule("cryptography.x509.oid")
+from tidegate.lazy import oid, serialization, x509
+from tidegate.policy.levels import Transport
 
 
 class By(Enum):
@@ -113,7 +104,7 @@ class Trust:
         self.otherwise = otherwise
         self._entries: dict[Subject | str, str] = {}
         for text in accept:
-            key = _subject(text) if by is By.SUBJECT else _certificate(text)
+            key = _subject(text) if by is By.SUBJECT else certificate_fingerprint(text)
             self._entries[key] = text
 
     def judge(self, der: bytes | None) -> Trusted | Degraded | Close:
@@ -137,13 +128,13 @@ class Trust:
         return Degraded(reason) if self.otherwise is Otherwise.DEGRADE else Close(reason)
 
 
-def judged(facts: Facts, outcome: Trusted | Degraded) -> Facts:
-    """The facts of a connection after the trust list was asked."""
+def judged(transport: Transport, outcome: Trusted | Degraded) -> Transport:
+    """What is known of a connection after the trust list was asked."""
     match outcome:
         case Trusted():
-            return replace(facts, certificate=True, trusted=True)
+            return replace(transport, certificate=True, trusted=True)
         case Degraded():
-            return facts.degraded()
+            return transport.degrade()
 
 
 def _subject(text: str) -> Subject:
@@ -165,13 +156,14 @@ def _short_names() -> dict[str, x509.ObjectIdentifier]:
     return known | {name.lower(): identifier for name, identifier in known.items()}
 
 
-def _certificate(text: str) -> str:
+def certificate_fingerprint(text: str) -> str:
+    """The fingerprint of a certificate that is given by it, or in PEM."""
     if "-----BEGIN CERTIFICATE-----" in text:
         try:
             return fingerprint(x509.load_pem_x509_certificate(text.encode()).public_bytes(serialization.Encoding.DER))
         except ValueError as error:
             raise ConfigError(f"a trusted certificate cannot be read: {error}") from error
-    found = _FINGERPRINT.fullmatch(text.strip())
-    if found is None:
+    match = _FINGERPRINT.fullmatch(text.strip())
+    if match is None:
         raise ConfigError(f"`{text[:80]}` is no certificate: give its SHA-256 fingerprint in hexadecimal, or PEM")
-    return found[1].replace(":", "").lower()
+    return match[1].replace(":", "").lower()

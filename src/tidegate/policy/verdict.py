@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, TypeVar
 
-from tidegate.predicate import Env
+from tidegate.predicate import Env, Predicate, PredicateFailed
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -42,5 +42,36 @@ class Undecided(Generic[T_co]):
     until: Callable[[Env], datetime | None]
     """Until when the answer in an environment stays the same if only the clock moves on; None for ever."""
 
+    @classmethod
+    def of(cls, residual: Callable[[Env], T_co], conditions: Sequence[Predicate]) -> Undecided[T_co]:
+        """What depends on these conditions and on nothing else."""
+
+        def until(env: Env) -> datetime | None:
+            moments = (condition.until(env) for condition in conditions)
+            return min((moment for moment in moments if moment is not None), default=None)
+
+        reads: frozenset[str] = frozenset().union(*(condition.reads for condition in conditions))
+        return cls(residual, reads, any(condition.volatile for condition in conditions), until)
+
 
 Answer = Permit | Refuse | Undecided[Permit | Refuse]
+
+Outcome = bool | Predicate | PredicateFailed
+"""How a condition turns out; a Predicate if that depends on what is not known yet."""
+
+
+def partial_outcome(condition: Outcome | None, known: Env) -> Outcome:
+    """How a condition turns out as far as `known` decides it. None is always true."""
+    if condition is None:
+        return True
+    return condition.partial(known) if isinstance(condition, Predicate) else condition
+
+
+def outcome(condition: Outcome | None, env: Env) -> bool | PredicateFailed:
+    """How a condition, or what is left of one, turns out when everything is known. None is always true."""
+    if condition is None:
+        return True
+    try:
+        return condition(env) if isinstance(condition, Predicate) else condition
+    except PredicateFailed as failed:
+        return failed

@@ -6,7 +6,7 @@ applicable row shows nothing, except that the administrator may choose what his 
 
 Invariants
 - A view only ever removes. What cannot be taken apart (not JSON, too large) is shown whole or not at all.
-- User properties are content: they are shown only if the view is all.
+- User properties, response topic and correlation data are content: they are shown only if the view is all.
 - The administrator's table of a topic are the rows whose topic matches; a topic without rows has no table.
 - A publisher's table that cannot be read shows nothing.
 """
@@ -22,7 +22,7 @@ import orjson
 from tidegate import topics
 from tidegate.errors import ConfigError
 from tidegate.policy import pointers
-from tidegate.policy.actor import Actor
+from tidegate.policy.actor import Subject
 from tidegate.policy.index import FilterIndex
 from tidegate.policy.pointers import Pointer
 from tidegate.policy.selector import Selector, Term, terms_of
@@ -121,14 +121,6 @@ def united(views: Iterable[View]) -> View:
     return union
 
 
-def intersected(views: Iterable[View]) -> View:
-    """What several tables leave; without tables, all."""
-    intersection = ALL
-    for view in views:
-        intersection &= view
-    return intersection
-
-
 # -- the administrator -----------------------------------------------------------------------------------------------
 
 
@@ -168,7 +160,7 @@ class Views:
             self._terms.append(row.subject.within(domain).terms)
         self._spoken: frozenset[Term] = frozenset().union(*self._terms)
 
-    def seen(self, actor: Actor, topic: str) -> Seen:
+    def seen(self, actor: Subject, topic: str) -> Seen:
         """What an actor may see of messages on a topic."""
         considered = self.considered(actor, topic)
         if not considered:
@@ -178,13 +170,13 @@ class Views:
             return Seen(united(row.view for row in mine), tuple(row.id for row in mine))
         return Seen(self.otherwise, (DEFAULT,))
 
-    def considered(self, actor: Actor, topic: str) -> list[tuple[Row, bool]]:
+    def considered(self, actor: Subject, topic: str) -> list[tuple[Row, bool]]:
         """The table of a topic: its rows, and whether each applies to an actor."""
         positions = [at for at in sorted(self._index.matching(topic)) if topics.matches(self.rows[at].topic, topic)]
         terms = terms_of(actor) if positions else frozenset()
         return [(self.rows[at], not self._terms[at].isdisjoint(terms)) for at in positions]
 
-    def cache_key(self, actor: Actor) -> Hashable:
+    def cache_key(self, actor: Subject) -> Hashable:
         """Actors with equal values see the same of everything."""
         return terms_of(actor) & self._spoken
 
@@ -205,36 +197,35 @@ class Table:
         if len(text) > MAX_TABLE:
             return cls((), f"the view has more than {MAX_TABLE} bytes")
         try:
-            found = orjson.loads(text)
+            return cls.of(orjson.loads(text))
         except orjson.JSONDecodeError as error:
             return cls((), f"the view is no JSON: {error}")
-        return cls.of(found)
 
     @classmethod
-    def of(cls, found: object) -> Table:
+    def of(cls, table: object) -> Table:
         """The same from plain data."""
-        if not isinstance(found, Mapping):
+        if not isinstance(table, Mapping):
             return cls((), "the view is no JSON object of subjects")
-        if len(found) > MAX_ROWS:
+        if len(table) > MAX_ROWS:
             return cls((), f"the view has more than {MAX_ROWS} rows")
         try:
-            return cls(tuple((Selector.parse(subject), _row(keep)) for subject, keep in found.items()))
+            return cls(tuple((Selector.parse(subject), _row(keep)) for subject, keep in table.items()))
         except ConfigError as error:
             return cls((), f"the view cannot be read: {error}")
 
-    def seen(self, actor: Actor, domain: str) -> View:
+    def seen(self, actor: Subject, domain: str) -> View:
         """What an actor may see, the table having been written in `domain`, the publisher's."""
         return united(view for _, view, applies in self.considered(actor, domain) if applies)
 
     def by_term(self, domain: str) -> dict[Term, View]:
         """The same by what can be said of an actor, so that many can be asked for at little cost."""
-        made: dict[Term, View] = {}
+        views: dict[Term, View] = {}
         for subject, view in self.rows:
             for term in subject.within(domain).terms:
-                made[term] = made.get(term, NOTHING) | view
-        return made
+                views[term] = views.get(term, NOTHING) | view
+        return views
 
-    def considered(self, actor: Actor, domain: str) -> list[tuple[Selector, View, bool]]:
+    def considered(self, actor: Subject, domain: str) -> list[tuple[Selector, View, bool]]:
         """Its rows, and whether each applies to an actor."""
         terms = terms_of(actor)
         return [(subject, view, not subject.within(domain).terms.isdisjoint(terms)) for subject, view in self.rows]

@@ -32,10 +32,11 @@ An environment's values must not change while a predicate that has been partiall
 
 from __future__ import annotations
 
-from tidegate.predicate.compile import NAMES, Predicate, compile, evaluate_text
+from tidegate.predicate.compile import NAMES, Predicate, compile
 from tidegate.predicate.failure import PredicateError, PredicateFailed
+from tidegate.predicate.ranking import Ranking
 from tidegate.predicate.signature import Function, function, load_function
-from tidegate.predicate.types import UNKNOWN, Attributes, Env, Kind, Uint
+from tidegate.predicate.types import UNKNOWN, Attributes, Env, Uint
 from tidegate.predicate.work import BUDGET
 
 __all__ = [
@@ -45,13 +46,12 @@ __all__ = [
     "Attributes",
     "Env",
     "Function",
-    "Kind",
     "Predicate",
     "PredicateError",
     "PredicateFailed",
+    "Ranking",
     "Uint",
     "compile",
-    "evaluate_text",
     "function",
     "load_function",
 ]

@@ -7,65 +7,49 @@ The check never changes what a predicate answers; it only refuses texts.
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import Final, assert_never
 
-from tidegate.predicate import times
+from tidegate.predicate import syntax, times
 from tidegate.predicate.failure import CelError, PredicateError, PredicateFailed
-from tidegate.predicate.syntax import (
-    Attr,
-    Broken,
-    Call,
-    Cond,
-    Const,
-    Entries,
-    Has,
-    Items,
-    Logic,
-    Macro,
-    Macros,
-    Node,
-    Select,
-    Var,
-    children,
-    walk,
-)
+from tidegate.predicate.syntax import Macros, Node, children, walk
 from tidegate.predicate.types import NUMBERS, Kind, kind
 
 _KEYS = frozenset((Kind.ANY, Kind.INT, Kind.UINT, Kind.BOOL, Kind.STRING))
+_COMPARING: Final = frozenset(("_==_", "_!=_", "_in_"))
 
 
 def static(node: Node) -> Kind:
     """The kind that a node will have if it has a value at all; raises PredicateError if it cannot have one."""
     match node:
-        case Const():
+        case syntax.Const():
             return kind(node.value)
-        case Broken() | Var() | Attr():
+        case syntax.Broken() | syntax.Var() | syntax.Attr():
             return Kind.ANY
-        case Select() | Has():
+        case syntax.Select() | syntax.Has():
             if static(node.operand) not in (Kind.ANY, Kind.MAP):
                 raise PredicateError(f"{static(node.operand).value} has no field {node.field}", *node.at)
-            return Kind.BOOL if isinstance(node, Has) else Kind.ANY
-        case Call():
+            return Kind.BOOL if isinstance(node, syntax.Has) else Kind.ANY
+        case syntax.Call():
             return _call(node)
-        case Items():
+        case syntax.Items():
             for item in node.items:
                 static(item)
             return Kind.LIST
-        case Entries():
+        case syntax.Entries():
             for key, value in node.entries:
                 if static(key) not in _KEYS:
                     raise PredicateError(f"{static(key).value} cannot be the key of a map", *key.at)
                 static(value)
             return Kind.MAP
-        case Logic():
+        case syntax.Logic():
             for operand in node.operands:
                 _test(operand, "||" if node.deciding else "&&")
             return Kind.BOOL
-        case Cond():
+        case syntax.Cond():
             _test(node.test, "?:")
             then, otherwise = static(node.then), static(node.otherwise)
             return then if then is otherwise else Kind.ANY
-        case Macro():
+        case syntax.Macro():
             return _macro(node)
         case _:
             assert_never(node)
@@ -77,7 +61,7 @@ def _test(node: Node, what: str) -> None:
         raise PredicateError(f"{what} of {kind.value} where bool is expected", *node.at)
 
 
-def _macro(node: Macro) -> Kind:
+def _macro(node: syntax.Macro) -> Kind:
     over = static(node.over)
     lists = node.which in (Macros.MAP, Macros.FILTER)
     if over not in (Kind.ANY, Kind.LIST) and (lists or over is not Kind.MAP):
@@ -91,7 +75,7 @@ def _macro(node: Macro) -> Kind:
     return Kind.LIST if lists else Kind.BOOL
 
 
-def _call(node: Call) -> Kind:
+def _call(node: syntax.Call) -> Kind:
     kinds = tuple(static(argument) for argument in node.arguments)
     name = node.function.name
     results = node.function.fits(kinds)
@@ -105,7 +89,7 @@ def _call(node: Call) -> Kind:
     return results[0] if all(result is results[0] for result in results) else Kind.ANY
 
 
-def _literals(node: Call) -> None:
+def _literals(node: syntax.Call) -> None:
     """Refuse literals that will fail for every message."""
     try:
         if node.function.name == "within":
@@ -125,10 +109,10 @@ def _literals(node: Call) -> None:
 
 def _literal(node: Node) -> object:
     match node:
-        case Const():
+        case syntax.Const():
             return node.value
-        case Items():
-            parts = [item.value for item in node.items if isinstance(item, Const)]
+        case syntax.Items():
+            parts = [item.value for item in node.items if isinstance(item, syntax.Const)]
             return parts if len(parts) == len(node.items) else None
         case _:
             return None
@@ -140,17 +124,31 @@ def reads(node: Node) -> frozenset[str]:
     while todo:
         node = todo.pop()
         match node:
-            case Has(operand=Attr() as operand):
+            case syntax.Has(operand=syntax.Attr() as operand):
                 paths.add(f"{operand.name}.{node.field}")  # the operand is on the way, not read for itself
-            case Attr():
+            case syntax.Attr():
                 paths.add(node.name)
             case _:
                 todo.extend(children(node))
     return frozenset(paths)
 
 
+def compared(node: Node) -> frozenset[tuple[str, str]]:
+    """Attributes and the texts that they are compared with, by `==`, `!=` and `in`."""
+    pairs: set[tuple[str, str]] = set()
+    for part in walk(node):
+        match part:
+            case syntax.Call(function=function, arguments=(left, right)) if function.name in _COMPARING:
+                for attribute, other in ((left, right), (right, left)):
+                    if isinstance(attribute, syntax.Attr):
+                        given = _literal(other)
+                        texts = given if isinstance(given, list | tuple) else (given,)
+                        pairs |= {(attribute.name, text) for text in texts if isinstance(text, str)}
+    return frozenset(pairs)
+
+
 def volatile(node: Node) -> bool:
     """Whether the answer may change without any attribute or version changing."""
     return any(
-        isinstance(part, Call) and (part.function.volatile or part.function.name == "age") for part in walk(node)
+        isinstance(part, syntax.Call) and (part.function.volatile or part.function.name == "age") for part in walk(node)
     )

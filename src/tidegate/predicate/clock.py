@@ -107,12 +107,12 @@ class _Clock:
     @cached_property
     def local(self) -> datetime:
         try:
-            found: Any = self.env["e"]["now"]
+            now: Any = self.env["e"]["now"]
         except Exception as error:
             raise PredicateFailed("how long an answer holds depends on e.now, which is not known") from error
-        if kind(found) is not Kind.TIMESTAMP:
+        if kind(now) is not Kind.TIMESTAMP:
             raise PredicateFailed("how long an answer holds depends on e.now, which is no timestamp")
-        return found  # type: ignore[no-any-return]
+        return now  # type: ignore[no-any-return]
 
     @cached_property
     def now(self) -> datetime:
@@ -143,12 +143,12 @@ class _Clock:
     def attribute(self, node: Attr) -> Iterator[datetime]:
         if node.path and node.path[0] not in MOVING[node.root]:
             return
-        found = _ATTRIBUTES.get(node.path[0]) if node.root == "e" and node.path else None
-        if found is None:
+        changing = _ATTRIBUTES.get(node.path[0]) if node.root == "e" and node.path else None
+        if changing is None:
             yield self.now
             return
         try:
-            yield self.next(*found, self.local.tzinfo)
+            yield self.next(*changing, self.local.tzinfo)
         except OverflowError:
             yield self.now
 

@@ -11,13 +11,14 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Final
 
-from tidegate.predicate.check import reads, static, volatile
+from tidegate.predicate.check import compared, reads, static, volatile
 from tidegate.predicate.clock import until
 from tidegate.predicate.exact import evaluate, paid
 from tidegate.predicate.failure import CelError, PredicateError, PredicateFailed
 from tidegate.predicate.fast import fast
 from tidegate.predicate.parse import MAX_SOURCE, parse
 from tidegate.predicate.partial import fold
+from tidegate.predicate.ranking import Ranking
 from tidegate.predicate.signature import Function
 from tidegate.predicate.syntax import Broken, Const, Node
 from tidegate.predicate.types import UNKNOWN, Env, Kind
@@ -67,6 +68,11 @@ class Predicate:
     def reads(self) -> frozenset[str]:
         """The attributes it may read, by path: `s.user`, `o.payload.level`; `o.payload` if read dynamically."""
         return reads(self._node)
+
+    @property
+    def compared(self) -> frozenset[tuple[str, str]]:
+        """Attributes by path, and the texts that they are compared with: `s.user` and `mary`. For warnings."""
+        return compared(self._node)
 
     @cached_property
     def _paths(self) -> tuple[tuple[str, ...], ...]:
@@ -129,12 +135,12 @@ class Predicate:
             self._make()
 
     def _make(self) -> Callable[[Any], object]:
-        made = fast(self._node, self._budget)
-        if made is None:
+        run = fast(self._node, self._budget)
+        if run is None:
             self._exact  # noqa: B018  made here
             return self._exactly
-        self._run = made
-        return made
+        self._run = run
+        return run
 
     @cached_property
     def _exact(self) -> Callable[[Any], object]:
@@ -171,31 +177,20 @@ def compile(  # named as re.compile is
     names: frozenset[str] = NAMES,
     budget: int = BUDGET,
     limit: int = MAX_SOURCE,
+    ranking: Ranking | None = None,
 ) -> Predicate:
     """The predicate of a text; PredicateError with line and column if it is none.
 
     `budget` is what one evaluation may cost, in operations of about 0.1 µs; `limit` how long the text may be, in
-    bytes. Give both smaller for texts of strangers.
+    bytes. Give both smaller for texts of strangers. Attributes of `ranking` compare by rank, not as text.
     """
-    node = parse(text, functions or {}, names, limit)
+    node = parse(text, functions or {}, names, limit, ranking)
     result = static(node)
     if result not in (Kind.ANY, Kind.BOOL):
         raise PredicateError(f"the result is {result.value}, not bool", *node.at)
-    return Predicate(_loaded(node, budget), text, budget)
+    return Predicate(loaded(node, budget), text, budget)
 
 
-def evaluate_text(
-    text: str, env: Env, *, functions: Mapping[str, Function] | None = None, names: frozenset[str] = NAMES
-) -> object:
-    """The value of any expression, not only of a bool; raises as a predicate does."""
-    node = parse(text, functions or {}, names)
-    static(node)
-    try:
-        return evaluate(paid(_loaded(node, BUDGET)), env)
-    except CelError as error:
-        raise PredicateFailed(str(error)) from error
-
-
-def _loaded(node: Node, budget: int) -> Node:
+def loaded(node: Node, budget: int) -> Node:
     """Constants folded; what they are to be prepared for is as small as the text."""
     return fold(node, {}, Work(budget), Work(LOADING))

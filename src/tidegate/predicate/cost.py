@@ -7,51 +7,38 @@ reached. What depends on the size of values is not in here; functions pay for th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import assert_never
 
-from tidegate.predicate.syntax import (
-    Attr,
-    Broken,
-    Call,
-    Cond,
-    Const,
-    Entries,
-    Has,
-    Items,
-    Logic,
-    Macro,
-    Node,
-    Select,
-    Var,
-    children,
-)
+from tidegate.predicate import syntax
+from tidegate.predicate.syntax import Node, children
 from tidegate.predicate.work import ERROR
 
 
 def stretch(node: Node) -> int:
     """Operations to evaluate a node up to the stretches inside it."""
     match node:
-        case Const() | Var():
+        case syntax.Const() | syntax.Var():
             return 1
-        case Broken():
+        case syntax.Broken():
             return ERROR
-        case Attr():
+        case syntax.Attr():
             return 2 + 2 * len(node.path)
-        case Select():
+        case syntax.Select():
             return 4 + stretch(node.operand)
-        case Has():
+        case syntax.Has():
             return 8 + stretch(node.operand)
-        case Call():
+        case syntax.Call():
             return node.function.cost + sum(map(stretch, node.arguments))
-        case Items():
+        case syntax.Items():
             return 3 + sum(1 + stretch(item) for item in node.items)
-        case Entries():
+        case syntax.Entries():
             return 5 + sum(5 + stretch(key) + stretch(value) for key, value in node.entries)
-        case Logic():
+        case syntax.Logic():
             return 4
-        case Cond():
+        case syntax.Cond():
             return 4 + stretch(node.test)
-        case Macro():
+        case syntax.Macro():
             return 10 + stretch(node.over)
         case _:
             assert_never(node)
@@ -65,21 +52,16 @@ def most(node: Node) -> int:
 def _inside(node: Node) -> int:
     """The stretches inside a node's own."""
     match node:
-        case Logic():
+        case syntax.Logic():
             return sum(1 + most(operand) for operand in node.operands)
-        case Cond():
+        case syntax.Cond():
             return _inside(node.test) + max(most(node.then), most(node.otherwise))
-        case Macro():
+        case syntax.Macro():
             return _inside(node.over)
         case _:
             return sum(map(_inside, children(node)))
 
 
-def round_of(node: Macro) -> int:
-    """Operations of one round of a macro, up to the stretches inside it."""
-    return 3 + stretch(node.body) + (stretch(node.test) if node.test is not None else 0)
-
-
-def most_of_round(node: Macro) -> int:
-    """Operations of one round of a macro, but for the macros inside it."""
-    return 3 + most(node.body) + (most(node.test) if node.test is not None else 0)
+def round_of(node: syntax.Macro, of: Callable[[Node], int] = stretch) -> int:
+    """Operations of one round of a macro: up to the stretches inside it, or with `most`, up to the macros inside it."""
+    return 3 + of(node.body) + (of(node.test) if node.test is not None else 0)

@@ -158,9 +158,9 @@ def prepare_member(work: Meter, b: object) -> Callable[..., bool]:
     if not isinstance(b, list) or len(b) <= FEW or not all(type(item) is str for item in b):
         refuse("_in_", b)
     work.spend(sum(1 + len(item) // LONG for item in b))
-    found = frozenset(b)
-    longest = max(map(len, found))
-    return lambda work, a: isinstance(a, str) and len(a) <= longest and a in found
+    members = frozenset(b)
+    longest = max(map(len, members))
+    return lambda work, a: isinstance(a, str) and len(a) <= longest and a in members
 
 
 def _among(work: Meter, a: object, b: Iterable[object]) -> bool:
@@ -174,16 +174,16 @@ def _among(work: Meter, a: object, b: Iterable[object]) -> bool:
 
 def mapping(work: Meter, entries: Iterable[tuple[object, object]]) -> dict[object, object]:
     """A map literal. Keys that are equal, as `0` and `0u` are, are an error."""
-    made: dict[Any, object] = {}
+    result: dict[Any, object] = {}
     for key, value in entries:
         if kind(key) not in (Kind.INT, Kind.UINT, Kind.BOOL, Kind.STRING):
             raise CelError(f"{kind(key).value} cannot be the key of a map")
         if isinstance(key, str) and len(key) > LONG:
             work.spend(len(key) // LONG)
-        if key in made:
+        if key in result:
             raise CelError(f"the key {short(key)} twice")
-        made[key] = value
-    return made
+        result[key] = value
+    return result
 
 
 class Distinct:

@@ -10,25 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, assert_never
 
-from tidegate.predicate import equality, values
+from tidegate.predicate import equality, syntax, values
 from tidegate.predicate.cost import round_of, stretch
 from tidegate.predicate.failure import CelError, PredicateFailed
-from tidegate.predicate.syntax import (
-    Attr,
-    Broken,
-    Call,
-    Cond,
-    Const,
-    Entries,
-    Has,
-    Items,
-    Logic,
-    Macro,
-    Macros,
-    Node,
-    Select,
-    Var,
-)
+from tidegate.predicate.syntax import Macros, Node
 from tidegate.predicate.types import Kind, kind
 from tidegate.predicate.work import ERROR, Work
 
@@ -61,36 +46,36 @@ def paid(node: Node) -> Run:
 def closure(node: Node) -> Run:
     """The node as a closure; whoever calls it has paid for its stretch."""
     match node:
-        case Const():
+        case syntax.Const():
             value = node.value
             return lambda frame: value
-        case Broken():
+        case syntax.Broken():
             return _broken(node.reason)
-        case Var():
+        case syntax.Var():
             slot = node.slot
             return lambda frame: frame.variables[slot]
-        case Attr():
+        case syntax.Attr():
             return _attribute(node)
-        case Select():
+        case syntax.Select():
             operand, field = closure(node.operand), node.field
             return lambda frame: values.select(operand(frame), field)
-        case Has():
+        case syntax.Has():
             operand, field = closure(node.operand), node.field
             return lambda frame: values.has(operand(frame), field)
-        case Call():
+        case syntax.Call():
             return _call(node)
-        case Items():
+        case syntax.Items():
             items = [closure(item) for item in node.items]
             return lambda frame: [item(frame) for item in items]
-        case Entries():
+        case syntax.Entries():
             pairs = [(closure(key), closure(value)) for key, value in node.entries]
             return lambda frame: equality.mapping(frame.work, ((key(frame), value(frame)) for key, value in pairs))
-        case Logic():
+        case syntax.Logic():
             return _logic(node)
-        case Cond():
+        case syntax.Cond():
             test, then, otherwise = closure(node.test), paid(node.then), paid(node.otherwise)
             return lambda frame: then(frame) if values.boolean(test(frame)) else otherwise(frame)
-        case Macro():
+        case syntax.Macro():
             return _macro(node)
         case _:
             assert_never(node)
@@ -103,7 +88,7 @@ def _broken(reason: str) -> Run:
     return run
 
 
-def _attribute(node: Attr) -> Run:
+def _attribute(node: syntax.Attr) -> Run:
     root, path, name = node.root, node.path, node.name
     select = values.select
 
@@ -122,7 +107,7 @@ def _attribute(node: Attr) -> Run:
     return run
 
 
-def _call(node: Call) -> Run:
+def _call(node: syntax.Call) -> Run:
     function, metered = node.function.run, node.function.metered
     arguments = [closure(argument) for argument in node.arguments]
     if node.ready is not None:
@@ -137,7 +122,7 @@ def _call(node: Call) -> Run:
     return lambda frame: function(*[argument(frame) for argument in arguments])
 
 
-def _logic(node: Logic) -> Run:
+def _logic(node: syntax.Logic) -> Run:
     deciding = node.deciding
     operands = [(1 + stretch(operand), closure(operand)) for operand in node.operands]
 
@@ -161,23 +146,23 @@ def _logic(node: Logic) -> Run:
 
 def elements(value: Any, lists: bool, work: Work, cost: int) -> Iterable[object]:
     """What a macro runs over: elements of a list, keys of a map. Each round is paid for when it begins."""
-    found = kind(value)
-    if found is not Kind.LIST and (lists or found is not Kind.MAP):
-        raise CelError(f"a macro over {found.value}")
+    over = kind(value)
+    if over is not Kind.LIST and (lists or over is not Kind.MAP):
+        raise CelError(f"a macro over {over.value}")
     if len(value) > values.MAX_LIST:
         raise PredicateFailed(f"a macro over more than {values.MAX_LIST} elements")
     return _paying(value, work, cost)
 
 
-def _paying(found: Iterable[object], work: Work, cost: int) -> Iterable[object]:
-    for item in found:
+def _paying(items: Iterable[object], work: Work, cost: int) -> Iterable[object]:
+    for item in items:
         work.left -= cost
         if work.left < 0:
             work.exhausted()
         yield item
 
 
-def _macro(node: Macro) -> Run:
+def _macro(node: syntax.Macro) -> Run:
     over, body, slot, cost = closure(node.over), closure(node.body), node.variable.slot, round_of(node)
     test = closure(node.test) if node.test is not None else None
     which = node.which
@@ -213,12 +198,12 @@ def _macro(node: Macro) -> Run:
         return kept
 
     def mapped(frame: Frame) -> list[object]:
-        made = []
+        results = []
         for item in elements(over(frame), True, frame.work, cost):
             frame.variables[slot] = item
             if test is None or values.boolean(test(frame)):
-                made.append(body(frame))
-        return made
+                results.append(body(frame))
+        return results
 
     match which:
         case Macros.ALL | Macros.EXISTS:

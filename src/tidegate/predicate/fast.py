@@ -21,27 +21,10 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, Final, assert_never
 
-from tidegate.predicate import equality, exact, values
-from tidegate.predicate.cost import most, most_of_round
+from tidegate.predicate import equality, exact, syntax, values
+from tidegate.predicate.cost import most, round_of
 from tidegate.predicate.failure import CelError
-from tidegate.predicate.syntax import (
-    Attr,
-    Broken,
-    Call,
-    Cond,
-    Const,
-    Entries,
-    Has,
-    Items,
-    Logic,
-    Macro,
-    Macros,
-    Node,
-    Select,
-    Var,
-    children,
-    walk,
-)
+from tidegate.predicate.syntax import Macros, Node, children, walk
 from tidegate.predicate.types import Kind
 from tidegate.predicate.work import BUDGET, Spare, Trial
 
@@ -82,15 +65,15 @@ def _depth(node: Node) -> int:
 def boolean(node: Node) -> bool:
     """Whether a node has a bool if it has a value."""
     match node:
-        case Const():
+        case syntax.Const():
             return isinstance(node.value, bool)
-        case Logic() | Has():
+        case syntax.Logic() | syntax.Has():
             return True
-        case Call():
+        case syntax.Call():
             return all(result is Kind.BOOL for _, result in node.function.overloads) and not node.function.foreign
-        case Macro():
+        case syntax.Macro():
             return node.which in (Macros.ALL, Macros.EXISTS, Macros.EXISTS_ONE)
-        case Cond():
+        case syntax.Cond():
             return boolean(node.then) and boolean(node.otherwise)
         case _:
             return False
@@ -102,10 +85,13 @@ class _Writer:
     def __init__(self, parts: list[Node], left: int) -> None:
         self.constants: list[object] = []
         self.known: dict[int, str] = {}
-        self.macros = any(isinstance(part, Macro) for part in parts)
+        self.macros = any(isinstance(part, syntax.Macro) for part in parts)
         self.roots: dict[str, tuple[str, str]] = {}
-        used = Counter(part.root for part in parts if isinstance(part, Attr))
-        calls = sum(isinstance(part, Entries) or (isinstance(part, Call) and part.function.metered) for part in parts)
+        used = Counter(part.root for part in parts if isinstance(part, syntax.Attr))
+        calls = sum(
+            isinstance(part, syntax.Entries) or (isinstance(part, syntax.Call) and part.function.metered)
+            for part in parts
+        )
         self.spare = Spare(left // (2 * calls)) if calls else None  # some calls pay twice
         for number, (root, count) in enumerate(sorted(used.items())):
             if count > 1:
@@ -121,32 +107,32 @@ class _Writer:
 
     def write(self, node: Node) -> str:
         match node:
-            case Const():
+            case syntax.Const():
                 return self.constant(node.value)
-            case Broken():
+            case syntax.Broken():
                 return f"{self.constant(_fail)}()"
-            case Var():
+            case syntax.Var():
                 return f"v{node.slot}"
-            case Attr():
+            case syntax.Attr():
                 start = self.roots[node.root][1] if node.root in self.roots else f"env[{self.constant(node.root)}]"
                 return start + "".join(f"[{self.constant(field)}]" for field in node.path)
-            case Select():
+            case syntax.Select():
                 return f"{self.write(node.operand)}[{self.constant(node.field)}]"
-            case Has():
+            case syntax.Has():
                 return f"{self.constant(values.has)}({self.write(node.operand)}, {self.constant(node.field)})"
-            case Call():
+            case syntax.Call():
                 return self.call(node)
-            case Items():
+            case syntax.Items():
                 return f"[{', '.join(map(self.write, node.items))}]"
-            case Entries():
+            case syntax.Entries():
                 pairs = ", ".join(f"({self.write(key)}, {self.write(value)})" for key, value in node.entries)
                 return f"{self.constant(equality.mapping)}({self.meter()}, [{pairs}])"
-            case Logic():
+            case syntax.Logic():
                 joined = (" or " if node.deciding else " and ").join(map(self.test, node.operands))
                 return f"({joined})"
-            case Cond():
+            case syntax.Cond():
                 return f"({self.write(node.then)} if {self.test(node.test)} else {self.write(node.otherwise)})"
-            case Macro():
+            case syntax.Macro():
                 return self.macro(node)
             case _:
                 assert_never(node)
@@ -155,7 +141,7 @@ class _Writer:
         """The node as a bool, checked unless it cannot be anything else."""
         return self.write(node) if boolean(node) else f"{self.constant(values.boolean)}({self.write(node)})"
 
-    def call(self, node: Call) -> str:
+    def call(self, node: syntax.Call) -> str:
         name = node.function.name
         if name == "!_":
             return f"(not {self.test(node.arguments[0])})"
@@ -163,11 +149,11 @@ class _Writer:
             short = self.equality(node.arguments, name[1:3])
             if short is not None:
                 return short
-        if name == "_in_" and isinstance(node.arguments[1], Const):
+        if name == "_in_" and isinstance(node.arguments[1], syntax.Const):
             # a str equals nothing but a str, in Python as in CEL, so a list of them needs no care
-            found = node.arguments[1].value
-            if type(found) is list and len(found) <= equality.FEW and all(type(x) is str for x in found):
-                return f"({self.write(node.arguments[0])} in {self.constant(found)})"
+            among = node.arguments[1].value
+            if type(among) is list and len(among) <= equality.FEW and all(type(x) is str for x in among):
+                return f"({self.write(node.arguments[0])} in {self.constant(among)})"
         meter = [self.meter()] if node.function.metered else []
         if node.ready is not None:
             return f"{self.constant(node.ready)}({', '.join([*meter, self.write(node.arguments[0])])})"
@@ -179,7 +165,7 @@ class _Writer:
     def equality(self, arguments: tuple[Node, ...], operator: str) -> str | None:
         """Comparison with a constant for which Python's `==` agrees with CEL's."""
         for this, other in (arguments, arguments[::-1]):
-            if isinstance(this, Const) and not isinstance(other, Const):
+            if isinstance(this, syntax.Const) and not isinstance(other, syntax.Const):
                 match this.value:
                     case None | True | False:
                         test = "is not" if operator == "!=" else "is"
@@ -192,13 +178,13 @@ class _Writer:
                 return f"({self.write(other)} {test} {self.constant(this.value)})"
         return None
 
-    def macro(self, node: Macro) -> str:
+    def macro(self, node: syntax.Macro) -> str:
         over = self.write(node.over)
         variable = f"v{node.variable.slot}"
         logical = node.which is not Macros.MAP
         body = f"lambda {variable}: {self.test(node.body) if logical else self.write(node.body)}"
         test = "" if node.test is None else f", lambda {variable}: {self.test(node.test)}"
-        cost = self.constant(most_of_round(node))
+        cost = self.constant(round_of(node, most))
         return f"{self.constant(_RUN[node.which])}({over}, work, {cost}, {body}{test})"
 
 
@@ -227,8 +213,8 @@ def _filter(over: object, work: Trial, cost: int, body: Body) -> list[object]:
 
 
 def _map(over: object, work: Trial, cost: int, body: Body, test: Body | None = None) -> list[object]:
-    found: Iterable[object] = exact.elements(over, True, work, cost)
-    return [body(item) for item in found if test is None or test(item)]
+    items: Iterable[object] = exact.elements(over, True, work, cost)
+    return [body(item) for item in items if test is None or test(item)]
 
 
 _RUN: Final[dict[Macros, Callable[..., object]]] = {

@@ -84,31 +84,27 @@ def _same(value: object) -> object:
     return value
 
 
-def _function(
-    name: str,
-    run: Callable[..., object],
-    *overloads: Overload,
-    cost: int = 3,
-    metered: bool = False,
-    style: Style = Style.GLOBAL,
-    literal: Callable[..., object] | None = None,
-    prepare: Callable[..., Callable[..., object]] | None = None,
-) -> Function:
-    return Function(
-        name=name,
-        run=run,
-        overloads=overloads,
-        cost=cost,
-        metered=metered,
-        style=style,
-        literal=literal,
-        prepare=prepare,
-    )
+def _function(name: str, run: Callable[..., object], *overloads: Overload, cost: int = 3, **more: Any) -> Function:
+    return Function(name=name, run=run, overloads=overloads, cost=cost, **more)
 
 
 def _metered(name: str, run: Callable[..., object], *overloads: Overload, **more: Any) -> Function:
     """A function that takes a meter first."""
     return _function(name, run, *overloads, metered=True, **more)
+
+
+def _conversion(name: str, run: Callable[..., object], result: Kind, *kinds: Kind, cost: int) -> Function:
+    """A function of one value of these kinds. A literal is converted once when the predicate is loaded."""
+    return _function(name, run, *(((a,), result) for a in kinds), cost=cost, literal=run)
+
+
+def _metered_conversion(name: str, run: Callable[..., object], result: Kind, *kinds: Kind, cost: int) -> Function:
+    return _metered(name, run, *(((a,), result) for a in kinds), cost=cost, literal=_unmetered(run))
+
+
+def _text_test(name: str, cost: int, run: Callable[..., bool], prepare: Callable[..., object], **more: Any) -> Function:
+    """A test of one text with another."""
+    return _metered(name, run, ((S, S), B), cost=cost, prepare=prepare, **more)
 
 
 def _unmetered(run: Callable[..., object]) -> Callable[..., object]:
@@ -129,8 +125,8 @@ def _arithmetic(*kinds: Kind) -> tuple[Overload, ...]:
 AGE: Final = _function("age", times.age, ((T, T), P), cost=25)
 
 OPERATORS: Final[Mapping[str, Function]] = {
-    made.name: made
-    for made in (
+    operator.name: operator
+    for operator in (
         _metered("_==_", equality.equal, ((A, A), B), cost=3),
         _metered("_!=_", equality.unequal, ((A, A), B), cost=4),
         _metered("_<_", values.less, *_ORDER),
@@ -153,114 +149,71 @@ OPERATORS: Final[Mapping[str, Function]] = {
             prepare=equality.prepare_member,
         ),
         _metered(
-            "_[_]",
-            equality.index,
-            *(((L, a), A) for a in (I, U, D)),
-            *(((M, a), A) for a in (B, I, U, D, S)),
-            cost=8,
+            "_[_]", equality.index, *(((L, a), A) for a in (I, U, D)), *(((M, a), A) for a in (B, I, U, D, S)), cost=8
         ),
     )
 }
 
-_STRING: Final[Overload] = ((S, S), B)
 _SETS: Final[Overload] = ((L, L), B)
 _LISTS: Final[Overload] = ((L, L), L)
+_METHOD: Final = {"style": Style.RECEIVER}
+_EITHER: Final = {"style": Style.BOTH}
 
 FUNCTIONS: Final[Mapping[str, Function]] = {
-    made.name: made
-    for made in (
-        _function("size", size, *(((a,), I) for a in (S, Y, L, M)), cost=4, style=Style.BOTH),
-        _metered("contains", texts.contains, _STRING, cost=5, style=Style.RECEIVER, prepare=texts.prepare_contains),
-        _metered(
-            "startsWith", texts.starts_with, _STRING, cost=4, style=Style.RECEIVER, prepare=texts.prepare_starts_with
+    function.name: function
+    for function in (
+        _function("size", size, *(((a,), I) for a in (S, Y, L, M)), cost=4, **_EITHER),
+        _text_test("contains", 5, texts.contains, texts.prepare_contains, **_METHOD),
+        _text_test("startsWith", 4, texts.starts_with, texts.prepare_starts_with, **_METHOD),
+        _text_test("endsWith", 4, texts.ends_with, texts.prepare_ends_with, **_METHOD),
+        _text_test("matches", 70, texts.matches, texts.prepare_matches, literal=texts.pattern, **_EITHER),
+        _text_test(
+            "matchesFilter", 22, texts.matches_filter, texts.prepare_filter, literal=texts.topic_filter, **_EITHER
         ),
-        _metered("endsWith", texts.ends_with, _STRING, cost=4, style=Style.RECEIVER, prepare=texts.prepare_ends_with),
-        _metered(
-            "matches",
-            texts.matches,
-            _STRING,
-            cost=70,
-            style=Style.BOTH,
-            literal=texts.pattern,
-            prepare=texts.prepare_matches,
-        ),
-        _function(
-            "int", conversions.to_int, *(((a,), I) for a in (I, U, D, S, T)), cost=25, literal=conversions.to_int
-        ),
-        _function(
-            "uint", conversions.to_uint, *(((a,), U) for a in (I, U, D, S)), cost=25, literal=conversions.to_uint
-        ),
-        _metered(
-            "double",
-            conversions.to_double,
-            *(((a,), D) for a in (I, U, D, S)),
-            cost=20,
-            literal=_unmetered(conversions.to_double),
-        ),
-        _function("bool", conversions.to_bool, *(((a,), B) for a in (B, S)), cost=5, literal=conversions.to_bool),
-        _metered(
-            "string",
-            conversions.to_string,
-            *(((a,), S) for a in (S, I, U, D, B, Y, T, P)),
-            cost=10,
-            literal=_unmetered(conversions.to_string),
-        ),
-        _metered(
-            "bytes",
-            conversions.to_bytes,
-            *(((a,), Y) for a in (S, Y)),
-            cost=14,
-            literal=_unmetered(conversions.to_bytes),
-        ),
-        _function("timestamp", times.timestamp, *(((a,), T) for a in (S, I, T)), cost=55, literal=times.timestamp),
-        _metered("duration", times.duration, *(((a,), P) for a in (S, P)), cost=40, literal=_unmetered(times.duration)),
+        _conversion("int", conversions.to_int, I, I, U, D, S, T, cost=25),
+        _conversion("uint", conversions.to_uint, U, I, U, D, S, cost=25),
+        _metered_conversion("double", conversions.to_double, D, I, U, D, S, cost=20),
+        _conversion("bool", conversions.to_bool, B, B, S, cost=5),
+        _metered_conversion("string", conversions.to_string, S, S, I, U, D, B, Y, T, P, cost=10),
+        _metered_conversion("bytes", conversions.to_bytes, Y, S, Y, cost=14),
+        _conversion("timestamp", times.timestamp, T, S, I, T, cost=55),
+        _metered_conversion("duration", times.duration, P, S, P, cost=40),
         _function("dyn", _same, ((A,), A), cost=2),
         *(
             _metered(
                 name,
-                times.accessor(name, *how),
-                ((T,), I),
-                ((T, S), I),
-                *((((P,), I),) if how[1] is not None else ()),
+                times.accessor(name, *readers),
+                *(((T,), I), ((T, S), I), ((P,), I))[: 2 if readers[1] is None else 3],
                 cost=30,
-                style=Style.RECEIVER,
                 literal=times.zone,
-                prepare=times.prepare_accessor(name, *how),
+                prepare=times.prepare_accessor(name, *readers),
+                **_METHOD,
             )
-            for name, how in times.ACCESSORS.items()
+            for name, readers in times.ACCESSORS.items()
         ),
         _metered("sets.contains", sets_contains, _SETS, cost=25),
         _metered("sets.intersects", sets_intersects, _SETS, cost=25),
         _metered("sets.equivalent", sets_equivalent, _SETS, cost=40),
-        _metered("union", union, _LISTS, cost=25, style=Style.BOTH),
-        _metered("intersection", intersection, _LISTS, cost=40, style=Style.BOTH),
-        _metered("difference", difference, _LISTS, cost=40, style=Style.BOTH),
-        _metered(
-            "matchesFilter",
-            texts.matches_filter,
-            _STRING,
-            cost=22,
-            style=Style.BOTH,
-            literal=texts.topic_filter,
-            prepare=texts.prepare_filter,
-        ),
+        _metered("union", union, _LISTS, cost=25, **_EITHER),
+        _metered("intersection", intersection, _LISTS, cost=40, **_EITHER),
+        _metered("difference", difference, _LISTS, cost=40, **_EITHER),
         _metered(
             "within",
             times.within,
             *(((t, w), B) for t in (T, S) for w in (S, L)),
             *(((T, w, S), B) for w in (S, L)),
             cost=25,
-            style=Style.BOTH,
             prepare=times.prepare_within,
+            **_EITHER,
         ),
         _metered(
             "cidr",
             networks.cidr,
             *(((S, n), B) for n in (S, L)),
             cost=80,
-            style=Style.BOTH,
             literal=_unmetered(networks.networks),
             prepare=networks.prepare_cidr,
+            **_EITHER,
         ),
     )
 }

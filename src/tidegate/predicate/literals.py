@@ -36,14 +36,14 @@ def octets(token: str) -> bytes:
     token = token[1:]
     if token[0] in "rR":
         return raw(token).encode()
-    inner, made, end = _inner(token), bytearray(), 0
-    for found in _ESCAPE.finditer(inner):
-        made += _checked(inner[end : found.start()]).encode()
-        if found[3] or found[4]:
-            raise BadLiteral(f"{found[0]} is for strings only")
-        made.append(ord(_character(found)))
-        end = found.end()
-    return bytes(made + _checked(inner[end:]).encode())
+    inner, data, end = _inner(token), bytearray(), 0
+    for escape in _ESCAPE.finditer(inner):
+        data += _checked(inner[end : escape.start()]).encode()
+        if escape[3] or escape[4]:
+            raise BadLiteral(f"{escape[0]} is for strings only")
+        data.append(ord(_character(escape)))
+        end = escape.end()
+    return bytes(data + _checked(inner[end:]).encode())
 
 
 def _character(escape: re.Match[str]) -> str:

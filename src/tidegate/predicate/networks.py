@@ -68,8 +68,8 @@ def _address(value: Any) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
 
 def cidr(work: Meter, address: Any, value: Any) -> bool:
     """`cidr(address, "10.0.0.0/8")`."""
-    among, found = networks(work, value), _address(address)
-    return any(found.version == each.version and found in each for each in among)
+    candidates, parsed = networks(work, value), _address(address)
+    return any(parsed.version == each.version and parsed in each for each in candidates)
 
 
 def prepare_cidr(work: Meter, value: object) -> Callable[..., bool]:
@@ -80,10 +80,10 @@ def prepare_cidr(work: Meter, value: object) -> Callable[..., bool]:
         among.setdefault((each.version, host), set()).add(int(each.network_address) >> host)
 
     def run(work: Meter, address: object) -> bool:
-        found = _address(address)
+        parsed = _address(address)
         if len(among) > 8:
             work.spend(2 * len(among))
-        number, version = int(found), found.version
+        number, version = int(parsed), parsed.version
         return any(of == version and number >> host in known for (of, host), known in among.items())
 
     return run

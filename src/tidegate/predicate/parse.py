@@ -9,33 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from lark import Lark, Token
-from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
-
-from tidegate.predicate import literals
+from tidegate.lazy import LazyModule
+from tidegate.predicate import literals, syntax
 from tidegate.predicate.failure import PredicateError
 from tidegate.predicate.functions import AGE, FUNCTIONS, OPERATORS
 from tidegate.predicate.grammar import GRAMMAR, KEYWORDS, RESERVED
+from tidegate.predicate.ranking import Ranking
 from tidegate.predicate.signature import Function, Style
-from tidegate.predicate.syntax import (
-    Attr,
-    Call,
-    Cond,
-    Const,
-    Entries,
-    Has,
-    Items,
-    Logic,
-    Macro,
-    Macros,
-    Node,
-    Place,
-    Select,
-    Var,
-)
+from tidegate.predicate.syntax import Macros, Node, Place
 from tidegate.predicate.types import INT_MAX, UINT_MAX, Uint
+
+if TYPE_CHECKING:
+    import lark
+else:
+    lark = LazyModule("lark")  # a node whose policies are open parses nothing
 
 MAX_SOURCE: Final = 16 * 1024
 """Bytes of a predicate's text."""
@@ -63,17 +52,8 @@ class _Build:
             raise AttributeError(rule)
 
         def build(parts: list[Any]) -> _Raw:
-            at, depth = (1, 1), 0
-            first = True
-            for part in parts:
-                if isinstance(part, Token):
-                    place = (part.line or 1, part.column or 1)
-                elif isinstance(part, _Raw):
-                    place, depth = part.at, max(depth, part.depth)
-                else:
-                    continue
-                if first:
-                    at, first = place, False
+            at = next((_place(part) for part in parts if part is not None), (1, 1))
+            depth = max((part.depth for part in parts if isinstance(part, _Raw)), default=0)
             if rule not in ("list", "entry", "start"):
                 depth += 1
             if depth > MAX_NESTING:
@@ -83,47 +63,58 @@ class _Build:
         return build
 
 
+def _place(part: Any) -> Place:
+    return part.at if isinstance(part, _Raw) else (part.line or 1, part.column or 1)
+
+
 @lru_cache(1)
-def _parser() -> Lark:
-    return Lark(GRAMMAR, parser="lalr", lexer="contextual", transformer=_Build(), maybe_placeholders=True)
+def _parser() -> lark.Lark:
+    return lark.Lark(GRAMMAR, parser="lalr", lexer="contextual", transformer=_Build(), maybe_placeholders=True)
 
 
-def parse(text: str, functions: Mapping[str, Function], names: frozenset[str], limit: int = MAX_SOURCE) -> Node:
-    """The syntax tree of a text of at most `limit` bytes."""
+def parse(
+    text: str,
+    functions: Mapping[str, Function],
+    names: frozenset[str],
+    limit: int = MAX_SOURCE,
+    ranking: Ranking | None = None,
+) -> Node:
+    """The syntax tree of a text of at most `limit` bytes. Attributes of `ranking` compare by rank."""
     limit = min(limit, MAX_SOURCE)
     if len(text) > limit or len(text.encode(errors="surrogatepass")) > limit:
         raise PredicateError(f"longer than {limit} bytes")
     try:
         tree: Any = _parser().parse(text)
-    except UnexpectedCharacters as error:
+    except lark.UnexpectedCharacters as error:
         raise PredicateError(f"unexpected {error.char!r}", error.line, error.column) from None
-    except UnexpectedToken as error:
+    except lark.UnexpectedToken as error:
         if error.token.type == "$END":
             lines = text.split("\n")
             raise PredicateError("it ends too early", len(lines), len(lines[-1]) + 1) from None
         raise PredicateError(f"unexpected {str(error.token)[:40]!r}", error.line, error.column) from None
-    except UnexpectedInput as error:
+    except lark.UnexpectedInput as error:
         raise PredicateError("no CEL", error.line, error.column) from None
-    return _Resolve(functions, names).node(tree.parts[0])
+    return _Resolve(functions, names, ranking).node(tree.parts[0])
 
 
 class _Resolve:
     """Raw nodes to syntax nodes. Recurses, but not deeper than MAX_NESTING."""
 
-    def __init__(self, functions: Mapping[str, Function], names: frozenset[str]) -> None:
+    def __init__(self, functions: Mapping[str, Function], names: frozenset[str], ranking: Ranking | None) -> None:
         self.functions = functions
         self.names = names
-        self.scope: dict[str, list[Var]] = {}
+        self.ranking = ranking
+        self.scope: dict[str, list[syntax.Var]] = {}
         self.slots = 0
 
     def node(self, raw: Any) -> Node:
-        if isinstance(raw, Token):
+        if isinstance(raw, lark.Token):
             return self.literal(raw)
         node: Node = getattr(self, raw.rule)(raw.at, *raw.parts)
         return node
 
-    def literal(self, token: Token) -> Node:
-        at = (token.line or 1, token.column or 1)
+    def literal(self, token: lark.Token) -> Node:
+        at = _place(token)
         value: object
         try:
             match token.type:
@@ -150,7 +141,7 @@ class _Resolve:
                     value = literals.octets(token)
         except literals.BadLiteral as error:
             raise PredicateError(str(error), *at) from None
-        return Const(value=value, at=at)
+        return syntax.Const(value=value, at=at)
 
     @staticmethod
     def integer(digits: str, at: Place) -> int:
@@ -159,75 +150,75 @@ class _Resolve:
         return int(digits, 16 if digits[:2] in ("0x", "0X") else 10)
 
     def conditional(self, at: Place, test: Any, then: Any, otherwise: Any) -> Node:
-        return Cond(test=self.node(test), then=self.node(then), otherwise=self.node(otherwise), at=at)
+        return syntax.Cond(test=self.node(test), then=self.node(then), otherwise=self.node(otherwise), at=at)
 
     def or_(self, at: Place, *operands: Any) -> Node:
-        return Logic(deciding=True, operands=tuple(map(self.node, operands)), at=at)
+        return syntax.Logic(deciding=True, operands=tuple(map(self.node, operands)), at=at)
 
     def and_(self, at: Place, *operands: Any) -> Node:
-        return Logic(deciding=False, operands=tuple(map(self.node, operands)), at=at)
+        return syntax.Logic(deciding=False, operands=tuple(map(self.node, operands)), at=at)
 
-    def binary(self, at: Place, left: Any, operator: Token, right: Any) -> Node:
-        place = (operator.line or 1, operator.column or 1)
-        return Call(function=OPERATORS[f"_{operator}_"], arguments=(self.node(left), self.node(right)), at=place)
+    def binary(self, at: Place, left: Any, operator: lark.Token, right: Any) -> Node:
+        arguments = (self.node(left), self.node(right))
+        if self.ranking is not None:
+            arguments = self.ranking.operands(str(operator), *arguments)
+        return syntax.Call(function=OPERATORS[f"_{operator}_"], arguments=arguments, at=_place(operator))
 
     def prefixed(self, at: Place, *parts: Any) -> Node:
         *operators, operand = parts
         if len(operators) > MAX_NESTING:
             raise PredicateError(f"nested more than {MAX_NESTING} deep", *at)
-        if operators[-1] == "-" and isinstance(operand, Token) and operand.type == "INT":
+        if operators[-1] == "-" and isinstance(operand, lark.Token) and operand.type == "INT":
             # the least int cannot be written as minus a positive int
             number = self.integer(operand, at)
             if number > INT_MAX + 1:
                 raise PredicateError("an int has 64 bits", *at)
-            made: Node = Const(value=-number, at=at)
+            node: Node = syntax.Const(value=-number, at=at)
             operators.pop()
         else:
-            made = self.node(operand)
+            node = self.node(operand)
         for operator in reversed(operators):
-            place = (operator.line or 1, operator.column or 1)
-            made = Call(function=OPERATORS[f"{operator}_"], arguments=(made,), at=place)
-        return made
+            node = syntax.Call(function=OPERATORS[f"{operator}_"], arguments=(node,), at=_place(operator))
+        return node
 
     def parenthesis(self, at: Place, inner: Any) -> Node:
         return self.node(inner)
 
-    def name(self, at: Place, name: Token) -> Node:
+    def name(self, at: Place, name: lark.Token) -> Node:
         bound = self.scope.get(name)
         if bound:
-            return Var(name=bound[-1].name, slot=bound[-1].slot, at=at)
+            return syntax.Var(name=bound[-1].name, slot=bound[-1].slot, at=at)
         if name in RESERVED:
             raise PredicateError(f"{name} is a reserved word", *at)
         if name not in self.names:
             raise PredicateError(f"unknown name {name}; there is {', '.join(sorted(self.names))}", *at)
-        return Attr(root=str(name), path=(), at=at)
+        return syntax.Attr(root=str(name), path=(), at=at)
 
-    def select(self, at: Place, operand: Any, field: Token) -> Node:
+    def select(self, at: Place, operand: Any, field: lark.Token) -> Node:
         if field in KEYWORDS:
             raise PredicateError(f"{field} is a keyword; write ['{field}']", *at)
         return self.field(self.node(operand), str(field), at)
 
     @staticmethod
     def field(operand: Node, field: str, at: Place) -> Node:
-        if isinstance(operand, Attr):
-            return Attr(root=operand.root, path=(*operand.path, field), at=operand.at)
-        return Select(operand=operand, field=field, at=at)
+        if isinstance(operand, syntax.Attr):
+            return syntax.Attr(root=operand.root, path=(*operand.path, field), at=operand.at)
+        return syntax.Select(operand=operand, field=field, at=at)
 
-    def subscript(self, at: Place, operand: Any, bracket: Token, index: Any) -> Node:
+    def subscript(self, at: Place, operand: Any, bracket: lark.Token, index: Any) -> Node:
         left, right = self.node(operand), self.node(index)
-        if isinstance(left, Attr) and isinstance(right, Const) and isinstance(right.value, str):
+        if isinstance(left, syntax.Attr) and isinstance(right, syntax.Const) and isinstance(right.value, str):
             return self.field(left, right.value, at)
-        place = (bracket.line or 1, bracket.column or 1)
-        return Call(function=OPERATORS["_[_]"], arguments=(left, right), at=place)
+        return syntax.Call(function=OPERATORS["_[_]"], arguments=(left, right), at=_place(bracket))
 
-    def items(self, at: Place, bracket: Token, *parts: Any) -> Node:
-        return Items(items=tuple(self.node(part) for part in parts if part is not None), at=at)
+    def items(self, at: Place, bracket: lark.Token, *parts: Any) -> Node:
+        return syntax.Items(items=tuple(self.node(part) for part in parts if part is not None), at=at)
 
-    def mapping(self, at: Place, brace: Token, *parts: Any) -> Node:
+    def mapping(self, at: Place, brace: lark.Token, *parts: Any) -> Node:
         entries = [part for part in parts if part is not None]
-        return Entries(entries=tuple((self.node(e.parts[0]), self.node(e.parts[1])) for e in entries), at=at)
+        return syntax.Entries(entries=tuple((self.node(e.parts[0]), self.node(e.parts[1])) for e in entries), at=at)
 
-    def call(self, at: Place, name: Token, listed: Any) -> Node:
+    def call(self, at: Place, name: lark.Token, listed: Any) -> Node:
         arguments = listed.parts if listed else ()
         if name == "has":
             return self.has(at, arguments)
@@ -237,18 +228,18 @@ class _Resolve:
             given = tuple(map(self.node, arguments))
             if len(given) != 1:
                 raise PredicateError(f"age() takes 1 argument, not {len(given)}", *at)
-            return Call(function=AGE, arguments=(Attr(root="e", path=("now",), at=at), *given), at=at)
+            return syntax.Call(function=AGE, arguments=(syntax.Attr(root="e", path=("now",), at=at), *given), at=at)
         return self.function(str(name), Style.GLOBAL, tuple(map(self.node, arguments)), at)
 
     def has(self, at: Place, arguments: tuple[Any, ...]) -> Node:
         if len(arguments) != 1 or not isinstance(arguments[0], _Raw) or arguments[0].rule != "select":
             raise PredicateError("has() takes one field, as in has(s.x)", *at)
         operand, field = arguments[0].parts
-        return Has(operand=self.node(operand), field=str(field), at=at)
+        return syntax.Has(operand=self.node(operand), field=str(field), at=at)
 
-    def method(self, at: Place, operand: Any, name: Token, listed: Any) -> Node:
+    def method(self, at: Place, operand: Any, name: lark.Token, listed: Any) -> Node:
         arguments = listed.parts if listed else ()
-        place = (name.line or 1, name.column or 1)
+        place = _place(name)
         dotted = self.dotted(operand)
         if dotted is not None:
             return self.function(f"{dotted}.{name}", Style.GLOBAL, tuple(map(self.node, arguments)), at)
@@ -280,7 +271,7 @@ class _Resolve:
         if len(arguments) not in function.arities:
             takes = " or ".join(str(count) for count in sorted(function.arities))
             raise PredicateError(f"{name} takes {takes} arguments, not {len(arguments)}", *at)
-        return Call(function=function, arguments=arguments, at=at)
+        return syntax.Call(function=function, arguments=arguments, at=at)
 
     def macro(self, which: Macros, operand: Any, arguments: tuple[Any, ...], at: Place) -> Node:
         allowed = (2, 3) if which is Macros.MAP else (2,)
@@ -291,10 +282,10 @@ class _Resolve:
             raise PredicateError(f"the first argument of {which.value} is the name of a variable", *at)
         over = self.node(operand)
         name = str(variable.parts[0])
-        bound = Var(name=name, slot=self.slots, at=variable.at)
+        bound = syntax.Var(name=name, slot=self.slots, at=variable.at)
         self.slots += 1
         self.scope.setdefault(name, []).append(bound)
-        made = [self.node(part) for part in rest]
+        parts = [self.node(part) for part in rest]
         self.scope[name].pop()
-        test = made[0] if len(made) == 2 else None
-        return Macro(which=which, over=over, variable=bound, test=test, body=made[-1], at=at)
+        test = parts[0] if len(parts) == 2 else None
+        return syntax.Macro(which=which, over=over, variable=bound, test=test, body=parts[-1], at=at)

@@ -112,15 +112,8 @@ def function(*, volatile: bool = False) -> Callable[[Callable[..., object]], Fun
                 least = len(takes)
         result = _annotated(hints["return"]) if "return" in hints else Kind.ANY
         overloads = tuple((tuple(takes[:count]), result) for count in range(least, len(takes) + 1))
-        made = Function(
-            name=name,
-            run=_guarded(name, python, takes),
-            overloads=overloads,
-            style=Style.GLOBAL,
-            volatile=volatile,
-            foreign=True,
-        )
-        return made
+        run = _guarded(name, python, takes)
+        return Function(name=name, run=run, overloads=overloads, volatile=volatile, foreign=True)
 
     return wrap
 

@@ -18,37 +18,40 @@ Place = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Const:
+class Placed:
+    """What stands at a place of the text: line and column, from one."""
+
+    at: Place = (1, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Const(Placed):
     """A value that is known."""
 
     value: object
-    at: Place = (1, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Broken:
+class Broken(Placed):
     """An error that is known; what partial evaluation leaves where `&&` or `||` may still absorb it."""
 
     reason: str
-    at: Place = (1, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Var:
+class Var(Placed):
     """The variable of a macro. Every macro of a predicate has its own slot."""
 
     name: str
     slot: int
-    at: Place = (1, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attr:
+class Attr(Placed):
     """An attribute by its path from a root; the empty path is the root itself."""
 
     root: str
     path: tuple[str, ...]
-    at: Place = (1, 1)
 
     @property
     def name(self) -> str:
@@ -56,67 +59,60 @@ class Attr:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Select:
+class Select(Placed):
     """A field of what is no attribute path, such as `x.level` of a macro's `x`."""
 
     operand: Node
     field: str
-    at: Place = (1, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Has:
+class Has(Placed):
     """`has(operand.field)`."""
 
     operand: Node
     field: str
-    at: Place = (1, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(Placed):
     """A function or an operator: strict, so an error in an argument is an error of the call."""
 
     function: Function
     arguments: tuple[Node, ...]
     ready: Callable[..., object] | None = None
     """The function prepared for these constants; it takes the first argument only."""
-    at: Place = (1, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Items:
+class Items(Placed):
     """`[a, b]`."""
 
     items: tuple[Node, ...]
-    at: Place = (1, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entries:
+class Entries(Placed):
     """`{a: b}`."""
 
     entries: tuple[tuple[Node, Node], ...]
-    at: Place = (1, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Logic:
+class Logic(Placed):
     """`&&` (decided by false) or `||` (decided by true), which absorb errors once decided."""
 
     deciding: bool
     operands: tuple[Node, ...]
-    at: Place = (1, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cond:
+class Cond(Placed):
     """`test ? then : otherwise`."""
 
     test: Node
     then: Node
     otherwise: Node
-    at: Place = (1, 1)
 
 
 class Macros(Enum):
@@ -130,7 +126,7 @@ class Macros(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Macro:
+class Macro(Placed):
     """`over.all(x, body)` and its siblings; `test` is the condition of `map` with three arguments."""
 
     which: Macros
@@ -138,7 +134,6 @@ class Macro:
     variable: Var
     body: Node
     test: Node | None = None
-    at: Place = (1, 1)
 
 
 Node = Const | Broken | Var | Attr | Select | Has | Call | Items | Entries | Logic | Cond | Macro

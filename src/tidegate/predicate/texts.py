@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 import re2  # type: ignore[import-untyped]
 
@@ -50,30 +50,22 @@ def pattern(text: str) -> tuple[Callable[[str], object], int]:
     options.max_mem = MAX_PROGRAM
     options.never_capture = True
     try:
-        made = re2.compile(text, options)
+        expression = re2.compile(text, options)
     except (re2.error, UnicodeEncodeError) as error:
         if "too large" in str(error):
             raise PredicateFailed(f"a regular expression that is too large: {short(text)}") from error
         raise CelError(f"no regular expression: {short(text)}: {error}") from error
-    return made.search, made.programsize
+    return expression.search, expression.programsize
 
 
 def _classes(text: str) -> int:
     """Unicode classes in a pattern, at most; both it and they are within bounds."""
     if len(text) > MAX_PATTERN:
         raise CelError(f"a regular expression of more than {MAX_PATTERN} characters")
-    found = text.count("\\p") + text.count("\\P")
-    if found > MAX_CLASSES:
+    classes = text.count("\\p") + text.count("\\P")
+    if classes > MAX_CLASSES:
         raise CelError(f"a regular expression of more than {MAX_CLASSES} Unicode classes")
-    return found
-
-
-def matches(work: Meter, text: Any, wanted: Any) -> bool:
-    """`text.matches(pattern)`: somewhere in the text."""
-    if not isinstance(text, str) or not isinstance(wanted, str):
-        refuse("matches", text, wanted)
-    run = prepare_matches(work, wanted)
-    return run(work, text)
+    return classes
 
 
 def _compiled(work: Meter, wanted: str) -> tuple[Callable[[str], object], int]:
@@ -108,29 +100,6 @@ def prepare_matches(work: Meter, wanted: object) -> Callable[..., bool]:
     return run
 
 
-def contains(work: Meter, text: Any, part: Any) -> bool:
-    """`text.contains(part)`."""
-    if not isinstance(text, str) or not isinstance(part, str):
-        refuse("contains", text, part)
-    if len(text) > LONG:
-        work.spend(_searched(len(text), len(part)))
-    return part in text
-
-
-def prepare_contains(work: Meter, part: object) -> Callable[..., bool]:
-    if not isinstance(part, str):
-        refuse("contains", part)
-
-    def run(work: Meter, text: object) -> bool:
-        if not isinstance(text, str):
-            refuse("contains", text, part)
-        if len(text) > LONG:
-            work.spend(_searched(len(text), len(part)))
-        return part in text
-
-    return run
-
-
 def _searched(length: int, part: int) -> int:
     """Operations to look for a part in a text, at worst.
 
@@ -143,44 +112,30 @@ def _searched(length: int, part: int) -> int:
     return length // 24 + places * part // 320
 
 
-def starts_with(work: Meter, text: Any, part: Any) -> bool:
-    """`text.startsWith(part)`."""
-    if not isinstance(text, str) or not isinstance(part, str):
-        refuse("startsWith", text, part)
-    work.spend(len(part) // LONG)
-    return text.startswith(part)
+def _prepare_find(
+    name: str, test: Callable[[str, str], bool], price: Callable[[int, int], int]
+) -> Callable[..., Callable[..., bool]]:
+    """`test(text, part)` with a part that is known; `price` is what it costs for texts of these lengths."""
+
+    def prepare(work: Meter, part: object) -> Callable[..., bool]:
+        if not isinstance(part, str):
+            refuse(name, part)
+
+        def run(work: Meter, text: object) -> bool:
+            if not isinstance(text, str):
+                refuse(name, text, part)
+            if len(text) > LONG or len(part) > LONG:
+                work.spend(price(len(text), len(part)))
+            return test(text, part)
+
+        return run
+
+    return prepare
 
 
-def prepare_starts_with(work: Meter, part: object) -> Callable[..., bool]:
-    if not isinstance(part, str) or len(part) > LONG:
-        refuse("startsWith", part)
-
-    def run(work: Meter, text: object) -> bool:
-        if not isinstance(text, str):
-            refuse("startsWith", text, part)
-        return text.startswith(part)
-
-    return run
-
-
-def ends_with(work: Meter, text: Any, part: Any) -> bool:
-    """`text.endsWith(part)`."""
-    if not isinstance(text, str) or not isinstance(part, str):
-        refuse("endsWith", text, part)
-    work.spend(len(part) // LONG)
-    return text.endswith(part)
-
-
-def prepare_ends_with(work: Meter, part: object) -> Callable[..., bool]:
-    if not isinstance(part, str) or len(part) > LONG:
-        refuse("endsWith", part)
-
-    def run(work: Meter, text: object) -> bool:
-        if not isinstance(text, str):
-            refuse("endsWith", text, part)
-        return text.endswith(part)
-
-    return run
+def _compared(length: int, part: int) -> int:
+    """Operations to compare a part with the beginning or the end of a text."""
+    return part // LONG
 
 
 @lru_cache(1024)
@@ -189,13 +144,6 @@ def topic_filter(text: str) -> str:
     if not topics.valid_filter(text):
         raise CelError(f"no topic filter: {short(text)}")
     return topics.share(text)[1]
-
-
-def matches_filter(work: Meter, topic: Any, wanted: Any) -> bool:
-    """`matchesFilter(topic, filter)`."""
-    if not isinstance(topic, str) or not isinstance(wanted, str):
-        refuse("matchesFilter", topic, wanted)
-    return _matches_filter(work, topic, _filter(work, wanted))
 
 
 def _filter(work: Meter, wanted: str) -> str:
@@ -232,3 +180,25 @@ def prepare_filter(work: Meter, wanted: object) -> Callable[..., bool]:
         return _matches_filter(work, topic, plain)
 
     return run
+
+
+def _unprepared(name: str, prepare: Callable[..., Callable[..., bool]]) -> Callable[..., bool]:
+    """The same function of two texts of which neither is known before."""
+
+    def run(work: Meter, text: object, other: object) -> bool:
+        if not isinstance(text, str) or not isinstance(other, str):
+            refuse(name, text, other)
+        return prepare(work, other)(work, text)
+
+    return run
+
+
+prepare_contains: Final = _prepare_find("contains", str.__contains__, _searched)
+prepare_starts_with: Final = _prepare_find("startsWith", str.startswith, _compared)
+prepare_ends_with: Final = _prepare_find("endsWith", str.endswith, _compared)
+
+matches: Final = _unprepared("matches", prepare_matches)
+contains: Final = _unprepared("contains", prepare_contains)
+starts_with: Final = _unprepared("startsWith", prepare_starts_with)
+ends_with: Final = _unprepared("endsWith", prepare_ends_with)
+matches_filter: Final = _unprepared("matchesFilter", prepare_filter)

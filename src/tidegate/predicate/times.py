@@ -51,10 +51,10 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 def read_timestamp(text: str) -> datetime:
     """A timestamp from RFC 3339."""
-    found = _RFC3339.fullmatch(text)
-    if found is None:
+    match = _RFC3339.fullmatch(text)
+    if match is None:
         raise CelError(f"no timestamp: {short(text)}")
-    year, month, day, hour, minute, second, fraction, zulu, sign, off_hours, off_minutes = found.groups()
+    year, month, day, hour, minute, second, fraction, zulu, sign, off_hours, off_minutes = match.groups()
     micro = int((fraction or "0").ljust(6, "0")[:6])
     try:
         zone: tzinfo = UTC
@@ -89,11 +89,11 @@ def read_duration(text: str) -> timedelta:
     """A duration such as `1h30m`, `-1.5s` or `0`."""
     if text in ("0", "+0", "-0"):
         return timedelta()
-    found = _DURATION.fullmatch(text) if len(text) <= 128 else None
-    if found is None:
+    match = _DURATION.fullmatch(text) if len(text) <= 128 else None
+    if match is None:
         raise CelError(f"no duration: {short(text)}")
     total = 0
-    for whole, fraction, unit in _PART.findall(found[2]):
+    for whole, fraction, unit in _PART.findall(match[2]):
         scale = _NANOSECONDS[unit]
         total += int(whole or 0) * scale
         if fraction:
@@ -102,7 +102,7 @@ def read_duration(text: str) -> timedelta:
         result = timedelta(microseconds=total // 1000)
     except OverflowError as error:
         raise CelError("duration out of range") from error
-    return span(-result if found[1] == "-" else result)
+    return span(-result if match[1] == "-" else result)
 
 
 def duration(work: Meter, value: Any) -> timedelta:
@@ -148,12 +148,12 @@ def zone(name: str) -> tzinfo:
 
 @lru_cache(256)
 def _zone(name: str) -> tzinfo:
-    found = _OFFSET.fullmatch(name)
-    if found is not None:
-        if int(found[2]) > 23 or int(found[3]) > 59:
+    match = _OFFSET.fullmatch(name)
+    if match is not None:
+        if int(match[2]) > 23 or int(match[3]) > 59:
             raise CelError(f"no time zone: {short(name)}")
-        offset = timedelta(hours=int(found[2]), minutes=int(found[3]))
-        return timezone(-offset if found[1] == "-" else offset)
+        offset = timedelta(hours=int(match[2]), minutes=int(match[3]))
+        return timezone(-offset if match[1] == "-" else offset)
     if name in ("UTC", "Z"):
         return UTC
     try:
@@ -239,11 +239,11 @@ def window(text: Any) -> tuple[int, int]:
 
 @lru_cache(1024)
 def _window(text: str) -> tuple[int, int]:
-    found = _WINDOW.fullmatch(text)
-    if found is None:
+    match = _WINDOW.fullmatch(text)
+    if match is None:
         raise CelError(f"no window of the day: {short(text)}")
-    begin = _minutes(found[1], found[2], text)
-    end = 1440 if found[3] == "24" and found[4] == "00" else _minutes(found[3], found[4], text)
+    begin = _minutes(match[1], match[2], text)
+    end = 1440 if match[3] == "24" and match[4] == "00" else _minutes(match[3], match[4], text)
     if begin == end:
         raise CelError(f"a window that ends where it begins: {short(text)}")
     return begin, end
@@ -267,10 +267,10 @@ def minute_of(when: Any, where: tzinfo | None) -> int:
             local = when if where is None else _in_zone(when, where)
             return local.hour * 60 + local.minute
         case Kind.STRING if where is None:
-            found = _CLOCK.fullmatch(when)
-            if found is None:
+            match = _CLOCK.fullmatch(when)
+            if match is None:
                 raise CelError(f"no time of the day: {short(when)}")
-            return _minutes(found[1], found[2], when)
+            return _minutes(match[1], match[2], when)
         case _:
             refuse("within", when)
 

@@ -79,8 +79,8 @@ NUMBERS: Final = frozenset((Kind.INT, Kind.UINT, Kind.DOUBLE))
 
 KINDS: Final[dict[type, Kind]] = {
     bool: Kind.BOOL,
-    int: Kind.INT,
     Uint: Kind.UINT,
+    int: Kind.INT,
     float: Kind.DOUBLE,
     str: Kind.STRING,
     bytes: Kind.BYTES,
@@ -90,7 +90,7 @@ KINDS: Final[dict[type, Kind]] = {
     dict: Kind.MAP,
     timedelta: Kind.DURATION,
 }
-
+"""Derived types before those they derive from."""
 
 _SEEN: Final[dict[type, Kind]] = dict(KINDS)
 """The kinds of types met so far: all but the kind of a datetime depends on the type alone."""
@@ -112,23 +112,9 @@ def kind(value: object) -> Kind:
 def _kind(of: type) -> Kind:
     if issubclass(of, Enum) and not issubclass(of, (int, str)):
         return Kind.OPAQUE
-    for python, cel in _DERIVED:
+    for python, cel in (*KINDS.items(), (Mapping, Kind.MAP)):
         if issubclass(of, python):
             return cel
     if hasattr(of, "__getitem__") and not issubclass(of, (bytearray, memoryview)):
         return Kind.GROUP
     return Kind.OPAQUE
-
-
-_DERIVED: Final[tuple[tuple[type, Kind], ...]] = (
-    (bool, Kind.BOOL),
-    (Uint, Kind.UINT),
-    (int, Kind.INT),
-    (float, Kind.DOUBLE),
-    (str, Kind.STRING),
-    (list, Kind.LIST),
-    (tuple, Kind.LIST),
-    (Mapping, Kind.MAP),
-    (bytes, Kind.BYTES),
-    (timedelta, Kind.DURATION),
-)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tidegate.policy.capability import Capability
-from tidegate.session import Peer, Session
+from tidegate.session import Connection, Session
 from tidegate.wire import Connect, Reason
 
 ANONYMOUS = "anonymous"
@@ -28,10 +28,13 @@ class Identity:
     groups: tuple[str, ...] = ()
     attributes: Mapping[str, Any] = field(default_factory=dict)
     level: str = "plain"
+    facts: tuple[str, ...] = ()  # besides the level, of the connection
     tls: Mapping[str, str] = field(default_factory=dict)  # version and cipher of the connection
     impostor: bool = False  # it uses the identifier of a client that it has not proved to be
+    certified: bool = False  # its certificate says who it is
     capability: Capability | None = None  # what it came with
     scopes: tuple[str, ...] = ()  # it may connect to these only; none: to all
+    id: str = ""  # of the user or client of the directory that it is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +44,7 @@ class Refused:
     reason: Reason = Reason.NOT_AUTHORIZED
     text: str = ""
     rule: str = "connect"  # what the audit calls it
+    ended: bool = False  # whoever the session belonged to is no more: nobody can come back to it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,16 +68,19 @@ class Exchange(Protocol):
     def step(self, data: bytes | None) -> Continue | Accepted | Refused: ...
 
 
+Answer = Callable[[Identity | Refused], None]
+
+
 class Authenticator(Protocol):
     """Finds out who a connection is."""
 
-    def authenticate(self, peer: Peer, packet: Connect, answer: Callable[[Identity | Refused], None]) -> None: ...
+    def authenticate(self, connection: Connection, packet: Connect, answer: Answer) -> None: ...
 
-    def exchange(self, peer: Peer, packet: Connect, method: str) -> Exchange | None:
+    def exchange(self, connection: Connection, packet: Connect, method: str) -> Exchange | None:
         """A new exchange of this method; None if it is not known."""
         ...
 
-    def completed(self, peer: Peer, client: str, identity: Identity) -> Identity | Refused:
+    def completed(self, connection: Connection, client: str, identity: Identity) -> Identity | Refused:
         """What a method said, with what else is known of the connection and of the user; or why it may not stay."""
         ...
 

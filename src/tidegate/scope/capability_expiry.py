@@ -61,9 +61,9 @@ class Validity:
 
     def dismiss(self, session: Session, why: str) -> None:
         """Its access has ended: its will is dropped with it."""
-        self.scope.drop_will(session)
-        if session.peer is not None:
-            session.peer.close(Reason.NOT_AUTHORIZED, why)
+        self.scope.wills.drop(session)
+        if session.connection is not None:
+            session.connection.close(Reason.NOT_AUTHORIZED, why)
 
     def _arm(self, session: Session) -> None:
         capability = session.subject.capability

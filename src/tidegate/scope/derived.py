@@ -15,15 +15,17 @@ No monitor sees it on the way in: the node's own services are no entities, and h
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from tidegate.bounded import Bounded
 from tidegate.gate import Allow, Deny, Lane, Plan, Step
 from tidegate.gate.gate import RESERVED
 from tidegate.keys import key_id
 from tidegate.policy.levels import RELAXED
 from tidegate.scope.protection import GONE
-from tidegate.session import Context, Link, Message, Origin, Subject
+from tidegate.session import Context, Link, Message, Origin, Session, Subject
 from tidegate.topics import valid_topic
 from tidegate.wire import Properties
 
@@ -39,6 +41,28 @@ KEY_ID: Final = "keyId"
 Pairs = tuple[tuple[str, str], ...]
 Number = tuple[Origin, int, int]
 """What an id says: see `Message.id`."""
+
+
+def _crowded(plan: Plan, message: Message) -> Iterator[Session]:
+    """Sessions on its way, here and in other scopes, whose queue would lose it or something else for it.
+
+    An empty queue that is too small for it will never be larger. Of a shared subscription that is everybody or nobody:
+    whoever has room is chosen.
+    """
+    for way in (plan, *(other for _, other in plan.flat)):
+        for grant in way.targets:
+            if grant.qos and _is_full(grant.session, message):
+                yield grant.session
+        for decisions in way.conditional:
+            if _is_full(decisions[0].session, message):
+                yield decisions[0].session
+        for _, members in way.groups:
+            if members and all(_is_full(session, message) for session in members):
+                yield next(iter(members))
+
+
+def _is_full(session: Session, message: Message) -> bool:
+    return session.queued > 0 and not session.room(message)
 
 
 def renumbered(message: Message) -> Properties:
@@ -79,12 +103,13 @@ class Deriving:
             node=scope.node,
             domain=rules.domain,
             level=rules.levels.highest,
+            facts=rules.levels.facts,
         )
         types = rules.brokering.types(self.subject)
         self.inward = Link(self.subject, True, types.inward)
         # it takes what there is: with `levels.implied` it would demand that everything came from inside the node
         self.outward = Link(self.subject, False, types.outward, RELAXED)
-        self._ways: dict[tuple[bytes, str], Way] = {}
+        self._ways: Bounded[tuple[bytes, str], Way] = Bounded(CONTEXTS)
         self._ways_at = (-1, -1)  # what they hold for
 
     # -- writing -------------------------------------------------------------------------------------------------
@@ -96,13 +121,13 @@ class Deriving:
         if plan is None:
             if (why := self._objection(topic)) is not None:
                 return why
-            plan = self.scope.found(way.lane, topic.encode())
+            plan = self.scope.plans.of(way.lane, topic.encode())
         return way, plan
 
     def _way(self, data: bytes, before: str | None, topic: str) -> Way:
         gate = self.scope.gate
         at = (gate.cache.epoch, self.scope.publishers.revision)
-        if self._ways_at != at or len(self._ways) >= CONTEXTS:
+        if self._ways_at != at:
             self._ways_at = at
             self._ways.clear()
         key = (data, "" if before is None or before == topic else before)
@@ -112,13 +137,13 @@ class Deriving:
             made = context.encode()
             link = self.rules.brokering.types(context.subject).inward
             lane = gate.derived_lane(made, context, link, self.subject)
-            floor = gate.floor_properties(context.subject.level).user_properties
+            floor = gate.floor_properties(context).user_properties
             found = self._ways[key] = Way(made, lane, link, floor)
         return found
 
     def _context(self, context: Context, before: str) -> Context:
         """That of what is made of a message with this one."""
-        made = replace(context, sealed=False, under=None, key=None, scored=self._scores)
+        made = replace(context, sealed=False, under=None, key=None, signed=False, scored=self._scores)
         return made.called(before) if before else made
 
     def _objection(self, topic: str) -> Deny | None:
@@ -126,8 +151,8 @@ class Deriving:
             return RESERVED
         if not valid_topic(topic):
             return Deny(step=Step.WRITE, rule="topic", error="this is no topic that can be published to")
-        if topic.count("/") >= (most := self.scope.site.limits.topic_levels):
-            return Deny(step=Step.WRITE, rule="topic", error=f"it has more than {most} levels")
+        if excess := self.scope.site.limits.excess(topic):
+            return Deny(step=Step.WRITE, rule="topic", error=f"it has {excess}")
         return None
 
     def publish(
@@ -140,10 +165,13 @@ class Deriving:
         number: Number,
         said: Pairs,
         at: float | None = None,
-    ) -> Deny | int:
+        awaited: Callable[[Session], bool] = lambda session: False,
+    ) -> Deny | Session | int:
         """Publishes something that was made of a message. How many it reached, or why not, which is audited.
 
-        `said` are user properties. `at`: when the message was published that it was made of; None: now.
+        `said` are user properties. `at`: when the message was published that it was made of; None: now. `awaited` is
+        asked about sessions whose queue has no room for it. The first that is awaited is the answer, and nothing has
+        happened yet.
         """
         scope = self.scope
         found = self.planned(data, before, topic)
@@ -166,6 +194,10 @@ class Deriving:
             None,
             output,
         )
+        if plan.refusal is None and message.qos:
+            for session in _crowded(plan, message):
+                if awaited(session):
+                    return session
         why = self._written(plan, message)
         if why is not None:
             return why
@@ -198,7 +230,7 @@ class Deriving:
 
     def refused(self, topic: str, why: Deny, action: str = "write") -> Deny:
         """Has it audited."""
-        self.scope.path.report(action, self.inward if action == "write" else self.outward, topic, why)
+        self.scope.report(action, self.inward if action == "write" else self.outward, topic, why)
         return why
 
     # -- reading -------------------------------------------------------------------------------------------------

@@ -13,15 +13,19 @@ from tidegate.errors import ProtocolError
 from tidegate.gate import Deny, Step
 from tidegate.gate.capability import proving
 from tidegate.policy import Demand
+from tidegate.policy.actor import state_topic
 from tidegate.policy.capability import Capability, proof
+from tidegate.policy.levels import REQUIRE
 from tidegate.scope.authenticator import Accepted, Authenticator, Continue, Exchange, Identity, Refused
 from tidegate.scope.role_member import Member
-from tidegate.session import NEVER, Hold, Link, Peer, Phase, Session, Subject
+from tidegate.session import NEVER, Connection, Hold, Link, Phase, Session, Subject
 from tidegate.wire import V5, Auth, Connack, Connect, Properties, Reason, Will, encode
 
 if TYPE_CHECKING:
     from tidegate.scope.scope import Scope
 
+LEVEL = "level"
+"""The user property of CONNACK that tells the level of the connection, then its facts."""
 RECEIVE_MAXIMUM = 65535  # when a client does not say
 
 
@@ -56,20 +60,20 @@ class Handshake:
         self.site = scope.site
         self.authenticator = authenticator
 
-    def connect(self, peer: Peer, packet: Connect) -> None:
+    def connect(self, connection: Connection, packet: Connect) -> None:
         refusal = self._unacceptable(packet)
         if refusal is not None:
-            self._refuse(peer, packet, refusal)
+            self._refuse(connection, packet, refusal)
             return
         method = packet.properties.authentication_method
         if method is not None:
-            exchange = self.authenticator.exchange(peer, packet, method)
+            exchange = self.authenticator.exchange(connection, packet, method)
             if exchange is None:
                 unknown = Refused(reason=Reason.BAD_AUTHENTICATION_METHOD, text="unknown authentication method")
-                self._refuse(peer, packet, unknown)
+                self._refuse(connection, packet, unknown)
                 return
-            peer.authentication = Conversation(method, exchange, packet)
-            self._step(peer, peer.authentication, packet.properties.authentication_data)
+            connection.authentication = Conversation(method, exchange, packet)
+            self._step(connection, connection.authentication, packet.properties.authentication_data)
             return
         answered = False
 
@@ -77,24 +81,27 @@ class Handshake:
             nonlocal answered
             answered = True
             self.site.open()
-            if peer.phase is not Phase.WAITING:
+            if connection.phase is not Phase.WAITING:
                 return  # it went away meanwhile
             if isinstance(found, Refused):
-                self._refuse(peer, packet, found)
+                self._refuse(connection, packet, found)
             else:
-                self.welcome(peer, packet, found, None)
+                self.welcome(connection, packet, found, None)
 
-        self.authenticator.authenticate(peer, packet, answer)
+        self.authenticator.authenticate(connection, packet, answer)
         if not answered:
-            peer.hold_reading(Hold.HANDSHAKE)
+            connection.hold_reading(Hold.HANDSHAKE)
 
-    def _refuse(self, peer: Peer, packet: Connect, found: Refused) -> None:
-        self._tell(peer, packet, found)
-        peer.refuse(found.reason, found.text)
+    def _refuse(self, connection: Connection, packet: Connect, found: Refused) -> None:
+        self._tell(connection, packet, found)
+        connection.refuse(found.reason, found.text)
 
-    def _tell(self, peer: Peer, packet: Connect, found: Refused) -> None:
+    def _tell(self, connection: Connection, packet: Connect, found: Refused) -> None:
         name, user = packet.client_id, packet.username
-        self.scope.audit.refused(peer.address, name, user, found.reason, found.text, found.rule)
+        self.scope.audit.refused(connection.address, name, user, found.reason, found.text, found.rule)
+
+    def misdirected(self, connection: Connection, text: str) -> None:
+        self.scope.audit.refused(connection.address, "", None, Reason.PROTOCOL_ERROR, text, "protocol")
 
     def _unacceptable(self, packet: Connect) -> Refused | None:
         will = packet.will
@@ -102,97 +109,116 @@ class Handshake:
         if will is not None:
             if will.qos > limits.max_qos:
                 return Refused(reason=Reason.QOS_NOT_SUPPORTED, text="QoS of the will is not supported")
-            if will.topic.count("/") >= limits.topic_levels:
-                return Refused(reason=Reason.TOPIC_NAME_INVALID, text="the topic of the will has too many levels")
+            if excess := limits.excess(will.topic):
+                return Refused(reason=Reason.TOPIC_NAME_INVALID, text=f"the topic of the will has {excess}")
             if will.retain and not limits.retain:
                 return Refused(reason=Reason.RETAIN_NOT_SUPPORTED, text="retained wills are not supported")
         return None
 
     # -- enhanced authentication (MQTT 5, 4.12) ----------------------------------------------------------------
 
-    def auth(self, peer: Peer, packet: Auth) -> None:
-        conversation = peer.authentication
+    def auth(self, connection: Connection, packet: Auth) -> None:
+        conversation = connection.authentication
         properties = packet.properties
         if not isinstance(conversation, Conversation):
             raise ProtocolError("AUTH without an authentication method in CONNECT")
         if properties.authentication_method != conversation.method:
             raise ProtocolError("AUTH with another method than CONNECT", Reason.BAD_AUTHENTICATION_METHOD)
-        if packet.reason == Reason.RE_AUTHENTICATE and peer.phase is Phase.OPEN:
+        if packet.reason == Reason.RE_AUTHENTICATE and connection.phase is Phase.OPEN:
             if conversation.exchange is not None:
                 raise ProtocolError("a re-authentication is under way")
-            conversation.exchange = self.authenticator.exchange(peer, conversation.packet, conversation.method)
+            conversation.exchange = self.authenticator.exchange(connection, conversation.packet, conversation.method)
         elif packet.reason != Reason.CONTINUE_AUTHENTICATION:
             raise ProtocolError("AUTH with a reason that is not the client's to send")
         if conversation.exchange is None:
             raise ProtocolError("no authentication is under way")
-        self._step(peer, conversation, properties.authentication_data)
+        self._step(connection, conversation, properties.authentication_data)
 
-    def _step(self, peer: Peer, conversation: Conversation, data: bytes | None) -> None:
+    def _step(self, connection: Connection, conversation: Conversation, data: bytes | None) -> None:
         assert conversation.exchange is not None
         found = conversation.exchange.step(data)
         if isinstance(found, Continue):
             answer = Properties(authentication_method=conversation.method, authentication_data=found.data)
-            peer.write(encode(Auth(reason=Reason.CONTINUE_AUTHENTICATION, properties=answer), V5))
+            connection.write(encode(Auth(reason=Reason.CONTINUE_AUTHENTICATION, properties=answer), V5))
             return
         conversation.exchange = None
         if isinstance(found, Accepted):
-            complete = self.authenticator.completed(peer, conversation.packet.client_id, found.identity)
+            complete = self.authenticator.completed(connection, conversation.packet.client_id, found.identity)
             found = complete if isinstance(complete, Refused) else replace(found, identity=complete)
-        if peer.phase is Phase.OPEN:  # re-authentication
-            self._again(peer, conversation, found)
+        if connection.phase is Phase.OPEN:  # re-authentication
+            self._again(connection, conversation, found)
         elif isinstance(found, Refused):
-            self._refuse(peer, conversation.packet, found)
+            self._refuse(connection, conversation.packet, found)
         else:
-            self.welcome(peer, conversation.packet, found.identity, found)
+            self.welcome(connection, conversation.packet, found.identity, found)
 
-    def _again(self, peer: Peer, conversation: Conversation, found: Accepted | Refused) -> None:
-        session = peer.session
+    def _again(self, connection: Connection, conversation: Conversation, found: Accepted | Refused) -> None:
+        session = connection.session
         if isinstance(found, Refused):
-            self._tell(peer, conversation.packet, found)
-            peer.close(found.reason, found.text)
+            self._tell(connection, conversation.packet, found)
+            connection.close(found.reason, found.text)
         elif found.identity.principal != session.principal:
-            peer.close(Reason.NOT_AUTHORIZED, "re-authenticated as somebody else")
+            connection.close(Reason.NOT_AUTHORIZED, "re-authenticated as somebody else")
         else:
-            subject = self._subject(peer, session.client, found.identity)
-            objection = self.scope.objection(found.identity, subject)
-            if objection := objection or self.scope.watch.objection(self.scope.presence(subject)):
-                peer.close(Reason.NOT_AUTHORIZED, objection)
+            subject = self._subject(connection, session.client, found.identity)
+            if objection := self._objection(found.identity, subject):
+                connection.close(Reason.NOT_AUTHORIZED, objection)
                 return
-            self.scope.identify(session, subject, session.inward.demand)
-            self.scope.seen(session)
-            peer.lane = self.scope.entrance.gate.lane(session.inward, peer.version)
+            self.scope.subjects.identify(session, subject, session.inward.demand)
+            self.scope.presences.came(session)
+            connection.reader.lane = self.scope.entrance.gate.lane(session.inward, connection.version)
             self.scope.validity.came(session)
             if session.row:
                 session.save()
-            self.scope.retouch(session)
+            self.scope.subscribing.retouch(session)
             answer = Properties(authentication_method=conversation.method, authentication_data=found.data)
             session.send(encode(Auth(reason=Reason.SUCCESS, properties=answer), V5))
-            self.scope.wake(session)
+            self.scope.subscribing.wake(session)
+            session.pump()  # what waits for a better connection may have one
 
     # -- the session -------------------------------------------------------------------------------------------
 
-    def _subject(self, peer: Peer, client: str, identity: Identity) -> Subject:
-        return self.scope.subject(identity, client=client, address=peer.address, listener=peer.listener.name)
+    def _subject(self, connection: Connection, client: str, identity: Identity) -> Subject:
+        return self.scope.subjects.subject(
+            identity,
+            client=client,
+            address=connection.address,
+            listener=connection.listener.name,
+            bridge=connection.bridge,
+        )
 
-    def welcome(self, peer: Peer, packet: Connect, identity: Identity, accepted: Accepted | None) -> None:
+    def _objection(self, identity: Identity, subject: Subject) -> str:
+        """Why a client may not be connected here; empty if it may."""
+        presences = self.scope.presences
+        return self.scope.subjects.objection(identity, subject) or presences.watch.objection(presences.of(subject))
+
+    def welcome(self, connection: Connection, packet: Connect, identity: Identity, accepted: Accepted | None) -> None:
         """Whoever it is may come in here, or has to hear why not."""
         scope = self.scope
         placed = scope.gate.rules.space.role(scope.name, identity.roles)
         if isinstance(placed, str):
-            self._refuse(peer, packet, Refused(text=placed))
+            self._refuse(connection, packet, Refused(text=placed))
             return
         if placed is not None:
             home = scope.neighbours[placed.receiving]
-            peer.host = Member(home)
-            home.welcome(peer, packet, identity, accepted)
+            connection.host = Member(home)
+            home.handshake.welcome(connection, packet, identity, accepted)
             return
         client = packet.client_id or self.site.random_id()
-        subject = self._subject(peer, client, identity)
+        if packet.will is not None and packet.will.topic == state_topic(client):
+            connection.bridge = True  # those that speak MQTT 5 have no bit to say so
+        subject = self._subject(connection, client, identity)
         brokering = scope.gate.rules.brokering
-        if objection := scope.objection(identity, subject) or scope.watch.objection(scope.presence(subject)):
-            self._refuse(peer, packet, Refused(text=objection))
+        if objection := self._objection(identity, subject):
+            self._refuse(connection, packet, Refused(text=objection))
             return
-        demand = scope.gate.rules.levels.demand(packet.properties.user_properties)
+        levels = scope.gate.rules.levels
+        demand = levels.demand(packet.properties.user_properties)
+        will_demand = None if packet.will is None else levels.demand(packet.will.properties.user_properties)
+        if why := levels.unknown(demand) or levels.unknown(will_demand):
+            reason = Reason.IMPLEMENTATION_SPECIFIC_ERROR
+            self._refuse(connection, packet, Refused(reason=reason, text=f"{REQUIRE}: {why}", rule=REQUIRE))
+            return
         holder = proving(subject, scope.gate.rules.capabilities)
         if packet.will is not None:
             # semantics.md, Time: a will is checked against what is static at CONNECT, and decided when it fires
@@ -201,7 +227,10 @@ class Handshake:
             if refusal is not None:
                 scope.audit.denied("write", link, packet.will.topic, refusal)
                 self.site.counters.denied += 1
-                peer.refuse(refusal.reason, scope.explained("the will may not be published", refusal))
+                text = "the will may not be published"
+                if self.site.limits.explain:
+                    text += f": denied by {refusal.rule}"
+                connection.refuse(refusal.reason, text)
                 return
         admitted = Admitted(
             principal=identity.principal,
@@ -213,36 +242,46 @@ class Handshake:
         )
         capability = identity.capability
         if admitted.will_proven or (capability is not None and capability.proven and accepted is None):
-            peer.hold_reading(Hold.HANDSHAKE)
-            self.site.store.after(self._used, peer, packet, admitted)
+            connection.hold_reading(Hold.HANDSHAKE)
+            self.site.store.after(self._used, connection, packet, admitted)
         else:
-            self._attach(peer, packet, admitted)
+            self._attach(connection, packet, admitted)
 
-    def _used(self, peer: Peer, packet: Connect, admitted: Admitted) -> None:
+    def _used(self, connection: Connection, packet: Connect, admitted: Admitted) -> None:
         """The counters of its proofs are safe: only then does anybody learn that they were taken."""
-        if peer.phase is not Phase.WAITING:
+        if connection.phase is not Phase.WAITING:
             return  # it went away meanwhile
         if admitted.generation != self.site.generation:
             changed = Refused(reason=Reason.SERVER_BUSY, text="the rules have changed meanwhile; connect again")
-            self._refuse(peer, packet, changed)
+            self._refuse(connection, packet, changed)
         else:
-            self._attach(peer, packet, admitted)
+            self._attach(connection, packet, admitted)
 
-    def _attach(self, peer: Peer, packet: Connect, admitted: Admitted) -> None:
+    def _attach(self, connection: Connection, packet: Connect, admitted: Admitted) -> None:
         scope = self.scope
         principal, subject, accepted = admitted.principal, admitted.subject, admitted.accepted
         client = subject.client
         key = (principal, client)
         old = scope.sessions.get(key)
-        if old is not None and old.peer is not None:
-            old.peer.close(Reason.SESSION_TAKEN_OVER)
+        if old is not None and scope.subjects.another(old, subject):
+            scope.lifetime.withdraw(old, Refused(ended=True))
+            old = None
+        if old is None and (refusal := self._no_session(principal)):
+            self._refuse(connection, packet, refusal)
+            return
+        if old is not None and old.connection is not None:
+            old.connection.close(Reason.SESSION_TAKEN_OVER)
             old = scope.sessions.get(key)  # gone if it was transient
         if old is not None and packet.clean_start:
-            scope.end(old)
+            scope.lifetime.end(old)
             old = None
-        session = old or Session(site=self.site, decider=scope, principal=principal, client=client, subject=subject)
-        scope.identify(session, subject, admitted.demand)
+        session = old or Session(
+            site=self.site, decider=scope.path.egress, principal=principal, client=client, subject=subject
+        )
+        scope.subjects.identify(session, subject, admitted.demand)
         session.authenticated = self.site.generation
+        if scope.sessions.get(key) is not session:
+            self.site.accounts.add(session.usage, "sessions")
         lane = scope.entrance.gate.lane(session.inward, packet.version)
         scope.sessions[key] = session
         timers = self.site.timers
@@ -254,7 +293,7 @@ class Handshake:
         limits = self.site.limits
         asked = properties.receive_maximum
         session.attach(
-            peer,
+            connection,
             version=packet.version,
             window=limits.inflight if asked is None else min(asked, limits.inflight),
             maximum=properties.maximum_packet_size or 0,
@@ -264,16 +303,18 @@ class Handshake:
         session.will_proven = admitted.will_proven
         if session.expiry or session.row:
             session.save()
-        peer.accept(session, lane)
+        connection.accept(session, lane)
         scope.validity.came(session)
-        scope.seen(session)
+        scope.presences.came(session)
         scope.connected += 1
         scope.path.monitoring.states.up(session)
         self.site.counters.connections += 1
         if old is not None:
-            scope.retouch(session)  # it speaks another version, has other limits, or comes over another connection
+            scope.subscribing.retouch(
+                session
+            )  # it speaks another version, has other limits, or comes over another connection
         scope.audit.connected(session)
-        keep_alive = self._keep_alive(peer, packet)
+        keep_alive = self._keep_alive(connection, packet)
         answer = self._connack(packet, session, client, keep_alive)
         if accepted is not None:
             answer = replace(
@@ -281,78 +322,98 @@ class Handshake:
                 authentication_method=properties.authentication_method,
                 authentication_data=accepted.data,
             )
-        connack = Connack(session_present=old is not None, reason=Reason.SUCCESS, properties=answer)
-        said = encode(connack, packet.version)
+        present = old is not None and not connection.old  # 3.1 has no such flag
+        connack = Connack(session_present=present, reason=Reason.SUCCESS, properties=answer)
+        said = encode(self._with_level(connack, session), packet.version)
+        if session.maximum and len(said) > session.maximum:
+            said = encode(connack, packet.version)  # [MQTT-3.2.2-20] the level is left out
         if session.maximum and len(said) > session.maximum:
             # [MQTT-3.1.2-24] it may not be sent, and without it there is no connection
             session.will = None
-            peer.lost()
+            connection.lost()
             return
         session.send(said)
         if old is not None:
-            scope.wake(session)
+            scope.subscribing.wake(session)
         if session.row:
             # packet identifiers of QoS 2 are in the store before they are used on the wire
-            self.site.store.after(self._resume, session, peer)
+            self.site.store.after(self._resume, session, connection)
         else:
-            session.resume()
-        peer.go_on()
+            session.pump()
+        connection.finish_handshake()
+
+    def _with_level(self, connack: Connack, session: Session) -> Connack:
+        """The same, which tells the client the level and the facts of its connection."""
+        levels, subject = self.scope.gate.rules.levels, session.subject
+        told = (LEVEL, levels.told(subject.level, levels.floor_facts(subject.facts)))
+        return replace(connack, properties=replace(connack.properties, user_properties=(told,)))
+
+    def _no_session(self, principal: str) -> Refused | None:
+        """Why there is no room for one more session of a user."""
+        accounts, limits = self.site.accounts, self.site.limits
+        bound = accounts.full(accounts.seen(principal), limits.user, limits.node, "sessions")
+        if not bound:
+            return None
+        whose = "one user" if bound.startswith("limits.user") else "the node"
+        return Refused(reason=Reason.QUOTA_EXCEEDED, text=f"there are as many sessions as {whose} may have", rule=bound)
 
     def _unproven(self, capability: Capability | None, will: Will) -> Deny | None:
         """A will is proven when it comes, not when it fires, by whoever has to prove each message."""
         if capability is None:
             return None
-        shown = proof.shown_by(will.properties.user_properties)
-        why = proof.objection(capability, shown, proof.WRITE, will.topic, will.payload)
+        expiry = will.properties.message_expiry_interval
+        shown = proof.shown_by(will.properties.user_properties, expiry=expiry)
+        asked = proof.Asked(qos=(will.qos,), retain=will.retain, expiry=expiry, properties=shown.asked)
+        why = proof.objection(capability, shown, proof.WRITE, will.topic, will.payload, asked)
         return Deny(step=Step.WRITE, rule=capability.rule, error=why) if why else None
 
-    def _resume(self, session: Session, peer: Peer) -> None:
-        if session.peer is peer:
-            session.resume()
+    def _resume(self, session: Session, connection: Connection) -> None:
+        if session.connection is connection:
+            session.pump()
 
     def _expiry(self, session: Session, packet: Connect) -> None:
         if packet.version == V5:
             asked = packet.properties.session_expiry_interval or 0
         else:
             asked = 0 if packet.clean_start else NEVER
-        session.expiry = self.scope.allowed_expiry(asked)
+        session.expiry = self.scope.lifetime.allowed_expiry(asked)
 
-    def _keep_alive(self, peer: Peer, packet: Connect) -> int:
+    def _keep_alive(self, connection: Connection, packet: Connect) -> int:
         """Arms it; what is in force. 3.1.1 cannot be told of another value, so it keeps its own."""
         seconds = packet.keep_alive
         longest = self.site.limits.max_keep_alive
         if longest is not None and packet.version == V5 and not 0 < seconds <= longest:
             seconds = longest
-        self.site.timers.cancel(peer.timer)  # the time allowed before CONNECT
-        peer.timer = None
-        peer.keep_alive = seconds * 1.5  # [MQTT-3.1.2-22]
+        self.site.timers.cancel(connection.timer)  # the time allowed before CONNECT
+        connection.timer = None
+        connection.keep_alive = seconds * 1.5  # [MQTT-3.1.2-22]
         if seconds:
-            peer.timer = self.site.timers.at(self.site.now + peer.keep_alive, self._silent, peer)
+            connection.timer = self.site.timers.at(self.site.now + connection.keep_alive, self._silent, connection)
         return seconds
 
-    def _silent(self, peer: Peer) -> None:
+    def _silent(self, connection: Connection) -> None:
         """Looks whether a client has been silent for too long; armed again for when it would be."""
-        if peer.phase is not Phase.OPEN:
+        if connection.phase is not Phase.OPEN:
             return
-        deadline = peer.seen + peer.keep_alive
-        if peer.held:  # it is not its fault that we do not read
-            deadline = self.site.now + peer.keep_alive
+        deadline = connection.reader.last_read + connection.keep_alive
+        if connection.holds:  # it is not its fault that we do not read
+            deadline = self.site.now + connection.keep_alive
         if deadline <= self.site.now:
-            peer.close(Reason.KEEP_ALIVE_TIMEOUT)
+            connection.close(Reason.KEEP_ALIVE_TIMEOUT)
         else:
-            peer.timer = self.site.timers.at(deadline, self._silent, peer)
+            connection.timer = self.site.timers.at(deadline, self._silent, connection)
 
     def _connack(self, packet: Connect, session: Session, client: str, keep_alive: int) -> Properties:
         limits = self.site.limits
         asked = packet.properties.session_expiry_interval or 0
-        peer = session.peer
-        assert peer is not None
+        connection = session.connection
+        assert connection is not None
         return Properties(
             session_expiry_interval=session.expiry if session.expiry != asked else None,
             receive_maximum=limits.receive_maximum if limits.receive_maximum != RECEIVE_MAXIMUM else None,
             maximum_qos=limits.max_qos if limits.max_qos < 2 else None,
             retain_available=None if limits.retain else 0,
-            maximum_packet_size=peer.limit,
+            maximum_packet_size=connection.reader.max_packet,
             assigned_client_identifier=None if packet.client_id else client,
             topic_alias_maximum=limits.topic_aliases or None,
             wildcard_subscription_available=None if limits.wildcards else 0,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.gate import Branch, Deny, Known, Plan, ScopeExit, Step
 from tidegate.session import Link, Message, Session, Site
+from tidegate.session.prices import PLAN
 from tidegate.wire import Properties
 
 if TYPE_CHECKING:
@@ -62,13 +63,13 @@ class Journey:
                 self._cross(scope, branch, message, path)
             if message is not root and (message.rows or message.noted or (message.retain and site.store.noted)):
                 root.noted = True
-        site.effort += visits // 2  # each takes about as long as half a plan
+        site.effort += visits * PLAN // 2  # each takes about as long as half a plan
         return reached
 
     def _unkept(self, scope: Scope, message: Message, why: Deny) -> Message:
         """The same for those who are there: no more can be kept in this scope."""
         publisher = scope.gate.attributes.context(message).subject
-        scope.path.report("write", Link(publisher, True, message.link), message.topic, why)
+        scope.report("write", Link(publisher, True, message.link), message.topic, why)
         made = message.across(message.topic, message.qos, message.context, message.link, message.properties)
         made.retain = False
         return made
@@ -84,7 +85,7 @@ class Journey:
         if not branch.clear:
             shown = branch.passage.show(message)
             if isinstance(shown, Deny):
-                scope.path.report(_doing(shown), exit.outward, message.topic, shown)
+                scope.report(_doing(shown), exit.outward, message.topic, shown)
                 return
             message = shown
             if branch.passage.failed:
@@ -104,7 +105,7 @@ class Journey:
             way = exported(exit, message)
             if way is None or isinstance(way, Deny):
                 if way is not None:
-                    scope.path.report(_doing(way), exit.outward, message.topic, way)
+                    scope.report(_doing(way), exit.outward, message.topic, way)
                 return
             shown, topic, qos = way
             arrived = _called(shown, exit, topic, qos)
@@ -112,11 +113,16 @@ class Journey:
             lane, name = scope.gate.derived_lane(arrived.context, context, exit.link.type, None), topic.encode()
         else:
             lane, name = branch.lane, branch.name
-            if branch.renamed or branch.qos < message.qos or message.properties.response_topic is not None:
+            if (
+                branch.renamed
+                or branch.qos < message.qos
+                or message.properties.response_topic is not None
+                or lane.context.others
+            ):
                 arrived = _called(message, exit, branch.topic, branch.qos)
         beyond = (*path, exit.target)
         watched = bool(exit.entering) and (branch is None or branch.watched)
-        for plan, event in scope.path.arrive(exit, arrived, self.root, lambda: scope.found(lane, name), watched):
+        for plan, event in scope.path.arrive(exit, arrived, self.root, lambda: scope.plans.of(lane, name), watched):
             self._waiting.append((scope, plan, event, beyond))
 
 
@@ -128,7 +134,7 @@ def _doing(why: Deny) -> str:
 def _called(message: Message, exit: ScopeExit, topic: str, qos: int) -> Message:
     """A message as it is called behind a link."""
     before = message.qos if qos < message.qos else None
-    data, _ = exit.scope.path.monitoring.context(message.context, message.topic, topic, before)
+    data, _ = exit.scope.path.monitoring.context(message.context, message.topic, topic, before, crossed=True)
     return message.across(topic, min(message.qos, qos), data, exit.link.type, addressed(message.properties, exit))
 
 

@@ -14,6 +14,7 @@ import cbor2
 
 from tidegate.gate import ScopeExit
 from tidegate.monitor import Attachment, Each, Instance, ModeCounts, ModeRevision, State
+from tidegate.scope.source_contexts import SourceContexts, Sources
 from tidegate.scope.timer_context import Cause
 from tidegate.session import Link, Session
 
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from tidegate.scope.scope import Scope
 
 ROOM: Final = "monitor"  # in the store, with the scope's name behind it
-VERSION: Final = b"\x01"
+VERSION: Final = b"\x02"
+READ: Final = (b"\x01", VERSION)  # the one before kept no types of links with the contexts
 SEPARATOR: Final = "\n"  # no id has one
 SOON: Final = 0.02  # seconds until a state that no acknowledgement waits for is noted; its commit takes some more
 PIECE: Final = 500  # states looked at or written in one go: well below a millisecond
@@ -48,8 +50,11 @@ class Tally:
 class States:
     """All instances of a scope's monitors."""
 
-    def __init__(self, scope: Scope, tick: Callable[[Instance], None], shift: ModeRevision) -> None:
+    def __init__(
+        self, scope: Scope, tick: Callable[[Instance], None], shift: ModeRevision, contexts: SourceContexts
+    ) -> None:
         self.scope = scope
+        self.contexts = contexts
         self.site = scope.site
         self.room = f"{ROOM}/{scope.name}"
         self.instances: dict[Where, Instance] = {}
@@ -112,8 +117,10 @@ class States:
             return
         instance.attachment = attachment
         if not attachment.monitor.accepts(instance.state):
+            self.reset(instance, at_once=False)
+        elif attachment.monitor.rests(instance.state) or not attachment.monitor.remembers:
             instance.sources = ()
-            self.move(instance, attachment.monitor.start(), at_once=False)
+        self.load(instance, None)
         self._arm(instance)
 
     # -- whose ---------------------------------------------------------------------------------------------------
@@ -123,12 +130,16 @@ class States:
         gate = self.scope.gate
         if not session.entering and not session.leaving and not len(gate.rules.monitors):
             return
-        up = session.peer is not None
+        up = session.connection is not None
         if up:
             self.down(session)
         entrance = self.scope.entrance
         entering = entrance.gate.monitors(session.inward)
-        session.entering = entrance.path.monitoring.states.chain(entering, session.inward, session.principal)
+        states = entrance.path.monitoring.states
+        session.entering = states.chain(entering, session.inward, session.principal)
+        for instance in session.entering:
+            alone = instance.attachment.each is not Each.SCOPE
+            states.load(instance, (session.context, session.inward.type) if alone else None)
         before = {one.attachment.id for one in session.leaving}
         session.leaving = self.chain(gate.monitors(session.outward), session.outward, session.principal)
         if session.queued and any(one.attachment.id not in before for one in session.leaving):
@@ -198,7 +209,11 @@ class States:
         """Those whose links are watched by it. After a change nobody knows before each has been looked at."""
         if self._settled:
             return list(post.sessions)
-        sessions = [one for one in self.scope.sessions.values() if one.peer is not None and self.scope.fresh(one)]
+        sessions = [
+            session
+            for session in self.scope.sessions.values()
+            if session.connection is not None and self.scope.subjects.fresh(session)
+        ]
         return [one for one in sessions if one in post.sessions]
 
     def chain(self, attachments: Iterable[Attachment], link: Link, principal: str) -> tuple[Instance, ...]:
@@ -224,8 +239,22 @@ class States:
 
     # -- steps ---------------------------------------------------------------------------------------------------
 
-    def move(self, instance: Instance, state: State, *, at_once: bool) -> bool:
-        """To another state, which is written down with what is noted now, or soon; whether it is another."""
+    def load(self, instance: Instance, own: tuple[bytes, str] | None) -> None:
+        """Decides whether what passes it has to carry what it remembers.
+
+        `own`: the context of the only one whose events reach it, and the type of that link; None: there may be several.
+        """
+        instance.own = own
+        instance.lade(not self.contexts.harmless(instance.sources, own))
+
+    def move(self, instance: Instance, state: State, sources: Sources, *, at_once: bool) -> bool:
+        """To another state, which is written down with what is noted now, or soon; whether it is another.
+
+        `sources`: the contexts that it comes from.
+        """
+        if sources is not instance.sources:
+            instance.sources = sources
+            instance.lade(not self.contexts.harmless(sources, instance.own))
         if not instance.move(state):
             return False
         if at_once:
@@ -240,10 +269,9 @@ class States:
         self._arm(instance)
         return True
 
-    def reset(self, instance: Instance) -> None:
+    def reset(self, instance: Instance, *, at_once: bool = True) -> None:
         """Back to the start."""
-        instance.sources = ()
-        self.move(instance, instance.attachment.monitor.start(), at_once=True)
+        self.move(instance, instance.attachment.monitor.start(), (), at_once=at_once)
 
     def _flush(self) -> bool:
         """When it is time, writes down some of what has changed; whether there is more."""
@@ -272,7 +300,7 @@ class States:
             known = {
                 "state": instance.state,
                 "cause": None if cause is None else cause.fields(),
-                "sources": list(instance.sources),
+                "sources": [source.fields() for source in instance.sources],
             }
             value = VERSION + cbor2.dumps(known)
         if value is not None or instance.stored:
@@ -296,7 +324,7 @@ class States:
         for name, value in records.items():
             id, _, key = name.partition(SEPARATOR)
             attachment = monitors.by_id.get(id)
-            if attachment is None or value[:1] != VERSION:
+            if attachment is None or value[:1] not in READ:
                 self.site.store.keep(self.room, name, None)
                 continue
             known = cbor2.loads(value[1:])
@@ -311,7 +339,8 @@ class States:
             instance.move(known["state"])
             instance.stored = True
             instance.cause = None if known["cause"] is None else Cause(*known["cause"])
-            instance.sources = tuple(known.get("sources", ()))
+            instance.sources = self.contexts.restored(known.get("sources", ()))
+            self.load(instance, None)
             self.instances[id, key] = instance
             if attachment.each is not Each.SCOPE and not joined:
                 self._idle[id, key] = None

@@ -19,14 +19,24 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from tidegate.bounded import Bounded
 from tidegate.gate import Deny, Lane, Plan, ScopeExit, Step, combine, undecided
-from tidegate.monitor import NO_SCENE, Attachment, Each, Event, Instance, MonitorFailed
+from tidegate.monitor import NO_SCENE, Attachment, Each, Event, Instance, MonitorFailed, State
 from tidegate.monitor.python import PythonMonitor
 from tidegate.scope.derived import renumbered
-from tidegate.scope.mixed_context import Mixture
 from tidegate.scope.monitor_states import States
+from tidegate.scope.source_contexts import PUBLISHERS, SourceContexts, Sources
 from tidegate.scope.timer_context import Cause
-from tidegate.session import Context, Delivery, Grant, Link, Message, Route, Session, Subject
+from tidegate.session import (
+    Context,
+    Delivery,
+    Grant,
+    Link,
+    Message,
+    Route,
+    Session,
+    Subject,
+)
 from tidegate.wire import Reason
 
 if TYPE_CHECKING:
@@ -46,7 +56,7 @@ Made = tuple[Message, Route | None]  # and the way it takes, if it is not the ev
 class Crossing:
     """One event on its way over one link."""
 
-    __slots__ = ("came", "count", "link", "message", "mixed", "overheard", "principal", "refusal", "root")
+    __slots__ = ("came", "count", "link", "message", "overheard", "principal", "refusal", "root")
 
     def __init__(
         self, link: Link, principal: str, message: Message, count: int = 0, root: Message | None = None
@@ -57,7 +67,6 @@ class Crossing:
         self.message = message
         self.came = link.type if link.inward else message.link  # over a link of this type
         self.count = count  # of outputs that have been numbered
-        self.mixed: tuple[bytes, ...] = ()  # contexts that what is made of it may come from, too
         self.overheard = False  # nobody wants it: it is not sent, and nobody is told if it is suppressed
         self.refusal = UNWRITABLE  # why nothing goes on, if nothing does
 
@@ -105,12 +114,13 @@ class Monitoring:
     def __init__(self, scope: Scope, stopwatch: Callable[[], float], tick: Callable[[Instance], None]) -> None:
         self.scope = scope
         self.site = scope.site
-        self.states = States(scope, tick, scope.gate.compiler.mode_revision)
-        self._mixture = Mixture(scope)
+        self._sources = SourceContexts(scope)
+        self.states = States(scope, tick, scope.gate.compiler.mode_revision, self._sources)
         self._stopwatch = stopwatch
-        self._contexts: dict[tuple[bytes, str, int | None], tuple[bytes, Context]] = {}
-        self._heard: dict[tuple[str, str], bool] = {}  # by monitor and topic
-        self._ways: dict[tuple[str, bytes, str, str, str, bool], tuple[bytes, Lane | None, bytes]] = {}
+        self._contexts: Bounded[tuple[bytes, str, int | None, bool], tuple[bytes, Context]] = Bounded(CONTEXTS)
+        self._heard: Bounded[tuple[str, str], bool] = Bounded(CONTEXTS)  # by monitor and topic
+        self._passing: Bounded[tuple[str, str], bool] = Bounded(CONTEXTS)  # by the same: whatever the state
+        self._ways: Bounded[tuple[object, ...], tuple[bytes, Lane | None, bytes]] = Bounded(CONTEXTS)
         self._ways_at = (-1, -1)  # what they hold for
         self._roots: dict[str, frozenset[str]] = {}
         self._writers: dict[str, Subject] = {}
@@ -124,6 +134,8 @@ class Monitoring:
         monitors = self.scope.gate.rules.monitors
         self._contexts.clear()
         self._heard.clear()
+        self._passing.clear()
+        self._sources.change()
         self._roots = {one.id: frozenset(path.partition(".")[0] for path in one.monitor.reads) for one in monitors}
         self._foreign = frozenset(one.id for one in monitors if isinstance(one.monitor, PythonMonitor))
         self._writers = {
@@ -135,6 +147,7 @@ class Monitoring:
                 node=self.scope.node,
                 domain=self.scope.gate.rules.domain,
                 level=self.scope.gate.rules.levels.highest,
+                facts=self.scope.gate.rules.levels.facts,
             )
             for one in monitors
         }
@@ -182,7 +195,7 @@ class Monitoring:
             if modes.keys() <= calm or not post.attachment.monitor.overhears:
                 continue  # nothing happens in any of them, and there may be one for each client
             for session in self.states.listening(post):
-                if session.offered == offered or session.peer is None or not self.scope.fresh(session):
+                if session.offered == offered or session.connection is None or not self.scope.subjects.fresh(session):
                     continue
                 if post.sessions[session].mode in calm and not session.lagging:
                     continue
@@ -251,8 +264,6 @@ class Monitoring:
         key = (attachment.id, topic)
         found = self._heard.get(key)
         if found is None:
-            if len(self._heard) >= CONTEXTS:
-                self._heard.clear()
             found = self._heard[key] = attachment.monitor.hears(topic)
         return found
 
@@ -269,6 +280,7 @@ class Monitoring:
             scene,
             crossing.overheard,
         )
+        sources: Sources = instance.sources  # that its state comes from
         outputs = self._asked(instance, event, message, crossing)
         if outputs is None:
             return []
@@ -276,9 +288,46 @@ class Monitoring:
             self.states.tallies[attachment.id].suppressed += 1
             why = crossing.suppress(attachment)
             if not crossing.overheard and not attachment.silent:
-                self.scope.path.report(crossing.action, crossing.link, message.topic, why)
-        made = [one if output is event else self._made(instance, output, message, crossing) for output in outputs]
+                self.scope.report(crossing.action, crossing.link, message.topic, why)
+        made = [
+            self._made(instance, output, message, crossing, sources)
+            if output is not event
+            else one
+            if not sources
+            else self._passed(instance, one, crossing, sources)
+            for output in outputs
+        ]
         return [each for each in made if each is not None]
+
+    def _passed(self, instance: Instance, one: Made, crossing: Crossing, sources: Sources) -> Made | None:
+        """An event that passes unchanged: with the contexts that the state comes from, if another state would have
+        suppressed or changed it."""
+        message, attachment = one[0], instance.attachment
+        key = (attachment.id, message.topic)
+        passing = self._passing.get(key)
+        if passing is None:
+            passing = self._passing[key] = attachment.monitor.passes(message.topic)
+        if passing:
+            return one
+        data = self._sources.carried(message, crossing.came, sources)
+        if data is None:
+            self._excessive(attachment, message.topic, crossing)
+            return None
+        if data == message.context:
+            return one
+        gate = self.scope.gate
+        context = gate.attributes.decoded(data)
+        properties = gate.with_floor(message.properties, context)
+        carrying = message.across(message.topic, message.qos, data, crossing.came, properties)
+        if not crossing.link.inward:
+            return carrying, None
+        lane = gate.derived_lane(data, context, crossing.came, None)
+        return carrying, self.scope.plans.of(lane, message.topic.encode())
+
+    def _excessive(self, attachment: Attachment, topic: str, crossing: Crossing) -> None:
+        """What comes from the events of too many is not published."""
+        why = crossing.suppress(attachment, f"more than {PUBLISHERS} publishers have led it here: let it begin anew")
+        self.scope.report(crossing.action, crossing.link, topic, why)
 
     def _asked(self, instance: Instance, event: Event, message: Message, crossing: Crossing) -> Sequence[Event] | None:
         """The outputs of one step; None if it failed, which suppresses the event and leaves the state."""
@@ -292,17 +341,14 @@ class Monitoring:
         except MonitorFailed as error:
             tally.failed += 1
             why = crossing.suppress(attachment, str(error))
-            self.scope.path.report(crossing.action, crossing.link, message.topic, why)
+            self.scope.report(crossing.action, crossing.link, message.topic, why)
             return None
         finally:
             if foreign:
                 tally.spent += self._stopwatch() - begun
-        if foreign:
-            # before the outputs are looked at: they may come from what it remembers of this one and of earlier ones
-            instance.sources = self._mixture.with_(instance.sources, message.context)
-            crossing.mixed = instance.sources
-            if state == attachment.monitor.start():
-                instance.sources = ()
+        sources: Sources = instance.sources
+        if attachment.monitor.remembers and (sources or state != instance.state):
+            sources = self._remembered(instance, state, message, crossing)
         if attachment.monitor.due(state) is not None:
             if event.is_tick:
                 instance.cause = replace(instance.cause, ticked=(crossing.count + len(outputs)) % MOST)
@@ -310,9 +356,26 @@ class Monitoring:
                 crossing.count += 1
                 instance.cause = Cause.of(message, crossing.principal, crossing.link, crossing.count)
         at_once = event.qos > 0
-        if self.states.move(instance, state, at_once=at_once) and at_once:
+        # most have stayed where they were: what is the same need not be compared
+        still = state is instance.state and sources is instance.sources
+        if not still and self.states.move(instance, state, sources, at_once=at_once) and at_once:
             crossing.message.noted = True
         return outputs
+
+    def _remembered(self, instance: Instance, state: State, message: Message, crossing: Crossing) -> Sources:
+        """The contexts that a state comes from which the instance goes to."""
+        monitor, before = instance.attachment.monitor, instance.state
+        sources: Sources = instance.sources
+        if monitor.rests(state):
+            return ()
+        if not monitor.moved(before, state):
+            return sources
+        own = self._of(message, crossing)
+        return self._sources.joined(sources, own, wound=bool(sources) and monitor.wound(before, state))
+
+    def _of(self, message: Message, crossing: Crossing) -> Sources:
+        """All contexts of a message on its way over a link."""
+        return self._sources.of(message, crossing.came)
 
     def _scene(self, attachment: Attachment, message: Message, link: Link) -> Any:
         """The roots that its conditions read."""
@@ -331,53 +394,58 @@ class Monitoring:
             found["p"] = attributes.published(message)
         return found
 
-    def _made(self, instance: Instance, output: Event, shown: Message, crossing: Crossing) -> Made | None:
+    def _made(
+        self, instance: Instance, output: Event, shown: Message, crossing: Crossing, sources: Sources
+    ) -> Made | None:
         """An output as a message; on the way in, if the monitor may write it. `shown`: what the monitor made it of,
-        which may be what the one before it made."""
+        which may be what the one before it made. `sources`: what else it comes from."""
         attachment = instance.attachment
         scope = self.scope
         tally = self.states.tallies[attachment.id]
         crossing.count += 1
         if crossing.count > MOST:
             why = Deny(step=crossing.step, rule=attachment.id, error=f"more than {MOST} outputs of one event")
-            scope.path.report(crossing.action, crossing.link, output.topic, why)
+            scope.report(crossing.action, crossing.link, output.topic, why)
             return None
         limits = self.site.limits
-        if output.topic.count("/") >= limits.topic_levels:
-            why = crossing.suppress(attachment, f"puts out a topic of more than {limits.topic_levels} levels")
-            scope.path.report(crossing.action, crossing.link, output.topic, why)
+        if excess := limits.excess(output.topic):
+            why = crossing.suppress(attachment, f"puts out a topic of {excess}")
+            scope.report(crossing.action, crossing.link, output.topic, why)
             return None
         cause = crossing.message
         number = crossing.root.numbered(crossing.count)
         if number is None:
             why = crossing.suppress(attachment, "made it of what too many others have made, one after the other")
-            scope.path.report(crossing.action, crossing.link, output.topic, why)
+            scope.report(crossing.action, crossing.link, output.topic, why)
             return None
-        whose = shown.context
-        if attachment.id in self._foreign:
-            found = self._mixture.context(crossing.mixed, whose)
-            if found is None:
-                why = crossing.suppress(attachment, "made it of messages that are restricted differently")
-                scope.path.report(crossing.action, crossing.link, output.topic, why)
-                return None
-            whose = found
+        if attachment.id in self._foreign and not self._sources.mixable((*sources, *self._of(shown, crossing))):
+            why = crossing.suppress(attachment, "made it of messages that are restricted differently")
+            scope.report(crossing.action, crossing.link, output.topic, why)
+            return None
+        whose = self._sources.carried(shown, crossing.came, sources) if sources else shown.context
+        if whose is None:
+            self._excessive(attachment, output.topic, crossing)
+            return None
         if output.payload is not shown.payload:
-            whose = self._unsealed(whose)  # its own words, whatever it heard
+            whose = self._own_words(whose)
         data, lane, name = self._way(attachment.id, whose, cause.topic, output.topic, crossing)
         qos, retain = min(output.qos, limits.max_qos), output.retain and limits.retain
         message = cause.derived(number, output.topic, output.payload, qos, retain, data, crossing.came)
-        if message.properties.user_properties and scope.gate.attributes.decoded(data).scored:
-            message.properties = renumbered(message)
+        if message.properties.user_properties:
+            context = scope.gate.attributes.decoded(data)
+            if context.scored:
+                message.properties = renumbered(message)
+            message.properties = scope.gate.with_floor(message.properties, context)
         tally.added += 1
         if lane is None:
             scope.path.protector.rename(message)
             return message, None
-        plan = lane.plans.get(name) or scope.found(lane, name)
+        plan = lane.plans.get(name) or scope.plans.of(lane, name)
         refusal = plan.refusal
-        if refusal is None and (retain or plan.admission):
-            refusal = scope.retained.refusal(message) or undecided(plan.admission, message)
+        if refusal is None and plan.admission:
+            refusal = undecided(plan.admission, message)
         if refusal is not None:
-            scope.path.report("write", Link(self._writers[attachment.id], True, crossing.came), output.topic, refusal)
+            scope.report("write", Link(self._writers[attachment.id], True, crossing.came), output.topic, refusal)
             return None
         return message, plan
 
@@ -396,18 +464,24 @@ class Monitoring:
         if found is None:
             data, context = self.context(whose, before, after)
             lane = gate.derived_lane(data, context, crossing.came, self._writers[id]) if inward else None
-            if len(self._ways) >= CONTEXTS:
-                self._ways.clear()
             found = self._ways[key] = (data, lane, after.encode())
         return found
 
-    def _unsealed(self, data: bytes) -> bytes:
+    def _own_words(self, data: bytes) -> bytes:
+        """The context of what a monitor says itself, its publisher neither sealed nor signed that."""
         context = self.scope.gate.attributes.decoded(data)
-        return replace(context, sealed=False, under=None).encode() if context.sealed else data
+        if not (context.sealed or context.signed):
+            return data
+        return replace(context, sealed=False, under=None, signed=False).encode()
 
-    def context(self, data: bytes, before: str, topic: str, qos: int | None = None) -> tuple[bytes, Context]:
-        """That of what caused it, which also says what it was published under, and with which QoS, if that is gone."""
-        key = (data, before if topic != before else "", qos)
+    def context(
+        self, data: bytes, before: str, topic: str, qos: int | None = None, *, crossed: bool = False
+    ) -> tuple[bytes, Context]:
+        """That of what caused it, which also says what it was published under, and with which QoS, if that is gone.
+
+        `crossed`: it has come over a link between scopes.
+        """
+        key = (data, before if topic != before else "", qos, crossed)
         found = self._contexts.get(key)
         if found is None:
             context = self.scope.gate.attributes.decoded(data)
@@ -415,9 +489,9 @@ class Monitoring:
                 context = context.called(before)
             if qos is not None and context.qos is None:
                 context = replace(context, qos=qos)
+            if crossed:
+                context = context.crossed()
             data = context.encode()
-            if len(self._contexts) >= CONTEXTS:
-                self._contexts.clear()
             found = self._contexts[key] = (data, context)
         return found
 
@@ -430,8 +504,9 @@ class Monitoring:
             return None  # nothing has reached it since the rules changed
         scope = self.scope
         message = cause.message()
-        publisher = scope.gate.attributes.context(message).subject
-        message.properties = scope.gate.floor_properties(publisher.level)
+        context = scope.gate.attributes.context(message)
+        publisher = context.subject
+        message.properties = scope.gate.floor_properties(context)
         exit: ScopeExit | None = None
         link: Link
         session: Session | None = None
@@ -450,7 +525,7 @@ class Monitoring:
                 chain = self.states.chain(scope.gate.monitors(link), link, cause.principal)
                 if session is None:
                     self.site.timers.at(self.site.now, self.states.parted, chain)
-            elif session is not None and session.peer is not None and scope.fresh(session):
+            elif session is not None and session.connection is not None and scope.subjects.fresh(session):
                 link, chain = session.outward, session.leaving
             elif instance.attachment.each is Each.SCOPE:
                 # the link that it would speak over is down; the time of others goes on
@@ -460,8 +535,9 @@ class Monitoring:
         if instance not in chain:
             return None  # the rules have changed
         crossing = Crossing(link, cause.principal, message, cause.ticked)
+        sources: Sources = instance.sources
         outputs = self._asked(instance, Event.tick(self.site.steady), message, crossing)
-        first = [self._made(instance, output, message, crossing) for output in outputs or ()]
+        first = [self._made(instance, output, message, crossing, sources) for output in outputs or ()]
         rest = chain[chain.index(instance) + 1 :]
         emitted = self._run(rest, [each for each in first if each is not None], crossing)
         message.outputs = crossing.count

@@ -25,40 +25,37 @@ store keeps it sealed, if its topic is protected.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from tidegate.gate import Deny, Plan, ScopeExit, Step, passed, undecided
-from tidegate.gate.attributes import FLOOR
 from tidegate.monitor import Instance
 from tidegate.policy.brokering import PLAIN
 from tidegate.policy.capability import BEFORE, NOTHING
 from tidegate.policy.control import KEYS
-from tidegate.policy.levels import RELAXED
+from tidegate.scope.deferring import Deferring
 from tidegate.scope.journey import Journey, crossed
 from tidegate.scope.monitors import Emission, Monitoring
 from tidegate.scope.protection import Keyring, Protector
 from tidegate.session import (
-    NO_OPTIONS,
+    Connection,
     Delivery,
     Grant,
     Journal,
-    Line,
+    Later,
     Link,
     Message,
-    MessageOptions,
     Refusal,
     Route,
     Session,
-    with_floor_properties,
 )
+from tidegate.topics import matches
 from tidegate.wire import NONE, V5, Properties, Reason
 
 if TYPE_CHECKING:
     from tidegate.scope.scope import Scope
 
-Events = Sequence[tuple[Plan, Message]]
+Events = tuple[tuple[Plan, Message], ...]
 """Messages on their way, each with the plan it follows."""
 
 Seen = set[tuple[object, int]]
@@ -76,6 +73,7 @@ class Path:
         self.site = scope.site
         self.protector = Protector(scope, keyring)
         self.monitoring = Monitoring(scope, stopwatch, self.tick)
+        self.egress = Egress(scope, self.monitoring)
 
     def change(self) -> None:
         """Other rules are in force."""
@@ -84,42 +82,43 @@ class Path:
 
     # -- in ------------------------------------------------------------------------------------------------------
 
-    def publish(self, route: Route, message: Message, source: Session) -> int | Refusal:
+    def publish(self, plan: Plan, message: Message, source: Session) -> int | Refusal:
         """A PUBLISH of QoS 0 or 1: how many it reached, or why it did not go on."""
         # hot: nothing but what the plan asks for
-        assert isinstance(route, Plan)
         link = source.inward
-        if route.refusal is not None or route.asks or message.retain:
-            why = self.write(route, message, link)
+        if plan.refusal is not None or plan.admission or plan.control or message.retain:
+            why = self.write(plan, message, link)
             if why is not None:
                 return why
-        if message.qos and self._no_room(route, message.retain):
+        if message.qos and self._no_room(plan, message.retain):
             return NO_ROOM
-        if route.monitored or route.sealing is not None or route.ingested or route.control:
-            return self._publish(route, message, link, source)
-        return self.deliver(route, message, source)
+        if plan.monitored or plan.sealing is not None or plan.ingested or plan.control:
+            return self._publish(plan, message, link, source)
+        return self.deliver(plan, message, source)
 
-    def accept(self, route: Route, message: Message, source: Session) -> Message | Refusal:
+    def accept(self, plan: Plan, message: Message, source: Session) -> Message | Refusal:
         """A PUBLISH of QoS 2: what the store keeps until it is released, or why it is refused."""
-        assert isinstance(route, Plan)
-        why = self.write(route, message, source.inward)
-        if why is not None:
-            return why
-        if self._no_room(route, message.retain) or (source.row and self.site.store.refusing):
+        if plan.refusal is not None or plan.admission or plan.control or message.retain:
+            why = self.write(plan, message, source.inward)
+            if why is not None:
+                return why
+        if message.retain:
+            self.scope.keepable(message)  # so that PUBREC can tell
+        if self._no_room(plan, message.retain) or (source.row and self.site.store.refusing):
             return NO_ROOM
-        if route.sealing is None:
+        if plan.sealing is None:
             return message
         kept = _copy(message)
-        why = self._seal(route, kept, source.inward)
+        why = self._seal(plan, kept, source.inward)
         return kept if why is None else why
 
-    def release(self, connection: Line, message: Message) -> Events | Refusal:
+    def release(self, connection: Connection, message: Message) -> Events | Refusal:
         """A PUBREL: steps 1 to 5 for a QoS 2 message, by the rules, the clock and the connection of now.
 
         What goes on is handed to `deliver_released`: at once, or when the journal is safe if it is there.
         """
         source = connection.session
-        plan = self._plan_of(connection, message)
+        plan = self.scope.plans.released(connection, message)
         if plan.control:
             self._control(message, source)  # rules of publishers were taken with PUBLISH, so that PUBREC could say no
             return ()
@@ -127,8 +126,10 @@ class Path:
             return NO_ROOM  # before monitors see it: they see it once
         message.published = self.site.wall
         capability = source.subject.capability
+        why: Deny | None = None
         if capability is None:
-            why = self.write(plan, message, source.inward)
+            if plan.refusal is not None or plan.admission or plan.control or message.retain:
+                why = self.write(plan, message, source.inward)
         else:
             capability.ledger.shown = BEFORE  # its proof was verified with PUBLISH
             try:
@@ -137,6 +138,8 @@ class Path:
                 capability.ledger.shown = NOTHING
         if why is not None:
             return why
+        if not (plan.monitored or plan.sealing is not None or plan.ingested):
+            return ((plan, message),)
         events, why = self.enter(plan, message, source.inward, source, self.site.journal)
         if why is NO_ROOM:
             message.journaled = False  # it is released again
@@ -163,47 +166,11 @@ class Path:
         source: Session | None = None,
     ) -> Deny | int:
         """What does not come as a PUBLISH packet: wills and services. How many it reached, or why not."""
-        plan, message = self.made(link, topic, payload, qos=qos, retain=retain, properties=properties, expiry=expiry)
+        plan, message = self.scope.plans.message(
+            link, topic, payload, qos=qos, retain=retain, properties=properties, expiry=expiry
+        )
         why = self.write(plan, message, link)
         return why if why is not None else self._publish(plan, message, link, source)
-
-    def made(
-        self,
-        link: Link,
-        topic: str,
-        payload: bytes,
-        *,
-        qos: int = 0,
-        retain: bool = False,
-        properties: Properties = NONE,
-        expiry: int | None = None,
-    ) -> tuple[Plan, Message]:
-        """A message that comes over a link without a packet, with its context (step 3) and its plan."""
-        scope, site = self.scope, self.site
-        gate = scope.gate
-        lane = gate.lane(link, V5)
-        options = NO_OPTIONS
-        if properties.user_properties:
-            options, properties = scope.read_options(properties)
-            if options is not NO_OPTIONS:
-                lane = gate.options_lane(lane, link, options)
-        if lane.floor_properties is not NONE:
-            properties = with_floor_properties(properties, lane.floor_properties)
-        site.number += 1
-        message = Message(
-            topic,
-            payload,
-            qos,
-            retain,
-            site.wall,
-            site.origin,
-            site.number,
-            gate.context(link, options).encode(),
-            link.type,
-            properties,
-            None if expiry is None else site.now + expiry,
-        )
-        return scope.found(lane, topic.encode()), message
 
     def _publish(self, plan: Plan, message: Message, link: Link, source: Session | None) -> int | Deny:
         """Steps 2 to 11, after the write was allowed."""
@@ -222,11 +189,11 @@ class Path:
                 why = undecided(plan.admission, message)
                 if why is None and message.topic not in KEYS:
                     why = self.scope.publishers.take(message)
-            elif plan.admission or message.retain:
+            elif plan.admission:
                 # semantics, *Time*: a denied retained publish neither sets nor clears
-                why = self.scope.retained.refusal(message) or undecided(plan.admission, message)
+                why = undecided(plan.admission, message)
         if why is not None:
-            self.report("write", link, message.topic, why)
+            self.scope.report("write", link, message.topic, why)
         return why
 
     def tried(self, plan: Plan, message: Message, link: Link) -> Deny | None:
@@ -241,10 +208,10 @@ class Path:
     ) -> tuple[Events, Deny | None]:
         """Steps 2 to 5: what goes on of a message that may be written; or why nothing does."""
         refusal: Deny | None = None
-        events: Events = ((plan, message),)
+        outputs: Iterable[tuple[Plan, Message]] = ((plan, message),)
         if plan.monitored:
-            events, refusal = self.monitoring.enter(link, message, plan, source)
-        events, denied = self._protected(events, link)
+            outputs, refusal = self.monitoring.enter(link, message, plan, source)
+        events, denied = self._protected(outputs, link)
         if not events:
             return (), denied or refusal
         for way, event in events:
@@ -264,12 +231,12 @@ class Path:
                 sealed.append((plan, event))
             else:
                 why = denied
-        return sealed, why
+        return tuple(sealed), why
 
     def _seal(self, plan: Plan, message: Message, link: Link) -> Deny | None:
         why = None if plan.sealing is None else self.protector.protect(plan, message)
         if why is not None:
-            self.report("write", link, message.topic, why)
+            self.scope.report("write", link, message.topic, why)
         return why
 
     def tick(self, instance: Instance) -> None:
@@ -286,7 +253,7 @@ class Path:
                     self.site.journal.write(event)
                 self.deliver(plan, event, None)
         elif emission.session is not None:
-            for delivery, shown in self.addressed(emission.session, emission.messages):
+            for delivery, shown in self.egress.addressed(emission.session, emission.messages):
                 emission.session.add(delivery, shown)
 
     def _tick_between(self, emission: Emission, exit: ScopeExit) -> None:
@@ -333,7 +300,11 @@ class Path:
         if scope.gate.watched:
             self.scope.audit.published(message, scope.gate.attributes.context(message).subject)
         if not plan.branches:
-            reached = self.arrived(plan, message, source)
+            if plan.flat or message.retain:
+                reached = self.arrived(plan, message, source)
+            else:  # hot: the same without a call
+                plan.passed += 1
+                reached = self.egress.hand_out(plan, message, source)
         elif not plan.plain or message.retain or message.properties.response_topic is not None:
             reached = Journey(message, source).begin(scope, plan, message)
         else:
@@ -348,10 +319,10 @@ class Path:
         """Delivers what was written to the journal before, by the plans of now."""
         scope, name = self.scope, message.topic.encode()
         gate = scope.gate
-        if not message.output and (why := scope.found(gate.lane(link, V5), name).refusal) is not None:
-            self.report("write", link, message.topic, why)
+        if not message.output and (why := scope.plans.of(gate.lane(link, V5), name).refusal) is not None:
+            self.scope.report("write", link, message.topic, why)
             return 0
-        plan = scope.found(
+        plan = scope.plans.of(
             gate.derived_lane(message.context, gate.attributes.context(message), message.link, None), name
         )
         events, _ = self._protected(((plan, message),), link)
@@ -364,13 +335,13 @@ class Path:
         if len(busy) == 1 and plan.idle:
             exit, other = busy[0]
             message.link = exit.link.type  # nobody sees it who would have to know another
-            reached: int = exit.scope.path.hand_out(other, message, source)
+            reached: int = exit.scope.path.egress.hand_out(other, message, source)
             return reached
         seen: Seen | None = set() if plan.twice else None
-        reached = self.hand_out(plan, message, source, seen)
+        reached = self.egress.hand_out(plan, message, source, seen)
         for exit, other in busy:
             copy = crossed(message, exit)
-            reached += exit.scope.path.hand_out(other, copy, source, seen)
+            reached += exit.scope.path.egress.hand_out(other, copy, source, seen)
             if copy.rows or copy.noted:
                 message.noted = True
         return reached
@@ -382,9 +353,41 @@ class Path:
         else:
             plan.passed += 1
         retained = self.scope.retained
-        if message.retain and (seen is None or _first(seen, (retained, message.topic), message)):
-            retained.keep(message)
-        return self.hand_out(plan, message, source, seen)
+        if message.retain:
+            if seen is not None and not _first(seen, (retained, message.topic), message):
+                retained.came_over(message)
+            elif self.scope.keepable(message):
+                retained.keep(message)
+        return self.egress.hand_out(plan, message, source, seen)
+
+    # -- what several steps need ---------------------------------------------------------------------------------
+
+    def _no_room(self, plan: Plan, retain: bool) -> bool:
+        """Whether a QoS 1 or 2 message would have to be made safe, and nothing can be at the moment."""
+        site = self.site
+        stored = plan.durable or retain or plan.monitored
+        return (stored and site.store.refusing) or (plan.ingested and site.journal.refusing)
+
+    def _control(self, message: Message, source: Session | None) -> int:
+        """A message for the node itself: publisher rules have been taken, a request for a key is answered."""
+        keyring = self.protector.keyring
+        if message.topic not in KEYS:
+            return 1
+        return 0 if keyring is None or source is None else keyring.ask(self.scope, source, message)
+
+
+class Egress:
+    """Steps 6 to 11: what leaves a scope for its sessions (session.Decider)."""
+
+    def __init__(self, scope: Scope, monitoring: Monitoring) -> None:
+        self.scope = scope
+        self.site = scope.site
+        self.monitoring = monitoring
+        self.fresh = scope.subjects.fresh
+        self.deferring = Deferring(scope)
+        self.stream, self.too_weak = self.deferring.stream, self.deferring.too_weak
+        self.listened = monitoring.listened
+        self.caught_up = monitoring.states.caught_up
 
     def hand_out(self, plan: Plan, message: Message, source: Session | None, seen: Seen | None = None) -> int:
         """Steps 6 to 10 for the targets of a plan in this scope: what was not decided with the plan is decided now."""
@@ -405,14 +408,15 @@ class Path:
                 retain and grant.retain_as_published,
                 grant.ids,
             )
-        reached = len(plan.targets)
+        reached = len(plan.targets) + plan.unwanted
         for ways in plan.conditional:
             session = ways[0].session
             if seen is not None and (session, message.output) in seen:
                 continue
             verdict = passed(ways, message)
             if isinstance(verdict, Deny):
-                self.report("read", session.outward, message.topic, verdict)
+                self.scope.report("read", session.outward, message.topic, verdict)
+                reached += verdict.step is Step.WHERE  # what a subscriber wants is no business of the publisher
                 continue
             grant, shown = verdict
             if seen is not None:
@@ -426,10 +430,12 @@ class Path:
                     continue
                 grant = grant.own or grant
             session.deliver(message, min(qos, grant.qos), retain and grant.retain_as_published, grant.ids, None, shown)
+        for weak, ways in plan.deferred:
+            reached += self.deferring.defer(weak, ways, message, source, seen)
         for group, members in plan.groups:
             if seen is None or (group, message.output) not in seen:
                 sent = self.scope.sharing.send(group, message, members)
-                reached += sent
+                reached += sent or self.scope.sharing.unwanted
                 if sent and seen is not None:
                     seen.add((group, message.output))
         if plan.hearing:
@@ -440,14 +446,18 @@ class Path:
         """Steps 6 to 10 for a retained message and a subscription that has come."""
         if grant.no_local and self.own(session, message):
             return
+        qos = min(message.qos, grant.qos)
+        if qos and self.deferring.waits(self.scope.gate.decide(message, session, grant), session, message, grant):
+            session.defer(Delivery(message, qos, True, grant.ids))
+            return
         shown = self._decide(session, message, grant)
         if shown is not None:
-            session.deliver(message, min(message.qos, grant.qos), True, grant.ids, None, shown)
+            session.deliver(message, qos, True, grant.ids, None, shown)
 
     def answer(self, session: Session, context: bytes, topic: str, payload: bytes, properties: Properties) -> bool:
         """A message for one client alone, if it has subscribed to that topic; decided like any other."""
         grant = (session.subscriptions or {}).get(topic)
-        if grant is None or session.peer is None:
+        if grant is None or session.connection is None:
             return False
         site = self.site
         site.number += 1
@@ -464,17 +474,19 @@ class Path:
         gate = self.scope.gate
         verdict = gate.decide(message, session, grant)
         if isinstance(verdict, Deny):
-            self.report("read", session.outward, message.topic, verdict)
+            self.scope.report("read", session.outward, message.topic, verdict)
             return None
         if gate.stored.failed:
             self.scope.audit.failed(session.outward, message.topic, gate.stored.failed)
         return verdict
 
-    def permits(self, session: Session, delivery: Delivery) -> Message | None:
+    def permits(self, session: Session, delivery: Delivery) -> Message | Later | None:
         """Steps 6 to 10 for a delivery that waited: what of it may be sent now (session.Decider)."""
         verdict = self._decided(session, delivery)
         if isinstance(verdict, Deny):
-            self.report("read", session.outward, delivery.message.topic, verdict)
+            if delivery.qos and delivery.group is None and self.deferring.waits(verdict, session, delivery.message):
+                return Later.LATER
+            self.scope.report("read", session.outward, delivery.message.topic, verdict)
             return None
         if self.scope.gate.stored.failed:
             self.scope.audit.failed(session.outward, delivery.message.topic, self.scope.gate.stored.failed)
@@ -519,7 +531,7 @@ class Path:
         verdict = self._decided(session, delivery)
         if isinstance(verdict, Message):
             return verdict, False
-        self.report("read", session.outward, message.topic, verdict)
+        self.scope.report("read", session.outward, message.topic, verdict)
         if delivery.group is not None:
             scope.sharing.hand_round([delivery])
             return None
@@ -543,78 +555,33 @@ class Path:
             own = self.own(session, message)
             grants: list[Grant] = []
             shown = message
-            for grant in self.scope.matching(session, message.topic, group):
+            for grant in _matching(session, message.topic, group):
                 if own and grant.no_local:
                     continue
                 verdict = self.scope.gate.decide(message, session, grant)
                 if isinstance(verdict, Deny):
-                    self.report("read", session.outward, message.topic, verdict)
+                    self.scope.report("read", session.outward, message.topic, verdict)
                 else:
                     grants.append(grant)
                     shown = verdict
             if grants:
                 yield self.monitoring.delivery(session, message, grants, retain, group), shown
 
-    # -- what several steps need ---------------------------------------------------------------------------------
-
-    def report(self, action: str, link: Link, topic: str, why: Deny) -> None:
-        """Counts and audits a denial."""
-        if why.step is Step.WHERE:  # it does not want it: nobody has denied anything
-            if why.error:
-                self.scope.audit.failed(link, topic, ((why.rule, why.error),))
-            return
-        self.site.counters.denied += 1
-        self.scope.audit.denied(action, link, topic, why)
+    def hand_on(self, delivery: Delivery) -> None:
+        """Another member of its shared subscription may have what this one may not."""
+        self.scope.sharing.hand_round([delivery])
 
     def own(self, session: Session, message: Message) -> bool:
         """Whether a session's client has published the message."""
         publisher, subject = self.scope.gate.attributes.context(message).subject, session.subject
         return (publisher.client, publisher.user, publisher.scope) == (subject.client, subject.user, subject.scope)
 
-    def _no_room(self, plan: Plan, retain: bool) -> bool:
-        """Whether a QoS 1 or 2 message would have to be made safe, and nothing can be at the moment."""
-        site = self.site
-        stored = plan.durable or retain or plan.monitored
-        return (stored and site.store.refusing) or (plan.ingested and site.journal.refusing)
 
-    def _control(self, message: Message, source: Session | None) -> int:
-        """A message for the node itself: publisher rules have been taken, a request for a key is answered."""
-        keyring = self.protector.keyring
-        if message.topic not in KEYS:
-            return 1
-        return 0 if keyring is None or source is None else keyring.ask(self.scope, source, message)
-
-    def _plan_of(self, connection: Line, message: Message) -> Plan:
-        """The plan of a QoS 2 message that is released, and its context as the connection is now (step 3)."""
-        scope, source = self.scope, connection.session
-        gate = scope.gate
-        plan = scope.plan(connection, message.topic.encode())
-        assert isinstance(plan, Plan)
-        if message.context == source.context and message.link == source.inward.type:
-            return plan
-        # It came with options of its own, over an earlier connection, under earlier rules, or out of the store.
-        context = gate.attributes.decoded(message.context)
-        if context.sealed:
-            keyring = self.protector.keyring
-            payload = None if keyring is None else keyring.opened(message.payload, message.topic)
-            if payload is not None:
-                message.payload = payload  # else its publisher has sealed it
-            context = replace(context, sealed=False, under=None)
-        message.link = source.inward.type
-        pairs = message.properties.user_properties
-        if pairs and pairs[-1][0] == FLOOR:
-            floor = gate.floor_properties(source.subject.level)
-            message.properties = with_floor_properties(replace(message.properties, user_properties=pairs[:-1]), floor)
-        now = gate.context(source.inward)
-        if (context.demand, context.view) == (now.demand, now.view):
-            message.context = source.context
-        else:
-            options = MessageOptions(RELAXED if context.demand is None else context.demand, context.view)
-            route, message.context = scope.plan_as(connection, message.topic.encode(), options)
-            assert isinstance(route, Plan)
-            plan = route
-        message.facts = None
-        return plan
+def _matching(session: Session, topic: str, group: tuple[str, str] | None) -> Iterator[Grant]:
+    """The subscriptions of a session that match a topic: those of its own, or of a shared subscription."""
+    for filter, grant in (session.subscriptions or {}).items():
+        if grant.group == group and matches(filter if group is None else group[1], topic):
+            yield grant
 
 
 def _copy(message: Message) -> Message:
@@ -628,8 +595,6 @@ def _stored(message: Message, noted: bool) -> bool:
 
 def _first(seen: Seen, where: object, message: Message) -> bool:
     """Whether nobody has delivered it there; from now on somebody has."""
-    key = (where, message.output)
-    if key in seen:
-        return False
-    seen.add(key)
-    return True
+    before = len(seen)
+    seen.add((where, message.output))
+    return len(seen) > before

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
+from tidegate.bounded import Bounded
 from tidegate.errors import KeysError
 from tidegate.gate import Deny, Known, Plan, Step
 from tidegate.gate.protection import Protection
@@ -55,7 +56,7 @@ class Protector:
     def __init__(self, scope: Scope, keyring: Keyring | None) -> None:
         self.scope = scope
         self.keyring = keyring
-        self._contexts: dict[bytes, bytes] = {}  # of what is sealed, by that of what came
+        self._contexts: Bounded[bytes, bytes] = Bounded(CONTEXTS, self._sealed)  # by that of the message before sealing
 
     def changed(self) -> None:
         """Other rules are in force."""
@@ -114,19 +115,13 @@ class Protector:
             self._mark(message)
 
     def _mark(self, message: Message) -> None:
-        message.context = self._sealed(message.context)
+        message.context = self._contexts[message.context]
         message.facts = None
         message.form = 0  # the bytes it came in are not what is sent
         message.head = message.tail = b""
 
     def _sealed(self, data: bytes) -> bytes:
-        found = self._contexts.get(data)
-        if found is None:
-            if len(self._contexts) >= CONTEXTS:
-                self._contexts.clear()
-            context = self.scope.gate.attributes.decoded(data)
-            found = self._contexts[data] = replace(context, sealed=True, under=None).encode()
-        return found
+        return replace(self.scope.gate.attributes.decoded(data), sealed=True, under=None).encode()
 
 
 def reader(subject: Subject) -> str:

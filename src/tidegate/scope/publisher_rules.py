@@ -14,15 +14,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heappush
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from tidegate.bounded import Bounded
 from tidegate.gate import Deny, Lane, RuleSet, Step
 from tidegate.policy import Term, Terms
 from tidegate.policy.index import FilterIndex
 from tidegate.policy.publisher_decision import ActiveRule, ActiveRules
-from tidegate.policy.publisher_rules import Book, Fault, Rule, Unfit, condition, covered, publisher_of, read
+from tidegate.policy.publisher_rules import (
+    Book,
+    Fault,
+    Rule,
+    Unfit,
+    condition,
+    covered,
+    owner_name,
+    owner_of,
+    read,
+    with_identity,
+)
 from tidegate.predicate import Predicate, PredicateError
 from tidegate.session import Bucket, Message, Session, Site, Subject
+from tidegate.session.prices import CONDITION
 from tidegate.session.timers import Timer
 from tidegate.topics import overlaps
 from tidegate.wire import Reason
@@ -70,11 +84,12 @@ class Publishers:
         self._scopes = scopes  # what is published in one may be read in others
         self._audit = audit
         self._entries: dict[str, _Entry] = {}
+        self._unidentified: dict[str, str] = {}  # whose rules speak of messages from before there were identities
         self._total = 0
         self._revision = 0
         self._allowing: dict[Term, FilterIndex[tuple[str, Rule]]] = {}
         self._sessions: dict[str, set[Session]] = {}  # those connected, or that were, by publisher
-        self._buckets: dict[str, Bucket] = {}
+        self._buckets: Bounded[str, Bucket] = Bounded(PUBLISHERS, lambda _: Bucket(RATE, BURST, self.site.now))
         self._expiring: list[tuple[float, str]] = []
         self._over: set[str] = set()  # publishers of rules that were seen to expire
         self._timer: Timer | None = None
@@ -102,7 +117,7 @@ class Publishers:
     # -- for the gate (gate.granting.Publishing) -------------------------------------------------------------------
 
     def of(self, publisher: Subject) -> ActiveRules | None:
-        key = publisher_of(publisher, self._rules.domain) if self._entries else None
+        key = self.owner(publisher) if self._entries else None
         entry = None if key is None else self._entries.get(key)
         if entry is None:
             return None
@@ -116,7 +131,7 @@ class Publishers:
         left = active.expires - self.now
         if left <= 0 and not active.over:
             active.over = True
-            self._over.add(active.publisher)
+            self._over.add(active.owner)
             self._arm()
         return 0.0 if active.over else left
 
@@ -153,11 +168,16 @@ class Publishers:
             when = entry.conditions.get(rule.when)
             if when is None:
                 try:
-                    when = condition(rule.when, rules.functions)
+                    when = condition(rule.when, rules.functions, rules.levels.ranking)
                 except PredicateError as error:
                     when = f"it is not understood any more: {error}"
                 entry.conditions[rule.when] = when
         return ActiveRule(rule, key, rules.domain, when)
+
+    def owner(self, publisher: Subject) -> str | None:
+        """Whose rules speak of the messages of a publisher; None: nobody's."""
+        key = owner_of(publisher, self._rules.domain)
+        return key if key is None or publisher.identity else self._unidentified.get(key, key)
 
     # -- who they are ----------------------------------------------------------------------------------------------
 
@@ -166,14 +186,14 @@ class Publishers:
         rules = self._rules
         if not rules.ceiling:
             return
-        before, key = publisher_of(old, rules.domain), publisher_of(session.subject, rules.domain)
+        before, key = owner_of(old, rules.domain), owner_of(session.subject, rules.domain)
         if before != key:
             self._gone(session, before)
         if key is not None:
             self._sessions.setdefault(key, set()).add(session)
 
     def ended(self, session: Session) -> None:
-        self._gone(session, publisher_of(session.subject, self._rules.domain))
+        self._gone(session, owner_of(session.subject, self._rules.domain))
 
     def _gone(self, session: Session, key: str | None) -> None:
         if key is not None and key in self._sessions:
@@ -186,9 +206,18 @@ class Publishers:
         rules = self._rules
         if not rules.ceiling:
             self._sessions.clear()  # all are found again if publishers get a say
-        if rules.functions or old.functions:
+        if rules.functions or old.functions or rules.levels.order != old.levels.order:
             for entry in self._entries.values():
                 entry.conditions = {}
+
+    def mention(self, name: str) -> str | None:
+        """A rule of some publisher that is about a user of that name; None: there is none."""
+        term = Term("user", name, self._rules.domain)
+        for key, entry in list(self._entries.items()):
+            for rule in entry.book.rules.values():
+                if term in rule.subject.within(self._rules.domain).terms or (rule.when and f"'{name}'" in rule.when):
+                    return f"rule:{owner_name(key)}/{rule.id}"
+        return None
 
     # -- taking ----------------------------------------------------------------------------------------------------
 
@@ -198,12 +227,12 @@ class Publishers:
             return None  # a repetition: others may have come since, which it must not undo
         rules, site = self._rules, self.site
         subject = next(iter(self._scopes.values())).gate.attributes.context(message).subject
-        key = publisher_of(subject, rules.domain)
+        key = owner_of(subject, rules.domain)
         if key is None:
             return _refusal(Fault.FORBIDDEN, "nobody in particular has no messages of its own: say who you are")
         if message.retain:
             return _refusal(Fault.FORBIDDEN, "rules are not retained: send them without that flag, they are kept")
-        if not self._bucket(key).afford(site.now):
+        if not self._buckets[key].afford(site.now):
             return _refusal(Fault.EXCESSIVE, "too many publications of rules: wait a second")
         if site.store.refusing:
             return _refusal(Fault.EXCESSIVE, "nothing can be stored at the moment: try again later")
@@ -211,13 +240,11 @@ class Publishers:
         if entry is None and len(self._entries) >= PUBLISHERS:
             return _refusal(Fault.EXCESSIVE, "too many publishers have rules here: ask the administrator")
         known = {} if entry is None else entry.conditions
-        publication = read(message.payload, self.now, rules.functions, known)
+        publication = read(message.payload, self.now, rules.functions, known, rules.levels.ranking)
         if isinstance(publication, Unfit):
             return _refusal(publication.fault, publication.text)
-        # a rule takes some 20 µs, and so do 4 bytes of a condition that has to be parsed
-        site.effort += (
-            5 + len(publication.rules) + sum(len(each) for each in publication.conditions.keys() - known) // 4
-        )
+        parsed = sum(len(each) for each in publication.conditions.keys() - known)
+        site.effort += 100 + 20 * len(publication.rules) + CONDITION * parsed
         book = (entry or _Entry(Book())).book.after(publication, rules.ceiling)
         if isinstance(book, Unfit):
             return _refusal(book.fault, book.text)
@@ -232,14 +259,6 @@ class Publishers:
             message.use.handled = True
         self._audit.ruled(subject, book.sequence, publication.ids)
         return None
-
-    def _bucket(self, key: str) -> Bucket:
-        found = self._buckets.get(key)
-        if found is None:
-            if len(self._buckets) >= PUBLISHERS:
-                self._buckets.clear()
-            found = self._buckets[key] = Bucket(RATE, BURST, self.site.now)
-        return found
 
     def _replace(self, key: str, entry: _Entry, book: Book) -> None:
         """A publisher has other rules from now on."""
@@ -275,13 +294,13 @@ class Publishers:
         """Its connections look for other plans with their next message, and so does what is stored of it."""
         lanes: dict[str, set[Lane]] = {name: set() for name in self._scopes}
         for session in self._sessions.get(key, ()):
-            peer = session.peer
+            connection = session.connection
             scope = self._scopes.get(session.home)
-            if peer is not None and scope is not None:
-                gate = scope.entrance.gate
-                if had_lanes and isinstance(peer.lane, Lane) and peer.lane.version == gate.version:
-                    lanes[scope.entrance.name].add(peer.lane)
-                peer.lane = gate.nowhere
+            if connection is not None and scope is not None:
+                gate, lane = scope.entrance.gate, connection.reader.lane
+                if had_lanes and isinstance(lane, Lane) and lane.version == gate.version:
+                    lanes[scope.entrance.name].add(lane)
+                connection.reader.lane = gate.nowhere
         for name, scope in self._scopes.items():
             scope.gate.cache.abandon(lanes[name])
             self.site.unfinished.append(scope.gate.cache.tidy)
@@ -357,9 +376,9 @@ class Publishers:
             for scope in list(self._scopes.values()):
                 for session in list(scope.sessions.values()):
                     # who is away is looked at when it comes back
-                    if session.peer is not None and session.subscriptions and scope.fresh(session):
-                        scope.wake(session, filters)
-                        effort += LOOK * len(session.subscriptions)
+                    if session.connection is not None and session.subscriptions and scope.subjects.fresh(session):
+                        looked = scope.subscribing.wake(session, filters)
+                        effort += LOOK * len(session.subscriptions) + looked
                     effort += 1
                     if effort > PIECE:
                         effort = 0
@@ -369,9 +388,18 @@ class Publishers:
 
     # -- from the store --------------------------------------------------------------------------------------------
 
-    def restore(self, records: Mapping[str, bytes]) -> None:
-        """What the store kept; before anything is decided."""
-        for key, data in records.items():
+    def restore(self, records: Mapping[str, bytes], identities: Mapping[str, str] = MappingProxyType({})) -> None:
+        """What the store kept; before anything is decided.
+
+        `identities`: the ids of publishers whose rules were stored before there were identities.
+        """
+        for stored, data in records.items():
+            key = stored
+            if owner_name(stored) == stored and stored in identities:
+                key = with_identity(stored, identities[stored])
+                self.site.store.keep(ROOM, stored, None)
+                self.site.store.keep(ROOM, key, data)
+            self._unidentified.setdefault(owner_name(key), key)
             entry = self._entries[key] = _Entry(Book.decode(data, self.now))
             rules = entry.book.rules.values()
             self._total += len(rules)

@@ -9,27 +9,31 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
 from tidegate.gate import Deny, Step
+from tidegate.policy.brokering import SEVERAL, came_over
 from tidegate.routing import TopicTree
-from tidegate.session import Grant, Message, Peer, Session, Site
+from tidegate.session import Connection, Context, Grant, Message, Session, Site
 from tidegate.wire import Reason
 
 PIECE = 100  # messages sent per turn to one subscriber; each is decided, which takes some 20 µs
 PIECE_BYTES = 256 * 1024  # and bytes of them: what does not fit its socket waits here, not in its outbox
 WALK = 20_000  # topics looked at per turn
 
-FULL = Deny(step=Step.WRITE, rule="limits.retained", reason=Reason.QUOTA_EXCEEDED)
-
 Send = Callable[[Session, Grant, Message], None]
+Choice = Callable[[Message], bool]
+"""Which of the messages that match are sent."""
 
 
 class Retained:
     """The retained messages of a scope."""
 
-    def __init__(self, site: Site, send: Send, scope: str) -> None:
+    def __init__(self, site: Site, send: Send, owner: Callable[[Message], str | None], scope: str) -> None:
+        """`owner`: whom a message counts for; None: the node itself."""
         self.bytes = 0
+        self._owner = owner
         self._site = site
         self._send = send
         self._scope = scope
@@ -46,18 +50,50 @@ class Retained:
         return self._tree.get(topic)
 
     def refusal(self, message: Message) -> Deny | None:
-        """Why it cannot be kept, if it should be."""
+        """Why it cannot be kept, if it should be. It may be delivered all the same."""
         if not message.retain or not message.payload or not self._over(message):
             return None
         self._expire(100)
-        return FULL if self._over(message) else None
+        bound = self._over(message)
+        if not bound:
+            return None
+        self._site.accounts.reached["retained_bytes" if bound.endswith("bytes") else "retained"] += 1
+        return Deny(step=Step.WRITE, rule=bound, reason=Reason.QUOTA_EXCEEDED)
 
-    def _over(self, message: Message) -> bool:
-        limits = self._site.limits
+    def _over(self, message: Message) -> str:
+        """The bound that it would break; empty if none."""
+        limits, accounts = self._site.limits, self._site.accounts
         old = self._tree.get(message.topic)
-        if old is None and len(self._tree) >= limits.retained:
-            return True
-        return self.bytes + message.size - (old.size if old is not None else 0) > limits.retained_bytes
+        new, size = int(old is None), message.size
+        more = size - (0 if old is None else old.size)
+        if len(self._tree) + new > limits.retained:
+            return "limits.retained"
+        if self.bytes + more > limits.retained_bytes:
+            return "limits.retained_bytes"
+        owner = self._owner(message)
+        if owner is None:
+            return ""
+        if accounts.node.retained + new > limits.node.retained:
+            return "limits.node.retained"
+        if accounts.node.retained_bytes + more > limits.node.retained_bytes:
+            return "limits.node.retained_bytes"
+        if old is not None and self._owner(old) != owner:
+            new, more = 1, size  # it was somebody else's
+        usage = accounts.seen(owner)
+        if usage.retained + new > limits.user.retained:
+            return "limits.user.retained"
+        return "limits.user.retained_bytes" if usage.retained_bytes + more > limits.user.retained_bytes else ""
+
+    def _count(self, message: Message, number: int) -> None:
+        """One more of its owner is kept, or one fewer."""
+        size = number * message.size
+        self.bytes += size
+        owner, accounts = self._owner(message), self._site.accounts
+        if owner is not None:
+            usage = accounts.of(owner)
+            accounts.add(usage, "retained", number)
+            accounts.add(usage, "retained_bytes", size)
+            accounts.settle(usage)
 
     def keep(self, message: Message) -> None:
         """Sets it, or with an empty payload clears its topic [MQTT-3.3.1-6]."""
@@ -72,9 +108,22 @@ class Retained:
         elif self._pop(topic) and lasting:
             store.retain(self._scope, topic, None)
 
+    def came_over(self, message: Message) -> None:
+        """The message that is kept has come over another link, too: it keeps the types of both."""
+        kept = self._tree.get(message.topic)
+        if kept is None or (kept.origin, kept.number, kept.output) != (message.origin, message.number, message.output):
+            return
+        types = came_over(kept.link)
+        if message.link in types or kept.payload != message.payload or _whose(kept) != _whose(message):
+            return  # it is not the same on both ways: what has come first is kept
+        link = SEVERAL.join((*types, message.link))
+        self.keep(kept.across(kept.topic, kept.qos, kept.context, link, kept.properties))
+
     def restore(self, message: Message) -> None:
         old = self._tree.get(message.topic)
-        self.bytes += message.size - (old.size if old is not None else 0)
+        self._count(message, 1)
+        if old is not None:
+            self._count(old, -1)
         self._tree.set(message.topic, message)
         if message.expires is None:
             return
@@ -98,18 +147,20 @@ class Retained:
         old = self._tree.pop(topic)
         if old is None:
             return False
-        self.bytes -= old.size
+        self._count(old, -1)
         return True
 
-    def replay(self, session: Session, peer: Peer, granted: list[Grant]) -> None:
-        """Sends what matches these subscriptions, now or in pieces."""
+    def replay(
+        self, session: Session, connection: Connection, granted: list[Grant], choice: Choice | None = None
+    ) -> None:
+        """Sends what matches these subscriptions, now or in pieces; with a `choice`, only what that chooses."""
         if not granted or not len(self._tree):
             return
         known = self._replays.get(session)
-        if known is not None and known.peer is peer:
-            known.wanted.extend(granted)
+        if known is not None and known.connection is connection:
+            known.wanted.extend((grant, choice) for grant in granted)
             return
-        replay = self._replays[session] = Replay(self, session, peer, granted)
+        replay = self._replays[session] = Replay(self, session, connection, [(grant, choice) for grant in granted])
         if replay.piece():
             self._site.unfinished.append(replay.piece)
 
@@ -141,24 +192,36 @@ class Retained:
             self._send(session, grant, message)
 
 
+def _whose(message: Message) -> bytes:
+    """Its context, whatever QoS links have left it."""
+    return replace(Context.decode(message.context), qos=None).encode()
+
+
 class Replay:
     """What one connection asked for and has not been sent yet."""
 
-    __slots__ = ("found", "grant", "peer", "retained", "session", "wanted")
+    __slots__ = ("choice", "connection", "found", "grant", "retained", "session", "wanted")
 
-    def __init__(self, retained: Retained, session: Session, peer: Peer, granted: list[Grant]) -> None:
+    def __init__(
+        self,
+        retained: Retained,
+        session: Session,
+        connection: Connection,
+        granted: list[tuple[Grant, Choice | None]],
+    ) -> None:
         self.retained = retained
         self.session = session
-        self.peer = peer
+        self.connection = connection
         self.wanted = deque(granted)
         self.grant: Grant | None = None
+        self.choice: Choice | None = None
         self.found: Iterator[tuple[str, Message]] = iter(())
 
     def piece(self) -> bool:
         """A share of the work; True if there is more."""
         retained = self.retained
         session = self.session
-        if session.peer is not self.peer:
+        if session.connection is not self.connection:
             return retained.forget(self)
         if session.shut or session.queued > PIECE:
             return True  # wait until it has read some
@@ -167,9 +230,9 @@ class Replay:
             if self.grant is None:
                 if not self.wanted:
                     return retained.forget(self)
-                if not retained.may_walk(self.wanted[0].filter):
+                if not retained.may_walk(self.wanted[0][0].filter):
                     return True
-                self.grant = self.wanted.popleft()
+                self.grant, self.choice = self.wanted.popleft()
                 self.found = retained.matching(self.grant.filter)
             if (session.subscriptions or {}).get(self.grant.filter) is not self.grant:
                 self.grant = None  # unsubscribed, or subscribed anew: that one is still to come
@@ -179,7 +242,8 @@ class Replay:
                 self.grant = None
                 continue
             message = entry[1]
-            retained.send(session, self.grant, message)
+            if self.choice is None or self.choice(message):
+                retained.send(session, self.grant, message)
             sent += 1
             size += message.size
             if sent == PIECE or size > PIECE_BYTES:

@@ -6,13 +6,13 @@ its clients have to go and nothing is linked with it. What it keeps stays, in ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from tidegate.flow.assertions import Assertion, Expect
 from tidegate.flow.presence import Presence
 from tidegate.flow.watch import Watch, violated
 from tidegate.gate import RuleSet, ScopeExit
-from tidegate.gate.link_ends import link_ends, link_monitors
+from tidegate.gate.links import link_ends, link_monitors
 from tidegate.gate.plan_cache import PLAN_COST
 from tidegate.monitor import ModeRevision
 from tidegate.policy.scopes import ScopeLink
@@ -62,6 +62,10 @@ class Realm:
         """One that is there, or is about to be."""
         return self.scopes[name] if name in self.scopes else self._closed[name]
 
+    def has_session(self, principal: str, client: str) -> bool:
+        """Whether there is a session of this principal with this client identifier, in any scope."""
+        return any((principal, client) in scope.sessions for scope in self.scopes.values())
+
     def prepare(self, names: Iterable[str]) -> None:
         """Scopes that rules will name soon: whoever enters one before is alone there, under the rules in force."""
         for name in names:
@@ -80,8 +84,14 @@ class Realm:
             scope.review()
         for scope in gone:
             for session in list(scope.sessions.values()):
-                if session.peer is not None:
-                    session.peer.close(Reason.ADMINISTRATIVE_ACTION, "this scope is closed")
+                if session.connection is not None:
+                    session.connection.close(Reason.ADMINISTRATIVE_ACTION, "this scope is closed")
+
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Users, by their ids, that may be called otherwise from now on."""
+        if names:
+            for scope in (*self.scopes.values(), *self._closed.values()):
+                scope.lifetime.rename(names)
 
     # -- flows -------------------------------------------------------------------------------------------------
 
@@ -89,7 +99,7 @@ class Realm:
         """Flows that nobody may open by connecting. `presences` are clients that count whether or not they are here."""
         watch = Watch(self.rules.space, self.rules.brokering, flows, presences)
         for scope in (*self.scopes.values(), *self._closed.values()):
-            scope.observe(watch)
+            scope.presences.observe(watch)
 
     def opened(
         self, rules: RuleSet, flows: Iterable[Assertion], presences: Iterable[Presence], authenticator: Authenticator
@@ -105,13 +115,15 @@ class Realm:
     def _connected(self, rules: RuleSet, authenticator: Authenticator) -> Iterator[Presence]:
         for scope in self.scopes.values():
             for session in scope.sessions.values():
-                if session.peer is None or scope.name not in rules.space.scopes:
+                if session.connection is None or scope.name not in rules.space.scopes:
                     continue
                 found = authenticator.renew(session)
                 if isinstance(found, Identity):  # others will have to go
                     old = session.subject
-                    subject = scope.subject(found, client=old.client, address=old.address, listener=old.listener)
-                    yield scope.presence(subject, rules)
+                    subject = scope.subjects.subject(
+                        found, client=old.client, address=old.address, listener=old.listener
+                    )
+                    yield scope.presences.of(subject, rules)
 
     # -- arranging ---------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidegate.gate import Deny
+from tidegate.gate import Deny, Step
 from tidegate.gate.plan import Members
 from tidegate.routing import Group
 from tidegate.session import Delivery, Grant, Message, Session
@@ -18,9 +18,13 @@ class Sharing:
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
+        self.unwanted = False  # of the last one that was sent to nobody: somebody may have it, and does not want it
 
     def send(self, group: Group[Session, Grant], message: Message, members: Members) -> bool:
-        """To one member that may have it: with room if possible, else connected, else one that will come back."""
+        """To one member that may have it: with room if possible, else connected, else one that will come back.
+
+        If the connections of all are too weak, it waits for a better one of one of them.
+        """
         gate = self.scope.gate
         shown: dict[Session, Message | Deny] = {}
 
@@ -39,7 +43,7 @@ class Sharing:
             return not session.shut and (session.window > 0 or not message.qos) and allowed(session)
 
         def there(session: Session) -> bool:
-            return session.peer is not None and allowed(session)
+            return session.connection is not None and allowed(session)
 
         def later(session: Session) -> bool:
             return message.qos > 0 and session.expiry > 0 and allowed(session)
@@ -50,11 +54,22 @@ class Sharing:
         def kept(session: Session) -> bool:
             return session.room(message) and later(session)
 
+        def deferring(session: Session) -> bool:
+            verdict = shown.get(session)
+            waits = isinstance(verdict, Deny) and verdict.waits
+            return waits and min(message.qos, group.members[session].qos) > 0 and session.expiry > 0
+
         chosen = group.pick(free) or group.pick(waiting) or group.pick(kept) or group.pick(there) or group.pick(later)
+        if chosen is None and (weak := group.pick(deferring)) is not None:
+            session, grant = weak
+            retain = message.retain and grant.retain_as_published
+            session.defer(Delivery(message, min(message.qos, grant.qos), retain, grant.ids, grant.group))
+            return True
         if chosen is None:
+            self.unwanted = any(isinstance(each, Deny) and each.step is Step.WHERE for each in shown.values())
             for session, verdict in shown.items():
                 if isinstance(verdict, Deny):
-                    self.scope.path.report("read", session.outward, message.topic, verdict)
+                    self.scope.report("read", session.outward, message.topic, verdict)
                     break  # one of them speaks for all
             return False
         session, grant = chosen

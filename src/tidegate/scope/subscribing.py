@@ -1,23 +1,31 @@
 """SUBSCRIBE and UNSUBSCRIBE: granted, refused or held, with what they ask for beside MQTT's options.
 
 A subscription that nobody allows is refused, or with `subscribe: hold` granted and kept asleep until somebody does.
+Whether it is allowed is tested before its condition is compiled. Long requests are done in pieces.
 Whoever changes a subscription removes the plans that it concerns, in the same callback.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
+from tidegate.bounded import Bounded
 from tidegate.errors import ProtocolError
 from tidegate.gate import Deny, Step
 from tidegate.gate.capability import proving
-from tidegate.gate.where import condition
-from tidegate.policy.capability.proof import READ, filters_of, objection, shown_by
+from tidegate.gate.levels import unknown_demand
+from tidegate.gate.where import LIMIT, condition
+from tidegate.policy import Levels
+from tidegate.policy.capability.proof import READ, Asked, filters_of, objection, shown_by
+from tidegate.policy.publisher_decision import ActiveRule
+from tidegate.policy.publisher_rules import Rule
 from tidegate.predicate import Predicate, PredicateError
-from tidegate.session import NO_TERMS, Grant, Peer, Session, Terms
-from tidegate.topics import overlaps, share
+from tidegate.session import NO_TERMS, Connection, Grant, Link, Message, Session, Terms
+from tidegate.session.prices import CONDITION, FILTER
+from tidegate.topics import matches, overlaps, share
 from tidegate.wire import (
     NONE,
     V5,
@@ -39,6 +47,35 @@ WHERE_SUBSCRIPTIONS = 100  # of one session: each is asked for every message tha
 WHERES = 1000  # conditions that are kept for others who ask for the same
 
 
+class Request:
+    """A SUBSCRIBE under way: what it asks for, and what has become of its filters so far."""
+
+    __slots__ = ("bridge", "denied", "error", "granted", "identifier", "reasons", "session", "terms", "where")
+
+    def __init__(self, session: Session, properties: Properties, levels: Levels) -> None:
+        self.session = session
+        self.identifier = properties.subscription_identifiers[0] if properties.subscription_identifiers else None
+        connection = session.connection
+        self.bridge = connection is not None and connection.bridge and session.version != V5
+        self.terms = NO_TERMS
+        self.where: Predicate | None = None  # the condition of `terms`, compiled once a filter is granted
+        self.error = ""  # why it cannot be
+        self.reasons: list[int] = []
+        self.granted: list[Grant] = []
+        self.denied: Deny | None = None  # who was the first to deny a filter
+        pairs = properties.user_properties
+        if pairs:
+            conditions = [value for name, value in pairs if name == "where"]
+            if len(conditions) > 1:
+                self.error = "give one condition, joined with &&"
+            terms = Terms(levels.demand(pairs), conditions[0] if conditions else None)
+            self.terms = terms if terms.asks else NO_TERMS
+
+    @property
+    def lacks_condition(self) -> bool:
+        return self.terms.where is not None and self.where is None and not self.error
+
+
 class Subscribing:
     """The subscribing side of a scope."""
 
@@ -47,56 +84,53 @@ class Subscribing:
         self.site = scope.site
         self._touched = 0  # cached topics looked at in this turn
         self._touched_at = -1.0
-        self._conditions: dict[str, Predicate] = {}  # of subscribers
+        self._conditions: Bounded[str, Predicate] = Bounded(WHERES, self._condition)  # of subscribers
 
     def changed(self) -> None:
         """Other rules are in force."""
         self._conditions.clear()  # functions may have changed
 
-    def subscribe(self, session: Session, packet: Subscribe) -> None:
+    def subscribe(self, session: Session, packet: Subscribe) -> Iterator[float]:
+        """In pieces: what comes out is when the next one may begin."""
+        connection = session.connection
         if session.version == V5:
             self._check_available(packet)
-        if not self.scope.fresh(session):
+        if not self.scope.subjects.fresh(session):
             raise ProtocolError("your access has been withdrawn", Reason.NOT_AUTHORIZED)
-        identifier = packet.properties.subscription_identifiers
-        most = self.site.limits.subscriptions
-        granted: list[Grant] = []
-        if unproven := self._unproven(session, packet):
-            self.scope.path.report("subscribe", session.outward, packet.subscriptions[0].filter, unproven)
-            refused = tuple(unproven.reason for _ in packet.subscriptions)
-            said = Properties(reason_string=f"denied by {unproven.rule}" if self.site.limits.explain else None)
+        if refusal := self._unproven(session, packet) or self._unknown_demand(packet):
+            self.scope.report("subscribe", session.outward, packet.subscriptions[0].filter, refusal)
+            refused = tuple(int(refusal.reason) for _ in packet.subscriptions)
+            text = refusal.said or (f"denied by {refusal.rule}" if self.site.limits.explain else None)
+            said = Properties(reason_string=text)
             session.send(self._suback(session, packet.packet_id, refused, said))
             return
-        try:
-            terms, where = self._terms(packet.properties.user_properties)
-        except PredicateError as error:
-            self.site.counters.denied += 1
-            reasons = [int(Reason.IMPLEMENTATION_SPECIFIC_ERROR)] * len(packet.subscriptions)
-            said = Properties(reason_string=f"where: {error}"[:1000])
-        else:
-            reasons = []
-            held: list[str] = []
-            why: Deny | None = None
-            for subscription in packet.subscriptions[:most]:
-                number = identifier[0] if identifier else None
-                reason, grant, refusal = self._subscribe(session, subscription, number, terms, where)
-                reasons.append(int(reason))
-                why = why or refusal
-                if grant is not None:
-                    if grant.held:
-                        held.append(subscription.filter)
-                    granted.append(grant)
-            # more than a session may have: repeats, whose only effect is the work they make
-            reasons += [int(Reason.QUOTA_EXCEEDED)] * (len(packet.subscriptions) - most)
-            said = Properties(
-                user_properties=tuple(("held", filter) for filter in held),
-                reason_string=f"denied by {why.rule}" if why is not None and self.site.limits.explain else None,
-            )
-        answer = self._suback(session, packet.packet_id, tuple(reasons), said)
+        request = Request(session, packet.properties, self.scope.gate.rules.levels)
+        most = self.site.limits.subscriptions
+        for subscription in packet.subscriptions[:most]:
+            if self.site.effort > self.site.room:
+                yield 0.0
+            if request.lacks_condition and not self._judge(session, subscription)[0]:
+                yield from self._compile(request)
+            if session.connection is not connection:
+                return
+            self._subscribe(request, subscription)
+        # more than a session may have: repeats, whose only effect is the work they make
+        request.reasons += [int(Reason.QUOTA_EXCEEDED)] * (len(packet.subscriptions) - most)
+        answer = self._suback(session, packet.packet_id, tuple(request.reasons), self._said(request))
         if self._waits(session):
-            self.site.store.after(self._subscribed, session, session.peer, answer, granted)
+            self.site.store.after(self._subscribed, session, connection, answer, request.granted)
         else:
-            self._subscribed(session, session.peer, answer, granted)
+            self._subscribed(session, connection, answer, request.granted)
+
+    def _said(self, request: Request) -> Properties:
+        """What SUBACK says beside its reason codes."""
+        if request.error:
+            return Properties(reason_string=f"where: {request.error}"[:1000])
+        denied = request.denied if self.site.limits.explain else None
+        return Properties(
+            user_properties=tuple(("held", grant.filter) for grant in request.granted if grant.held),
+            reason_string=None if denied is None else f"denied by {denied.rule}",
+        )
 
     def _unproven(self, session: Session, packet: Subscribe) -> Deny | None:
         """A SUBSCRIBE is proven as a whole: all its filters, in their order."""
@@ -104,8 +138,14 @@ class Subscribing:
         if capability is None:
             return None
         filters = filters_of(subscription.filter for subscription in packet.subscriptions)
-        why = objection(capability, shown_by(packet.properties.user_properties), READ, filters)
+        shown = shown_by(packet.properties.user_properties)
+        asked = Asked(qos=tuple(each.qos for each in packet.subscriptions), properties=shown.asked)
+        why = objection(capability, shown, READ, filters, asked=asked)
         return Deny(step=Step.READ, rule=capability.rule, error=why) if why else None
+
+    def _unknown_demand(self, packet: Subscribe) -> Deny | None:
+        levels = self.scope.gate.rules.levels
+        return unknown_demand(levels, levels.demand(packet.properties.user_properties))
 
     def _waits(self, session: Session) -> bool:
         """Whether answers wait until what was noted is safe: subscriptions, and the counters of proofs."""
@@ -113,32 +153,30 @@ class Subscribing:
 
     def _suback(self, session: Session, pid: int, reasons: tuple[int, ...], said: Properties) -> bytes:
         """[MQTT-3.9.2-1] [MQTT-3.9.2-2] without what makes it too long for the client."""
-        peer = session.peer
-        if session.version == V5 and said != NONE and peer is not None and peer.problem_information:
+        connection = session.connection
+        if connection is not None and connection.old:
+            # 3.1 has no word for a refusal: what it is not granted it is told to have with QoS 0, and never gets
+            reasons = tuple(0 if reason >= 0x80 else reason for reason in reasons)
+        if session.version == V5 and said != NONE and connection is not None and connection.problem_information:
             answer = encode(Suback(packet_id=pid, reasons=reasons, properties=said), V5)
             if not session.maximum or len(answer) <= session.maximum:
                 return answer
         return encode(Suback(packet_id=pid, reasons=reasons), session.version)
 
-    def _terms(self, pairs: tuple[tuple[str, str], ...]) -> tuple[Terms, Predicate | None]:
-        """What a SUBSCRIBE asks for beside MQTT's options; PredicateError if its condition is none."""
-        if not pairs:
-            return NO_TERMS, None
-        conditions = [value for name, value in pairs if name == "where"]
-        if len(conditions) > 1:
-            raise PredicateError("give one condition, joined with &&", 1, 1)
-        text = conditions[0] if conditions else None
-        terms = Terms(self.scope.gate.rules.levels.demand(pairs), text)
-        return (terms if terms.asks else NO_TERMS), None if text is None else self._condition(text)
+    def _compile(self, request: Request) -> Iterator[float]:
+        """The condition of a request that is granted; it may have to wait for those that came before it."""
+        text = request.terms.where
+        assert text is not None
+        while text not in self._conditions and not self.site.may_begin(CONDITION * len(text[:LIMIT])):
+            yield self.site.rested
+        try:
+            request.where = self._conditions[text]
+        except PredicateError as error:
+            self.site.counters.denied += 1
+            request.error = str(error)
 
     def _condition(self, text: str) -> Predicate:
-        known = self._conditions.get(text)
-        if known is None:
-            known = condition(text, self.scope.gate.rules.functions)
-            if len(self._conditions) >= WHERES:
-                self._conditions.clear()
-            self._conditions[text] = known
-        return known
+        return condition(text, self.scope.gate.rules.functions)
 
     def _check_available(self, packet: Subscribe) -> None:
         """What CONNACK said is not available is a protocol error (MQTT 5, 3.2.2.3.11 and 3.2.2.3.13)."""
@@ -150,52 +188,72 @@ class Subscribing:
             if not limits.wildcards and ("#" in filter or "+" in filter):
                 raise ProtocolError("no wildcards here", Reason.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED)
 
-    def _subscribed(self, session: Session, peer: Peer | None, answer: bytes, granted: list[Grant]) -> None:
-        if peer is not None and session.peer is peer:
+    def _subscribed(self, session: Session, connection: Connection | None, answer: bytes, granted: list[Grant]) -> None:
+        if connection is not None and session.connection is connection:
             session.send(answer)
-            self.scope.retained.replay(session, peer, [grant for grant in granted if grant.replays and not grant.held])
+            self.scope.retained.replay(
+                session, connection, [grant for grant in granted if grant.replays and not grant.held]
+            )
 
-    def _subscribe(
-        self,
-        session: Session,
-        subscription: Subscription,
-        identifier: int | None,
-        terms: Terms,
-        where: Predicate | None,
-    ) -> tuple[int, Grant | None, Deny | None]:
-        """The reason code, the grant if there is one and who denied it otherwise."""
+    def _judge(self, session: Session, subscription: Subscription) -> tuple[int, Deny | None]:
+        """The reason code of what cannot be granted, else 0, and who denies it: one that is denied may be held."""
         limits = self.site.limits
         group, filter = share(subscription.filter)
         if group is not None and not limits.shared:
-            return Reason.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED, None, None
+            return Reason.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED, None
         if not limits.wildcards and ("#" in filter or "+" in filter):
-            return Reason.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED, None, None
-        if filter.count("/") >= limits.topic_levels:
-            return Reason.TOPIC_FILTER_INVALID, None, None
-        verdict = self.scope.gate.grant(filter, session.outward)
-        known = session.subscriptions
-        if known is None:
-            known = session.subscriptions = {}
+            return Reason.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED, None
+        if limits.excess(filter):
+            return Reason.TOPIC_FILTER_INVALID, None
+        self.site.effort += FILTER
+        known = session.subscriptions or {}
         old = known.get(subscription.filter)
-        if isinstance(verdict, Deny):
-            self.scope.path.report("subscribe", session.outward, subscription.filter, verdict)
+        verdict = self.scope.gate.grant(filter, session.outward)
+        denied = verdict if isinstance(verdict, Deny) else None
+        if denied is not None:
             if not self.scope.gate.rules.holds:
-                return verdict.reason, None, verdict
+                return denied.reason, denied
             if not (old is not None and old.held) and session.held >= limits.held:
-                return Reason.QUOTA_EXCEEDED, None, verdict
+                return Reason.QUOTA_EXCEEDED, denied
         if old is None and (
             len(known) >= limits.subscriptions or (group is not None and session.shares >= limits.shares)
         ):
-            return Reason.QUOTA_EXCEEDED, None, None
-        if where is not None and (old is None or old.where is None) and session.conditions >= WHERE_SUBSCRIPTIONS:
-            return Reason.QUOTA_EXCEEDED, None, None
-        grant = self._add(session, subscription, identifier, terms, where)
-        self._hold(grant, isinstance(verdict, Deny))
+            return Reason.QUOTA_EXCEEDED, denied
+        if old is None and (bound := self.site.accounts.full(session.usage, limits.user, limits.node, "subscriptions")):
+            return Reason.QUOTA_EXCEEDED, Deny(step=Step.READ, rule=bound, reason=Reason.QUOTA_EXCEEDED)
+        return Reason.SUCCESS, denied
+
+    def _subscribe(self, request: Request, subscription: Subscription) -> None:
+        """Grants, holds or refuses one filter of a request."""
+        session = request.session
+        reason, denied = self._judge(session, subscription)
+        if denied is not None:
+            self.scope.report("subscribe", session.outward, subscription.filter, denied)
+        old = (session.subscriptions or {}).get(subscription.filter)
+        if not reason:
+            if request.error:
+                reason = Reason.IMPLEMENTATION_SPECIFIC_ERROR
+            elif request.where is not None and (old is None or old.where is None):
+                reason = Reason.QUOTA_EXCEEDED if session.conditions >= WHERE_SUBSCRIPTIONS else reason
+        if request.bridge and not subscription.filter.startswith("$share/"):
+            # it cannot ask for it in its version: what it sends does not come back, and retained stays retained
+            subscription = replace(subscription, no_local=True, retain_as_published=True)
+        if reason:
+            request.reasons.append(int(reason))
+            request.denied = request.denied or denied
+            return
+        if session.subscriptions is None:
+            session.subscriptions = {}
+        grant = self._add(session, subscription, request.identifier, request.terms, request.where)
+        self._hold(grant, denied is not None)
+        if self.scope.gate.rules.holds:
+            self._open(grant, None)
         handling = subscription.retain_handling
-        grant.replays = group is None and (handling == 0 or (handling == 1 and old is None))
+        grant.replays = grant.group is None and (handling == 0 or (handling == 1 and old is None))
         self._note(grant, subscription)
         self.scope.audit.subscribed(session, grant)
-        return grant.qos, grant, None
+        request.reasons.append(int(grant.qos))
+        request.granted.append(grant)
 
     def _add(
         self,
@@ -211,6 +269,8 @@ class Subscribing:
         assert session.subscriptions is not None
         if (old := session.subscriptions.get(subscription.filter)) is not None:
             self._left(old)
+        else:
+            self.site.accounts.add(session.usage, "subscriptions")
         session.conditions += where is not None
         session.subscriptions[subscription.filter] = grant
         if group is None:
@@ -238,13 +298,15 @@ class Subscribing:
         self._hold(grant, False)
         grant.session.conditions -= grant.where is not None
 
-    def wake(self, session: Session, filters: Iterable[str] | None = None) -> None:
+    def wake(self, session: Session, filters: Iterable[str] | None = None) -> int:
         """Held subscriptions that are allowed now come alive, with their retained messages; others may fall asleep.
 
-        With `filters`, those that overlap one of them: the others are what they were.
+        With `filters`, those that overlap one of them: the others are what they were. One that is alive gets the
+        retained messages of each publisher that opens it. Returns how many rules were looked at.
         """
         if not self.scope.gate.rules.holds:
-            return
+            return 0
+        looked = 0
         alive = []
         for filter, grant in (session.subscriptions or {}).items():
             inner = share(filter)[1]
@@ -252,7 +314,7 @@ class Subscribing:
                 continue
             denied = isinstance(self.scope.gate.grant(inner, session.outward), Deny)
             before = grant.held
-            if grant.held and not denied and session.peer is not None:
+            if grant.held and not denied and session.connection is not None:
                 self._hold(grant, False)
                 grant.replays = grant.group is None and grant.retain_handling < 2
                 alive.append(grant)
@@ -260,14 +322,53 @@ class Subscribing:
                 self._hold(grant, True)
             if grant.held is not before:
                 self._note(grant, grant.subscription())
-        if alive and session.peer is not None:
-            self.scope.retained.replay(session, session.peer, [grant for grant in alive if grant.replays])
+            looked += self._open(grant, session.connection if not before and not denied else None)
+        if alive and session.connection is not None:
+            self.scope.retained.replay(session, session.connection, [grant for grant in alive if grant.replays])
+        return looked
 
-    def unsubscribe(self, session: Session, packet: Unsubscribe) -> None:
+    def _open(self, grant: Grant, connection: Connection | None) -> int:
+        """Takes note of the publishers' rules that allow a subscription, and returns how many there are; sends over a
+        connection the retained messages that those have opened which did not before."""
+        session = grant.session
+        rules = self.scope.gate.opening(share(grant.filter)[1], session.outward)
+        opened = {(active.owner, active.rule): active for active in rules}
+        before: frozenset[tuple[str, Rule]] | None = grant.opened
+        if before is not None and connection is not None and grant.group is None and grant.retain_handling < 2:
+            come = [active for rule, active in opened.items() if rule not in before]
+            if come:
+                known = [active for rule, active in opened.items() if rule in before]
+                choice = partial(self._newly_open, session.outward, come, known)
+                self.scope.retained.replay(session, connection, [grant], choice)
+        grant.opened = frozenset(opened)
+        return len(rules)
+
+    def _newly_open(self, target: Link, come: list[ActiveRule], known: list[ActiveRule], message: Message) -> bool:
+        """Whether a rule of its publisher opens a message that has come now, and nothing that was there before does."""
+        gate = self.scope.gate
+        context = gate.attributes.context(message)
+        publishers = {
+            self.scope.publishers.owner(subject)
+            for subject in (context.subject, *(other.context.subject for other in context.others))
+        }
+
+        def opened(by: list[ActiveRule]) -> set[str]:
+            return {rule.owner for rule in by if rule.owner in publishers and matches(rule.topic, message.topic)}
+
+        return bool(opened(come) - opened(known)) and not gate.allowed_by_policies(message, target)
+
+    def unsubscribe(self, session: Session, packet: Unsubscribe) -> Iterator[float]:
+        """In pieces, like `subscribe`."""
+        connection = session.connection
         reasons = []
         back = []
         for filter in packet.filters:
+            if self.site.effort > self.site.room:
+                yield 0.0
+                if session.connection is not connection:
+                    break
             if session.subscriptions and filter in session.subscriptions:
+                self.site.effort += FILTER
                 if self.forget(session, filter):
                     back += session.shared_out(filter)
                     session.pump()  # its monitors may have caught up
@@ -278,11 +379,12 @@ class Subscribing:
                 reasons.append(int(Reason.SUCCESS))
             else:
                 reasons.append(int(Reason.NO_SUBSCRIPTION_EXISTED))
-        answer = encode(Unsuback(packet_id=packet.packet_id, reasons=tuple(reasons)), session.version)
-        if self._waits(session):
-            self.site.store.after(self._subscribed, session, session.peer, answer, [])
         else:
-            session.send(answer)
+            answer = encode(Unsuback(packet_id=packet.packet_id, reasons=tuple(reasons)), session.version)
+            if self._waits(session):
+                self.site.store.after(self._subscribed, session, connection, answer, [])
+            else:
+                session.send(answer)
         self.scope.sharing.hand_round(back)
 
     def forget(self, session: Session, filter: str) -> bool:
@@ -292,6 +394,7 @@ class Subscribing:
             self.scope.subscriptions.remove(inner, session)
         else:
             session.shares -= self.scope.shares.remove(group, inner, session)
+        self.site.accounts.add(session.usage, "subscriptions", -1)
         self._touch(inner)
         return group is not None
 
@@ -317,6 +420,7 @@ class Subscribing:
                 self._touched = 0
                 return
             self._touched += topics
+            self.site.effort += topics // 2
         self.scope.gate.cache.touch(filter)
         self.scope.sweep()
 

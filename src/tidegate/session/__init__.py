@@ -2,58 +2,57 @@
 
 from __future__ import annotations
 
-from tidegate.session.connection import Hold, Line, Listening, Phase, Shell
-from tidegate.session.context import NO_OPTIONS, NO_TERMS, Context, MessageOptions, Terms
-from tidegate.session.grant import Grant, Shut
+from tidegate.policy import Subject
+from tidegate.session.connection import Connection, Shell
+from tidegate.session.context import NO_OPTIONS, NO_TERMS, Context, MessageOptions, SourceContext, Terms
+from tidegate.session.decider import Later
+from tidegate.session.grant import Grant
 from tidegate.session.host import Host, Refusal, Route
-from tidegate.session.journal import Journal, Unwritten
-from tidegate.session.link import Link, ScopeLinkEnd, Subject
-from tidegate.session.message import Delivery, Message, Origin, State
-from tidegate.session.peer import Peer
+from tidegate.session.journal import Journal
+from tidegate.session.link import Link, ScopeLinkEnd
+from tidegate.session.message import Delivery, Message, Origin
+from tidegate.session.phase import Hold, Phase
 from tidegate.session.publishing import forwarded, with_floor_properties
-from tidegate.session.runtime import Counters, Full, Limits, Site
+from tidegate.session.runtime import Full, Limits, Site
 from tidegate.session.session import NEVER, Session
 from tidegate.session.store import Store, StoredSession, Volatile
-from tidegate.session.timers import Timer, Timers
+from tidegate.session.timers import Timer
 from tidegate.session.token_bucket import Bucket
+from tidegate.session.usage import Bounds
 
 __all__ = [
     "NEVER",
     "NO_OPTIONS",
     "NO_TERMS",
+    "Bounds",
     "Bucket",
+    "Connection",
     "Context",
-    "Counters",
     "Delivery",
     "Full",
     "Grant",
     "Hold",
     "Host",
     "Journal",
+    "Later",
     "Limits",
-    "Line",
     "Link",
-    "Listening",
     "Message",
     "MessageOptions",
     "Origin",
-    "Peer",
     "Phase",
     "Refusal",
     "Route",
     "ScopeLinkEnd",
     "Session",
     "Shell",
-    "Shut",
     "Site",
-    "State",
+    "SourceContext",
     "Store",
     "StoredSession",
     "Subject",
     "Terms",
     "Timer",
-    "Timers",
-    "Unwritten",
     "Volatile",
     "forwarded",
     "with_floor_properties",

@@ -1,39 +1,27 @@
-"""One connection, whatever is said on it: its phase, reading paused and resumed, the last word and the end."""
+"""One connection of a client: its phase, the parts that read and publish, reading paused and resumed, and the end.
+
+`reader` turns bytes into packets, `publishing` takes what the client publishes; both keep their own state. Pure: the
+shell gives it `write` and friends, the site gives it the time.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from enum import Enum, IntFlag
 from typing import Any, Protocol
 
 from tidegate.errors import PacketError, ProtocolError
 from tidegate.session.context import MessageOptions
-from tidegate.session.host import Host, Lane, Path
+from tidegate.session.host import Host, Lane
 from tidegate.session.link import Link
+from tidegate.session.phase import GOES_ON, Hold, Phase
+from tidegate.session.publishing import Publishing
+from tidegate.session.reader import MAX_CONNECT, Reader
 from tidegate.session.runtime import Site
 from tidegate.session.session import Session
 from tidegate.session.timers import Timer
 from tidegate.session.token_bucket import Bucket
 from tidegate.wire import NONE, V5, V311, Connack, Disconnect, Properties, Reason, encode
-
-
-class Phase(Enum):
-    NEW = "before CONNECT"
-    WAITING = "CONNECT received, not answered"
-    OPEN = "connected"
-    CLOSED = "closed"
-
-
-class Hold(IntFlag):
-    """Why nothing is read from a connection for now."""
-
-    HANDSHAKE = 1
-    RATE = 2
-    WRITING = 4
-    STORE = 8
-    WORK = 16  # what it has sent makes too much work for one turn
-    JOURNAL = 32  # what it publishes is written down, and the disk is behind
 
 
 class Shell(Protocol):
@@ -54,91 +42,115 @@ class Listening(Protocol):
     publish_burst: float
 
 
-class Line:
-    """The state of one connection that does not depend on what it carries."""
+class Connection:
+    """What the parts of one connection share."""
 
     __slots__ = (
         "address",
         "authentication",
+        "bridge",
         "bucket",
         "certificate",
+        "client_max_packet",
         "contexts",
-        "held",
+        "holds",
         "host",
-        "hot",
         "keep_alive",
-        "lane",
-        "limit",
         "listener",
-        "maximum",
-        "path",
+        "old",
         "phase",
         "problem_information",
-        "rest",
-        "seen",
+        "publishing",
+        "rate_timer",
+        "reader",
         "session",
         "shell",
         "site",
         "timer",
-        "v5",
         "version",
         "write",
     )
 
-    def __init__(self, *, site: Site, host: Host, listener: Listening) -> None:
+    def __init__(
+        self,
+        *,
+        site: Site,
+        host: Host,
+        listener: Listening,
+        on_bug: Callable[[Connection, BaseException], None],
+        max_connect: int = MAX_CONNECT,
+    ) -> None:
         self.site = site
         self.host = host
         self.listener = listener
-        self.limit = listener.max_packet
         self.version = V311
-        self.v5 = False
+        self.old = False  # it speaks MQTT 3.1
+        self.bridge = False  # it is a broker that bridges
         self.phase = Phase.NEW
-        self.hot = False  # open, and publishes need not be counted against a rate
-        self.rest: bytes | bytearray = b""
-        self.held = Hold(0)
+        self.holds = Hold(0)
         self.problem_information = True
-        self.maximum = 0  # largest packet the client takes; 0: any
+        self.client_max_packet = 0  # largest packet the client takes; 0: any
         self.keep_alive = 0.0  # the longest silence allowed, in seconds; 0: any
-        self.seen = site.now
         self.address = ""
         self.certificate: dict[str, Any] | None = None
         self.bucket: Bucket | None = None
         self.timer: Timer | None = None
-        self.contexts: tuple[Link, dict[MessageOptions, bytes]] | None = None  # of what asks for something of its own
+        self.rate_timer: Timer | None = None  # when it may be read again, if it has published too fast
+        self.contexts: tuple[Link, dict[MessageOptions, bytes]] | None = None  # of messages with options of their own
         self.authentication: Any = None  # an enhanced authentication under way, and its method afterwards
         self.session: Session
-        self.lane: Lane
-        self.path: Path  # of what it publishes
         self.shell: Shell
         self.write: Callable[[bytes], None]
+        self.publishing = Publishing(self)
+        self.reader = Reader(self, listener.max_packet, on_bug, max_connect)
 
-    def made(self, shell: Shell, address: str, certificate: dict[str, Any] | None) -> None:
+    def opened(self, shell: Shell, address: str, certificate: dict[str, Any] | None) -> None:
         """There is a socket now."""
         self.shell = shell
         self.write = shell.write
         self.address = address
         self.certificate = certificate
 
+    def accept(self, session: Session, lane: Lane) -> None:
+        """CONNECT was granted: packets are read from now on. The caller sends CONNACK."""
+        self.session = session
+        self.phase = Phase.OPEN
+        self.publishing.begin(session, self.host.path)
+        rate = self.listener.publish_rate
+        if rate is not None:
+            self.bucket = Bucket(rate, self.listener.publish_burst, self.site.now)
+        self.reader.begin(session, lane)
+
+    def finish_handshake(self) -> None:
+        """Reads what came while the handshake was under way."""
+        self.release_reading(Hold.HANDSHAKE)
+        if self.phase is not Phase.CLOSED:
+            self.reader.resume()
+
     # -- reading paused and resumed ----------------------------------------------------------------------------
 
     def hold_reading(self, why: Hold = Hold.WRITING) -> None:
-        if not self.held and self.phase is not Phase.CLOSED:
+        if not self.holds and self.phase is not Phase.CLOSED:
             self.shell.pause_reading()
-        self.held |= why
+        self.holds |= why
 
     def release_reading(self, why: Hold) -> None:
-        if self.held:
-            self.held &= ~why
-            if not self.held and self.phase is not Phase.CLOSED:
+        if self.holds:
+            self.holds &= ~why
+            if not self.holds & ~GOES_ON:
+                self.reader.unpark()
+            if not self.holds and self.phase is not Phase.CLOSED:
                 self.shell.resume_reading()
 
-    def _throttle(self, publishes: int) -> None:
+    def throttle(self, publishes: int) -> None:
         """A publisher that outruns its rate is paused, not dropped."""
-        assert self.bucket is not None
+        if self.bucket is None:
+            return
         wait = self.bucket.spend(publishes, self.site.now)
         if wait > 0:
             self.hold_reading(Hold.RATE)
-            self.site.timers.at(self.site.now + wait, self.release_reading, Hold.RATE)
+            self.site.timers.cancel(self.rate_timer)
+            self.rate_timer = self.site.timers.at(self.site.now + wait, self.release_reading, Hold.RATE)
 
     def pause_writing(self) -> None:
         if self.phase is Phase.OPEN:
@@ -158,8 +170,8 @@ class Line:
             self.close(error.reason, str(error))
             return
         # before CONNACK: 3.1.1 is told only of a version or client id it cannot have, 5.0 may be told [MQTT-4.13.1-1]
-        told = (Reason.UNSUPPORTED_PROTOCOL_VERSION, Reason.CLIENT_IDENTIFIER_NOT_VALID)
-        if error.reason in told or self.version == V5:
+        reported = (Reason.UNSUPPORTED_PROTOCOL_VERSION, Reason.CLIENT_IDENTIFIER_NOT_VALID)
+        if error.reason in reported or self.version == V5:
             # a CONNECT that could not be read did not say what size of packet its sender takes
             self.refuse(error.reason, str(error) if self.phase is Phase.WAITING else "")
         else:
@@ -179,19 +191,19 @@ class Line:
             if self.version == V5:
                 if text and self.problem_information and properties is NONE:
                     properties = Properties(reason_string=text)
-                self._last_word(Disconnect(reason=reason, properties=properties))
+                self._send_last(Disconnect(reason=reason, properties=properties))
         self._drop(Reason(reason))
 
-    def _last_word(self, packet: Connack | Disconnect) -> None:
+    def _send_last(self, packet: Connack | Disconnect) -> None:
         """[MQTT-3.2.2-19] [MQTT-3.14.2-3] without what makes it too long for the client; else not at all."""
-        said = encode(packet, self.version)
-        if self.maximum and len(said) > self.maximum:
-            said = encode(replace(packet, properties=NONE), self.version)
-            if len(said) > self.maximum:
+        frame = encode(packet, self.version)
+        if self.client_max_packet and len(frame) > self.client_max_packet:
+            frame = encode(replace(packet, properties=NONE), self.version)
+            if len(frame) > self.client_max_packet:
                 return
-        self.write(said)
+        self.write(frame)
 
-    def gone(self, packet: Disconnect) -> None:
+    def disconnected(self, packet: Disconnect) -> None:
         """The client said DISCONNECT."""
         if self.phase is Phase.CLOSED:
             return
@@ -206,26 +218,31 @@ class Line:
         if self.phase is not Phase.CLOSED:
             self.site.open()
             self._drop(Reason.UNSPECIFIED_ERROR)
-        self.shell = _GONE  # it holds on to us
+        # Without what refers back to it the connection is freed at once, and not when the collector comes by.
+        self.shell = _GONE
+        self.write = _GONE.write
+        self.reader.quick = {}
+        del self.reader, self.publishing
 
     def _drop(self, reason: Reason = Reason.SUCCESS, packet: Disconnect | None = None) -> None:
         was = self.phase
+        if was is Phase.CLOSED:
+            return
         self.phase = Phase.CLOSED
-        self.hot = False
-        self.rest = b""
+        self.reader.stop()
+        self.publishing.deadline.end()
         self.site.timers.cancel(self.timer)
         self.timer = None
-        if was is not Phase.CLOSED:
-            self.shell.close()
-            if was is Phase.OPEN:
-                self.host.disconnected(self, packet, reason)
+        self.shell.close()
+        if was is Phase.OPEN:
+            self.host.lifetime.disconnected(self, packet, reason)
 
     def refuse(self, reason: int, text: str = "", properties: Properties = NONE) -> None:
         """CONNECT was not granted."""
         if self.phase in (Phase.NEW, Phase.WAITING):
             if text and self.problem_information and properties is NONE and self.version == V5:
                 properties = Properties(reason_string=text)
-            self._last_word(Connack(session_present=False, reason=reason, properties=properties))
+            self._send_last(Connack(session_present=False, reason=reason, properties=properties))
             self.site.counters.refused += 1
         self._drop()
 

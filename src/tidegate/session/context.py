@@ -2,22 +2,26 @@
 
 It travels with the message through queues, retained messages and the store as versioned bytes, made once per
 publisher, so that a decision at the moment of sending can speak of `p` when the publisher is long gone.
+
+What a monitor lets pass or makes may come from several messages: then it has the context of the last one, and beside
+that those of the others (`others`). Who receives it must be allowed to by each of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
 import cbor2
 
-from tidegate.policy import Demand
+from tidegate.policy import Demand, Subject
 from tidegate.policy.capability import Capability
-from tidegate.session.link import Subject
 
 VERSION = b"\x01"
+SEVERAL = b"\x02"
+"""The version of one that has others beside it. Who does not know them must not take it for one without."""
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _UNKNOWN = Subject(kind="client", client="", user=None, scope="", node="")
 
@@ -53,8 +57,18 @@ class Context:
     """The topic that it was sealed under, if that has changed since."""
     key: bytes | None = None
     """Only in the journal: the topic key that it is under, wrapped for the node (node.rowkeys)."""
+    signed: bool = False
+    """Its publisher has proven it with the key of a capability."""
     scored: bool = False
     """The pipeline made it: what its properties say of its quality is true."""
+    others: tuple[SourceContext, ...] = ()
+    """Of the other messages that it comes from."""
+
+    def crossed(self) -> Context:
+        """The same behind a link between scopes: all that it comes from has come over that one."""
+        if all(other.link is None for other in self.others):
+            return self
+        return replace(self, others=unique(replace(other, link=None) for other in self.others))
 
     def called(self, before: str) -> Context:
         """The same of a message that has another topic from now on."""
@@ -75,7 +89,7 @@ class Context:
             "address": subject.address,
             "listener": subject.listener,
         }
-        for name in ("roles", "groups"):
+        for name in ("facts", "roles", "groups"):
             if value := getattr(subject, name):
                 known[name] = value
         for name in ("tls", "attributes"):
@@ -85,10 +99,12 @@ class Context:
             known["impostor"] = True
         if subject.principal:
             known["principal"] = subject.principal
+        if subject.identity:
+            known["id"] = subject.identity
         if subject.capability is not None:
             known["capability"] = subject.capability.id  # no more of it is kept: its client has to show it again
         if self.demand is not None:
-            known["demand"] = self.demand.level
+            known["demand"] = self.demand.text
         if self.view is not None:
             known["view"] = self.view
         if self.surroundings:
@@ -103,14 +119,19 @@ class Context:
             known["under"] = self.under
         if self.key is not None:
             known["key"] = self.key
+        if self.signed:
+            known["signed"] = True
         if self.scored:
             known["scored"] = True
+        if self.others:
+            known["others"] = [other.fields() for other in self.others]
+            return SEVERAL + cbor2.dumps(known)
         return VERSION + cbor2.dumps(known)
 
     @classmethod
     def decode(cls, data: bytes) -> Context:
         """From bytes; those of nobody in particular, or of a version not known here, are of an unknown client."""
-        if data[:1] != VERSION:
+        if data[:1] not in (VERSION, SEVERAL):
             return cls(subject=_UNKNOWN)
         known = cbor2.loads(data[1:])
         subject = Subject(
@@ -121,6 +142,7 @@ class Context:
             node=known.get("node", ""),
             domain=known.get("domain", ""),
             level=known.get("level", "plain"),
+            facts=tuple(known.get("facts", ())),
             address=known.get("address", ""),
             listener=known.get("listener", ""),
             roles=tuple(known.get("roles", ())),
@@ -128,10 +150,11 @@ class Context:
             tls=known.get("tls", _NOTHING),
             impostor=known.get("impostor", False),
             principal=known.get("principal", ""),
+            identity=known.get("id", ""),
             attributes=known.get("attributes", _NOTHING),
             capability=Capability.lapsed(known["capability"]) if "capability" in known else None,
         )
-        demand = Demand(known["demand"]) if "demand" in known else None
+        demand = Demand.of(known["demand"]) if "demand" in known else None
         return cls(
             subject=subject,
             demand=demand,
@@ -142,8 +165,44 @@ class Context:
             sealed=known.get("sealed", False),
             under=known.get("under"),
             key=known.get("key"),
+            signed=known.get("signed", False),
             scored=known.get("scored", False),
+            others=tuple(SourceContext.read(fields) for fields in known.get("others", ())),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class SourceContext:
+    """The context of another message that a message comes from, or that a monitor remembers. Equal ones are one."""
+
+    data: bytes
+    """That context without `others`. Its `topic` says what the message was published under."""
+    link: str | None
+    """The type of the link that it came over; None: the same as that of the message which has this beside it."""
+    published: float | None = None
+    """When, if conditions read that."""
+    context: Context = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "context", Context.decode(self.data))
+
+    @property
+    def publisher(self) -> tuple[bytes, str | None]:
+        """Whose it is: the same for all topics of one who publishes in the same way."""
+        return replace(self.context, topic=None, qos=None).encode(), self.link
+
+    def fields(self) -> list[Any]:
+        """For the store."""
+        return [self.data, self.link, self.published]
+
+    @classmethod
+    def read(cls, fields: Sequence[Any]) -> SourceContext:
+        return cls(*fields)
+
+
+def unique(sources: Iterable[SourceContext]) -> tuple[SourceContext, ...]:
+    """Each once, in their order."""
+    return tuple(dict.fromkeys(sources))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +222,7 @@ class Terms:
         """For the store; nothing asked is no bytes."""
         known: dict[str, Any] = {}
         if self.demand is not None:
-            known["demand"] = self.demand.level
+            known["demand"] = self.demand.text
         if self.where is not None:
             known["where"] = self.where
         if self.held:
@@ -175,7 +234,7 @@ class Terms:
         if not data:
             return NO_TERMS
         known = cbor2.loads(data[1:])
-        demand = Demand(known["demand"]) if "demand" in known else None
+        demand = Demand.of(known["demand"]) if "demand" in known else None
         return cls(demand, known.get("where"), known.get("held", False))
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import ceil
 
 from tidegate.session.message import Message
-from tidegate.wire import NONE, V5, encode_properties, encode_varint
+from tidegate.wire import V5, encode_publish_parts
 
 FORMS = 8  # kept per message: each holds the payload again, and a retained message lives long
 EXACT = 1e-3  # seconds: more than adding and subtracting a clock is off by, so that 100 s are never sent as 101
@@ -40,38 +40,55 @@ def parts(
             return message.head, message.tail
         if not message.form:
             message.form = wanted
-            message.head, message.tail = made = _encode(message, version, qos, retain, ids, now, 0)
-            return made
+            message.head, message.tail = encoded = _encode(message, version, qos, retain, ids, now, 0)
+            return encoded
     cache = message.frames
     key = (wanted, ids)
     if cache is None:
         cache = message.frames = {}
-    elif (found := cache.get(key)) is not None:
-        return found
-    made = _encode(message, version, qos, retain, ids, now, 0)
+    elif (frame := cache.get(key)) is not None:
+        return frame
+    frame = _encode(message, version, qos, retain, ids, now, 0)
     if len(cache) < FORMS and not (retain and ids):  # retained ones go to one subscriber at a time
-        cache[key] = made
-    return made
+        cache[key] = frame
+    return frame
+
+
+class TopicAliases:
+    """The topic aliases that one client has been sent (MQTT 5, 3.3.2.3.4)."""
+
+    __slots__ = ("_known", "_most")
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._known: dict[str, int] = {}
+
+    def alias(self, topic: str) -> int:
+        """0: none free; positive: new, send both; negative: known to the client, send it alone."""
+        known = self._known.get(topic)
+        if known is not None:
+            return -known
+        if len(self._known) >= self._most:
+            return 0
+        number = self._known[topic] = len(self._known) + 1
+        return number
+
+    def forget(self, topic: str) -> None:
+        """The client was not sent the alias that was given last."""
+        del self._known[topic]
 
 
 def _encode(
     message: Message, version: int, qos: int, retain: bool, ids: tuple[int, ...], now: float, alias: int
 ) -> Parts:
     topic = b"" if alias < 0 else message.topic.encode()
-    if version == V5:
-        properties = message.properties
-        if alias or ids or message.expires is not None:
-            left = None if message.expires is None else max(1, ceil(message.expires - now - EXACT))
-            properties = replace(
-                properties,
-                message_expiry_interval=left,
-                topic_alias=abs(alias) or None,
-                subscription_identifiers=ids,
-            )
-        tail = b"\0" + message.payload if properties is NONE else encode_properties(properties) + message.payload
-    else:
-        tail = message.payload
-    length = 2 + len(topic) + (2 if qos else 0) + len(tail)
-    first = 0x30 | qos << 1 | retain
-    head = bytes((first,)) + encode_varint(length) + len(topic).to_bytes(2, "big") + topic
-    return head, tail
+    properties = message.properties
+    if version == V5 and (alias or ids or message.expires is not None):
+        left = None if message.expires is None else max(1, ceil(message.expires - now - EXACT))
+        properties = replace(
+            properties,
+            message_expiry_interval=left,
+            topic_alias=abs(alias) or None,
+            subscription_identifiers=ids,
+        )
+    return encode_publish_parts(topic, message.payload, qos, retain, version, properties)

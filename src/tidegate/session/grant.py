@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidegate.predicate import Predicate
 from tidegate.session.context import NO_TERMS, Terms
@@ -34,6 +34,7 @@ class Grant:
         "held",
         "ids",
         "no_local",
+        "opened",
         "own",
         "qos",
         "replays",
@@ -58,6 +59,7 @@ class Grant:
         self.where = where  # the condition of `terms`, compiled
         self.held = False  # nobody allows it yet
         self.replays = False  # retained messages are sent for it
+        self.opened: Any = None  # the publishers' rules that have allowed it, where later ones may
         self.filter = subscription.filter
         self.qos = qos
         self.no_local = subscription.no_local

@@ -1,11 +1,11 @@
-"""What a peer asks of the scope it is connected to. `scope.Scope` is the real one.
+"""What a connection asks of the scope it is connected to. `scope.Scope` is the real one.
 
-A `Route` is what the gate compiled for one (kind of source, topic); peers only follow it.
+A `Route` is what the gate compiled for one (kind of source, topic); connections only follow it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate.session.context import MessageOptions
@@ -14,8 +14,7 @@ from tidegate.session.session import Session
 from tidegate.wire import Auth, Connect, Disconnect, Properties, Reason, Subscribe, Unsubscribe
 
 if TYPE_CHECKING:
-    from tidegate.session.connection import Line
-    from tidegate.session.peer import Peer
+    from tidegate.session.connection import Connection
 
 
 class Refusal(Protocol):
@@ -84,42 +83,76 @@ class Lane(Protocol):
         ...
 
 
-class Path(Protocol):
-    """The steps that a published message takes (`scope.path`)."""
+Events = tuple[tuple[Any, Message], ...]
+"""Messages that go on, each with the plan it follows, which only the path reads."""
 
-    def publish(self, route: Route, message: Message, source: Session) -> int | Refusal:
+
+class Path(Protocol):
+    """The steps that a published message takes (`scope.path`). `plan` is its route."""
+
+    def publish(self, plan: Any, message: Message, source: Session) -> int | Refusal:
         """QoS 0 and 1: how many it reached, or why it did not go on; a denial is audited."""
         ...
 
-    def accept(self, route: Route, message: Message, source: Session) -> Message | Refusal:
+    def accept(self, plan: Any, message: Message, source: Session) -> Message | Refusal:
         """QoS 2, with PUBLISH: what the store keeps until it is released, or why it is refused."""
         ...
 
-    def release(self, connection: Line, message: Message) -> Sequence[Any] | Refusal:
+    def release(self, connection: Connection, message: Message) -> Events | Refusal:
         """QoS 2, with PUBREL: what goes on, or why nothing does."""
         ...
 
-    def deliver_released(self, events: Sequence[Any], message: Message, source: Session) -> None:
+    def deliver_released(self, events: Events, message: Message, source: Session) -> None:
         """Delivers what goes on of a QoS 2 message, once the journal is safe if it was written there."""
         ...
 
 
-class Host(Protocol):
-    """The scope, seen from a connection."""
+class Handshake(Protocol):
+    """CONNECT and AUTH."""
 
-    def connect(self, peer: Peer, packet: Connect) -> None: ...
-    def auth(self, peer: Peer, packet: Auth) -> None: ...
-    def disconnected(self, peer: Line, packet: Disconnect | None, reason: Reason) -> None: ...
-    def plan(self, peer: Line, topic: bytes) -> Route: ...
+    def connect(self, connection: Connection, packet: Connect) -> None: ...
+    def auth(self, connection: Connection, packet: Auth) -> None: ...
+    def misdirected(self, connection: Connection, text: str) -> None:
+        """Whoever is connected does not speak MQTT."""
+        ...
+
+
+class Lifetime(Protocol):
+    """What becomes of a session."""
+
+    def disconnected(self, connection: Connection, packet: Disconnect | None, reason: Reason) -> None: ...
+
+
+class Plans(Protocol):
+    """The routes of what a connection publishes."""
+
+    def plan(self, connection: Connection, topic: bytes) -> Route: ...
     def read_options(self, properties: Properties) -> tuple[MessageOptions, Properties]:
         """What a message asks for itself, and what is left to forward. `NO_OPTIONS` if it asks for nothing."""
         ...
 
-    def plan_as(self, peer: Line, topic: bytes, options: MessageOptions) -> tuple[Route, bytes]:
+    def plan_as(self, connection: Connection, topic: bytes, options: MessageOptions) -> tuple[Route, bytes]:
         """The route of a message that asks for something, and its context."""
         ...
 
+
+class Subscribing(Protocol):
+    """SUBSCRIBE and UNSUBSCRIBE, in pieces: what comes out is when the next piece may begin, on the site's clock."""
+
+    def subscribe(self, session: Session, packet: Subscribe) -> Iterator[float]: ...
+    def unsubscribe(self, session: Session, packet: Unsubscribe) -> Iterator[float]: ...
+
+
+class Host(Protocol):
+    """The scope, seen from a connection: who takes what its packets ask for."""
+
+    @property
+    def handshake(self) -> Handshake: ...
+    @property
+    def lifetime(self) -> Lifetime: ...
+    @property
+    def plans(self) -> Plans: ...
     @property
     def path(self) -> Path: ...
-    def subscribe(self, session: Session, packet: Subscribe) -> None: ...
-    def unsubscribe(self, session: Session, packet: Unsubscribe) -> None: ...
+    @property
+    def subscribing(self) -> Subscribing: ...

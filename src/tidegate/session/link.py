@@ -1,4 +1,4 @@
-"""Who acts, and over which directed link.
+"""Over which directed link somebody acts.
 
 A client's connection is two links: `client:X->scope:S`, over which it publishes, and `scope:S->client:X`, over which
 it receives. Both have the same subject.
@@ -6,45 +6,7 @@ it receives. Both have the same subject.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any
-
-from tidegate.policy import Demand
-from tidegate.policy.capability import Capability
-
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Subject:
-    """Who is at the other end: the attributes in `s`. Built-in ones are fields, the directory's are in `attributes`.
-
-    Compared by identity: one is made for each connection, and what is known of it is kept under it.
-    """
-
-    kind: str  # client, scope, link, service, monitor
-    client: str
-    user: str | None
-    scope: str
-    node: str
-    domain: str = ""  # whose people the user is one of
-    level: str = "plain"
-    address: str = ""
-    listener: str = ""
-    roles: tuple[str, ...] = ()
-    groups: tuple[str, ...] = ()
-    tls: Mapping[str, str] = field(default_factory=lambda: _NOTHING)  # version and cipher
-    impostor: bool = False  # it uses the identifier of a client of the directory, and has not proved to be it
-    principal: str = ""  # what it authenticated as, if that is no user; empty: nobody in particular
-    attributes: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
-    capability: Capability | None = None  # what it came with, and may do at most
-
-    @property
-    def name(self) -> str:
-        """As on the command line: `client:tr1`, `service:sys`."""
-        return f"{self.kind}:{self.client}"
+from tidegate.policy import Demand, Subject
 
 
 class Link:

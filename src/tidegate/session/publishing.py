@@ -8,23 +8,27 @@ While the journal is behind, nothing more is read from a client that publishes t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tidegate.errors import ProtocolError
-from tidegate.policy.capability import NOTHING
+from tidegate.policy.capability import NOTHING, Shown
 from tidegate.policy.capability.proof import shown_by
-from tidegate.session.connection import Hold, Line, Listening, Phase
+from tidegate.session import unreleased
 from tidegate.session.context import NO_OPTIONS
 from tidegate.session.frames import form
-from tidegate.session.host import Host, Refusal, Route
+from tidegate.session.host import Events, Path, Refusal, Route
 from tidegate.session.message import Message
-from tidegate.session.runtime import Site
-from tidegate.wire import NONE, V5, Properties, Puback, Publish, Pubrec, Reason, Type, encode
+from tidegate.session.phase import Hold, Phase
+from tidegate.session.prices import TAKEN
+from tidegate.session.session import Session
+from tidegate.wire import NONE, V5, V311, Properties, Puback, Publish, Pubrec, Reason, Type, encode
+
+if TYPE_CHECKING:
+    from tidegate.session.connection import Connection
 
 BACKLOG = 64 * 2**20  # bytes waiting for the disk before publishers are paused
-PROOF = 5  # what verifying one counts for against the work of a turn
+PROOF = 100  # what verifying one costs: see `prices`
 RETRY = 1.0  # seconds after which what found no room in the journal is tried again
 PENDING = 20_000  # acknowledgements waiting for the disk before their publisher is paused
 
@@ -39,41 +43,70 @@ _FORWARDED = (
 class Ack:
     """An acknowledgement that waits until what it acknowledges is safe (session.Waiter)."""
 
-    __slots__ = ("batch", "peer", "safe", "sent", "written")
+    __slots__ = ("batch", "frame", "publishing", "safe", "written")
 
-    def __init__(self, peer: Intake, sent: bytes, batch: int, safe: bool, written: bool) -> None:
-        self.peer = peer
-        self.sent = sent
+    def __init__(self, publishing: Publishing, frame: bytes, batch: int, safe: bool, written: bool) -> None:
+        self.publishing = publishing
+        self.frame = frame
         self.batch = batch
         self.safe = safe  # by the store
         self.written = written  # by the journal
 
     def settle(self) -> None:
         self.safe = True
-        self.peer.drain()
+        self.publishing.drain()
 
     def settle_written(self) -> None:
         self.written = True
-        self.peer.drain()
+        self.publishing.drain()
 
 
-class Intake(Line):
-    """The publishing side of a connection."""
+class Publishing:
+    """What one connection publishes, until it is acknowledged."""
 
-    __slots__ = ("acks", "aliases", "asked", "inherited", "owed", "quota", "releases", "stalled")
+    __slots__ = (
+        "acks",
+        "aliases",
+        "connection",
+        "deadline",
+        "inherited",
+        "notified",
+        "path",
+        "quota",
+        "releases",
+        "session",
+        "site",
+        "stalled",
+        "unfinished",
+        "v5",
+    )
 
-    def __init__(self, *, site: Site, host: Host, listener: Listening) -> None:
-        super().__init__(site=site, host=host, listener=listener)
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.site = connection.site
+        self.session: Session
+        self.path: Path
+        self.v5 = False
         self.acks: deque[Ack] | None = None  # what is acknowledged when it is safe, in order
-        self.asked = 0  # the last batch whose commit we asked to be told of
-        self.owed = 0  # those of `acks` that end an exchange
-        self.quota = site.limits.receive_maximum  # as CONNACK said; a reload does not change it
+        self.notified = 0  # the last batch whose commit we asked to be told of
+        self.unfinished = 0  # those of `acks` that end an exchange
+        self.quota = 0
+        self.deadline = unreleased.Deadline(connection)
         self.inherited: set[int] | None = None  # QoS 2 of an earlier connection, not heard of on this one
         self.aliases: dict[int, bytes] | None = None
         self.releases: deque[int] | None = None  # QoS 2: released by the publisher, and waiting for the journal
         self.stalled = False  # nothing more is taken before the journal has caught up
 
-    def _publish(self, packet: Publish) -> None:
+    def begin(self, session: Session, path: Path) -> None:
+        """The connection is open."""
+        self.session = session
+        self.path = path
+        self.v5 = self.connection.version == V5
+        self.quota = self.site.limits.receive_maximum  # as CONNACK says; a reload does not change it
+        self.inherited = set(session.incoming) if session.incoming else None
+        self.deadline.begin(session)
+
+    def publish(self, packet: Publish) -> None:
         limits = self.site.limits
         properties = packet.properties
         if packet.retain and not limits.retain:
@@ -91,20 +124,21 @@ class Intake(Line):
                 expires = self.site.now + interval
             properties = forwarded(properties)
             if properties.user_properties:
-                options, properties = self.host.read_options(properties)
+                options, properties = self.connection.host.plans.read_options(properties)
         context = b""
         if options is NO_OPTIONS:
-            route = self.lane.plans.get(topic) or self.host.plan(self, topic)
+            connection = self.connection
+            route = connection.reader.lane.plans.get(topic) or connection.host.plans.plan(connection, topic)
         else:
-            route, context = self.host.plan_as(self, topic, options)
+            route, context = self.connection.host.plans.plan_as(self.connection, topic, options)
         capability = self.session.subject.capability
         if capability is None:
-            self._take(route, packet.payload, packet.qos, packet.retain, packet.packet_id, properties, expires, context)
+            self.take(route, packet.payload, packet.qos, packet.retain, packet.packet_id, properties, expires, context)
             return
         ledger = capability.ledger
-        ledger.shown, before = shown_by(packet.properties.user_properties, repeated=packet.dup), ledger.verified
+        ledger.shown, before = _shown(packet), ledger.verified
         try:
-            self._take(route, packet.payload, packet.qos, packet.retain, packet.packet_id, properties, expires, context)
+            self.take(route, packet.payload, packet.qos, packet.retain, packet.packet_id, properties, expires, context)
         finally:
             ledger.shown = NOTHING
             self.site.effort += PROOF * (ledger.verified - before)
@@ -123,7 +157,7 @@ class Intake(Line):
             raise ProtocolError("unknown topic alias")  # MQTT 5, 3.3.2.3.4
         return known
 
-    def _take(
+    def take(
         self,
         route: Route,
         payload: bytes,
@@ -150,15 +184,15 @@ class Intake(Line):
                 self.inherited.discard(pid)
             self._acknowledge(Type.PUBREC, pid, Reason.SUCCESS, wait=session.row != 0)
             return
-        if qos and self.version == V5:
+        if qos and self.v5:
             # 3.3.4: publishes without PUBACK or PUBCOMP; those that wait for PUBREL are in `incoming`.
             # 4.9: the quota begins anew with each connection, whatever an earlier one left unfinished
-            if len(session.incoming or ()) - len(self.inherited or ()) + self.owed >= self.quota:
+            if len(session.incoming or ()) - len(self.inherited or ()) + self.unfinished >= self.quota:
                 raise ProtocolError("receive maximum exceeded", Reason.RECEIVE_MAXIMUM_EXCEEDED)
-        floor = self.lane.floor_properties
+        floor = self.connection.reader.lane.floor_properties
         if floor is not NONE:
             properties = with_floor_properties(properties, floor)
-            if self.version == V5:
+            if self.v5:
                 head = b""  # subscribers are told more than it says
         site.number += 1
         message = Message(
@@ -175,25 +209,34 @@ class Intake(Line):
             expires,
         )
         if head:
-            message.form = form(self.version, qos, False)
+            message.form = form(V5 if self.v5 else V311, qos, False)
             message.head = head
             message.tail = tail
         if qos == 2:
+            site.effort += TAKEN
             self._accept(route, message, pid)
             return
         reached = self.path.publish(route, message, session)
         if message.journaled:
             self._hold_for_journal()
         if not isinstance(reached, int):
+            site.effort += TAKEN
             self._not_published(message, pid, reached)
-        elif qos:
-            reason = Reason.SUCCESS if reached else Reason.NO_MATCHING_SUBSCRIBERS
+            return
+        site.effort += TAKEN + reached
+        if qos:
+            reason = Reason.SUCCESS if reached else self._nobody(Reason.NO_MATCHING_SUBSCRIBERS)
+            explanation = b""
+            if retain and not message.retain:
+                reason = Reason.QUOTA_EXCEEDED
+                explanation = self._unkept(Puback, pid, reason)
             wait = message.rows > 0 or message.noted or (retain and site.store.noted)
             self._acknowledge(
                 Type.PUBACK,
                 pid,
                 reason,
                 wait=wait,
+                explanation=explanation,
                 message=None if message.noted or route.monitored else message,
                 written=not message.journaled,
             )
@@ -202,12 +245,18 @@ class Intake(Line):
         """Tells the publisher of a QoS 0 or 1 message why it did not go on."""
         if why.suppressed:
             if message.qos:
-                said = self._explained(1, pid, why, "suppressed by")
-                self._acknowledge(Type.PUBACK, pid, why.reason, wait=message.noted, said=said)
+                reason = self._nobody(why.reason)
+                explanation = self._explained(1, pid, why, "suppressed by") if reason else b""
+                self._acknowledge(Type.PUBACK, pid, reason, wait=message.noted, explanation=explanation)
         elif why.no_room:
             self._full(message.qos, pid)
         else:
             self._refused(message.qos, pid, why)
+
+    def _nobody(self, reason: int) -> int:
+        """What a publisher is told of a message that has reached nobody."""
+        told = reason != Reason.NO_MATCHING_SUBSCRIBERS or self.site.limits.tell_no_subscribers
+        return reason if told else Reason.SUCCESS
 
     # -- step 5: written down ----------------------------------------------------------------------------------
 
@@ -216,23 +265,25 @@ class Intake(Line):
         journal = self.site.journal
         if journal.full and not self.stalled:
             self.stalled = True
-            self.hold_reading(Hold.JOURNAL)
+            self.connection.hold_reading(Hold.JOURNAL)
             journal.after(self.caught_up)
 
     def caught_up(self) -> None:
         """Everything that was taken before is safe: it goes on."""
         self.stalled = False
-        self.release_reading(Hold.JOURNAL)
+        self.connection.release_reading(Hold.JOURNAL)
         waiting, self.releases = self.releases, None
         for pid in waiting or ():
-            if self.phase is Phase.OPEN:  # else the client releases it again when it is back
-                self._released(pid)
+            if self.connection.phase is Phase.OPEN:  # else the client releases it again when it is back
+                self.release(pid)
+        if self.connection.phase is Phase.OPEN:
+            self.connection.reader.resume()
 
     # -- acknowledged ------------------------------------------------------------------------------------------
 
     def _accept(self, route: Route, message: Message, pid: int) -> None:
         """QoS 2: kept until the publisher releases it, if it may be written."""
-        session = self.session
+        session, retain = self.session, message.retain
         kept = self.path.accept(route, message, session)
         if not isinstance(kept, Message):
             if kept.no_room:
@@ -240,22 +291,22 @@ class Intake(Line):
             else:
                 self._refused(2, pid, kept)
             return
-        if session.incoming and session.incoming_bytes + message.size > self.site.limits.queue_bytes:
+        if unreleased.full(session, message.size):
             self._full(2, pid)  # it sends and sends, and releases nothing
             return
-        if session.incoming is None:
-            session.incoming = {}
-        session.incoming[pid] = (message,)
-        session.incoming_bytes += message.size
+        unreleased.keep(session, pid, (message,))
+        self.deadline.start(pid)
         if session.row:
             self.site.store.receive(session.row, pid, (kept,))
-        self._acknowledge(Type.PUBREC, pid, Reason.SUCCESS, wait=session.row != 0 or message.noted)
+        explanation = b"" if message.retain is retain else self._unkept(Pubrec, pid, Reason.SUCCESS)
+        wait = session.row != 0 or message.noted
+        self._acknowledge(Type.PUBREC, pid, Reason.SUCCESS, wait=wait, explanation=explanation)
 
-    def _released(self, pid: int) -> None:
+    def release(self, pid: int) -> None:
         """PUBREL: a QoS 2 message is published, once."""
-        session = self.session
-        incoming = session.incoming
-        if incoming is None or pid not in incoming:
+        incoming = self.session.incoming
+        messages = None if incoming is None else incoming.get(pid)
+        if messages is None:
             if not pid:
                 raise ProtocolError("packet identifier is 0")  # [MQTT-2.2.1-3]
             self._acknowledge(Type.PUBCOMP, pid, Reason.PACKET_IDENTIFIER_NOT_FOUND, wait=False)
@@ -263,48 +314,52 @@ class Intake(Line):
         if self.stalled:
             self._release_later(pid)
             return
-        messages = incoming[pid]
-        if any(message.journaled for message in messages):
-            self.site.journal.after(self._completed, pid)  # released before, over an earlier connection
-            return
-        released: list[tuple[Message, Sequence[Any]]] = []
         for message in messages:
-            events = self.path.release(self, message)
-            if isinstance(events, Sequence):
+            if message.journaled:
+                self.site.journal.after(self._completed, pid)  # released before, over an earlier connection
+                return
+        released: list[tuple[Message, Events]] = []
+        journaled = False
+        for message in messages:
+            events = self.path.release(self.connection, message)
+            if isinstance(events, tuple):
                 released.append((message, events))
             elif events.no_room:
                 self._release_later(pid)  # PUBCOMP cannot say no: it waits until there is room
                 return
-        if any(message.journaled for message in messages):
+            journaled = journaled or message.journaled
+        if journaled:
             # delivered and forgotten in one commit, after the journal has it: a crash in between repeats its row
             self.site.journal.after(self._publish_released, pid, released)
             self._hold_for_journal()
         else:
             self._publish_released(pid, released)
 
-    def _publish_released(self, pid: int, released: list[tuple[Message, Sequence[Any]]]) -> None:
+    def _publish_released(self, pid: int, released: list[tuple[Message, Events]]) -> None:
         """Delivers what goes on of a QoS 2 message, and forgets it, in one commit."""
-        session = self.session
-        messages = (session.incoming or {}).pop(pid, ())
-        session.incoming_bytes -= sum(message.size for message in messages)
+        session, site = self.session, self.site
+        messages = unreleased.forget(session, pid)
+        self.deadline.stop(pid)
         if self.inherited:
             self.inherited.discard(pid)
-        self.site.open()
-        wait = False
+        if not site.opened:
+            site.open()
         for message, events in released:
             self.path.deliver_released(events, message, session)
+        wait = False
         for message in messages:
-            wait = wait or message.rows > 0 or message.noted or (message.retain and self.site.store.noted)
+            wait = wait or message.rows > 0 or message.noted or (message.retain and site.store.noted)
         if session.row:
-            self.site.store.release(session.row, pid)
+            site.store.release(session.row, pid)
             wait = True
-        self._completed(pid, wait)
-
-    def _completed(self, pid: int, wait: bool = True) -> None:
-        """A QoS 2 message was published; its publisher may be gone meanwhile."""
-        if self.phase is Phase.OPEN:
-            self.site.open()
+        if self.connection.phase is Phase.OPEN:  # else its publisher is gone meanwhile
             self._acknowledge(Type.PUBCOMP, pid, Reason.SUCCESS, wait=wait)
+
+    def _completed(self, pid: int) -> None:
+        """A QoS 2 message that was released over an earlier connection is safe."""
+        if self.connection.phase is Phase.OPEN:
+            self.site.open()
+            self._acknowledge(Type.PUBCOMP, pid, Reason.SUCCESS, wait=True)
 
     def _release_later(self, pid: int) -> None:
         """There is no room for it in the journal: it is released when there is, and what comes behind it waits."""
@@ -313,7 +368,7 @@ class Intake(Line):
         self.releases.append(pid)
         if not self.stalled:
             self.stalled = True
-            self.hold_reading(Hold.JOURNAL)
+            self.connection.hold_reading(Hold.JOURNAL)
             if self.site.journal.full:
                 self.site.journal.after(self.caught_up)
             else:
@@ -325,7 +380,7 @@ class Intake(Line):
         pid: int,
         reason: int,
         wait: bool,
-        said: bytes = b"",
+        explanation: bytes = b"",
         message: Message | None = None,
         written: bool = True,
     ) -> None:
@@ -334,34 +389,34 @@ class Intake(Line):
         With `wait`, after the commit of what has been noted; or, with `message`, as soon as nobody is owed it. Unless
         it is `written`, also after what the journal has taken is on the disk.
         """
-        if said:
-            sent = said
-        elif reason and self.version == V5:
-            sent = bytes((type << 4, 3, pid >> 8, pid & 0xFF, reason))
+        if explanation:
+            frame = explanation
+        elif reason and self.v5:
+            frame = bytes((type << 4, 3, pid >> 8, pid & 0xFF, reason))
         else:
-            sent = bytes((type << 4, 2, pid >> 8, pid & 0xFF))
+            frame = bytes((type << 4, 2, pid >> 8, pid & 0xFF))
         acks = self.acks
         if not wait and written and not acks:
-            self.session.send(sent)
+            self.session.send(frame)
             return
         store = self.site.store
-        ack = Ack(self, sent, store.sequence, safe=not wait, written=written)
+        ack = Ack(self, frame, store.sequence, safe=not wait, written=written)
         if acks is None:
             acks = self.acks = deque()
         acks.append(ack)
-        self.owed += type is not Type.PUBREC
+        self.unfinished += type is not Type.PUBREC
         if wait:
             if message is not None:
                 message.waiter = ack
             if not store.noted:
                 store.after(ack.settle)  # what it waits for was noted before
-            elif self.asked != ack.batch:
-                self.asked = ack.batch
+            elif self.notified != ack.batch:
+                self.notified = ack.batch
                 store.after(self._committed, ack.batch)
         if not written:
             self.site.journal.after(ack.settle_written)
         if len(acks) > PENDING or store.backlog > BACKLOG:
-            self.hold_reading(Hold.STORE)
+            self.connection.hold_reading(Hold.STORE)
 
     def _committed(self, batch: int) -> None:
         for ack in self.acks or ():
@@ -374,44 +429,65 @@ class Intake(Line):
         """Sends the acknowledgements whose time has come, in their order."""
         acks = self.acks
         while acks and acks[0].safe and acks[0].written:
-            sent = acks.popleft().sent
-            self.owed -= sent[0] != Type.PUBREC << 4
-            if self.phase is Phase.OPEN:
-                self.session.send(sent)
-        if self.held and len(acks or ()) * 2 < PENDING:
-            self.release_reading(Hold.STORE)
+            frame = acks.popleft().frame
+            self.unfinished -= frame[0] != Type.PUBREC << 4
+            if self.connection.phase is Phase.OPEN:
+                self.session.send(frame)
+        if self.connection.holds and len(acks or ()) * 2 < PENDING:
+            self.connection.release_reading(Hold.STORE)
 
     def _refused(self, qos: int, pid: int, refusal: Refusal) -> None:
         """A denied publish is acknowledged as such; 3.1.1 has no way to say no but closing."""
-        if self.version != V5 and self.site.limits.disconnect_denied_311:
-            self.close(Reason.NOT_AUTHORIZED)
+        if not self.v5 and self.site.limits.disconnect_denied_311:
+            self.connection.close(Reason.NOT_AUTHORIZED)
         elif qos:
             type = Type.PUBACK if qos == 1 else Type.PUBREC
-            self._acknowledge(type, pid, refusal.reason, wait=False, said=self._explained(qos, pid, refusal))
-            if qos == 2 and self.version != V5:
+            self._acknowledge(type, pid, refusal.reason, wait=False, explanation=self._explained(qos, pid, refusal))
+            if qos == 2 and not self.v5:
                 # 3.1.1 goes on with PUBREL whatever PUBREC says; nothing is handed on for it
-                if self.session.incoming is None:
-                    self.session.incoming = {}
-                self.session.incoming[pid] = ()
+                if unreleased.full(self.session, 0):
+                    self.connection.close(Reason.QUOTA_EXCEEDED)
+                    return
+                unreleased.keep(self.session, pid, ())
+                self.deadline.start(pid)
 
     def _explained(self, qos: int, pid: int, refusal: Refusal, word: str = "denied by") -> bytes:
         """An acknowledgement that says why, where it may; nothing if it may not."""
-        if self.version != V5 or not self.site.limits.explain or not self.problem_information:
+        # 0x83 says nothing by itself: what is wrong with the packet is told, whoever may be told of rules
+        told = self.site.limits.explain or refusal.reason == Reason.IMPLEMENTATION_SPECIFIC_ERROR
+        if not told:
             return b""
         packet = Puback if qos == 1 else Pubrec
-        why = Properties(reason_string=refusal.said or f"{word} {refusal.rule}")
-        explained = encode(packet(packet_id=pid, reason=refusal.reason, properties=why), V5)
-        return b"" if self.maximum and len(explained) > self.maximum else explained  # [MQTT-3.4.2-2]
+        return self._reasoned(packet, pid, refusal.reason, refusal.said or f"{word} {refusal.rule}")
+
+    def _unkept(self, packet: type[Puback | Pubrec], pid: int, reason: int) -> bytes:
+        """An acknowledgement of a retained message that there is no room for."""
+        return self._reasoned(packet, pid, reason, "delivered, but not kept: too many messages are retained")
+
+    def _reasoned(self, packet: type[Puback | Pubrec], pid: int, reason: int, text: str) -> bytes:
+        """An acknowledgement with a reason string; nothing if the client cannot take one [MQTT-3.4.2-2]."""
+        if not self.v5 or not self.connection.problem_information:
+            return b""
+        explained = encode(packet(packet_id=pid, reason=reason, properties=Properties(reason_string=text)), V5)
+        most = self.connection.client_max_packet
+        return b"" if most and len(explained) > most else explained
 
     def _full(self, qos: int, pid: int) -> None:
         """Nothing can be made safe: refuse. 3.1.1 cannot be told; without an acknowledgement it keeps the message.
 
         Nor can a publisher whose earlier messages still wait for the disk: the refusal would wait behind them.
         """
-        if self.version == V5 and not self.acks:
+        if self.v5 and not self.acks:
             self._acknowledge(Type.PUBACK if qos == 1 else Type.PUBREC, pid, Reason.QUOTA_EXCEEDED, wait=False)
         else:
-            self.close(Reason.QUOTA_EXCEEDED)
+            self.connection.close(Reason.QUOTA_EXCEEDED)
+
+
+def _shown(packet: Publish) -> Shown:
+    """What a message brings as proof, with what that covers."""
+    properties = packet.properties
+    expiry = properties.message_expiry_interval
+    return shown_by(properties.user_properties, repeated=packet.dup, expiry=expiry)
 
 
 def with_floor_properties(properties: Properties, floor: Properties) -> Properties:

@@ -1,6 +1,7 @@
 """What is owed to one client: what is on its way, what waits, and within which limits.
 
 - at most `window` more QoS 1 and 2 messages may be on their way; the rest waits in a queue, within limits.
+- what its user and the node are owed, all sessions together, is bounded as well (`usage`).
 - what is owed to a persistent session is in the store before it is acknowledged to its publisher.
 
 It does not send: `session` does.
@@ -9,42 +10,50 @@ It does not send: `session` does.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
+from tidegate.session.deferred import Deferred
+from tidegate.session.link import Link
 from tidegate.session.message import Delivery, Message, State
 from tidegate.session.runtime import Full, Site
+from tidegate.session.usage import Usage
 from tidegate.wire import Reason
 
 if TYPE_CHECKING:
-    from tidegate.session.peer import Peer
+    from tidegate.session.connection import Connection
 
 
-class Owed:
+class DeliveryQueue:
     """Deliveries of one session."""
 
     __slots__ = (
         "_again",
         "_inflight",
         "_queue",
+        "connection",
+        "deferred",
         "flying",
-        "peer",
         "pid",
         "queued_bytes",
         "row",
         "site",
         "stale_at",
+        "usage",
         "window",
     )
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, usage: Usage) -> None:
         self.site = site
-        self.peer: Peer | None = None
+        self.usage = usage  # of its user
+        self.connection: Connection | None = None
         self.row = 0  # in the store; 0: a transient session
         self.flying = 0  # bytes of payload on their way
         self._inflight: dict[int, Delivery] | None = None
         self._queue: deque[Delivery] | None = None
         self._again: deque[Delivery] | None = None  # was on its way when the last connection ended
         self.queued_bytes = 0
+        self.deferred: Deferred | None = None  # what the present connection is too weak for
         self.stale_at = 0.0  # no look for expired messages in the queue before
         self.window = 0
         self.pid = 0
@@ -65,15 +74,59 @@ class Owed:
 
     def unsee(self) -> None:
         """There are monitors that have not seen what waits."""
-        for delivery in self._queue or ():
+        for delivery in (*(self._queue or ()), *(self.deferred or ())):
             delivery.seen = False
 
     # -- the queue ---------------------------------------------------------------------------------------------
 
     def room(self, message: Message) -> bool:
         """Whether its queue would take it."""
+        limits, size = self.site.limits, message.size
+        if self.queued >= limits.queue_messages or self.queued_bytes + size > limits.queue_bytes:
+            return False
+        usage, node = self.usage, self.usage.node
+        return (
+            usage.queued_messages < limits.user.queued_messages
+            and usage.queued_bytes + size <= limits.user.queued_bytes
+            and node.queued_messages < limits.node.queued_messages
+            and node.queued_bytes + size <= limits.node.queued_bytes
+        )
+
+    def may_fly(self) -> bool:
+        """Whether more may be under way than every session is allowed, by what its user and the node hold."""
         limits = self.site.limits
-        return self.queued < limits.queue_messages and self.queued_bytes + message.size <= limits.queue_bytes
+        return (
+            self.flying < limits.queue_bytes
+            and self.usage.queued_bytes < limits.user.queued_bytes
+            and self.usage.node.queued_bytes < limits.node.queued_bytes
+        )
+
+    def _count(self, messages: int, size: int) -> None:
+        """So many more wait, or fewer."""
+        self.queued_bytes += size
+        self._owe(messages, size)
+
+    def _owe(self, messages: int, size: int) -> None:
+        """Its user and the node hold so many more that wait, or fewer."""
+        for usage in (self.usage, self.usage.node):
+            usage.queued_messages += messages
+            usage.queued_bytes += size
+
+    def _owed_too_much(self) -> bool:
+        """Whether its user or the node holds more than it may."""
+        limits, usage, node = self.site.limits, self.usage, self.usage.node
+        return (
+            usage.queued_messages > limits.user.queued_messages
+            or usage.queued_bytes > limits.user.queued_bytes
+            or node.queued_messages > limits.node.queued_messages
+            or node.queued_bytes > limits.node.queued_bytes
+        )
+
+    def _fly(self, size: int) -> None:
+        """So many more bytes are under way, or fewer."""
+        self.flying += size
+        self.usage.queued_bytes += size
+        self.usage.node.queued_bytes += size
 
     def _weed(self, queue: deque[Delivery]) -> deque[Delivery]:
         """What has expired makes room for what has not. At most once a second: it looks at the whole queue."""
@@ -81,7 +134,7 @@ class Owed:
         keep: deque[Delivery] = deque()
         for delivery in queue:
             if self._stale(delivery):
-                self.queued_bytes -= delivery.message.size
+                self._count(-1, -delivery.message.size)
                 self._unstore(delivery)
             else:
                 keep.append(delivery)
@@ -99,25 +152,35 @@ class Owed:
             queue = self._weed(queue)
         if not self.room(delivery.message):
             self.site.counters.dropped += 1
-            if limits.full is Full.DISCONNECT and self.peer is not None:
-                self.peer.close(Reason.QUOTA_EXCEEDED, "the queue of this session is full")
+            self._note_bound(delivery.message.size)
+            if limits.full is Full.DISCONNECT and self.connection is not None:
+                self.connection.close(Reason.QUOTA_EXCEEDED, "the queue of this session is full")
                 return
             if limits.full is not Full.DROP_OLDEST or not queue or size > limits.queue_bytes:
                 return
             while queue and not self.room(delivery.message):
                 self._unstore(self._take(queue))
+            if not self.room(delivery.message):
+                return  # other sessions of its user, or of the node, hold too much
         if delivery.seen and queue and not queue[-1].seen:  # of a timer: what they have not seen stays last
             queue.insert(next(place for place, one in enumerate(queue) if not one.seen), delivery)
         else:
             queue.append(delivery)
-        self.queued_bytes += size
+        self._count(1, size)
         if self.row and delivery.qos and not delivery.row:
             self.site.store.enqueue(self.row, delivery)
 
     def _take(self, queue: deque[Delivery]) -> Delivery:
         delivery = queue.popleft()
-        self.queued_bytes -= delivery.message.size
+        self._count(-1, -delivery.message.size)
         return delivery
+
+    def _note_bound(self, size: int) -> None:
+        """Counts the bound of its user or of the node that leaves no room, if it is not its own."""
+        limits, accounts = self.site.limits, self.site.accounts
+        for name, more in (("queued_messages", 1), ("queued_bytes", size)):
+            if accounts.full(self.usage, limits.user, limits.node, name, more):
+                return
 
     def _stale(self, delivery: Delivery) -> bool:
         expires = delivery.message.expires
@@ -134,8 +197,45 @@ class Owed:
         """Off its way without an acknowledgement."""
         if self._inflight and self._inflight.pop(delivery.pid, None):
             self.window += 1
-            self.flying -= len(delivery.message.payload)
+            self._fly(-len(delivery.message.payload))
             self._unstore(delivery)
+
+    # -- what waits for a better connection --------------------------------------------------------------------
+
+    def defer_in(self, stream: Hashable, delivery: Delivery, link: Link) -> None:
+        """Keeps it until there is a better connection than this link, within limits."""
+        if self.deferred is None:
+            self.deferred = Deferred(link)
+        if self._inflight is not None and self._inflight.get(delivery.pid) is delivery:
+            del self._inflight[delivery.pid]
+            self._fly(-len(delivery.message.payload))
+        if self.row and not delivery.row:
+            self.site.store.enqueue(self.row, delivery)
+        self.deferred.add(stream, delivery)
+        self._owe(1, delivery.message.size)
+        if self._owed_too_much():
+            self._note_bound(0)
+        for oldest in self.deferred.excess(self.site.limits, self._owed_too_much):
+            self._owe(-1, -oldest.message.size)
+            self.site.counters.dropped += 1
+            self._unstore(oldest)
+
+    def readmit(self) -> None:
+        """What waits for a better connection goes back to where it was: on its way, or to the front of the queue."""
+        deferred, self.deferred = self.deferred, None
+        if not deferred:
+            return
+        self._owe(-len(deferred), -deferred.bytes)
+        sent = {delivery.pid: delivery for delivery in deferred if delivery.pid}
+        if sent:
+            self._inflight = {**sent, **(self._inflight or {})}
+            self._fly(sum(len(delivery.message.payload) for delivery in sent.values()))
+            if self.connection is not None:
+                self._again = deque((*sent.values(), *(self._again or ())))
+        waiting = [delivery for delivery in deferred if not delivery.pid]
+        queue = [*waiting, *(self._queue or ())]
+        self._queue = deque(sorted(queue, key=lambda one: not one.seen))  # what monitors have not seen stays last
+        self._count(len(waiting), sum(delivery.message.size for delivery in waiting))
 
     # -- from the store, and to others -------------------------------------------------------------------------
 
@@ -152,7 +252,7 @@ class Owed:
                     self._inflight = {}
                 delivery.seen = True
                 self._inflight[delivery.pid] = delivery
-                self.flying += len(delivery.message.payload)
+                self._fly(len(delivery.message.payload))
                 self.pid = max(self.pid, delivery.pid)
             else:
                 delivery.state = State.QUEUED
@@ -160,7 +260,7 @@ class Owed:
                 if self._queue is None:
                     self._queue = deque()
                 self._queue.append(delivery)
-                self.queued_bytes += delivery.message.size
+                self._count(1, delivery.message.size)
         if self._queue:  # what monitors made was noted later than what waits behind it, which they have not seen
             self._queue = deque(sorted(self._queue, key=lambda one: not one.seen))
 
@@ -172,12 +272,13 @@ class Owed:
         With `filter`, what still waits of that group; else, at the end of the session, everything of all groups.
         """
         taken = []
+        self.readmit()
         if self._queue:
             keep: deque[Delivery] = deque()
             for delivery in self._queue:
                 if _through(delivery, filter):
                     taken.append(delivery)
-                    self.queued_bytes -= delivery.message.size
+                    self._count(-1, -delivery.message.size)
                 else:
                     keep.append(delivery)
             self._queue = keep
@@ -186,7 +287,7 @@ class Owed:
             for delivery in back:
                 del self._inflight[delivery.pid]
                 self.window += 1
-                self.flying -= len(delivery.message.payload)
+                self._fly(-len(delivery.message.payload))
             taken = back + taken
         return taken
 

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from tidegate.session.journal import Journal, Unwritten
 from tidegate.session.message import Origin
+from tidegate.session.prices import BURST, LONG, MEMORY, REST, TURN, FairQueue
 from tidegate.session.store import Store
 from tidegate.session.timers import Timers
+from tidegate.session.usage import NODE_BOUNDS, USER_BOUNDS, Accounts, Bounds
+from tidegate.topics import MAX
 
 if TYPE_CHECKING:
     from tidegate.session.session import Session
@@ -29,9 +32,15 @@ class Full(Enum):
     DISCONNECT = "disconnect"
 
 
+FREE = 64 * 1024  # bytes that may be under way to every session, whatever its user and the node hold
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds that hold for every session of a node."""
+    """Bounds of every session, of every user, and of the node."""
+
+    user: Bounds = USER_BOUNDS
+    node: Bounds = NODE_BOUNDS
 
     inflight: int = 1000  # QoS 1 and 2 messages on their way to a client that does not say how many it takes
     receive_maximum: int = 1000  # the same towards us
@@ -47,12 +56,28 @@ class Limits:
     shares: int = 100  # shared subscriptions per session
     held: int = 100  # subscriptions per session that nobody allows yet, with `subscribe: hold`
     topic_levels: int = 128
+    topic_length: int = MAX  # bytes
+    handshake_bytes: int = 16 * 2**20  # of clients that have not logged in, all together
     max_qos: int = 2
     retain: bool = True
     wildcards: bool = True
     shared: bool = True
     disconnect_denied_311: bool = False  # a denied publish of a 3.1.1 client closes its connection
     explain: bool = False  # reason strings name the rule
+    tell_no_subscribers: bool = True  # PUBACK says 0x10 if a message has reached nobody
+    unreleased_time: float = 300.0  # seconds in which a client that is connected releases a QoS 2 message
+    free_bytes: int = field(init=False, default=FREE)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "free_bytes", min(FREE, self.queue_bytes))
+
+    def excess(self, topic: str) -> str:
+        """What a topic or filter has too much of; empty if it is as long as is allowed."""
+        if topic.count("/") >= self.topic_levels:
+            return f"more than {self.topic_levels} levels"
+        if self.topic_length < MAX and len(topic.encode()) > self.topic_length:
+            return f"more than {self.topic_length} bytes"
+        return ""
 
 
 class Counters:
@@ -86,13 +111,18 @@ class Site:
     """Shared by all sessions of a node."""
 
     __slots__ = (
+        "accounts",
         "alarm",
         "closing",
+        "contended",
         "counters",
         "dirty",
         "effort",
         "epoch",
         "generation",
+        "handshake_bytes",
+        "heavy",
+        "heavy_after",
         "journal",
         "limits",
         "now",
@@ -104,11 +134,17 @@ class Site:
         "publishes",
         "random_id",
         "read",
+        "rested",
+        "resting",
+        "room",
+        "serving",
+        "shared",
         "since",
         "steady",
         "store",
         "timers",
         "unfinished",
+        "waiting",
         "wall",
     )
 
@@ -129,6 +165,7 @@ class Site:
         self.random_id = random_id
         self.timers = Timers()
         self.counters = Counters()
+        self.accounts = Accounts()
         self.dirty: list[Session] = []
         self.unfinished: deque[Callable[[], bool]] = deque()  # long work in pieces; True: call again next turn
         self.opened = False
@@ -143,7 +180,17 @@ class Site:
         self.since = 0.0  # or if it is put back to before this
         self.on_alarm: list[Callable[[], None]] = []
         self.number = 0  # of the last message
-        self.effort = 0  # spent in this turn on plans and on ways through scopes, in units of some 20 µs
+        self.effort = 0  # spent in this turn, in microseconds: see `prices`
+        self.room = TURN  # what may be spent in this turn
+        self.waiting = FairQueue()  # clients whose packets this turn has no room for
+        self.resting = FairQueue()  # those of them who take too large a part of the loop while there are others
+        self.serving = False  # what is read now has waited for it
+        self.heavy_after = 0.0  # in this turn, those are heavy whose work is paid for only after that
+        self.heavy = 0  # publishes among those since the last flush that came from heavy clients
+        self.shared = float("-inf")  # when somebody who is not heavy has last published
+        self.contended = False  # that was a moment ago
+        self.rested = 0.0  # when the next piece of work that takes longer than a turn may begin
+        self.handshake_bytes = 0  # received and not read yet, of all clients that have not logged in
         self.generation = 0  # of the rules; another number, other decisions
 
     def open(self) -> None:
@@ -152,6 +199,8 @@ class Site:
             self.opened = True
             self.effort = 0
             self.on_open()
+            self.heavy_after = self.now + BURST
+            self.contended = self.now - self.shared < MEMORY
             if self.epoch is None:
                 self.epoch = self.wall - self.now
             self.steady = self.epoch + self.now
@@ -161,13 +210,34 @@ class Site:
                 for callback in self.on_alarm:
                     callback()
 
+    def serve(self, queue: FairQueue, room: int, run: Callable[[Callable[[], None]], object]) -> None:
+        """A turn of what waits; whoever was given least comes first."""
+        self.open()
+        self.room = self.effort + room
+        self.serving = True
+        while len(queue) and self.effort <= self.room:
+            run(queue.next())
+        self.serving = False
+        self.room = TURN
+
+    def may_begin(self, effort: int) -> bool:
+        """Whether so long a piece of work may begin now; the next one then waits until this one is paid for."""
+        if effort > LONG:
+            if self.now < self.rested:
+                return False
+            self.rested = self.now + (1 + REST) * effort / 1e6
+        self.effort += effort
+        return True
+
     def flush(self) -> None:
         """Writes what sessions have to send, each socket once."""
         dirty = self.dirty
         counters = self.counters
         counters.bytes_received += self.read
         counters.publishes_received += self.publishes
-        self.read = self.publishes = 0
+        if self.publishes > self.heavy:
+            self.shared = self.now
+        self.read = self.publishes = self.heavy = 0
         while dirty:
             later: list[Session] = []
             self.dirty = later
@@ -184,9 +254,13 @@ class Site:
             dirty = later  # a write may close a connection, which may fire a will
 
     def rest(self) -> None:
-        """Between two turns, where no loop drives it: what is due, and a piece of what takes long."""
+        """Between two turns, where no loop drives it: what is due, who waits, and a piece of what takes long."""
         while (timer := self.timers.due(self.now)) is not None:
             timer.callback(*timer.args)
+        for queue in (self.waiting, self.resting):
+            while len(queue):
+                self.serve(queue, TURN, lambda work: work())
+                self.close()
         for _ in range(len(self.unfinished)):
             piece = self.unfinished.popleft()
             if piece():

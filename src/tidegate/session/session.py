@@ -1,11 +1,11 @@
 """One client's session: what it subscribed to, what is owed to it, and how far each delivery has come.
 
-A session outlives its connections. While there is one, `peer` is set and frames go into `out`, which the site
+A session outlives its connections. While there is one, `connection` is set and frames go into `out`, which the site
 writes once per turn. Invariants:
 
 - `out` is a plain list while frames may be appended; while the client is away or does not read, it is a `Shut` list
   that swallows and counts, so that the hot path appends without asking.
-- what it is owed is in `owed`; a QoS 2 packet identifier is in the store before it is used on the wire.
+- a QoS 2 packet identifier is in the store before it is used on the wire.
 - a queued or resumed delivery is decided again when it is sent.
 - what goes over a link with monitors (`leaving`) is shown to them once, in the order in which it comes. While the link
   is up that is at once, and what they make of it is sent or waits. What they have not seen, because it was queued
@@ -17,65 +17,36 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import ProtocolError
-from tidegate.policy import Demand
+from tidegate.policy import Demand, Subject
 from tidegate.policy.brokering import PLAIN, Types
-from tidegate.session.frames import Parts, parts
+from tidegate.session import unreleased
+from tidegate.session.decider import Decider, Later
+from tidegate.session.deferred import Deferred
+from tidegate.session.frames import Parts, TopicAliases, parts
 from tidegate.session.grant import Grant, Shut
-from tidegate.session.link import Link, Subject
+from tidegate.session.link import Link
 from tidegate.session.message import Delivery, Message, State
-from tidegate.session.queue import Owed
+from tidegate.session.queue import DeliveryQueue
 from tidegate.session.runtime import Site
 from tidegate.session.store import StoredSession
 from tidegate.session.timers import Timer
 from tidegate.wire import V5, Reason, Will
 
 if TYPE_CHECKING:
-    from tidegate.session.peer import Peer
+    from tidegate.session.connection import Connection
 
 NEVER = 0xFFFFFFFF
 PUBREL = b"\x62\x02"
 
 
-class Decider(Protocol):
-    """What a session asks before it sends something that was decided earlier."""
-
-    def permits(self, session: Session, delivery: Delivery) -> Message | None:
-        """What of it may be sent now; None if nothing."""
-        ...
-
-    def monitored(self, session: Session, delivery: Delivery, shown: Message | None) -> list[tuple[Delivery, Message]]:
-        """What the monitors of its link make of something that is about to be sent, and what is shown of each.
-
-        `shown`: what may be seen of it, if that has been decided just now.
-        """
-        ...
-
-    def listened(self, session: Session, topic: str) -> bool:
-        """Whether one of the monitors of its link has to see it. What none listens to may be on the fast lane."""
-        ...
-
-    def fresh(self, session: Session) -> bool:
-        """Brings a session up to the rules in force; False if it has no business here any more."""
-        ...
-
-    def caught_up(self, session: Session) -> None:
-        """Its monitors have seen everything that waited."""
-        ...
-
-    def hand_on(self, delivery: Delivery) -> None:
-        """It came through a shared subscription, was never sent, and this member may not have it: another may."""
-        ...
-
-
-class Session(Owed):
+class Session(DeliveryQueue):
     """The state of one client at one scope."""
 
     __slots__ = (
-        "_aliases",
-        "alias_maximum",
+        "aliases",
         "authenticated",
         "client",
         "conditions",
@@ -112,7 +83,7 @@ class Session(Owed):
     )
 
     def __init__(self, *, site: Site, decider: Decider, principal: str, client: str, subject: Subject) -> None:
-        super().__init__(site)
+        super().__init__(site, site.accounts.of(principal))
         self.decider = decider
         self.home = subject.scope  # the scope that it lives in, whatever is found out of its client later
         self.principal = principal
@@ -135,8 +106,7 @@ class Session(Owed):
         self.shares = 0  # shared subscriptions among them
         self.held = 0  # those that nobody allows yet
         self.conditions = 0  # and those with a condition of their own
-        self._aliases: dict[str, int] | None = None
-        self.alias_maximum = 0
+        self.aliases: TopicAliases | None = None  # if the client takes any
         self.maximum = 0  # largest packet the client takes; 0: any
         self.overdue = 0  # control frames written although the client does not read
         self.expiry = 0
@@ -169,7 +139,7 @@ class Session(Owed):
     @property
     def plain(self) -> bool:
         """May be sent frames exactly as another client of its version sent them."""
-        return not self.maximum and not self.alias_maximum
+        return not self.maximum and self.aliases is None
 
     def save(self) -> None:
         """Notes it as persistent, as it now is."""
@@ -189,17 +159,16 @@ class Session(Owed):
 
     # -- coming and going --------------------------------------------------------------------------------------
 
-    def attach(self, peer: Peer, *, version: int, window: int, maximum: int, aliases: int) -> None:
+    def attach(self, connection: Connection, *, version: int, window: int, maximum: int, aliases: int) -> None:
         """A connection for it. Nothing is sent before `resume`."""
-        self.peer = peer
+        self.connection = connection
         self.version = version
-        self.write = peer.write
+        self.write = connection.write
         self.out = []
         self.shut = False
         self.overdue = 0
         self.maximum = maximum
-        self.alias_maximum = aliases
-        self._aliases = None
+        self.aliases = TopicAliases(aliases) if aliases else None
         # what was on its way goes first, once `resume` is called
         self._again = deque(self._inflight.values()) if self._inflight else None
         self.window = window
@@ -208,18 +177,17 @@ class Session(Owed):
 
     def detach(self) -> None:
         """The connection is gone. What was on its way stays owed."""
-        self.peer = None
-        if self._queue and not all(one.qos for one in self._queue):
-            self._queue = deque(one for one in self._queue if one.qos)  # the rest does not wait for it to come back
-            self.queued_bytes = sum(one.message.size for one in self._queue)
-        self.site.counters.dropped += self._dropped()
+        self.connection = None
+        self.readmit()
+        if self._queue and not all(delivery.qos for delivery in self._queue):
+            # QoS 0 does not wait for the client to come back
+            gone = [delivery for delivery in self._queue if not delivery.qos]
+            self._queue = deque(delivery for delivery in self._queue if delivery.qos)
+            self._count(-len(gone), -sum(delivery.message.size for delivery in gone))
+        self.site.counters.dropped += getattr(self.out, "dropped", 0)
         self._shut_out()
         self.write = _nowhere
         self.ended = self.site.wall
-
-    def resume(self) -> None:
-        """Sends again what was on its way, in its order, then what waits."""
-        self.pump()
 
     def _resend(self, delivery: Delivery) -> None:
         if self._inflight is None or self._inflight.get(delivery.pid) is not delivery:
@@ -227,12 +195,15 @@ class Session(Owed):
         self.window -= 1
         if delivery.state is State.RELEASED:
             self.send(PUBREL + delivery.pid.to_bytes(2, "big"))
-        elif (shown := self.decider.permits(self, delivery)) is None:
+        elif (shown := self.decider.permits(self, delivery)) is Later.LATER:
+            self.window += 1
+            self.defer(delivery)
+        elif shown is None:
             # [MQTT-4.4.0-1] what has begun is sent again even if it has expired since [MQTT-3.3.2-5];
             # semantics.md, Time: in-flight packets that are now denied are not sent again
             self._forget(delivery)
         else:
-            self._emit(delivery, self.peer, shown, dup=True)
+            self._emit(delivery, self.connection, shown, dup=True)
 
     def pause(self) -> None:
         """The client does not read fast enough: from now on QoS 0 is dropped, the rest waits."""
@@ -243,8 +214,8 @@ class Session(Owed):
                 self.write(b"".join(pending))
 
     def unpause(self) -> None:
-        if self.peer is not None and self.shut:
-            self.site.counters.dropped += self._dropped()
+        if self.connection is not None and self.shut:
+            self.site.counters.dropped += getattr(self.out, "dropped", 0)
             self.out = []
             self.shut = False
             self.overdue = 0
@@ -252,16 +223,13 @@ class Session(Owed):
             self.pump()
 
     def _set_direct(self) -> None:
-        self.direct = not self.shut and not self._again and self.plain
+        self.direct = not self.shut and not self._again and self.plain and self.deferred is None
 
     def _shut_out(self) -> None:
         if not self.shut:
             self.out = Shut()
             self.shut = True
             self.direct = False
-
-    def _dropped(self) -> int:
-        return self.out.dropped if isinstance(self.out, Shut) else 0
 
     # -- sending -----------------------------------------------------------------------------------------------
 
@@ -272,11 +240,11 @@ class Session(Owed):
             if not out:
                 self.site.dirty.append(self)
             out.append(frame)
-        elif (peer := self.peer) is not None:
+        elif (connection := self.connection) is not None:
             self.write(frame)
             self.overdue += 1
             if self.overdue == 256:  # it sends to us and does not read our answers
-                peer.hold_reading()
+                connection.hold_reading()
 
     def deliver(
         self,
@@ -293,17 +261,16 @@ class Session(Owed):
         """
         if self.leaving:
             self.offered = (message.number, message.output)
-            if self.peer is not None:
-                self.offer(Delivery(message, qos, retain, ids, group), shown or message)
+            if self.connection is not None:
+                delivery = Delivery(message, qos, retain, ids, group)
+                if not (qos and self.deferred is not None and _waits_behind(self, self.deferred, delivery)):
+                    self.offer(delivery, shown or message)
                 return
         if not qos:
-            if self.shut:
-                self.site.counters.dropped += self.peer is not None
-            else:
-                self._send_unacknowledged(shown or message, retain, ids)
+            self._send_unacknowledged(shown or message, retain, ids)
             return
         delivery = Delivery(message, qos, retain, ids, group)
-        room = self.window > 0 and self.flying < self.site.limits.queue_bytes
+        room = self.window > 0 and (self.flying < self.site.limits.free_bytes or self.may_fly())
         if self.direct and room and not self._queue and message.expires is None:
             if self.row and qos == 2:
                 self._transmit(delivery, shown or message)
@@ -311,10 +278,17 @@ class Session(Owed):
                 self._send_directly(delivery, shown or message)
         elif message.expires is not None and self._stale(delivery):
             return  # [MQTT-3.3.2-5] it expired between PUBREC and PUBREL
+        elif self.deferred is not None and _waits_behind(self, self.deferred, delivery):
+            return
         elif room and not self.shut and not self._queue and not self._again:
             self._transmit(delivery, shown or message)
         else:
             self._wait(delivery)
+
+    def defer(self, delivery: Delivery) -> None:
+        """It waits: this connection is too weak for it, or for one before it of the same publisher and topic."""
+        self.defer_in(self.decider.stream(delivery.message), delivery, self.outward)
+        self.direct = False  # what follows has to be looked at
 
     def offer(self, delivery: Delivery, shown: Message | None = None) -> None:
         """Over a link with monitors that is up: what they make of it, which need not be of the same QoS.
@@ -325,14 +299,14 @@ class Session(Owed):
             self._wait(delivery)
             self.pump()
             return
-        for one, part in self.decider.monitored(self, delivery, shown):
-            self.add(one, part)
+        for output, visible in self.decider.monitored(self, delivery, shown):
+            self.add(output, visible)
 
     def add(self, delivery: Delivery, shown: Message) -> None:
         """Owes it what its monitors have made or let pass, which has been decided. What waits is decided again."""
-        room = self.window > 0 and self.flying < self.site.limits.queue_bytes
+        room = self.window > 0 and (self.flying < self.site.limits.free_bytes or self.may_fly())
         if not delivery.qos:
-            self._send_shown(delivery, shown)
+            self._send_unacknowledged(shown, delivery.retain, delivery.ids)
         elif not room or self.shut or self._queue or self._again:
             self._wait(delivery)
             self.pump()
@@ -353,7 +327,11 @@ class Session(Owed):
         delivery.state = State.SENT
         inflight[pid] = delivery
         self.window -= 1
-        self.flying += len(delivery.message.payload)
+        size = len(delivery.message.payload)
+        self.flying += size  # as `_fly`, without the call
+        usage = self.usage
+        usage.queued_bytes += size
+        usage.node.queued_bytes += size
         if self.row:
             self.site.store.enqueue(self.row, delivery)
         head, tail = parts(shown, self.version, delivery.qos, delivery.retain, delivery.ids, 0.0)
@@ -363,48 +341,39 @@ class Session(Owed):
         out.append(b"%b%b%b" % (head, pid.to_bytes(2, "big"), tail))
 
     def _send_unacknowledged(self, message: Message, retain: bool, ids: tuple[int, ...]) -> None:
+        """QoS 0, which has been decided."""
+        if self.shut:
+            self.site.counters.dropped += self.connection is not None
+            return
         expires = message.expires
         if expires is not None and expires <= self.site.now:
             self.site.counters.expired += 1
             return
-        made = self._fitting(message, 0, retain, ids)
-        if made is None:
+        frame = self._fitting(message, 0, retain, ids)
+        if frame is None:
             self.site.counters.dropped += 1  # [MQTT-3.1.2-25] discard, as if it had been sent
         else:
-            self._append(made[0] + made[1])
+            self._append(frame[0] + frame[1])
 
     def _fitting(self, message: Message, qos: int, retain: bool, ids: tuple[int, ...]) -> Parts | None:
         """Its frame for this connection; None if the client takes no packet of that size [MQTT-3.1.2-24]."""
-        alias = self._alias(message.topic) if self.alias_maximum else 0
-        made = parts(message, self.version, qos, retain, ids, self.site.now, alias)
+        aliases = self.aliases
+        alias = 0 if aliases is None else aliases.alias(message.topic)
+        frame = parts(message, self.version, qos, retain, ids, self.site.now, alias)
         if not self.maximum:
-            return made
+            return frame
         room = self.maximum - (2 if qos else 0)
-        if alias > 0 and len(made[0]) + len(made[1]) > room:
+        if aliases is not None and alias > 0 and len(frame[0]) + len(frame[1]) > room:
             # the client does not learn an alias from a packet it is not sent; without one it may just fit
-            assert self._aliases is not None
-            del self._aliases[message.topic]
-            made = parts(message, self.version, qos, retain, ids, self.site.now)
-        return made if len(made[0]) + len(made[1]) <= room else None
+            aliases.forget(message.topic)
+            frame = parts(message, self.version, qos, retain, ids, self.site.now)
+        return frame if len(frame[0]) + len(frame[1]) <= room else None
 
     def _append(self, frame: bytes) -> None:
         out = self.out
         if not out:
             self.site.dirty.append(self)
         out.append(frame)
-
-    def _alias(self, topic: str) -> int:
-        """0: none free; positive: new, send both; negative: known to the client, send it alone."""
-        aliases = self._aliases
-        if aliases is None:
-            aliases = self._aliases = {}
-        known = aliases.get(topic)
-        if known is not None:
-            return -known
-        if len(aliases) >= self.alias_maximum:
-            return 0
-        number = aliases[topic] = len(aliases) + 1
-        return number
 
     def _transmit(self, delivery: Delivery, shown: Message) -> None:
         """Puts it on its way under a new packet identifier."""
@@ -414,13 +383,13 @@ class Session(Owed):
         pid = self.pid
         while True:
             pid = pid + 1 if pid < 65535 else 1
-            if pid not in inflight:
+            if pid not in inflight and (self.deferred is None or pid not in self.deferred.pids):
                 break
         self.pid = delivery.pid = pid
         delivery.state = State.SENT
         inflight[pid] = delivery
         self.window -= 1
-        self.flying += len(delivery.message.payload)
+        self._fly(len(delivery.message.payload))
         if self.row:
             store = self.site.store
             if not delivery.row:
@@ -429,29 +398,33 @@ class Session(Owed):
                 store.update(delivery)
             if delivery.qos == 2:
                 # a crash after sending must not lead to another identifier for the same message
-                store.after(self._emit_safe, delivery, self.peer, shown, self.site.generation)
+                store.after(self._emit_safe, delivery, self.connection, shown, self.site.generation)
                 return
-        self._emit(delivery, self.peer, shown)
+        self._emit(delivery, self.connection, shown)
 
-    def _emit_safe(self, delivery: Delivery, peer: Peer | None, shown: Message, generation: int) -> None:
+    def _emit_safe(self, delivery: Delivery, connection: Connection | None, shown: Message, generation: int) -> None:
         """Its identifier is in the store. Decided again if the rules have changed meanwhile: it is sent now."""
-        if generation != self.site.generation and self.peer is peer and delivery.state is State.SENT:
-            found = self.decider.permits(self, delivery)
-            if found is None:
+        if generation != self.site.generation and self.connection is connection and delivery.state is State.SENT:
+            permitted = self.decider.permits(self, delivery)
+            if permitted is Later.LATER:
+                self.window += 1
+                self.defer(delivery)
+                return
+            if permitted is None:
                 self._forget(delivery)
                 return
-            shown = found
-        self._emit(delivery, peer, shown)
+            shown = permitted
+        self._emit(delivery, connection, shown)
 
-    def _emit(self, delivery: Delivery, peer: Peer | None, shown: Message, dup: bool = False) -> None:
-        if peer is None or self.peer is not peer or delivery.state is not State.SENT:
+    def _emit(self, delivery: Delivery, connection: Connection | None, shown: Message, dup: bool = False) -> None:
+        if connection is None or self.connection is not connection or delivery.state is not State.SENT:
             return
-        made = self._fitting(shown, delivery.qos, delivery.retain, delivery.ids)
-        if made is None:
+        fitting = self._fitting(shown, delivery.qos, delivery.retain, delivery.ids)
+        if fitting is None:
             self.site.counters.dropped += 1
             self._forget(delivery)
             return
-        head, tail = made
+        head, tail = fitting
         if dup:
             head = bytes((head[0] | 0x08,)) + head[1:]
         frame = b"".join((head, delivery.pid.to_bytes(2, "big"), tail))
@@ -462,7 +435,10 @@ class Session(Owed):
 
     def pump(self) -> None:
         """Sends what waits, as far as the window goes. Each is decided again: it is sent now, not then."""
-        self.decider.fresh(self)  # its monitors may be others by now
+        self.decider.fresh(self)  # its monitors and its level may be others by now
+        if self.deferred is not None and self.deferred.link is not self.outward:
+            self.readmit()
+            self._set_direct()
         again = self._again
         if again:
             while again and self.window > 0 and not self.shut:
@@ -476,13 +452,21 @@ class Session(Owed):
             delivery = self._take(queue)
             if self._stale(delivery):
                 self._unstore(delivery)
+            elif delivery.qos and self.deferred is not None and _waits_behind(self, self.deferred, delivery):
+                continue
             elif self.leaving and not delivery.seen:
-                self._replace(queue, delivery)
+                if self.decider.too_weak(self, delivery):
+                    self.defer(delivery)
+                else:
+                    self._replace(queue, delivery)
             elif not delivery.qos:  # it waited for monitors that are gone
-                if not delivery.overheard and (shown := self.decider.permits(self, delivery)) is not None:
-                    self._send_shown(delivery, shown)
-            elif (shown := self.decider.permits(self, delivery)) is not None:
+                shown = None if delivery.overheard else self.decider.permits(self, delivery)
+                if isinstance(shown, Message):
+                    self._send_unacknowledged(shown, delivery.retain, delivery.ids)
+            elif isinstance(shown := self.decider.permits(self, delivery), Message):
                 self._transmit(delivery, shown)
+            elif shown is Later.LATER:
+                self.defer(delivery)
             elif delivery.group is not None:
                 self.decider.hand_on(delivery)
             else:
@@ -495,7 +479,7 @@ class Session(Owed):
         outputs = self.decider.monitored(self, delivery, None)
         for output, shown in outputs:
             if not output.qos:
-                self._send_shown(output, shown)
+                self._send_unacknowledged(shown, output.retain, output.ids)
             elif output.row:
                 self.site.store.update(output)
             elif self.row:
@@ -503,16 +487,9 @@ class Session(Owed):
         for output, _ in reversed(outputs):
             if output.qos:
                 queue.appendleft(output)
-                self.queued_bytes += output.message.size
+                self._count(1, output.message.size)
         if not delivery.seen:
             self._unstore(delivery)
-
-    def _send_shown(self, delivery: Delivery, shown: Message) -> None:
-        """QoS 0, which has been decided."""
-        if self.shut:
-            self.site.counters.dropped += self.peer is not None
-        else:
-            self._send_unacknowledged(shown, delivery.retain, delivery.ids)
 
     # -- acknowledgements --------------------------------------------------------------------------------------
 
@@ -527,7 +504,11 @@ class Session(Owed):
             raise ProtocolError("PUBACK for a QoS 2 message")
         del inflight[pid]
         self.window += 1
-        self.flying -= len(delivery.message.payload)
+        size = len(delivery.message.payload)
+        self.flying -= size
+        usage = self.usage
+        usage.queued_bytes -= size
+        usage.node.queued_bytes -= size
         if delivery.row:
             self.site.store.done(delivery)
         if self._queue or self._again or self.lagging:
@@ -553,13 +534,9 @@ class Session(Owed):
                 self.site.store.update(delivery)
         if delivery.row:
             # a crash after PUBREL must not lead to a PUBLISH under an identifier the client has let go of
-            self.site.store.after(self._release, delivery, self.peer)
+            self.site.store.after(_release, self, delivery, self.connection)
         else:
             self.send(PUBREL + pid.to_bytes(2, "big"))
-
-    def _release(self, delivery: Delivery, peer: Peer | None) -> None:
-        if peer is not None and self.peer is peer:
-            self.send(PUBREL + delivery.pid.to_bytes(2, "big"))
 
     def completed(self, pid: int) -> None:
         """PUBCOMP."""
@@ -579,8 +556,27 @@ class Session(Owed):
         if self.row:
             self.site.store.drop_session(self.row)
             self.row = 0
+        self.readmit()
+        self._count(-self.queued, -self.queued_bytes)
+        self._fly(-self.flying)
+        for pid in tuple(self.incoming or ()):
+            unreleased.forget(self, pid)
         self._inflight = self._queue = self._again = self.incoming = None
-        self.queued_bytes = self.incoming_bytes = self.flying = 0
+
+
+def _waits_behind(session: Session, deferred: Deferred, delivery: Delivery) -> bool:
+    """Whether one before it waits for a better connection; then it does, too."""
+    stream = session.decider.stream(delivery.message)
+    if not deferred.holds(stream):
+        return False
+    session.defer_in(stream, delivery, session.outward)
+    return True
+
+
+def _release(session: Session, delivery: Delivery, connection: Connection | None) -> None:
+    """PUBREL, unless the client has gone meanwhile."""
+    if connection is not None and session.connection is connection:
+        session.send(PUBREL + delivery.pid.to_bytes(2, "big"))
 
 
 def _check_id(pid: int) -> None:

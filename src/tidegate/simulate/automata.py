@@ -1,4 +1,4 @@
-"""Edit automata for links: the seed's own (scopes, 3.4.2, 3.5), and the machines of `tidegate.monitor`.
+"""The monitors of a link as one edit automaton: the machines of `tidegate.monitor`.
 
 Machines see here what the model knows: the event. Conditions can read `o`; what they read of `s`, `e` or `p` is absent,
 and that suppresses the event, as everywhere. There is no real time in the model, so timers never fire and every event
@@ -8,7 +8,7 @@ comes at the time it carries.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Container, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
@@ -18,66 +18,6 @@ from tidegate.simulate.schema import Symbol
 
 EVENT: Final = ("topic", "levels", "qos", "retain", "size", "payload")
 """What conditions can read of `o` here."""
-
-
-@dataclass(frozen=True, slots=True)
-class Filtering:
-    """filter(E): only events of E pass (3.4.2.1)."""
-
-    events: Container[Symbol]
-
-    def start(self) -> Hashable:
-        return "q0"
-
-    def step(self, state: Any, symbol: Symbol) -> tuple[Hashable, Sequence[Symbol]]:
-        return state, (symbol,) if symbol in self.events else ()
-
-
-@dataclass(frozen=True, slots=True)
-class Renaming:
-    """mapper(f): every event is renamed (3.4.2.2)."""
-
-    f: Callable[[Symbol], Symbol]
-
-    def start(self) -> Hashable:
-        return "q0"
-
-    def step(self, state: Any, symbol: Symbol) -> tuple[Hashable, Sequence[Symbol]]:
-        return state, (self.f(symbol),)
-
-
-@dataclass(frozen=True, slots=True)
-class TableAutomaton:
-    """The automaton of a figure: its arrows. Events without an arrow pass and leave the state."""
-
-    q0: Hashable
-    delta: Mapping[tuple[Hashable, Symbol], tuple[Hashable, Sequence[Symbol]]]
-
-    def start(self) -> Hashable:
-        return self.q0
-
-    def step(self, state: Any, symbol: Symbol) -> tuple[Hashable, Sequence[Symbol]]:
-        return self.delta.get((state, symbol), (state, (symbol,)))
-
-
-@dataclass(frozen=True, slots=True)
-class MachineAutomaton:
-    """A machine of `tidegate.monitor`. Its state is kept as JSON, which every state survives and which can be hashed.
-
-    A machine that fails suppresses the event and keeps its state (semantics, *Errors*).
-    """
-
-    machine: Machine
-
-    def start(self) -> Hashable:
-        return _text(self.machine.start())
-
-    def step(self, state: Any, symbol: Symbol) -> tuple[Hashable, Sequence[Symbol]]:
-        try:
-            after, outputs = self.machine.step(json.loads(state), seen(symbol))
-        except MonitorFailed:
-            return state, ()
-        return _text(after), tuple(outputs)
 
 
 @runtime_checkable
@@ -119,46 +59,46 @@ class LinkMonitors:
         return self.across is None or self.across.crossing(symbol.topic) is not None
 
     def start(self) -> Hashable:
-        return tuple(NamedState(id, _text(machine.start())) for id, machine in (*self.before, *self.after))
+        return tuple(NamedState(id, json_text(machine.start())) for id, machine in (*self.before, *self.after))
 
     def step(self, state: Any, symbol: Symbol) -> tuple[Hashable, Sequence[Symbol]]:
-        states, made = self._run(state, symbol)
-        return states, tuple(event for event, _ in made)
+        states, events = self._run(state, symbol)
+        return states, tuple(event for event, _ in events)
 
     def same(self, state: Any, symbol: Symbol) -> int | None:
-        _, made = self._run(state, symbol)
-        return next((at for at, (_, itself) in enumerate(made) if itself), None)
+        _, events = self._run(state, symbol)
+        return next((at for at, (_, itself) in enumerate(events) if itself), None)
 
     def _run(
         self, state: tuple[NamedState, ...], event: Event
     ) -> tuple[tuple[NamedState, ...], list[tuple[Event, bool]]]:
         """The states after it, and the outputs, each with whether it is the event itself."""
         states = list(state)
-        made = [(event, True)]
+        events = [(event, True)]
         for at, (_, machine) in enumerate((*self.before, *self.after)):
             if at == len(self.before):
-                made = self._crossing(made)
-            states[at], made = _shown(machine, states[at], made)
-        return tuple(states), made if self.after else self._crossing(made)
+                events = self._crossing(events)
+            states[at], events = _shown(machine, states[at], events)
+        return tuple(states), events if self.after else self._crossing(events)
 
-    def _crossing(self, made: list[tuple[Event, bool]]) -> list[tuple[Event, bool]]:
+    def _crossing(self, events: list[tuple[Event, bool]]) -> list[tuple[Event, bool]]:
         if self.across is None:
-            return made
-        found = [(self.across.crossing(event.topic), event, itself) for event, itself in made]
+            return events
+        crossings = [(self.across.crossing(event.topic), event, itself) for event, itself in events]
         return [
             (event.changed(topic=name[0], qos=min(event.qos, name[1])), itself)
-            for name, event, itself in found
+            for name, event, itself in crossings
             if name is not None
         ]
 
 
 def _shown(
-    machine: Machine, was: NamedState, made: list[tuple[Event, bool]]
+    machine: Machine, was: NamedState, events: list[tuple[Event, bool]]
 ) -> tuple[NamedState, list[tuple[Event, bool]]]:
     """One monitor sees what the ones before it have let through."""
     state = was.state
     following: list[tuple[Event, bool]] = []
-    for event, itself in made:
+    for event, itself in events:
         if event.overheard and not machine.overhears:
             following.append((event, itself))
             continue
@@ -167,8 +107,8 @@ def _shown(
             after, outputs = machine.step(json.loads(state), shown)
         except MonitorFailed:
             continue
-        state = _text(after)
-        following += [(one, itself and one is shown) for one in outputs]
+        state = json_text(after)
+        following += [(output, itself and output is shown) for output in outputs]
     return NamedState(was.id, state), following
 
 
@@ -189,5 +129,6 @@ def seen(event: Event) -> Event:
     return Event(event.topic, event.payload, event.qos, event.retain, event.time, scene, event.overheard)
 
 
-def _text(state: Any) -> str:
+def json_text(state: Any) -> str:
+    """A state as JSON, which every state survives and which can be hashed."""
     return json.dumps(state, sort_keys=True)

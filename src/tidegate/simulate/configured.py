@@ -93,11 +93,11 @@ def configured(
 
 def _posted(space: ScopeGraph, monitors: Monitors, scenario: Scenario) -> Iterator[tuple[Link, LinkMonitors]]:
     """What stands on which link. What nothing stands on is left out; but between scopes something always does."""
-    for one in space.links:
-        link = SCOPE + one.source, SCOPE + one.target
-        before = monitors.over(*link, kind=_LEAVES[one.way], scope=one.source)
-        after = monitors.over(*link, kind=_ENTERS[one.way], scope=one.target)
-        yield link, LinkMonitors(_machines(before), one, _machines(after))
+    for scope_link in space.links:
+        link = SCOPE + scope_link.source, SCOPE + scope_link.target
+        before = monitors.over(*link, kind=_LEAVES[scope_link.way], scope=scope_link.source)
+        after = monitors.over(*link, kind=_ENTERS[scope_link.way], scope=scope_link.target)
+        yield link, LinkMonitors(_machines(before), scope_link, _machines(after))
     for scope, client in scenario.sub:
         bare = scope.removeprefix(SCOPE)
         after = monitors.over(client, scope, kind=Direction.IM_PUB, scope=bare)

@@ -10,14 +10,14 @@ and levels, so both plays leave them out (`left_out`); and nobody is refused for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
 from tidegate import wire
 from tidegate.config import Config
-from tidegate.config.checks import unknown
 from tidegate.config.keys import Keys
+from tidegate.config.problems import unknown
 from tidegate.errors import ConfigError, TidegateError
 from tidegate.flow.graph import SCOPE
 from tidegate.flow.presence import Presence
@@ -27,11 +27,13 @@ from tidegate.monitor import Event
 from tidegate.policy import Levels, Preferences, Views
 from tidegate.policy.scopes import Role
 from tidegate.scope import Exchange, Identity, Refused
-from tidegate.scope.authenticator import ANONYMOUS
+from tidegate.scope.authenticator import ANONYMOUS, Answer
 from tidegate.scope.scopes import Realm
-from tidegate.session import Limits, Origin, Peer, Session, Site, Subject, Volatile
-from tidegate.simulate import Outcome, Publication, Scenario, Schema, configured
-from tidegate.simulate.schema import Entity, Link
+from tidegate.session import Connection, Limits, Origin, Session, Site, Subject, Volatile
+from tidegate.simulate.configured import configured
+from tidegate.simulate.run import Outcome
+from tidegate.simulate.scenario import Publication, Scenario
+from tidegate.simulate.schema import Entity, Link, Schema
 from tidegate.simulate.state import Delivery
 
 CLIENT: Final = "client:"
@@ -207,14 +209,14 @@ class _InMemoryNode:
 
     # scope.Authenticator
 
-    def authenticate(self, peer: Peer, packet: wire.Connect, answer: Callable[[Identity | Refused], None]) -> None:
+    def authenticate(self, connection: Connection, packet: wire.Connect, answer: Answer) -> None:
         assert self._coming is not None
         answer(self._coming)
 
-    def exchange(self, peer: Peer, packet: wire.Connect, method: str) -> Exchange | None:
+    def exchange(self, connection: Connection, packet: wire.Connect, method: str) -> Exchange | None:
         return None
 
-    def completed(self, peer: Peer, client: str, identity: Identity) -> Identity | Refused:
+    def completed(self, connection: Connection, client: str, identity: Identity) -> Identity | Refused:
         return identity
 
     def renew(self, session: Session) -> Identity | Refused:
@@ -232,8 +234,8 @@ class _End:
         self._no_local = link not in node.engine_run.written.echo
         self._over = SCOPE + node.engine_run.presences[link].leaves
         scope = node.realm.scopes[link[0].removeprefix(SCOPE)]
-        self._peer = Peer(site=node.site, host=scope, listener=_Listening(), on_bug=_broken)
-        self._peer.made(self, "127.0.0.1", None)
+        self._connection = Connection(site=node.site, host=scope, listener=_Listening(), on_bug=_broken)
+        self._connection.opened(self, "127.0.0.1", None)
 
     # session.Shell
 
@@ -279,7 +281,7 @@ class _End:
             self._send(wire.Unsubscribe(packet_id=1, filters=(each,)))
 
     def _send(self, packet: wire.Packet) -> None:
-        self._peer.receive(wire.encode(packet, wire.V5))
+        self._connection.reader.receive(wire.encode(packet, wire.V5))
         self._node.turn()
 
     def _take(self, packet: wire.Packet) -> None:
@@ -303,5 +305,5 @@ def _why(packet: wire.Connack | wire.Disconnect | wire.Suback | wire.Unsuback) -
     return packet.properties.reason_string or str(packet)
 
 
-def _broken(peer: Peer, error: BaseException) -> None:
+def _broken(connection: Connection, error: BaseException) -> None:
     raise error

@@ -28,8 +28,8 @@ class Expectation:
 
     def met(self, heard: Iterable[Symbol]) -> bool:
         """Whether it holds of what the client has heard."""
-        found = sum(isinstance(one, Event) and matches(self.filter, one.topic) for one in heard)
-        return found > 0 if self.times is None else found == self.times
+        times = sum(isinstance(symbol, Event) and matches(self.filter, symbol.topic) for symbol in heard)
+        return times > 0 if self.times is None else times == self.times
 
     def __str__(self) -> str:
         match self.times:

@@ -53,8 +53,8 @@ def find_run(schema: Schema, rounds: Rounds, outcome: Outcome, *, bound: int = B
     def promising(run: Run) -> bool:
         return all(wanted.get(device, ())[: len(came)] == came for device, came in run.state.heard.items())
 
-    found = _search(schema, rounds, lambda run: filter(promising, fewer(run)), bound)
-    return next((run for run in found if run.finished and run.outcome == outcome), None)
+    runs = _search(schema, rounds, lambda run: filter(promising, fewer(run)), bound)
+    return next((run for run in runs if run.finished and run.outcome == outcome), None)
 
 
 def _search(schema: Schema, rounds: Rounds, moves: Callable[[Run], Iterable[Run]], bound: int) -> Iterator[Run]:
@@ -66,14 +66,14 @@ def _search(schema: Schema, rounds: Rounds, moves: Callable[[Run], Iterable[Run]
         run = waiting.pop()
         yield run
         for after in moves(run):
-            found = (key(schema, after.state), after.todo)
-            if found in met:
+            state = (key(schema, after.state), after.todo)
+            if state in met:
                 continue
             if len(met) == bound:
                 raise Unfinished(
                     f"more than {bound} states: shorten the scenario, let it settle in between, or walk at random"
                 )
-            met.add(found)
+            met.add(state)
             waiting.append(after)
 
 

@@ -71,11 +71,4 @@ def _places(cg: ConnectionGraph, wl: WorkList) -> WorkList:
     return frozenset(placed)
 
 
-def ranks(_cg: ConnectionGraph, wl: WorkList) -> WorkList:
-    """Timestamps by rank: right for every order that only compares them."""
-    times = sorted({time for one in wl for time in (one.gen, one.pub)})
-    rank = {time: at for at, time in enumerate(times)}
-    return frozenset(replace(one, gen=rank[one.gen], pub=rank[one.pub]) for one in wl)
-
-
 NORMAL: Final = Order(name="normal", before=normal, renumber=_places)

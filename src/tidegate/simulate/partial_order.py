@@ -56,23 +56,23 @@ class PersistentMoves:
         assert not isinstance(now, Change)  # those are made when a round is over
         meeting: dict[tuple[str, str], set[Hashable]] = {}
         for at, todo in enumerate(now):
-            for one in todo:
-                meeting.setdefault(("publish", one.y), set()).add(at)
-        waiting = [(one.task.x, one.task.y) for one in run.state.wl if isinstance(one.task, Transmit)]
-        for link in self._alive([*waiting, *((one.x, one.y) for todo in now for one in todo)]):
+            for each in todo:
+                meeting.setdefault(("publish", each.y), set()).add(at)
+        waiting = [(each.task.x, each.task.y) for each in run.state.wl if isinstance(each.task, Transmit)]
+        for link in self._alive([*waiting, *((each.x, each.y) for todo in now for each in todo)]):
             meeting.setdefault(("arrive", link[1]), set()).add(queue(self._schema.cg, *link))
         return {at: len(those) for at, those in meeting.items()}
 
     def _alive(self, links: Iterable[Link]) -> set[Link]:
         """These, and those over which something may come that begins with these."""
-        found: set[Link] = set()
+        alive: set[Link] = set()
         waiting = list(links)
         while waiting:
             link = waiting.pop()
-            if link not in found:
-                found.add(link)
+            if link not in alive:
+                alive.add(link)
                 waiting += self._follows[link]
-        return found
+        return alive
 
     def _follow(self, one: Link, other: Link) -> bool:
         """Whether an event of one link may go on over the other, whatever event it is."""

@@ -43,12 +43,12 @@ class Run:
     @property
     def trace(self) -> tuple[Step, ...]:
         """The steps from the initial state on."""
-        found: list[Step] = []
+        steps: list[Step] = []
         run: Run | None = self
         while run is not None and run.last is not None:
-            found.append(run.last)
+            steps.append(run.last)
             run = run.past
-        return tuple(reversed(found))
+        return tuple(reversed(steps))
 
     @property
     def outcome(self) -> Outcome:
@@ -68,7 +68,9 @@ def begin(schema: Schema, rounds: Rounds) -> Run:
         if isinstance(each, Change):
             todo.append(each)
         elif full := tuple(queue for queue in each if queue):
-            todo.append(tuple(tuple(replace(one, number=next(number)) for one in queue) for queue in full))
+            todo.append(
+                tuple(tuple(replace(publication, number=next(number)) for publication in queue) for queue in full)
+            )
     state, left = _changed(initial(schema), tuple(todo))
     return Run(state=state, todo=left)
 

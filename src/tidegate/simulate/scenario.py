@@ -107,7 +107,7 @@ class Scenario:
             if isinstance(each, Change):
                 yield each
             else:
-                yield from sorted((one for queue in each for one in queue), key=attrgetter("number"))
+                yield from sorted((publication for queue in each for publication in queue), key=attrgetter("number"))
 
     @property
     def links(self) -> frozenset[Link]:

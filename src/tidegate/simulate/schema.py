@@ -103,11 +103,6 @@ class ConnectionGraph:
         return (x, y) in self.link and y in self.scopes
 
 
-def joined(*pairs: Link) -> frozenset[Link]:
-    """Links in both directions."""
-    return frozenset(link for x, y in pairs for link in ((x, y), (y, x)))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokeringPolicy:
     """BP = ⟨T, type, allow⟩. T is what `type` and `allow` speak of."""

@@ -29,28 +29,28 @@ class Row:
     """The link of the task: that over which the event came."""
     events: str
     """The event on the link, or the sequence that is brokered."""
-    state: str
+    state: str = ""
     """Of the link's automaton if it changed: `q0 → q1`; with several monitors, of those that changed, by name."""
-    next: tuple[str, ...]
+    next: tuple[str, ...] = ()
     """The tasks that it generated."""
-    heard: tuple[str, ...]
+    heard: tuple[str, ...] = ()
     """The events that a device got."""
-    ends: bool
+    ends: bool = False
     """Whether nothing came of it: suppressed, not subscribed to, or with no link to leave by."""
-    then: str
+    then: str = ""
     """What came of it, in a few words."""
 
 
 def rows(trace: Iterable[Step]) -> list[Row]:
     """A row for each step, and for each change of subscriptions between two."""
-    found: list[Row] = []
+    table: list[Row] = []
     was: State | None = None
     for step in trace:
         if was is not None:
-            found += _changes(was, step.before)
-        found.append(_row(step))
+            table += _changes(was, step.before)
+        table.append(_row(step))
         was = step.after
-    return found
+    return table
 
 
 def _changes(was: State, now: State) -> Iterator[Row]:
@@ -58,17 +58,8 @@ def _changes(was: State, now: State) -> Iterator[Row]:
         return
     for link, subscribed in now.sub.items():
         if was.sub[link] != subscribed:
-            yield Row(
-                time=now.t,
-                rule=SUBSCRIBES,
-                link=joint(*link),
-                events=", ".join(getattr(subscribed, "filters", ())) or "nothing",
-                state="",
-                next=(),
-                heard=(),
-                ends=False,
-                then="",
-            )
+            filters = ", ".join(getattr(subscribed, "filters", ())) or "nothing"
+            yield Row(time=now.t, rule=SUBSCRIBES, link=joint(*link), events=filters)
 
 
 def _row(step: Step) -> Row:
@@ -99,13 +90,13 @@ def _then(step: Step, new: Sequence[Annotated], heard: Sequence[str]) -> str:
             return f"heard: {', '.join(heard)}" if heard else "not heard"
         case Rule.DELIVER:
             assert isinstance(task, Transmit)
-            passed = [one.task.w for one in new if isinstance(one.task, Broker)]
+            passed = [each.task.w for each in new if isinstance(each.task, Broker)]
             if not passed:
                 return "suppressed"
             return "passes" if passed == [(task.a,)] else f"becomes {', '.join(map(written, passed[0]))}"
         case Rule.BROKER:
-            found = sorted(one.task.y for one in new if isinstance(one.task, Transmit))
-            return f"to {', '.join(map(short, found))}" if found else "to nobody"
+            targets = sorted(each.task.y for each in new if isinstance(each.task, Transmit))
+            return f"to {', '.join(map(short, targets))}" if targets else "to nobody"
         case _:
             assert_never(step.rule)
 
@@ -145,5 +136,5 @@ def _states(was: Hashable, now: Hashable) -> str:
 
 def _shown(state: str) -> str:
     """A state that is a text, without the quotes of JSON."""
-    found = json.loads(state)
-    return found if isinstance(found, str) else state
+    value = json.loads(state)
+    return value if isinstance(value, str) else state

@@ -20,6 +20,7 @@ Invariants
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from tidegate.session.message import Delivery, Message, State
@@ -39,70 +40,37 @@ Callback: TypeAlias = tuple[Callable[..., None], tuple[Any, ...]]
 Noted: TypeAlias = tuple[int, Delivery, int, State, bool]  # the body's key, the delivery, its packet id, state, seen
 
 
+@dataclass(slots=True, eq=False)
 class Batch:
     """The changes of one transaction. Deletions are applied first, then the rest replaces what is there."""
 
-    __slots__ = (
-        "bodies",
-        "callbacks",
-        "changed",
-        "cleared",
-        "created",
-        "deliveries",
-        "dropped",
-        "gone",
-        "incoming",
-        "records",
-        "released",
-        "remembered",
-        "retained",
-        "sessions",
-        "size",
-        "subscriptions",
-        "unreferenced",
-        "unsubscribed",
-    )
-
-    def __init__(self) -> None:
-        self.sessions: dict[int, SessionRow] = {}
-        self.created: set[int] = set()  # sessions that no earlier batch knows
-        self.dropped: set[int] = set()
-        self.subscriptions: dict[int, dict[str, SubscriptionRow]] = {}
-        self.unsubscribed: set[tuple[int, str]] = set()
-        self.bodies: dict[int, Message] = {}
-        self.unreferenced: list[int] = []  # bodies of earlier batches that go
-        self.deliveries: dict[int, Noted] = {}  # new in this batch
-        self.changed: dict[int, Noted] = {}  # of earlier batches
-        self.gone: list[int] = []  # of earlier batches
-        self.incoming: dict[int, int | None] = {}  # new in this batch: key to body
-        self.released: set[int] = set()  # of earlier batches
-        self.retained: dict[Place, int] = {}  # to body
-        self.cleared: set[Place] = set()  # those that an earlier batch has an entry for
-        self.remembered: dict[str, str] = {}
-        self.records: dict[tuple[str, str], bytes | None] = {}  # by room and key; None: it goes
-        self.size = 0  # bytes of payload in `bodies`
-        self.callbacks: list[Callback] = []
+    sessions: dict[int, SessionRow] = field(default_factory=dict)
+    created: set[int] = field(default_factory=set)  # sessions that no earlier batch knows
+    dropped: set[int] = field(default_factory=set)
+    subscriptions: dict[int, dict[str, SubscriptionRow]] = field(default_factory=dict)
+    unsubscribed: set[tuple[int, str]] = field(default_factory=set)
+    bodies: dict[int, Message] = field(default_factory=dict)
+    unreferenced: list[int] = field(default_factory=list)  # bodies of earlier batches that go
+    deliveries: dict[int, Noted] = field(default_factory=dict)  # new in this batch
+    changed: dict[int, Noted] = field(default_factory=dict)  # of earlier batches
+    gone: list[int] = field(default_factory=list)  # of earlier batches
+    incoming: dict[int, int | None] = field(default_factory=dict)  # new in this batch: key to body
+    released: set[int] = field(default_factory=set)  # of earlier batches
+    retained: dict[Place, int] = field(default_factory=dict)  # to body
+    cleared: set[Place] = field(default_factory=set)  # those that an earlier batch has an entry for
+    remembered: dict[str, str] = field(default_factory=dict)
+    records: dict[tuple[str, str], bytes | None] = field(default_factory=dict)  # by room and key; None: it goes
+    size: int = 0  # bytes of payload in `bodies`
+    callbacks: list[Callback] = field(default_factory=list)
 
     @property
     def void(self) -> bool:
         """Nothing to write: everything noted was undone."""
         # Bodies are left out: each has a delivery, an incoming or a retained entry beside it.
-        return not (
-            self.deliveries
-            or self.gone
-            or self.changed
-            or self.unreferenced
-            or self.incoming
-            or self.released
-            or self.retained
-            or self.cleared
-            or self.sessions
-            or self.dropped
-            or self.subscriptions
-            or self.unsubscribed
-            or self.remembered
-            or self.records
-        )
+        deliveries = self.deliveries or self.gone or self.changed or self.unreferenced
+        messages = self.incoming or self.released or self.retained or self.cleared
+        sessions = self.sessions or self.dropped or self.subscriptions or self.unsubscribed
+        return not (deliveries or messages or sessions or self.remembered or self.records)
 
 
 class Notes:
@@ -130,7 +98,7 @@ class Notes:
         raise NotImplementedError
 
     def _hurry(self) -> None:
-        """Something was noted for whose commit somebody waits."""
+        """Something was noted for whose commit somebody waits; no harm if something was before."""
         raise NotImplementedError
 
     def _later(self, function: Callable[[], None]) -> None:
@@ -148,8 +116,7 @@ class Notes:
             batch.created.add(session.row)
             self._held[session.row] = set()
         batch.sessions[session.row] = session_row(session)
-        if not self._urgent:
-            self._hurry()
+        self._hurry()
         if fresh:
             for subscription, identifier, terms in session.subscriptions.values():
                 self.subscribe(session.row, subscription, identifier, terms)
@@ -166,10 +133,9 @@ class Notes:
         batch = self._batch
         batch.sessions.pop(session, None)
         batch.subscriptions.pop(session, None)
-        if session in batch.created:
-            batch.created.discard(session)
-        else:
+        if session not in batch.created:
             batch.dropped.add(session)
+        batch.created.discard(session)
         for pid in tuple(self._incoming.get(session, ())):
             self.release(session, pid)
         self._incoming.pop(session, None)
@@ -180,8 +146,7 @@ class Notes:
             if not self._sweeping:
                 self._later(self._sweep)
             self._sweeping.extend(held)
-        if not self._urgent:
-            self._hurry()
+        self._hurry()
 
     def _sweep(self) -> None:
         for delivery in self._sweeping[-SLICE:]:
@@ -189,16 +154,14 @@ class Notes:
             if row and row & SESSION not in self._held:  # else it is done, or was moved to another session
                 self._strike(delivery, row)
         del self._sweeping[-SLICE:]
-        if not self._urgent:
-            self._hurry()
+        self._hurry()
         if self._sweeping:
             self._later(self._sweep)
 
     def subscribe(self, session: int, subscription: Subscription, identifier: int | None, terms: bytes = b"") -> None:
         row = subscription_row(session, subscription, identifier, terms)
         self._batch.subscriptions.setdefault(session, {})[subscription.filter] = row
-        if not self._urgent:
-            self._hurry()
+        self._hurry()
 
     def unsubscribe(self, session: int, filter: str) -> None:
         batch = self._batch
@@ -209,8 +172,7 @@ class Notes:
                 del batch.subscriptions[session]
         if session not in batch.created:  # else no earlier batch can know it
             batch.unsubscribed.add((session, filter))
-        if not self._urgent:
-            self._hurry()
+        self._hurry()
 
     # deliveries
 
@@ -285,7 +247,7 @@ class Notes:
         message.row = 0
 
     def _refer(self, message: Message) -> int:
-        """One more reference to the body, which is noted with the first one; its key."""
+        """Adds a reference to the body, which is noted with the first one, and returns its key."""
         if not message.row:
             self._last_body += 1
             message.row = self._last_body
@@ -311,15 +273,13 @@ class Notes:
         entries[pid] = messages
         for key, body in zip(_keys(session, pid, messages), bodies or [None], strict=True):
             batch.incoming[key] = body
-        if not self._urgent:
-            self._hurry()
+        self._hurry()
 
     def release(self, session: int, pid: int) -> None:
         entries = self._incoming.get(session)
         if entries is not None and pid in entries:
             self._end(session, pid)
-            if not self._urgent:
-                self._hurry()
+            self._hurry()
 
     def _end(self, session: int, pid: int) -> None:
         batch = self._batch
@@ -349,8 +309,7 @@ class Notes:
         if message is not None:
             self._retained[place] = message
             batch.retained[place] = body
-        if not self._urgent:
-            self._hurry()
+        self._hurry()
 
     # short texts
 
@@ -358,15 +317,13 @@ class Notes:
         if key in OWN:
             raise ValueError(f"the store itself keeps {key!r}: remember it under another key")
         self._batch.remembered[key] = value
-        if not self._urgent:
-            self._hurry()
+        self._hurry()
 
     # whatever else a room keeps
 
     def keep(self, room: str, key: str, value: bytes | None) -> None:
         self._batch.records[room, key] = value
-        if not self._urgent:
-            self._hurry()
+        self._hurry()
 
     # what was found when the store was opened
 

@@ -13,6 +13,7 @@ A reference to a body that is not there is damage: StoreError, never a shorter q
 
 from __future__ import annotations
 
+import secrets
 import sqlite3
 from dataclasses import dataclass
 from typing import Any
@@ -27,13 +28,15 @@ from tidegate.store.write import delete, delete_pairs, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
-    """What was found, and the highest keys in use."""
+class Snapshot:
+    """The node's identity, everything that was safe when the store was opened, and the highest keys in use."""
 
+    node: str  # 16 hex digits, made once
+    boot: int
     sessions: list[StoredSession]
     retained: dict[str, list[Message]]  # by scope
-    notes: dict[str, str]
-    records: dict[str, dict[str, bytes]]
+    notes: dict[str, str]  # the last word given to `remember`, by key
+    records: dict[str, dict[str, bytes]]  # what was given to `keep`, by room and key
     last_session: int
     last_body: int
     last_delivery: int
@@ -132,28 +135,36 @@ class _Reading:
         return kept
 
     def records(self) -> dict[str, dict[str, bytes]]:
-        found: dict[str, dict[str, bytes]] = {}
+        records: dict[str, dict[str, bytes]] = {}
         for room, key, value in self.connection.execute("SELECT room, key, value FROM record ORDER BY room, key"):
-            found.setdefault(room, {})[key] = value
-        return found
-
-    def notes(self) -> dict[str, str]:
-        rows = self.connection.execute("SELECT key, value FROM meta ORDER BY key")
-        return {key: value for key, value in rows if key not in OWN}
+            records.setdefault(room, {})[key] = value
+        return records
 
 
-def load(connection: sqlite3.Connection, *, now_wall: float, now_mono: float) -> Loaded:
-    """Read and clean the tables; the caller commits."""
+def _identity(connection: sqlite3.Connection, meta: dict[str, str]) -> tuple[str, int]:
+    """The node's id, made once, and the number of this boot."""
+    node = meta.get("node") or secrets.token_hex(8)
+    boot = int(meta.get("boot", "0")) + 1
+    connection.execute("REPLACE INTO meta VALUES ('node', ?), ('boot', ?)", (node, str(boot)))
+    return node, boot
+
+
+def load(connection: sqlite3.Connection, *, now_wall: float, now_mono: float) -> Snapshot:
+    """Count the boot, read and clean the tables; the caller commits."""
+    meta = dict(connection.execute("SELECT key, value FROM meta ORDER BY key"))
+    node, boot = _identity(connection, meta)
     reading = _Reading(connection, now_wall=now_wall, now_mono=now_mono)
     reading.subscriptions()
     reading.deliveries()
     reading.incoming()
     retained = reading.retained()
     delete(connection, "message", "id", [key for key, message in reading.bodies.items() if not message.rows])
-    return Loaded(
+    return Snapshot(
+        node=node,
+        boot=boot,
         sessions=list(reading.sessions.values()),
         retained=retained,
-        notes=reading.notes(),
+        notes={key: value for key, value in meta.items() if key not in OWN},
         records=reading.records(),
         last_session=max(reading.sessions, default=0),
         last_body=max(reading.bodies, default=0),

@@ -7,18 +7,19 @@ commit (the boot counter), so that a store that opens is known to be writable.
 from __future__ import annotations
 
 import os
-import secrets
 import sqlite3
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from tidegate.errors import StoreError
 from tidegate.store import schema
-from tidegate.store.load import Loaded, load
+from tidegate.store.load import Snapshot, load
 from tidegate.store.lock import Lock, Record
 from tidegate.store.wal import damage
-from tidegate.store.write import STATEMENTS, undo
+from tidegate.store.write import STATEMENTS, transaction
 
 Durability: TypeAlias = Literal["sync", "async"]
 
@@ -37,19 +38,9 @@ _REMEDIES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
-    """An open database, the node's identity, and what was found."""
-
-    connection: sqlite3.Connection
-    node: str
-    boot: int
-    loaded: Loaded
-
-
 def open_database(
     path: Path, lock: Lock, last: Record | None, durability: Durability, *, first: str, now_wall: float, now_mono: float
-) -> Opened:
+) -> tuple[sqlite3.Connection, Snapshot]:
     """Check, connect, create or migrate, count the boot, load. `last` is what the lock file said."""
     _inspect(path, last)
     connection: sqlite3.Connection | None = None
@@ -57,28 +48,30 @@ def open_database(
         connection = sqlite3.connect(
             path, timeout=1.0, isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS
         )
-        opened = _enter(connection, path, durability, first=first, now_wall=now_wall, now_mono=now_mono)
+        snapshot = _enter(connection, path, durability, first=first, now_wall=now_wall, now_mono=now_mono)
         lock.write(Record(database=path.name, durability=durability, process=os.getpid()))
         # The log begins anew: what an `async` run wrote to it is not judged by the rules of `sync` later.
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-    except sqlite3.Error as error:
+    except BaseException as error:
         if connection is not None:
             connection.close()
-        name = getattr(error, "sqlite_errorname", None) or ""
-        kind = "_".join(name.split("_")[:2])
-        remedy = _REMEDIES.get(kind, _RESTORE)
-        raise StoreError(f"{path} cannot be opened: {error} ({name or type(error).__name__}). {remedy}") from error
-    except StoreError as error:
-        if connection is not None:
-            connection.close()
-        if "Remedy" in str(error):
-            raise
-        raise StoreError(f"{path} is damaged: {error}. {_RESTORE}") from error
-    except BaseException:
-        if connection is not None:
-            connection.close()
+        if isinstance(error, sqlite3.Error):
+            name = error_name(error)
+            raise StoreError(f"{path} cannot be opened: {error} ({name}). {remedy_for(name, _REMEDIES)}") from error
+        if isinstance(error, StoreError) and "Remedy" not in str(error):
+            raise StoreError(f"{path} is damaged: {error}. {_RESTORE}") from error
         raise
-    return opened
+    return connection, snapshot
+
+
+def error_name(error: sqlite3.Error) -> str:
+    """SQLite's own name of an error, such as `SQLITE_IOERR_WRITE`."""
+    return getattr(error, "sqlite_errorname", None) or type(error).__name__
+
+
+def remedy_for(name: str, remedies: Mapping[str, str]) -> str:
+    """The remedy for an error by the first two words of its name; that for a damaged file if it is not known."""
+    return remedies.get("_".join(name.split("_")[:2]), remedies["SQLITE_CORRUPT"])
 
 
 def create_folder(folder: Path) -> None:
@@ -87,7 +80,7 @@ def create_folder(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for place in missing:
-            _sync_folder(place.parent)
+            sync_path(place.parent)
     except OSError as error:
         raise StoreError(
             f"data folder {folder} cannot be made: {error.strerror}. Remedy: make it, or name another one."
@@ -108,7 +101,7 @@ def _inspect(path: Path, last: Record | None) -> None:
             raise StoreError(f"{log} is damaged: {wrong}. {_RESTORE}")
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        _sync_folder(path.parent)
+        sync_path(path.parent)
     except OSError as error:
         raise StoreError(
             f"{path} cannot be opened for writing: {error.strerror}. Remedy: let the user that runs Tidegate "
@@ -118,7 +111,7 @@ def _inspect(path: Path, last: Record | None) -> None:
 
 def _enter(
     connection: sqlite3.Connection, path: Path, durability: Durability, *, first: str, now_wall: float, now_mono: float
-) -> Opened:
+) -> Snapshot:
     connection.execute("PRAGMA locking_mode = EXCLUSIVE").fetchone()
     found = schema.check(connection, path)
     wrong = [row[0] for row in connection.execute("PRAGMA quick_check(3)") if row[0] != "ok"]
@@ -134,30 +127,29 @@ def _enter(
     connection.execute("PRAGMA cache_size = -16384")
     connection.execute("PRAGMA journal_size_limit = 67108864").fetchone()
     connection.execute("SELECT count(*) FROM json_each('[1]')").fetchone()  # deletions need it: fail here, not later
-    try:
-        connection.execute("BEGIN IMMEDIATE")
+    with transaction(connection):
         schema.prepare(connection, found, first=first)
-        node, boot = _identity(connection)
-        loaded = load(connection, now_wall=now_wall, now_mono=now_mono)
-        connection.execute("COMMIT")
-    except BaseException:
-        undo(connection)
-        raise
-    return Opened(connection=connection, node=node, boot=boot, loaded=loaded)
+        return load(connection, now_wall=now_wall, now_mono=now_mono)
 
 
-def _identity(connection: sqlite3.Connection) -> tuple[str, int]:
-    """The node's id, made once, and the number of this boot."""
-    meta = dict(connection.execute("SELECT key, value FROM meta"))
-    node = meta.get("node") or secrets.token_hex(8)
-    boot = int(meta.get("boot", "0")) + 1
-    connection.execute("REPLACE INTO meta VALUES ('node', ?), ('boot', ?)", (node, str(boot)))
-    return node, boot
-
-
-def _sync_folder(folder: Path) -> None:
-    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def sync_path(path: Path) -> None:
+    """Forces a file or a folder to the disk."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(file)
     finally:
         os.close(file)
+
+
+@contextmanager
+def written_aside(path: Path, data: bytes) -> Iterator[str]:
+    """A file of mode 600 beside `path`, on the disk, to be moved or linked there. It goes if it is left where it is."""
+    descriptor, aside = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+        yield aside
+    finally:
+        Path(aside).unlink(missing_ok=True)

@@ -34,7 +34,10 @@ def reading(table: str, key: object) -> Iterator[None]:
 
 
 def session_row(session: StoredSession) -> SessionRow:
-    will = session.will
+    will: tuple[Any, ...] = (None,) * 5
+    if (last_will := session.will) is not None:
+        properties = encode_properties(last_will.properties, will=True)
+        will = (last_will.topic, bytes(last_will.payload), int(last_will.qos), int(last_will.retain), properties)
     return (
         session.row,
         session.principal,
@@ -42,17 +45,7 @@ def session_row(session: StoredSession) -> SessionRow:
         int(session.version),
         int(session.expiry),
         None if session.ended is None else float(session.ended),
-        *(
-            (None, None, None, None, None)
-            if will is None
-            else (
-                will.topic,
-                bytes(will.payload),
-                int(will.qos),
-                int(will.retain),
-                encode_properties(will.properties, will=True),
-            )
-        ),
+        *will,
         bytes(session.context),
         session.scope,
     )

@@ -28,7 +28,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -37,9 +36,8 @@ from typing import Any, Final
 import structlog
 
 from tidegate.errors import StoreError
-from tidegate.session.message import Message
-from tidegate.session.store import StoredSession
 from tidegate.store.batch import Batch, Callback, Notes
+from tidegate.store.load import Snapshot
 from tidegate.store.lock import Lock
 from tidegate.store.opening import Durability, create_folder, open_database
 from tidegate.store.write import write
@@ -48,27 +46,6 @@ PATIENCE: Final = 10  # intervals that a batch may wait whose deliveries are all
 _TURN: Final = 500  # callbacks run in one turn of the loop
 
 log = structlog.get_logger("tidegate.store")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """The node's identity and everything that was safe when the store was opened."""
-
-    node: str  # 16 hex digits, made once
-    boot: int
-    sessions: list[StoredSession]
-    retained: dict[str, list[Message]]  # by scope
-    notes: dict[str, str]  # the last word given to `remember`, by key
-    records: dict[str, dict[str, bytes]]  # what was given to `keep`, by room and key
-
-
-class _Last:
-    """The batch after which the writer ends."""
-
-    __slots__ = ("batch",)
-
-    def __init__(self, batch: Batch) -> None:
-        self.batch = batch
 
 
 class SqliteStore(Notes):
@@ -100,7 +77,7 @@ class SqliteStore(Notes):
         self._scheduled = False
         self._closed = False
         # shared with the writer
-        self._inbox: SimpleQueue[Batch | _Last] = SimpleQueue()
+        self._inbox: SimpleQueue[tuple[Batch, bool]] = SimpleQueue()  # the flag: the writer ends after it
         self._safe: deque[Batch] = deque()
         self._give_up = threading.Event()
         self._failure: Exception | None = None
@@ -120,32 +97,19 @@ class SqliteStore(Notes):
         create_folder(self._path.parent)
         last = self._lock.acquire()
         try:
-            opened = open_database(
-                self._path,
-                self._lock,
-                last,
-                self._durability,
-                first=first,
-                now_wall=time.time() if now_wall is None else now_wall,
-                now_mono=time.monotonic() if now_mono is None else now_mono,
+            wall = time.time() if now_wall is None else now_wall
+            mono = time.monotonic() if now_mono is None else now_mono
+            self._connection, snapshot = open_database(
+                self._path, self._lock, last, self._durability, first=first, now_wall=wall, now_mono=mono
             )
         except BaseException:
             self._lock.release()
             raise
-        self._connection = opened.connection
-        found = opened.loaded
-        self._last_session = found.last_session
-        self._last_body = found.last_body
-        self._last_delivery = found.last_delivery
-        self._adopt(found.sessions, found.retained)
-        return Snapshot(
-            node=opened.node,
-            boot=opened.boot,
-            sessions=found.sessions,
-            retained=found.retained,
-            notes=found.notes,
-            records=found.records,
-        )
+        self._last_session = snapshot.last_session
+        self._last_body = snapshot.last_body
+        self._last_delivery = snapshot.last_delivery
+        self._adopt(snapshot.sessions, snapshot.retained)
+        return snapshot
 
     def start(self) -> None:
         """From now on what is noted is written."""
@@ -169,7 +133,7 @@ class SqliteStore(Notes):
             self._give_up.set()
             self._finish(last)
         else:
-            self._inbox.put(_Last(last))
+            self._inbox.put((last, True))
             self._writer.join(timeout)
             if self._writer.is_alive():
                 self._give_up.set()
@@ -204,8 +168,9 @@ class SqliteStore(Notes):
         self._time()
 
     def _hurry(self) -> None:
-        self._woken = self._urgent = True
-        self._time()
+        if not self._urgent:
+            self._woken = self._urgent = True
+            self._time()
 
     def _time(self) -> None:
         """Sees to it that the current batch is handed over, unless one is being written: then its end does."""
@@ -229,7 +194,7 @@ class SqliteStore(Notes):
             self._run()
         else:
             self._writing = batch
-            self._inbox.put(batch)
+            self._inbox.put((batch, False))
 
     def _settle(self) -> None:
         """What the writer has committed is safe."""
@@ -270,12 +235,12 @@ class SqliteStore(Notes):
             log.exception("the store's writer ended; durable publishes are refused", path=str(self._path))
 
     def _serve(self) -> None:
-        item = self._inbox.get()
-        while not isinstance(item, _Last):
-            if self._commit(item):
+        batch, last = self._inbox.get()
+        while not last:
+            if self._commit(batch):
                 self._tell(self._settle)
-            item = self._inbox.get()
-        self._finish(item.batch)
+            batch, last = self._inbox.get()
+        self._finish(batch)
 
     def _commit(self, batch: Batch) -> bool:
         """Write it, however long it takes. False: given up, because the store is to be closed."""
@@ -287,9 +252,8 @@ class SqliteStore(Notes):
                 self._failure = error
                 if not self.refusing:
                     self.refusing = True
-                    log.error(
-                        "the store cannot write; durable publishes are refused", path=str(self._path), error=str(error)
-                    )
+                    text = "the store cannot write; durable publishes are refused"
+                    log.error(text, path=str(self._path), error=str(error))
                 if self._give_up.wait(self._retry):
                     return False
             else:

@@ -12,32 +12,36 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from itertools import islice
 from typing import Any, Final
 
-from tidegate.store.batch import SESSION, SHIFT, Batch
+from tidegate.store.batch import SESSION, SHIFT, Batch, Noted
 from tidegate.store.rows import delivery_row, message_row
 
 SIZES: Final = (256, 64, 16, 4, 1)  # 256 rows of 14 columns are far below the limit of 32766 variables
 STATEMENTS: Final = 128  # how many statements stay prepared; there are fewer
 
 
-def write(connection: sqlite3.Connection, batch: Batch, offset: float) -> None:
-    """Make `batch` safe, or leave everything as it was and raise."""
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Makes everything safe that is done within, or leaves everything as it was and raises."""
     try:
         connection.execute("BEGIN IMMEDIATE")
-        change(connection, batch, offset)
+        yield
         connection.execute("COMMIT")
     except BaseException:
-        undo(connection)
+        if connection.in_transaction:  # SQLite ends it by itself after some errors
+            connection.execute("ROLLBACK")
         raise
 
 
-def undo(connection: sqlite3.Connection) -> None:
-    if connection.in_transaction:  # SQLite ends it by itself after some errors
-        connection.execute("ROLLBACK")
+def write(connection: sqlite3.Connection, batch: Batch, offset: float) -> None:
+    """Make `batch` safe, or leave everything as it was and raise."""
+    with transaction(connection):
+        change(connection, batch, offset)
 
 
 def change(connection: sqlite3.Connection, batch: Batch, offset: float) -> None:
@@ -50,32 +54,25 @@ def change(connection: sqlite3.Connection, batch: Batch, offset: float) -> None:
     delete(connection, "message", "id", batch.unreferenced)
     delete(connection, "incoming", "id", batch.released - batch.incoming.keys())
     delete_pairs(connection, "retained", "scope, topic", batch.cleared - batch.retained.keys())
+    for record in [record for record, value in batch.records.items() if value is None]:  # json_extract ends at a NUL
+        connection.execute("DELETE FROM record WHERE room = ? AND key = ?", record)
 
     replace(connection, "session", 13, list(batch.sessions.values()), tuple)
     subscriptions = [row for rows in batch.subscriptions.values() for row in rows.values()]
     replace(connection, "subscription", 8, subscriptions, tuple)
-    replace(
-        connection,
-        "message",
-        14,
-        batch.bodies.items(),
-        lambda item: message_row(item[0], item[1], offset),
-    )
+    replace(connection, "message", 14, batch.bodies.items(), lambda item: message_row(item[0], item[1], offset))
     for noted in (batch.deliveries, batch.changed):
-        replace(
-            connection,
-            "delivery",
-            10,
-            noted.items(),
-            lambda item: delivery_row(item[0] >> SHIFT, item[0] & SESSION, *item[1]),
-        )
+        replace(connection, "delivery", 10, noted.items(), _noted_row)
     replace(connection, "incoming", 2, batch.incoming.items(), tuple)
     replace(connection, "retained", 3, batch.retained.items(), lambda item: (*item[0], item[1]))
     replace(connection, "meta", 2, batch.remembered.items(), tuple)
-    for room, key in [where for where, value in batch.records.items() if value is None]:
-        connection.execute("DELETE FROM record WHERE room = ? AND key = ?", (room, key))
     kept = [(room, key, value) for (room, key), value in batch.records.items() if value is not None]
     replace(connection, "record", 3, kept, tuple)
+
+
+def _noted_row(item: tuple[int, Noted]) -> Sequence[Any]:
+    key, noted = item
+    return delivery_row(key >> SHIFT, key & SESSION, *noted)
 
 
 def replace(

@@ -8,7 +8,7 @@ they mean in a conversation is known to `session`.
 from __future__ import annotations
 
 from tidegate.wire.decode import decode, level
-from tidegate.wire.encode import encode
+from tidegate.wire.encode import encode, encode_publish_parts
 from tidegate.wire.packets import (
     Auth,
     Connack,
@@ -29,7 +29,7 @@ from tidegate.wire.packets import (
     Unsubscribe,
     Will,
 )
-from tidegate.wire.primitives import check_first, encode_varint, frame
+from tidegate.wire.primitives import encode_varint, frame
 from tidegate.wire.properties import NONE, Properties, decode_properties, encode_properties
 from tidegate.wire.reasons import V5, V311, Reason, Type
 
@@ -58,11 +58,11 @@ __all__ = [
     "Unsuback",
     "Unsubscribe",
     "Will",
-    "check_first",
     "decode",
     "decode_properties",
     "encode",
     "encode_properties",
+    "encode_publish_parts",
     "encode_varint",
     "frame",
     "level",

@@ -17,35 +17,25 @@ from typing import Final, NoReturn, TypeAlias
 
 from tidegate.errors import MalformedPacket, ProtocolError
 from tidegate.topics import share, valid_filter, valid_topic
-from tidegate.wire.packets import (
-    Auth,
-    Connack,
-    Connect,
-    Disconnect,
-    Packet,
-    Pingreq,
-    Pingresp,
-    Puback,
-    Pubcomp,
-    Publish,
-    Pubrec,
-    Pubrel,
-    Suback,
-    Subscribe,
-    Subscription,
-    Unsuback,
-    Unsubscribe,
-    Will,
-)
+from tidegate.wire import packets
+from tidegate.wire.packets import Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from tidegate.wire.primitives import FIRST, binary, check_first, u16, utf8
 from tidegate.wire.properties import ALLOWED, NONE, WILL, Properties, decode_properties
-from tidegate.wire.reasons import REASONS, V5, V311, Reason, Type
+from tidegate.wire.reasons import BRIDGE, REASONS, V5, V31, V311, Reason, Type
 
 Decoder: TypeAlias = Callable[[int, bytes], Packet]
 Ack: TypeAlias = Puback | Pubrec | Pubrel | Pubcomp
 
 _ALLOWED_IN_PUBLISH: Final = ALLOWED[Type.PUBLISH]
 _MQTT: Final = b"\x00\x04MQTT"
+# what CONNECT says: the version that is spoken, whether it is 3.1, and whether a bridge speaks it
+_PROTOCOLS: Final = {
+    ("MQTT", V5): (V5, False, False),
+    ("MQTT", V311): (V311, False, False),
+    ("MQTT", V311 | BRIDGE): (V311, False, True),
+    ("MQIsdp", V31): (V311, True, False),
+    ("MQIsdp", V31 | BRIDGE): (V311, True, True),
+}
 
 
 def decode(first: int, body: bytes, version: int) -> Packet:
@@ -183,18 +173,27 @@ def _packet_id(body: bytes) -> int:
     return packet_id
 
 
+def _head(kind: Type, body: bytes, v5: bool = True) -> tuple[int, Properties, int]:
+    """The packet identifier, the properties, and where the rest begins."""
+    packet_id = _packet_id(body)
+    if not v5:
+        return packet_id, NONE, 2
+    return packet_id, *decode_properties(body, 2, len(body), ALLOWED[kind])
+
+
 # CONNECT, CONNACK
 
 
-def _connect(first: int, body: bytes) -> Connect:
+def _connect(first: int, body: bytes) -> packets.Connect:
     end = len(body)
     name, pos = utf8(body, 0, end)
     if pos >= end:
         raise MalformedPacket("CONNECT without a protocol level")
-    version = body[pos]
-    if name != "MQTT" or version not in (V311, V5):
+    protocol = _PROTOCOLS.get((name, body[pos]))
+    if protocol is None:
         # [MQTT-3.1.2-1] [MQTT-3.1.2-2]; the rest is not looked at, for its form is unknown
-        raise ProtocolError(f"protocol {name[:16]!r} level {version}", Reason.UNSUPPORTED_PROTOCOL_VERSION)
+        raise ProtocolError(f"protocol {name[:16]!r} level {body[pos]}", Reason.UNSUPPORTED_PROTOCOL_VERSION)
+    version, old, bridge = protocol
     v5 = version == V5
     if pos + 4 > end:
         raise MalformedPacket("CONNECT cut short")
@@ -206,13 +205,13 @@ def _connect(first: int, body: bytes) -> Connect:
     if v5:
         properties, pos = decode_properties(body, pos, end, ALLOWED[Type.CONNECT])
     client_id, pos = utf8(body, pos, end)
-    will: Will | None = None
+    will: packets.Will | None = None
     if flags & 0x04:
         if v5:
             will_properties, pos = decode_properties(body, pos, end, WILL)
         topic, pos = utf8(body, pos, end)
         payload, pos = binary(body, pos, end)
-        will = Will(
+        will = packets.Will(
             topic=topic,
             payload=payload,
             qos=flags >> 3 & 3,
@@ -227,7 +226,7 @@ def _connect(first: int, body: bytes) -> Connect:
         password, pos = binary(body, pos, end)
     if pos != end:
         raise MalformedPacket(f"CONNECT with {end - pos} bytes too many")
-    packet = Connect(
+    packet = packets.Connect(
         version=version,
         client_id=client_id,
         clean_start=flags & 0x02 != 0,
@@ -236,6 +235,8 @@ def _connect(first: int, body: bytes) -> Connect:
         password=password,
         will=will,
         properties=properties,
+        old=old,
+        bridge=bridge,
     )
     _check_connect(packet)
     return packet
@@ -251,7 +252,7 @@ def _check_connect_flags(flags: int) -> None:
         raise MalformedPacket("will QoS or will retain without a will")
 
 
-def _check_connect(packet: Connect) -> None:
+def _check_connect(packet: packets.Connect) -> None:
     """What is wrong though it parses; only a CONNECT that is whole is worth an answer in kind."""
     if packet.will is not None and not valid_topic(packet.will.topic):
         raise ProtocolError("will topic is no topic name", Reason.TOPIC_NAME_INVALID)  # [MQTT-4.7.0-1]
@@ -266,16 +267,16 @@ def _check_connect(packet: Connect) -> None:
         raise ProtocolError("a session to keep without a client identifier", Reason.CLIENT_IDENTIFIER_NOT_VALID)
 
 
-def _connack_v5(first: int, body: bytes) -> Connack:
+def _connack_v5(first: int, body: bytes) -> packets.Connack:
     session_present, reason = _connack_head(body)
     _reason(Type.CONNACK, reason)
     properties = _last_properties(Type.CONNACK, body, 2)
     if session_present and reason:
         raise ProtocolError("session present, though the connection is refused")  # [MQTT-3.2.2-6]
-    return Connack(session_present=session_present, reason=reason, properties=properties)
+    return packets.Connack(session_present=session_present, reason=reason, properties=properties)
 
 
-def _connack_v311(first: int, body: bytes) -> Connack:
+def _connack_v311(first: int, body: bytes) -> packets.Connack:
     session_present, reason = _connack_head(body)
     if len(body) > 2:
         raise MalformedPacket(f"CONNACK of {len(body)} bytes instead of 2")
@@ -283,7 +284,7 @@ def _connack_v311(first: int, body: bytes) -> Connack:
         raise MalformedPacket(f"CONNACK with return code {reason}")  # 3.1.1, 3.2.2.3
     if session_present and reason:
         raise ProtocolError("session present, though the connection is refused")  # 3.1.1 [MQTT-3.2.2-4]
-    return Connack(session_present=session_present, reason=reason)
+    return packets.Connack(session_present=session_present, reason=reason)
 
 
 def _connack_head(body: bytes) -> tuple[bool, int]:
@@ -297,26 +298,29 @@ def _connack_head(body: bytes) -> tuple[bool, int]:
 # SUBSCRIBE, SUBACK, UNSUBSCRIBE, UNSUBACK
 
 
-def _subscribe_v5(first: int, body: bytes) -> Subscribe:
-    packet_id = _packet_id(body)
-    end = len(body)
-    properties, pos = decode_properties(body, 2, end, ALLOWED[Type.SUBSCRIBE])
-    if len(properties.subscription_identifiers) > 1:
-        raise ProtocolError("subscription_identifier more than once")  # 3.8.2.1.2
-    subscriptions = []
-    while pos < end:
-        filter, pos = utf8(body, pos, end)
-        if pos >= end:
-            raise MalformedPacket("filter without subscription options")
-        options = body[pos]
-        pos += 1
-        subscriptions.append(_subscription(filter, options))
-    if not subscriptions:
-        raise ProtocolError("SUBSCRIBE without a filter")  # [MQTT-3.8.3-2]
-    return Subscribe(packet_id=packet_id, subscriptions=tuple(subscriptions), properties=properties)
+def _subscribe(v5: bool) -> Decoder:
+    subscription, missing = (_subscription, "subscription options") if v5 else (_subscription_v311, "a QoS")
+
+    def decoder(first: int, body: bytes) -> packets.Subscribe:
+        packet_id, properties, pos = _head(Type.SUBSCRIBE, body, v5)
+        if len(properties.subscription_identifiers) > 1:
+            raise ProtocolError("subscription_identifier more than once")  # 3.8.2.1.2
+        end = len(body)
+        subscriptions = []
+        while pos < end:
+            filter, pos = utf8(body, pos, end)
+            if pos >= end:
+                raise MalformedPacket(f"filter without {missing}")
+            subscriptions.append(subscription(filter, body[pos]))
+            pos += 1
+        if not subscriptions:
+            raise ProtocolError("SUBSCRIBE without a filter")  # [MQTT-3.8.3-2], 3.1.1 [MQTT-3.8.3-3]
+        return packets.Subscribe(packet_id=packet_id, subscriptions=tuple(subscriptions), properties=properties)
+
+    return decoder
 
 
-def _subscription(filter: str, options: int) -> Subscription:
+def _subscription(filter: str, options: int) -> packets.Subscription:
     if options & 0xC0:
         raise MalformedPacket("subscription options with reserved bits set")  # [MQTT-3.8.3-5]
     if options & 3 == 3:
@@ -326,7 +330,7 @@ def _subscription(filter: str, options: int) -> Subscription:
     _check_filter(filter)
     if options & 4 and share(filter)[0] is not None:
         raise ProtocolError("shared subscription with no local")  # [MQTT-3.8.3-4]
-    return Subscription(
+    return packets.Subscription(
         filter=filter,
         qos=options & 3,
         no_local=options & 4 != 0,
@@ -335,34 +339,19 @@ def _subscription(filter: str, options: int) -> Subscription:
     )
 
 
-def _subscribe_v311(first: int, body: bytes) -> Subscribe:
-    packet_id = _packet_id(body)
-    end = len(body)
-    pos = 2
-    subscriptions = []
-    while pos < end:
-        filter, pos = utf8(body, pos, end)
-        if pos >= end:
-            raise MalformedPacket("filter without a QoS")
-        qos = body[pos]
-        pos += 1
-        if qos > 2:
-            raise MalformedPacket(f"subscription with QoS byte {qos:#04x}")  # 3.1.1 [MQTT-3-8.3-4]
-        _check_filter(filter)
-        subscriptions.append(Subscription(filter=filter, qos=qos))
-    if not subscriptions:
-        raise ProtocolError("SUBSCRIBE without a filter")  # 3.1.1 [MQTT-3.8.3-3]
-    return Subscribe(packet_id=packet_id, subscriptions=tuple(subscriptions))
+def _subscription_v311(filter: str, qos: int) -> packets.Subscription:
+    if qos > 2:
+        raise MalformedPacket(f"subscription with QoS byte {qos:#04x}")  # 3.1.1 [MQTT-3-8.3-4]
+    _check_filter(filter)
+    return packets.Subscription(filter=filter, qos=qos)
 
 
-def _unsubscribe_v5(first: int, body: bytes) -> Unsubscribe:
-    packet_id = _packet_id(body)
-    properties, pos = decode_properties(body, 2, len(body), ALLOWED[Type.UNSUBSCRIBE])
-    return Unsubscribe(packet_id=packet_id, filters=_filters(body, pos), properties=properties)
+def _unsubscribe(v5: bool) -> Decoder:
+    def decoder(first: int, body: bytes) -> packets.Unsubscribe:
+        packet_id, properties, pos = _head(Type.UNSUBSCRIBE, body, v5)
+        return packets.Unsubscribe(packet_id=packet_id, filters=_filters(body, pos), properties=properties)
 
-
-def _unsubscribe_v311(first: int, body: bytes) -> Unsubscribe:
-    return Unsubscribe(packet_id=_packet_id(body), filters=_filters(body, 2))
+    return decoder
 
 
 def _filters(body: bytes, pos: int) -> tuple[str, ...]:
@@ -382,13 +371,12 @@ def _check_filter(filter: str) -> None:
         raise ProtocolError(f"topic filter {filter[:64]!r} is not valid", Reason.TOPIC_FILTER_INVALID)
 
 
-def _suback_v5(first: int, body: bytes) -> Suback:
-    packet_id = _packet_id(body)
-    properties, pos = decode_properties(body, 2, len(body), ALLOWED[Type.SUBACK])
-    return Suback(packet_id=packet_id, reasons=_reasons(Type.SUBACK, body, pos), properties=properties)
+def _suback_v5(first: int, body: bytes) -> packets.Suback:
+    packet_id, properties, pos = _head(Type.SUBACK, body)
+    return packets.Suback(packet_id=packet_id, reasons=_reasons(Type.SUBACK, body, pos), properties=properties)
 
 
-def _suback_v311(first: int, body: bytes) -> Suback:
+def _suback_v311(first: int, body: bytes) -> packets.Suback:
     packet_id = _packet_id(body)
     reasons = tuple(body[2:])
     if not reasons:
@@ -396,19 +384,18 @@ def _suback_v311(first: int, body: bytes) -> Suback:
     for code in reasons:
         if code not in (0, 1, 2, 0x80):
             raise MalformedPacket(f"SUBACK with return code {code:#04x}")  # 3.1.1 [MQTT-3.9.3-2]
-    return Suback(packet_id=packet_id, reasons=reasons)
+    return packets.Suback(packet_id=packet_id, reasons=reasons)
 
 
-def _unsuback_v5(first: int, body: bytes) -> Unsuback:
-    packet_id = _packet_id(body)
-    properties, pos = decode_properties(body, 2, len(body), ALLOWED[Type.UNSUBACK])
-    return Unsuback(packet_id=packet_id, reasons=_reasons(Type.UNSUBACK, body, pos), properties=properties)
+def _unsuback_v5(first: int, body: bytes) -> packets.Unsuback:
+    packet_id, properties, pos = _head(Type.UNSUBACK, body)
+    return packets.Unsuback(packet_id=packet_id, reasons=_reasons(Type.UNSUBACK, body, pos), properties=properties)
 
 
-def _unsuback_v311(first: int, body: bytes) -> Unsuback:
+def _unsuback_v311(first: int, body: bytes) -> packets.Unsuback:
     if len(body) != 2:
         raise MalformedPacket(f"UNSUBACK of {len(body)} bytes instead of 2")
-    return Unsuback(packet_id=_packet_id(body))
+    return packets.Unsuback(packet_id=_packet_id(body))
 
 
 def _reasons(kind: Type, body: bytes, pos: int) -> tuple[int, ...]:
@@ -421,44 +408,33 @@ def _reasons(kind: Type, body: bytes, pos: int) -> tuple[int, ...]:
 # PINGREQ, PINGRESP, DISCONNECT, AUTH
 
 
-def _pingreq(first: int, body: bytes) -> Pingreq:
-    _check_empty(Type.PINGREQ, body)
-    return Pingreq()
+def _empty(kind: Type, packet: type[packets.Pingreq | packets.Pingresp | packets.Disconnect]) -> Decoder:
+    def decoder(first: int, body: bytes) -> packets.Pingreq | packets.Pingresp | packets.Disconnect:
+        if body:
+            raise MalformedPacket(f"{kind.name} of {len(body)} bytes instead of none")
+        return packet()
+
+    return decoder
 
 
-def _pingresp(first: int, body: bytes) -> Pingresp:
-    _check_empty(Type.PINGRESP, body)
-    return Pingresp()
-
-
-def _check_empty(kind: Type, body: bytes) -> None:
-    if body:
-        raise MalformedPacket(f"{kind.name} of {len(body)} bytes instead of none")
-
-
-def _disconnect_v5(first: int, body: bytes) -> Disconnect:
+def _disconnect_v5(first: int, body: bytes) -> packets.Disconnect:
     if not body:
-        return Disconnect()
+        return packets.Disconnect()
     reason = _reason(Type.DISCONNECT, body[0])
     if len(body) == 1:  # 3.14.2.2.1: under two bytes there is no property length
-        return Disconnect(reason=reason)
-    return Disconnect(reason=reason, properties=_last_properties(Type.DISCONNECT, body, 1))
+        return packets.Disconnect(reason=reason)
+    return packets.Disconnect(reason=reason, properties=_last_properties(Type.DISCONNECT, body, 1))
 
 
-def _disconnect_v311(first: int, body: bytes) -> Disconnect:
-    _check_empty(Type.DISCONNECT, body)
-    return Disconnect()
-
-
-def _auth_v5(first: int, body: bytes) -> Auth:
+def _auth_v5(first: int, body: bytes) -> packets.Auth:
     if not body:
         # 3.15.2.1 allows the empty form though 3.15.2.2.2 asks for a method; who expects one will miss it
-        return Auth()
+        return packets.Auth()
     reason = _reason(Type.AUTH, body[0])
     properties = _last_properties(Type.AUTH, body, 1)
     if properties.authentication_method is None:
         raise ProtocolError("AUTH without an authentication method")  # 3.15.2.2.2
-    return Auth(reason=reason, properties=properties)
+    return packets.Auth(reason=reason, properties=properties)
 
 
 def _auth_v311(first: int, body: bytes) -> NoReturn:
@@ -477,41 +453,38 @@ def _table(decoders: dict[Type, Decoder]) -> tuple[Decoder, ...]:
     return tuple(decoders[Type(first >> 4)] if wrong is None else _refuse_first for first, wrong in enumerate(FIRST))
 
 
-_V5: Final = _table(
-    {
-        Type.CONNECT: _connect,
-        Type.CONNACK: _connack_v5,
-        Type.PUBLISH: _publish(v5=True),
-        Type.PUBACK: _ack_v5(Type.PUBACK, Puback),
-        Type.PUBREC: _ack_v5(Type.PUBREC, Pubrec),
-        Type.PUBREL: _ack_v5(Type.PUBREL, Pubrel),
-        Type.PUBCOMP: _ack_v5(Type.PUBCOMP, Pubcomp),
-        Type.SUBSCRIBE: _subscribe_v5,
-        Type.SUBACK: _suback_v5,
-        Type.UNSUBSCRIBE: _unsubscribe_v5,
-        Type.UNSUBACK: _unsuback_v5,
-        Type.PINGREQ: _pingreq,
-        Type.PINGRESP: _pingresp,
-        Type.DISCONNECT: _disconnect_v5,
-        Type.AUTH: _auth_v5,
-    }
-)
+_DECODERS: Final[dict[Type, Decoder]] = {
+    Type.CONNECT: _connect,
+    Type.CONNACK: _connack_v5,
+    Type.PUBLISH: _publish(v5=True),
+    Type.PUBACK: _ack_v5(Type.PUBACK, Puback),
+    Type.PUBREC: _ack_v5(Type.PUBREC, Pubrec),
+    Type.PUBREL: _ack_v5(Type.PUBREL, Pubrel),
+    Type.PUBCOMP: _ack_v5(Type.PUBCOMP, Pubcomp),
+    Type.SUBSCRIBE: _subscribe(v5=True),
+    Type.SUBACK: _suback_v5,
+    Type.UNSUBSCRIBE: _unsubscribe(v5=True),
+    Type.UNSUBACK: _unsuback_v5,
+    Type.PINGREQ: _empty(Type.PINGREQ, packets.Pingreq),
+    Type.PINGRESP: _empty(Type.PINGRESP, packets.Pingresp),
+    Type.DISCONNECT: _disconnect_v5,
+    Type.AUTH: _auth_v5,
+}
+_V5: Final = _table(_DECODERS)
 _V311: Final = _table(
-    {
-        Type.CONNECT: _connect,
+    _DECODERS
+    | {
         Type.CONNACK: _connack_v311,
         Type.PUBLISH: _publish(v5=False),
         Type.PUBACK: _ack_v311(Type.PUBACK, Puback),
         Type.PUBREC: _ack_v311(Type.PUBREC, Pubrec),
         Type.PUBREL: _ack_v311(Type.PUBREL, Pubrel),
         Type.PUBCOMP: _ack_v311(Type.PUBCOMP, Pubcomp),
-        Type.SUBSCRIBE: _subscribe_v311,
+        Type.SUBSCRIBE: _subscribe(v5=False),
         Type.SUBACK: _suback_v311,
-        Type.UNSUBSCRIBE: _unsubscribe_v311,
+        Type.UNSUBSCRIBE: _unsubscribe(v5=False),
         Type.UNSUBACK: _unsuback_v311,
-        Type.PINGREQ: _pingreq,
-        Type.PINGRESP: _pingresp,
-        Type.DISCONNECT: _disconnect_v311,
+        Type.DISCONNECT: _empty(Type.DISCONNECT, packets.Disconnect),
         Type.AUTH: _auth_v311,
     }
 )

@@ -7,40 +7,14 @@ acknowledgements, subscription options other than QoS) is left out there.
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias, assert_never
+from typing import Final, assert_never
 
 from tidegate.topics import share, valid_filter, valid_topic
-from tidegate.wire.packets import (
-    Auth,
-    Connack,
-    Connect,
-    Disconnect,
-    Packet,
-    Pingreq,
-    Pingresp,
-    Puback,
-    Pubcomp,
-    Publish,
-    Pubrec,
-    Pubrel,
-    Suback,
-    Subscribe,
-    Subscription,
-    Unsuback,
-    Unsubscribe,
-    Will,
-)
-from tidegate.wire.primitives import (
-    MAX_U16,
-    encode_binary,
-    encode_u16,
-    encode_utf8,
-    encode_varint,
-)
+from tidegate.wire import packets
+from tidegate.wire.packets import Ack, Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel
+from tidegate.wire.primitives import MAX_U16, encode_binary, encode_u16, encode_utf8, encode_varint
 from tidegate.wire.properties import ALLOWED, NONE, Properties, encode_properties
-from tidegate.wire.reasons import REASONS, V5, V311, Type, connack_code
-
-Ack: TypeAlias = Puback | Pubrec | Pubrel | Pubcomp
+from tidegate.wire.reasons import BRIDGE, REASONS, V5, V31, V311, Type, connack_code
 
 _PUBLISH: Final = ALLOWED[Type.PUBLISH]
 
@@ -61,25 +35,25 @@ def encode(packet: Packet, version: int) -> bytes:
             return _ack(0x62, Type.PUBREL, packet, v5)
         case Pubcomp():
             return _ack(0x70, Type.PUBCOMP, packet, v5)
-        case Subscribe():
+        case packets.Subscribe():
             return _frame(0x82, _subscribe(packet, v5))
-        case Suback():
+        case packets.Suback():
             return _frame(0x90, _suback(packet, v5))
-        case Unsubscribe():
+        case packets.Unsubscribe():
             return _frame(0xA2, _unsubscribe(packet, v5))
-        case Unsuback():
+        case packets.Unsuback():
             return _frame(0xB0, _unsuback(packet, v5))
-        case Pingreq():
+        case packets.Pingreq():
             return b"\xc0\x00"
-        case Pingresp():
+        case packets.Pingresp():
             return b"\xd0\x00"
-        case Connect():
+        case packets.Connect():
             return _frame(0x10, _connect(packet))
-        case Connack():
+        case packets.Connack():
             return _frame(0x20, _connack(packet, v5))
-        case Disconnect():
+        case packets.Disconnect():
             return _frame(0xE0, _disconnect(packet) if v5 else b"")
-        case Auth():
+        case packets.Auth():
             return _frame(0xF0, _auth(packet, v5))
         case _:
             assert_never(packet)
@@ -121,6 +95,18 @@ def _publish(packet: Publish, v5: bool) -> bytes:
     return b"".join((head, length.to_bytes(2, "big"), raw, identifier, properties, payload))
 
 
+def encode_publish_parts(
+    topic: bytes, payload: bytes, qos: int, retain: bool, version: int, properties: Properties
+) -> tuple[bytes, bytes]:
+    """A PUBLISH as it stands before its packet identifier and behind it, of what has been checked before."""
+    tail = payload
+    if version == V5:
+        tail = b"\0" + payload if properties is NONE else encode_properties(properties) + payload
+    length = 2 + len(topic) + (2 if qos else 0) + len(tail)
+    head = bytes((0x30 | qos << 1 | retain,)) + encode_varint(length) + len(topic).to_bytes(2, "big") + topic
+    return head, tail
+
+
 def _ack(first: int, kind: Type, packet: Ack, v5: bool) -> bytes:
     packet_id = packet.packet_id
     if not 0 < packet_id <= MAX_U16:
@@ -152,7 +138,7 @@ def _packet_id(packet_id: int) -> bytes:
     return encode_u16(packet_id)
 
 
-def _connect(packet: Connect) -> bytes:
+def _connect(packet: packets.Connect) -> bytes:
     v5 = packet.version == V5
     flags = packet.clean_start << 1
     if not v5:
@@ -174,11 +160,14 @@ def _connect(packet: Connect) -> bytes:
     if packet.password is not None:
         flags |= 0x40
         payload += encode_binary(packet.password)
-    head = b"\x00\x04MQTT" + bytes((packet.version, flags)) + encode_u16(packet.keep_alive)
+    if v5 and (packet.old or packet.bridge):
+        raise ValueError("MQTT 5 as if it were 3.1, or with the bit of a bridge")
+    name, level = (b"\x00\x06MQIsdp", V31) if packet.old else (b"\x00\x04MQTT", packet.version)
+    head = name + bytes((level | BRIDGE if packet.bridge else level, flags)) + encode_u16(packet.keep_alive)
     return head + (_properties(Type.CONNECT, packet.properties) if v5 else b"") + payload
 
 
-def _will(will: Will, v5: bool) -> bytes:
+def _will(will: packets.Will, v5: bool) -> bytes:
     if will.qos not in (0, 1, 2):
         raise ValueError(f"will with QoS {will.qos}")
     if not valid_topic(will.topic):
@@ -187,7 +176,7 @@ def _will(will: Will, v5: bool) -> bytes:
     return properties + encode_utf8(will.topic) + encode_binary(will.payload)
 
 
-def _connack(packet: Connack, v5: bool) -> bytes:
+def _connack(packet: packets.Connack, v5: bool) -> bytes:
     if packet.session_present and packet.reason:
         raise ValueError("session present, though the connection is refused")  # [MQTT-3.2.2-6]
     flags = b"\1" if packet.session_present else b"\0"
@@ -196,7 +185,7 @@ def _connack(packet: Connack, v5: bool) -> bytes:
     return flags + _reason(Type.CONNACK, packet.reason) + _properties(Type.CONNACK, packet.properties)
 
 
-def _subscribe(packet: Subscribe, v5: bool) -> bytes:
+def _subscribe(packet: packets.Subscribe, v5: bool) -> bytes:
     if not packet.subscriptions:
         raise ValueError("SUBSCRIBE without a filter")
     if len(packet.properties.subscription_identifiers) > 1:
@@ -210,7 +199,7 @@ def _subscribe(packet: Subscribe, v5: bool) -> bytes:
     return b"".join(parts)
 
 
-def _options(subscription: Subscription, v5: bool) -> bytes:
+def _options(subscription: packets.Subscription, v5: bool) -> bytes:
     options = subscription.qos
     if options not in (0, 1, 2):
         raise ValueError(f"subscription with QoS {options}")
@@ -231,7 +220,7 @@ def _filter(filter: str) -> bytes:
     return encode_utf8(filter)
 
 
-def _suback(packet: Suback, v5: bool) -> bytes:
+def _suback(packet: packets.Suback, v5: bool) -> bytes:
     if not packet.reasons:
         raise ValueError("SUBACK without a reason code")
     if v5:
@@ -242,14 +231,14 @@ def _suback(packet: Suback, v5: bool) -> bytes:
     return _packet_id(packet.packet_id) + b"".join(_reason(Type.SUBACK, code) for code in codes)
 
 
-def _unsubscribe(packet: Unsubscribe, v5: bool) -> bytes:
+def _unsubscribe(packet: packets.Unsubscribe, v5: bool) -> bytes:
     if not packet.filters:
         raise ValueError("UNSUBSCRIBE without a filter")
     properties = _properties(Type.UNSUBSCRIBE, packet.properties) if v5 else b""
     return b"".join((_packet_id(packet.packet_id), properties, *map(_filter, packet.filters)))
 
 
-def _unsuback(packet: Unsuback, v5: bool) -> bytes:
+def _unsuback(packet: packets.Unsuback, v5: bool) -> bytes:
     if not v5:
         return _packet_id(packet.packet_id)
     if not packet.reasons:
@@ -258,7 +247,7 @@ def _unsuback(packet: Unsuback, v5: bool) -> bytes:
     return head + b"".join(_reason(Type.UNSUBACK, reason) for reason in packet.reasons)
 
 
-def _disconnect(packet: Disconnect) -> bytes:
+def _disconnect(packet: packets.Disconnect) -> bytes:
     reason = _reason(Type.DISCONNECT, packet.reason)
     properties = _properties(Type.DISCONNECT, packet.properties)
     if properties != b"\0":
@@ -266,7 +255,7 @@ def _disconnect(packet: Disconnect) -> bytes:
     return reason if packet.reason else b""  # 3.14.2.1, 3.14.2.2.1
 
 
-def _auth(packet: Auth, v5: bool) -> bytes:
+def _auth(packet: packets.Auth, v5: bool) -> bytes:
     if not v5:
         raise ValueError("AUTH in MQTT 3.1.1")
     reason = _reason(Type.AUTH, packet.reason)

@@ -26,7 +26,11 @@ class Will:
 
 @dataclass(slots=True, kw_only=True)
 class Connect:
-    """`clean_start` is the Clean Session flag in 3.1.1."""
+    """`clean_start` is the Clean Session flag in 3.1.1.
+
+    MQTT 3.1 is 3.1.1 in other words: `version` says 3.1.1 then, and `old` is set. `bridge`: the sender is a broker that
+    bridges, as some tell with a bit of the protocol level; MQTT 5 has options of subscriptions instead.
+    """
 
     version: int
     client_id: str
@@ -36,6 +40,8 @@ class Connect:
     password: bytes | None = None
     will: Will | None = None
     properties: Properties = NONE
+    old: bool = False
+    bridge: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,31 +67,28 @@ class Publish:
 
 
 @dataclass(slots=True, kw_only=True)
-class Puback:
+class Ack:
+    """What the four acknowledgements of a PUBLISH have."""
+
     packet_id: int
     reason: int = 0
     properties: Properties = NONE
 
 
-@dataclass(slots=True, kw_only=True)
-class Pubrec:
-    packet_id: int
-    reason: int = 0
-    properties: Properties = NONE
+class Puback(Ack):
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class Pubrel:
-    packet_id: int
-    reason: int = 0
-    properties: Properties = NONE
+class Pubrec(Ack):
+    __slots__ = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class Pubcomp:
-    packet_id: int
-    reason: int = 0
-    properties: Properties = NONE
+class Pubrel(Ack):
+    __slots__ = ()
+
+
+class Pubcomp(Ack):
+    __slots__ = ()
 
 
 @dataclass(slots=True, kw_only=True)

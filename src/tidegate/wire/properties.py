@@ -143,6 +143,7 @@ _REQUESTS: Final = (Type.CONNECT, Type.PUBLISH, Type.SUBSCRIBE, Type.UNSUBSCRIBE
 _HANDSHAKE: Final = (Type.CONNECT, Type.CONNACK)
 _PE: Final = int(Reason.PROTOCOL_ERROR)
 
+MOST: Final = 1000  # properties of a packet: each takes a microsecond to read, and may be copied for every receiver
 USER: Final = 38
 SUBSCRIPTION: Final = 11
 
@@ -198,7 +199,11 @@ def decode_properties(data: bytes, pos: int, end: int, allowed: frozenset[int]) 
     if stop > end:
         raise MalformedPacket("properties run past the end of the packet")
     values: dict[str, Any] = {}
+    left = MOST
     while pos < stop:
+        left -= 1
+        if left < 0:
+            raise ProtocolError(f"more than {MOST} properties", Reason.QUOTA_EXCEEDED)
         id = data[pos]  # identifiers are variable byte integers, but all that exist have one byte
         if id not in allowed:
             raise MalformedPacket(_misplaced(id))  # 2.2.2.2

@@ -9,8 +9,10 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
+V31: Final = 3
 V311: Final = 4
 V5: Final = 5
+BRIDGE: Final = 0x80  # of the protocol level of 3.1 and 3.1.1: the client is a bridge of another broker
 
 
 class Type(IntEnum):

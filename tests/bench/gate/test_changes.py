@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 from bench.gate.changes import Change, Figures, Phase, Run, Runs, Trial, evaluated
-from bench.job import Outcome
-from bench.servers import BenchError
-
-from bench import pace
+from bench.harness.servers import BenchError
+from bench.load import paced
+from bench.load.job import Outcome
 
 MS = 1_000_000
 TRIAL = Trial(policies=200, publishers=100, changes=1)
@@ -109,7 +108,7 @@ def test_the_goal(stall: float, slowest: float, expected: str) -> None:
 
 
 def test_a_trace_survives_the_process_border(tmp_path: Path) -> None:
-    seen = pace.Paced(
+    seen = paced.Paced(
         moments=array("q", [5, 6]),
         latencies=array("q", [1, 2]),
         delays=array("q", [0]),
@@ -119,5 +118,5 @@ def test_a_trace_survives_the_process_border(tmp_path: Path) -> None:
         working=0.0,
     )
     file = str(tmp_path / "trace")
-    pace.write_trace(seen, file)
-    assert pace.read_trace(file) == (seen.moments, seen.latencies, seen.pauses)
+    paced.write_trace(seen, file)
+    assert paced.read_trace(file) == (seen.moments, seen.latencies, seen.pauses)

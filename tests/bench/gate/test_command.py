@@ -10,11 +10,11 @@ import pytest
 from bench.cli import app
 from bench.gate.changes import TRIALS
 from bench.gate.steps import Pace
-from bench.servers import BenchError
+from bench.harness import rounds, servers
+from bench.harness.servers import BenchError
 from typer.testing import CliRunner
 
-from bench import rounds, servers
-from bench.gate import contests, proving, steps, works
+from bench.gate import contests, proofs_sockets, steps, works
 from processes import missing
 
 CORES = sorted(os.sched_getaffinity(0))
@@ -126,7 +126,7 @@ def test_proofs(tmp_path: Path) -> None:
 
 
 def test_proofs_that_fail_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proving, "FIRST", 0)  # nothing is proven with the counter zero
+    monkeypatch.setattr(proofs_sockets, "FIRST", 0)  # nothing is proven with the counter zero
     code, text = run("--quick", "--duration", "0.2", "--work", "proof", "--out", str(tmp_path))
     assert code == 1
     assert "proof/Ed25519, proven each, round 1: CONNECT was refused" in text

@@ -8,20 +8,20 @@ import json
 from pathlib import Path
 
 import pytest
-from bench.figures import Spread
 from bench.gate.changes import Change, Figures, Phase, Run, Runs, Trial
 from bench.gate.contests import Rounds
 from bench.gate.findings import Findings
-from bench.gate.forwarding import CONTROL, MOSQUITTO, WITH, WITHOUT, Added, Forwarding, Timed
+from bench.gate.levels import CONTROL, MOSQUITTO, WITH, WITHOUT, Added, Forwarding, Timed
 from bench.gate.memory import WITH as MONITORED
 from bench.gate.memory import WITHOUT as WITHOUT_MONITORS
 from bench.gate.memory import Memory
 from bench.gate.steps import Cost
-from bench.job import Outcome
-from bench.rounds import Plan
+from bench.harness.figures import Spread
+from bench.harness.rounds import Plan
+from bench.load.job import Outcome
 from rich.console import Console
 
-from bench.gate import contests, files, findings, plot, report
+from bench.gate import contests, findings, report
 
 
 def flow(rate: int, micros: float, foreign: float = 0.0) -> Outcome:
@@ -98,7 +98,7 @@ def found() -> Findings:
 
 
 def test_markdown(found: Findings) -> None:
-    text = report.markdown(found)
+    text = report.report(found).markdown()
     for line in (
         "| everything-100 | 5000 | Mosquitto, without any security | 100.0 k/s, 8.00 µs | - | - | - | - | - |",
         "| everything-100 | 5000 | the same users, `policies: open` | 175.0 k/s, 4.50 µs | 1.75 (1.70..1.80) "
@@ -120,7 +120,7 @@ def test_markdown(found: Findings) -> None:
     ):
         assert line in text
     assert "below 1 ms, but found" in text
-    assert "| everything-100 | everything | 85% | 50% | 2.94 µs | 0.00 | - | window | 0 |" in text
+    assert "| everything-100 | everything | 85% | 50% | 2.94 µs, Python | 0.00 | - | window | 0 |" in text
     assert "not quiet" not in text
 
 
@@ -135,13 +135,13 @@ def test_too_much_memory_is_missed(found: Findings) -> None:
     assert found.missed == ["change-200-100", "levels/message", "memory"]
     found.memory.bytes_each[MONITORED] = [None, None, None]
     assert found.memory.reached == "failed"
-    assert "| what that adds | failed | ≤ 2 KiB | failed |" in report.markdown(found)
+    assert "| what that adds | failed | ≤ 2 KiB | failed |" in report.report(found).markdown()
 
 
 def test_neighbours_are_told_of(found: Findings) -> None:
     found.contests[0].outcomes["open"] = [flow(1, 1, foreign=0.6)] * 2
     assert found.disturbance == pytest.approx(0.6)
-    assert "neighbours used up to 0.60 cores" in report.markdown(found)
+    assert "neighbours used up to 0.60 cores" in report.report(found).markdown()
 
 
 def test_what_the_gate_adds_is_taken_within_rounds(found: Findings) -> None:
@@ -156,7 +156,7 @@ def test_what_the_gate_adds_is_taken_within_rounds(found: Findings) -> None:
 
 
 def test_files_hold_what_was_measured(found: Findings, tmp_path: Path) -> None:
-    written = files.write(found, tmp_path / "new", "gate")
+    written = report.report(found).write(tmp_path / "new", "gate")
     assert {file.name for file in written} == {
         "gate.md",
         "gate.csv",
@@ -196,22 +196,22 @@ def test_files_hold_what_was_measured(found: Findings, tmp_path: Path) -> None:
 
 def test_nothing_measured_is_nothing_written(tmp_path: Path) -> None:
     nothing = Findings(plan=Plan(), machine={})
-    assert [file.name for file in files.write(nothing, tmp_path, "gate")] == ["gate.md", "gate-machine.json"]
-    assert report.tables(nothing) == []
-    assert plot.draw(nothing, tmp_path, "gate") == []
+    assert [file.name for file in report.report(nothing).write(tmp_path, "gate")] == ["gate.md", "gate-machine.json"]
+    assert report.report(nothing).terminal() == []
+    assert report.report(nothing).draw(tmp_path, "gate") == []
 
 
 def test_tables_on_a_terminal(found: Findings) -> None:
     sink = io.StringIO()
     console = Console(file=sink, width=200)
-    for table in report.tables(found):
+    for table in report.report(found).terminal():
         console.print(table)
     assert "170.0 k/s, 5.00 µs" in sink.getvalue()
     assert "during changes" in sink.getvalue()
 
 
 def test_plots(found: Findings, tmp_path: Path) -> None:
-    made = plot.draw(found, tmp_path / "deep", "gate")
+    made = report.report(found).draw(tmp_path / "deep", "gate")
     assert [file.name for file in made] == ["gate.png", "gate-changes.png", "gate-levels.png"]
     assert all(file.read_bytes().startswith(b"\x89PNG") for file in made)
 
@@ -220,5 +220,5 @@ def test_plots_of_what_failed(found: Findings, tmp_path: Path) -> None:
     runs = found.changes[0]
     runs.steady, runs.changed = [None], [None]
     found.contests[0].outcomes["everything"] = [None, None]
-    assert len(plot.draw(found, tmp_path, "gate")) == 3
-    assert "failed" in report.markdown(found)
+    assert len(report.report(found).draw(tmp_path, "gate")) == 3
+    assert "failed" in report.report(found).markdown()

@@ -6,8 +6,8 @@ import json
 import re
 
 import pytest
-from bench.gate.indoors import End, World, read
-from bench.job import PAYLOAD
+from bench.gate.in_process import End, World, read
+from bench.load.job import PAYLOAD
 
 from bench.gate import rulebook
 from tidegate.monitor import Direction
@@ -52,7 +52,7 @@ def test_who_may_what() -> None:
 
 def said(world: World, end: End, topic: str) -> None:
     world.site.open()
-    end.peer.receive(world.frame(topic, b""))
+    end.connection.reader.receive(world.frame(topic, b""))
     world.site.close()
 
 
@@ -67,11 +67,11 @@ def test_monitors_of_every_link_listen_to_the_load_and_do_nothing() -> None:
     reader, device, other = world.subscriber("s00003", "bench/#"), world.end("p00003"), world.end("p00017")
     frame = world.frame("bench/k03", b"x")
     world.play([device, other], [frame, frame], 1)
-    lane = world.gate.lane(device.peer.session.inward, world.version)
+    lane = world.gate.lane(device.connection.session.inward, world.version)
     plan = lane.plans[b"bench/k03"]
     assert plan.fast is not None
     assert len(plan.still) == len(plan.hearing) == 1
-    assert plan.calm(device.peer.session)
+    assert plan.calm(device.connection.session)
     assert states(world) == {
         f"{id} user:{user}": "running" for id in ("listen", "show") for user in ("s00003", "p00003", "p00017")
     }

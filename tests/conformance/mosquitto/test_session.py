@@ -85,7 +85,7 @@ async def test_session_expiry() -> None:
 async def _away(node: Live) -> None:
     """The node has noticed that the client is gone."""
     async with asyncio.timeout(10):
-        while any(session.peer for session in node.node.scopes["main"].sessions.values()):
+        while any(session.connection for session in node.node.scopes["main"].sessions.values()):
             await asyncio.sleep(0.005)
 
 

@@ -125,7 +125,7 @@ async def test_delay(delay: int, expiry: int, due: int) -> None:
 
 async def _noticed(node: Live) -> None:
     async with asyncio.timeout(10):
-        while any(s.peer for (_, name), s in node.node.scopes["main"].sessions.items() if name == "client"):
+        while any(s.connection for (_, name), s in node.node.scopes["main"].sessions.items() if name == "client"):
             await asyncio.sleep(0.005)
 
 

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pipeline.crash.people import Listener, Sender, good
 from pipeline.crash.plant import Plant
 from tidegate.pipeline.lake import read
-from tidegate.pipeline.lake.place import Place
+from tidegate.pipeline.lake.tables import Place
 
 PARTS = 2  # records of a good message
 

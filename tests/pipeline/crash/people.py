@@ -189,6 +189,8 @@ class Listener:
         self.opened: Counter[str] = Counter()
         self.sealed: dict[str, Message] = {}
         """Came when no key could be had, because the node was away."""
+        self.recovered: set[str] = set()
+        """Opened here, not by the SDK: it delivers the next copy of each, because it could not open the first."""
         self.wrong: list[str] = []
         self._client = Client(
             "127.0.0.1",
@@ -238,7 +240,10 @@ class Listener:
         said = orjson.loads(message.payload)
         if said["id"] != id or message.topic.startswith("sealed/") != (message.sealed_by is not None):
             self.wrong.append(f"{message.topic}: {said}, by {message.sealed_by}")
-        self.opened[id] += 1
+        if id in self.recovered:
+            self.recovered.remove(id)
+        else:
+            self.opened[id] += 1
 
     async def _open_again(self) -> None:
         """What came when the keys could not: it is here, and the keys are with the node."""
@@ -257,4 +262,5 @@ class Listener:
                     return  # it is away again; the next time
                 assert said["id"] == id
                 self.opened[id] += 1
+                self.recovered.add(id)
             del self.sealed[id]

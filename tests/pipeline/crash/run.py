@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from pipeline.crash.books import Books, audit, ids_of
 from pipeline.crash.people import Listener, Sender, Sensor, Source, registered
 from pipeline.crash.plant import BUSY, LOOK, Plant
-from tidegate.pipeline.lake.place import Place
+from tidegate.pipeline.lake.tables import Place
 
 BATCH = 2000
 RATE = 40.0  # messages a second over MQTT; half as many over HTTP
@@ -132,10 +132,7 @@ async def staying(plant: Plant) -> AsyncIterator[Stay]:
     listening: list[asyncio.Task[None]] = []
     try:
         node = await plant.start_node()
-        found = await asyncio.to_thread(
-            node.wait_for, "the first token of an administrator, shown only this once", 1, BUSY
-        )
-        source = Source(plant, await registered(plant, str(found["token"])), rate=RATE / 2)
+        source = Source(plant, await registered(plant, await asyncio.to_thread(node.admin_token)), rate=RATE / 2)
         once, everything = Listener(plant, "once", dedupe=10_000), Listener(plant, "everything", dedupe=0)
         listening += [asyncio.create_task(one.run()) for one in (once, everything)]
         for one in (once, everything):

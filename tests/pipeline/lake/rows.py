@@ -16,13 +16,15 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from tidegate.pipeline.columns import ASSIGNED, PROTECTED, RECORD, SCORED, struct
-from tidegate.pipeline.lake.place import Place
+from tidegate.pipeline.lake.tables import Place
 from tidegate.pipeline.lake.write import Rows
 from tidegate.store.journal import schema, stream_named
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
 LONG_AGO = 1_000_000_000.0
+JOURNAL = "0123456789abcdef" * 2
+OTHER = "fedcba9876543210" * 2
 
 
 def messages(rows: Iterable[dict[str, Any]]) -> Rows:
@@ -49,9 +51,10 @@ def lay(
     table: str = "normalised",
     day: date = date(2026, 3, 1),
     batch: str,
+    journal: str | None = JOURNAL,
     **columns: Any,
 ) -> Path:
-    """A file of a table, as an earlier batch has left it: long ago, owned by `owner`."""
+    """A file of a table, as an earlier batch has left it: long ago, owned by `owner`; None: of version 1."""
     place = Place.open(path, create=True)
     at = datetime.combine(day, datetime.min.time(), UTC)
     rows = pa.table(
@@ -61,6 +64,7 @@ def lay(
             "part": pa.array([0] * len(offsets), pa.int32()),
             "received_at": pa.array([at + timedelta(seconds=one) for one in offsets], pa.timestamp("us", tz="UTC")),
             "owner": pa.array(columns.pop("owner", ["mary"] * len(offsets)), pa.string()),
+            **({} if journal is None else {"journal": pa.array([journal] * len(offsets), pa.string())}),
             **columns,
         }
     )

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.lake.rows import LONG_AGO, dying, files, found, lay, left_over
+from pipeline.lake.rows import JOURNAL, LONG_AGO, dying, files, found, lay, left_over
 from tidegate.pipeline.lake import Compacted, Lake, compact, read
 
 NOTHING = (0, 0)
@@ -140,7 +140,7 @@ def test_readers_see_each_row_once_at_each_step(spark: SparkSession, tmp_path: P
 def test_next_to_a_job(spark: SparkSession, tmp_path: Path) -> None:
     lay(tmp_path, [0], batch="0-0")
     lay(tmp_path, [1], batch="0-1")
-    lake = Lake(spark, tmp_path)
+    lake = Lake(tmp_path, journal=JOURNAL)
     lake.recover()
     compact(tmp_path)
     lake.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.lake.rows import NOON, dying, files, found, lay, left_over, messages, records
+from pipeline.lake.rows import JOURNAL, NOON, dying, files, found, lay, left_over, messages, records
 from tidegate.errors import PipelineError
 from tidegate.pipeline.lake import TABLES, Lake, compact, erase
 
@@ -76,7 +76,7 @@ def test_what_comes_later_is_kept(tmp_path: Path) -> None:
 
 def test_a_batch_that_is_replayed_brings_nothing_back(spark: SparkSession, tmp_path: Path) -> None:
     batch = "0-0000000000000000007"
-    lake = Lake(spark, tmp_path)
+    lake = Lake(tmp_path, journal=JOURNAL)
     rows = [{"offset": 7, "user": "mary", "owner": "mary"}, {"offset": 8, "user": "bob", "owner": "bob"}, {"offset": 9}]
     faulty = [{**row, "offset": row["offset"] + 10, "fault": "broken"} for row in rows]
 
@@ -147,7 +147,7 @@ def test_a_damaged_list_stops_everything(spark: SparkSession, tmp_path: Path) ->
     lay(tmp_path, [1], batch="0-1")
     erase(tmp_path, "mary")
     (tmp_path / "_tidegate" / "erased.json").write_text("{}")
-    lake = Lake(spark, tmp_path)
+    lake = Lake(tmp_path, journal=JOURNAL)
     with pytest.raises(PipelineError, match="who has been erased, is damaged; restore it"):
         lake.write_records(records(spark, [{"offset": 1}]), "0-1")
     lake.close()

@@ -12,23 +12,29 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.lake.rows import found, lay, messages
+from pipeline.lake.rows import JOURNAL, found, lay, messages
 from tidegate.errors import PipelineError
 from tidegate.pipeline.lake import Lake, compact, erase
-from tidegate.pipeline.lake.place import Place, refused_by_spark
+from tidegate.pipeline.lake.tables import Place, refused_by_spark
 
 
 def test_a_new_one_says_what_it_is(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     Place.open(tmp_path / "a" / "lake", create=True)
-    assert json.loads((tmp_path / "a" / "lake" / "_tidegate.json").read_text()) == {"tidegate": 1, "kind": "lake"}
+    mark = json.loads((tmp_path / "a" / "lake" / "_tidegate.json").read_text())
+    assert mark == {"tidegate": 2, "kind": "lake", "journals": []}
     Place.open(tmp_path, create=True)
     assert (tmp_path / "notes.txt").exists()
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [("{", "is damaged"), ("[]", "is damaged"), ('{"tidegate": 9}', "of version 9; use the Tidegate that wrote it")],
+    [
+        ("{", "is damaged"),
+        ("[]", "is damaged"),
+        ('{"tidegate": 2, "journals": 7}', "is damaged"),
+        ('{"tidegate": 9}', "of version 9; use the Tidegate that wrote it"),
+    ],
 )
 def test_a_mark_that_is_none(tmp_path: Path, content: str, said: str) -> None:
     (tmp_path / "_tidegate.json").write_text(content)
@@ -69,7 +75,7 @@ def small_disk(folder: Path) -> Iterator[bool]:
 def test_a_full_disk(spark: SparkSession, tmp_path: Path) -> None:
     """The batch fails with a reason; what was there stays; with some space it goes on."""
     with small_disk(tmp_path) as small:
-        lake = Lake(spark, tmp_path / "lake")
+        lake = Lake(tmp_path / "lake", journal=JOURNAL)
         small_batch = messages([{"offset": 1, "payload": b"x"}])
         lake.write_raw(small_batch, "0-1")
         if small:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.lake.rows import DAY, NOON, records
+from pipeline.lake.rows import DAY, JOURNAL, NOON, records
 from tidegate.errors import PipelineError
 from tidegate.pipeline.columns import DIMENSIONS
 from tidegate.pipeline.lake import Lake, Trend, erase, plot, read, summarise, trends
@@ -30,7 +30,7 @@ def record(
 
 
 def test_by_day_source_and_dimension(spark: SparkSession, tmp_path: Path) -> None:
-    lake = Lake(spark, tmp_path)
+    lake = Lake(tmp_path, journal=JOURNAL)
     values = [0.0, 0.5, 1.0, None]
     rows = [record(offset, value) for offset, value in enumerate(values)]
     rows += [record(10, 0.25, source="s2", owner="bob"), record(11, 0.75, day=1)]

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.lake.rows import files, found, lay, left_over
+from pipeline.lake.rows import JOURNAL, OTHER, files, found, lay, left_over
 from tidegate.errors import PipelineError
-from tidegate.pipeline.lake.place import Place
-from tidegate.pipeline.lake.swap import MAINTENANCE, WRITER, Claim, swap, swapping
+from tidegate.pipeline.lake.swap import MAINTENANCE, Claim, swap, swapping, writer
+from tidegate.pipeline.lake.tables import Place
 
 STEPS = ["staged", "intended", "added", "added", "removed", "removed", "done"]
 
@@ -67,7 +67,7 @@ def test_a_death_during_recovery(tmp_path: Path) -> None:
     home = tmp_path / "normalised" / "date=2026-03-01" / "batch=c"
     home.mkdir()
     first.rename(home / first.name)
-    Claim(Place.open(tmp_path), WRITER).close()  # the other role finishes it as well
+    Claim(Place.open(tmp_path), writer(JOURNAL)).close()  # the other role finishes it as well
     assert found(tmp_path) == [1, 2]
     assert not intent.exists()
 
@@ -96,7 +96,8 @@ def test_one_at_a_time_next_to_a_job(tmp_path: Path) -> None:
     lay(tmp_path, [1], batch="a")
     lake = Place.open(tmp_path)
     with (
-        Claim(lake, WRITER),
+        Claim(lake, writer(JOURNAL)),
+        Claim(lake, writer(OTHER)),
         Claim(lake, MAINTENANCE),
         pytest.raises(PipelineError, match=r"compaction, erasure, retention or quality is at work in .*\(process \d"),
     ):

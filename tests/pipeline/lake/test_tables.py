@@ -20,11 +20,11 @@ from tidegate.store.journal.schema import schema
 
 def test_columns() -> None:
     names = {name: [column for column, _ in table.columns] for name, table in TABLES.items()}
-    assert names["raw"] == [*(name for name, _ in INGEST), "owner", "category"]
-    assert names["audit"] == [*schema(AUDIT).names, "owner", "category"]
-    assert names["quarantine"] == [name for name, _ in RECORD]
+    assert names["raw"] == ["journal", *(name for name, _ in INGEST), "owner", "category"]
+    assert names["audit"] == ["journal", *schema(AUDIT).names, "owner", "category"]
+    assert names["quarantine"] == ["journal", *(name for name, _ in RECORD)]
     assert all({"owner", "category"} <= set(columns) for columns in names.values())
-    assert TABLES["normalised"].key == KEY
+    assert TABLES["normalised"].key == ("journal", *KEY)
 
 
 def test_older_files(spark: SparkSession, tmp_path: Path) -> None:

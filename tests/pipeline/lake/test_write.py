@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -11,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.lake.rows import DAY, NOON, files, found, lay, left_over, messages, records
+from pipeline.lake.rows import DAY, JOURNAL, NOON, OTHER, files, found, lay, left_over, messages, records
 from tidegate.errors import PipelineError
 from tidegate.pipeline.lake import Lake, erase, read, write
 from tidegate.pipeline.lake.swap import Step, unwatched
@@ -26,7 +27,7 @@ class Killed(BaseException):
 
 @pytest.fixture
 def lake(spark: SparkSession, tmp_path: Path) -> Iterator[Lake]:
-    made = Lake(spark, tmp_path / "lake")
+    made = Lake(tmp_path / "lake", journal=JOURNAL)
     yield made
     made.close()
 
@@ -61,7 +62,7 @@ def test_records_go_where_they_belong(spark: SparkSession, lake: Lake, tmp_path:
         {"offset": 10, "payload": b"oops", "fault": "not JSON", "owner": "eve", "context": b"\x02"},
     ]  # fmt: skip
     frame = records(spark, rows)
-    counts = lake.write_few(frame.toArrow(), FIRST) if few else lake.write_records(frame, FIRST)
+    counts = lake.write_records(frame.toArrow() if few else frame, FIRST)
     assert (counts.records, counts.quarantined) == (3, 1)
     frame = read(spark, tmp_path / "lake", "normalised")
     assert not {"payload", "fault", "context"} & set(frame.columns)
@@ -116,7 +117,7 @@ def test_a_batch_that_is_written_again_replaces_itself(spark: SparkSession, lake
 
 def test_few_records_make_one_file_others_one_for_each_core(spark: SparkSession, lake: Lake, tmp_path: Path) -> None:
     frame = records(spark, [{"offset": offset} for offset in range(10)]).repartition(4)
-    lake.write_few(frame.toArrow(), FIRST)
+    lake.write_records(frame.toArrow(), FIRST)
     assert len(files(tmp_path / "lake")) == 1
     lake.write_records(frame, FIRST)
     assert len(files(tmp_path / "lake")) == spark.sparkContext.defaultParallelism == 2
@@ -144,7 +145,7 @@ def test_killed_in_the_middle(spark: SparkSession, tmp_path: Path, death: int) -
     assert {7, 8} <= {*found(path), *found(path, "quarantine")}
     with_read = [(row.offset, row.part) for row in read(spark, path, "normalised").collect()]
     assert len(with_read) == len(set(with_read))
-    Lake(spark, path).recover()
+    Lake(path, journal=JOURNAL).recover()
     expected = ([7], [8]) if seen[-1] == "staged" else ([7, 8], [9])
     assert (found(path), found(path, "quarantine")) == expected
     assert not left_over(path)
@@ -153,9 +154,9 @@ def test_killed_in_the_middle(spark: SparkSession, tmp_path: Path, death: int) -
 
 
 def _written(spark: SparkSession, path: Path, rows: list[dict[str, object]], step: Step) -> None:
-    lake = Lake(spark, path, step=step)
+    lake = Lake(path, journal=JOURNAL, step=step)
     try:
-        lake.write_few(records(spark, rows).toArrow(), FIRST)
+        lake.write_records(records(spark, rows).toArrow(), FIRST)
     finally:
         lake.close()
 
@@ -164,15 +165,16 @@ def test_somebody_is_erased_while_a_batch_is_written(
     spark: SparkSession, lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "lake"
-    staged, original = [], write.stage_rows
+    staged, original = [], write.stage
 
-    def stage(*arguments: object) -> None:
-        original(*arguments)  # type: ignore[arg-type]
+    def stage(*arguments: object) -> object:
+        files = original(*arguments)  # type: ignore[arg-type]
         if not staged:
             assert erase(path, "mary").rows["raw"] == 0
         staged.append(arguments)
+        return files
 
-    monkeypatch.setattr(write, "stage_rows", stage)
+    monkeypatch.setattr(write, "stage", stage)
     rows = [{"offset": 7, "user": "mary"}, {"offset": 8, "user": "bob"}, {"offset": 9}]
     assert lake.write_raw(messages(rows), FIRST) == 2
     assert len(staged) == 2
@@ -181,12 +183,56 @@ def test_somebody_is_erased_while_a_batch_is_written(
 
 def test_two_jobs(spark: SparkSession, lake: Lake, tmp_path: Path) -> None:
     lake.recover()
-    other = Lake(spark, tmp_path / "lake")
-    with pytest.raises(PipelineError, match=r"another job writes to .* wait until it is done, or stop it"):
+    other = Lake(tmp_path / "lake", journal=JOURNAL)
+    with pytest.raises(
+        PipelineError, match=r"another job of this journal writes to .* wait until it is done, or stop it"
+    ):
         other.recover()
     lake.close()
     other.recover()
     other.close()
+
+
+def test_jobs_of_several_journals(spark: SparkSession, lake: Lake, tmp_path: Path) -> None:
+    """They write at the same time; neither touches, nor counts as its own, what the other has written."""
+    path = tmp_path / "lake"
+    other = Lake(path, journal=OTHER)
+    names = [f"{journal}-{FIRST}" for journal in (JOURNAL, OTHER)]
+    for number, (each, name) in enumerate(zip((lake, other), names, strict=True)):
+        rows = [{"offset": 7, "value": float(number)}, {"offset": 8, "fault": "broken"}]
+        each.write_raw(messages([{"offset": offset} for offset in range(7, 9 + number)]), name)
+        each.write_records(records(spark, rows).toArrow() if number else records(spark, rows), name)
+    assert (lake.progress(), other.progress()) == ({0: 7}, {0: 7})
+    found_rows = sorted((row.journal, row.offset, row.value) for row in read(spark, path, "normalised").collect())
+    assert found_rows == [(JOURNAL, 7, 0.0), (OTHER, 7, 1.0)]
+    assert [len(read(spark, path, name).collect()) for name in ("raw", "quarantine")] == [5, 2]
+    lake.write_records(records(spark, []).toArrow(), names[0])
+    assert [row.journal for row in read(spark, path, "normalised").collect()] == [OTHER]
+    assert json.loads((path / "_tidegate.json").read_text())["journals"] == [JOURNAL, OTHER]
+    other.close()
+    new = Lake(path, journal="0" * 32)
+    assert new.progress() == {}
+    new.close()
+
+
+def test_rows_of_version_1_are_of_the_journal_that_adopts_them(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "lake"
+    lay(path, [0, 1], table="raw", batch="0-0000000000000000000", journal=None)
+    lay(path, [2], table="raw", batch="0-0000000000000000002", journal=None)
+    (path / "_tidegate.json").write_text('{"tidegate": 1, "kind": "lake"}')
+    lake = Lake(path, journal=JOURNAL)
+    lake.recover(adopt=True)
+    assert lake.progress() == {0: 2}
+    lake.write_raw(messages([{"offset": 2}, {"offset": 3}]), f"{JOURNAL}-0-0000000000000000002")
+    lake.close()
+    assert found(path, "raw") == [0, 1, 2, 3]  # what the attempt of version 1 has left is gone
+    stranger = Lake(path, journal=OTHER)
+    stranger.recover(adopt=True)
+    assert stranger.progress() == {}
+    stranger.write_raw(messages([{"offset": 0}]), f"{OTHER}-0-0000000000000000000")
+    stranger.close()
+    rows = sorted((row.journal, row.offset) for row in read(spark, path, "raw").collect())
+    assert rows == [*((JOURNAL, offset) for offset in range(4)), (OTHER, 0)]
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..//", "x" * 129, "compacted", "daily", "a b", "ü"])

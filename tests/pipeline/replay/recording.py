@@ -96,7 +96,7 @@ def rows(events: Iterable[naive.Event], rules: naive.Rules, node: str = "ab" * 8
                 demand = naive.demanded(rules, person.level, event.demand, person.demand)
                 context = Context(
                     subject=subject(person),
-                    demand=None if demand is None else Demand(demand),
+                    demand=None if demand is None else Demand.of(demand),
                     view=None if event.view is None else json.dumps(event.view),
                 )
                 made.append(

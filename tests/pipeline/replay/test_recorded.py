@@ -155,7 +155,7 @@ def _what(row: dict[str, Any], pairs: dict[str, str]) -> tuple[str, dict[str, An
                 "payload": row["payload"] or b"",
                 "qos": row["qos"],
                 "properties": said,
-                "demand": None if context.demand is None else context.demand.level,
+                "demand": None if context.demand is None else context.demand.text,
                 "view": None if context.view is None else json.loads(context.view),
             }
         case other:

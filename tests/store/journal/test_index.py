@@ -44,8 +44,10 @@ def test_entries_come_back(path: Path, count: int) -> None:
 
 def test_there_is_none(path: Path) -> None:
     assert read_last(path) is None
-    with pytest.raises(FileNotFoundError):
-        Index(path)
+    with Index(path) as index:
+        assert len(index) == 0
+        assert index.at_offset(0) is None
+        assert list(index.from_position(0)) == []
 
 
 @given(data=st.data())

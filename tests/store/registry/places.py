@@ -129,6 +129,12 @@ def made(where: Registry, *changes: Change, **options: Any) -> int:
     return answer.sequence
 
 
+def revert(where: Registry, sequence: int, *, by: str, why: str, at: float) -> Answer:
+    """Takes a change back, if the registry says how."""
+    changes = where.reverting(sequence)
+    return make(where, *changes, by=by, why=why, at=at) if isinstance(changes, list) else changes
+
+
 def put(kind: str, id: str, body: dict[str, Any], expected: int | None = None) -> Change:
     return Change(kind=kind, id=id, body=body, expected=expected)
 

@@ -70,7 +70,7 @@ def test_one_that_fails_leaves_the_old_tables(place: Place, monkeypatch: pytest.
 
 def test_a_newer_one_is_refused(place: Place) -> None:
     old(place)
-    place.sql("UPDATE tidegate_schema SET version = 2")
-    with pytest.raises(StoreError, match=r"newer Tidegate \(registry version 2, this one reads 1\)\. Remedy: run the"):
+    place.sql("UPDATE tidegate_schema SET version = 3")
+    with pytest.raises(StoreError, match=r"newer Tidegate \(registry version 3, this one reads 2\)\. Remedy: run the"):
         place.registry()
-    assert place.sql("SELECT version FROM tidegate_schema") == [(2,)]
+    assert place.sql("SELECT version FROM tidegate_schema") == [(3,)]

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from store.registry.places import NOW, Place
+from store.registry.places import NOW, Place, revert
 from tidegate.store.registry import Answer, Applied, Change, Conflict, Limits, Reason, Refused
 
 LIMITS = Limits(history=3, deleted=1, documents=2)
@@ -125,7 +125,7 @@ def test_like_the_model(place: Place, steps: list[list[Wish] | int]) -> None:
             node = nodes[number % 2]
             if isinstance(step, int):
                 sequence = model.sequence - step
-                answer, expected = node.revert(sequence, by="ann", why="back", at=NOW), model.revert(sequence)
+                answer, expected = revert(node, sequence, by="ann", why="back", at=NOW), model.revert(sequence)
             else:
                 changes = [wish.change(model) for wish in step]
                 answer, expected = node.apply(changes, by="ann", why="on", at=NOW), model.apply(changes)

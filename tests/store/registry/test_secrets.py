@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from store.registry.places import NOW, Place, at_once, drop, made, put
+from store.registry.places import NOW, Place, at_once, drop, made, put, revert
 from tidegate.store.registry import Answer, Applied, Conflict, Limits, Reason, Refused, Registry, Secret
 from tidegate.store.registry.tables import GRACE
 
@@ -90,7 +90,7 @@ def test_rooms_with_changes(place: Place) -> None:
     assert one.secrets.changed(99) == one.secrets.changed(-(10**30)) == {"token", "key"}
     # documents and secrets share their numbers, not their changes
     assert [entry.id for entry in one.since(0) or ()] == ["1"]
-    answer = one.revert(1, by="ann", why="", at=NOW)
+    answer = revert(one, 1, by="ann", why="", at=NOW)
     assert isinstance(answer, Refused)
     assert "secrets" in answer.what
     made(one, drop("a", "1"))

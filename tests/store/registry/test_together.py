@@ -110,7 +110,7 @@ def test_nodes_that_start_at_once(place: Place) -> None:
         nodes = [registry(here.url) for _ in range(5)]
         try:
             assert at_once(*(node.open for node in nodes)) == [None] * 5
-            assert here.sql("SELECT version FROM tidegate_schema") == [(1,)]
+            assert here.sql("SELECT version FROM tidegate_schema") == [(2,)]
             for number, node in enumerate(nodes):
                 assert isinstance(make(node, put("a", str(number), {}), at=NOW), Applied)
         finally:

@@ -56,7 +56,7 @@ def load(url: str) -> None:
 def killed_before(nth: int) -> None:
     seen = 0
     for line in (SqliteConnection, PostgresConnection):
-        execute: Any = line.execute if line is SqliteConnection else line._execute
+        execute: Any = line.execute
 
         def counted(self: Any, *args: Any, execute: Any = execute, **options: Any) -> Any:
             nonlocal seen
@@ -65,7 +65,7 @@ def killed_before(nth: int) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
             return execute(self, *args, **options)
 
-        setattr(line, "execute" if line is SqliteConnection else "_execute", counted)
+        setattr(line, "execute", counted)  # noqa: B010
 
 
 def points(urls: list[str], what: str) -> None:

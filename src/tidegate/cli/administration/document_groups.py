@@ -6,15 +6,17 @@ from typing import Annotated
 
 import typer
 
+from tidegate.cli import terminal
 from tidegate.cli.administration import documents, input_values
 from tidegate.cli.administration.http_client import ApiClient, Refused, path
 from tidegate.cli.administration.kinds import CLIENTS, PIPELINE_RULES, POLICIES, PREFERENCES, RULE_SECTIONS, Body
-from tidegate.cli.administration.options import Json, Preview, Why, group, with_api
+from tidegate.cli.administration.options import Preview, Why, with_api
+from tidegate.cli.options import Json
 
-policy = group("Administer the access policies of a running node.")
-preference = group("Administer the preferences of data owners, or your own.")
-client = group("Administer the known clients of a running node.")
-pipeline_rule = group("Administer the pipeline rules of a running node.")
+policy = terminal.command_group("Administer the access policies of a running node.")
+preference = terminal.command_group("Administer the preferences of data owners, or your own.")
+client = terminal.command_group("Administer the known clients of a running node.")
+pipeline_rule = terminal.command_group("Administer the pipeline rules of a running node.")
 
 documents.add_commands(policy, POLICIES, *documents.ALL_COMMANDS)
 documents.add_commands(preference, PREFERENCES, *documents.ALL_COMMANDS)

@@ -16,7 +16,8 @@ from tidegate.cli import terminal
 from tidegate.cli.administration import input_values, output
 from tidegate.cli.administration.http_client import ApiClient, path
 from tidegate.cli.administration.kinds import OWNER, Body, Field, Kind
-from tidegate.cli.administration.options import DryRun, Json, Why, command, parameter
+from tidegate.cli.administration.options import DryRun, Why, parameter, with_api
+from tidegate.cli.options import Json
 from tidegate.errors import TidegateError
 
 File = Annotated[
@@ -27,7 +28,6 @@ File = Annotated[
 ]
 CHANGE_OPTIONS = (parameter("why", Why, ""), parameter("dry_run", DryRun, False), parameter("json", Json, False))
 """The last options of every command that changes documents."""
-_KEEPS = "Options that are not given stay as they are"
 
 
 def options_of(fields: Sequence[Field]) -> list[Parameter]:
@@ -45,7 +45,7 @@ def add_commands(app: typer.Typer, kind: Kind, *names: str) -> None:
         if name in ("remove", "revert") and name not in kind.examples:
             example += " --dry-run" if name == "remove" else " 17 --why mistaken"
         run.__doc__ = f"{help}\n\n[dim]tidegate {kind.command} {name} {example}".rstrip() + "[/dim]"
-        app.command(name)(command(run, own))
+        app.command(name)(with_api(run, own))
 
 
 def _list(kind: Kind) -> tuple[Callable[..., None], list[Parameter], str]:
@@ -62,7 +62,6 @@ def _list(kind: Kind) -> tuple[Callable[..., None], list[Parameter], str]:
 
 def _add(kind: Kind) -> tuple[Callable[..., None], list[Parameter], str]:
     required = kind.required or {}
-    id_optional = kind.section is not None
 
     def run(
         api: ApiClient, id: str | None, *, why: str, dry_run: bool, json: bool, file: str | None = None, **values: Any
@@ -80,13 +79,14 @@ def _add(kind: Kind) -> tuple[Callable[..., None], list[Parameter], str]:
                 terminal.usage("name the owner with --user")
             entries = [body]
         place = kind.place(api)
-        each(entries, partial(_post, api, place, dry_run, why), kind, "made", dry_run=dry_run, json=json)
 
-    first = [parameter("id", kind.argument(known=False, optional=True), None)]
-    if not id_optional:
-        first = [parameter("id", kind.argument(known=False))]
-    own = [*first, *options_of(kind.fields), *_file_option(kind), *CHANGE_OPTIONS]
-    help = f"Add a {kind.one}" + (", or all entries of a file, one after the other." if id_optional else ".")
+        def post(entry: Body) -> Body:
+            return api.change("POST", place, dry_run=dry_run, why=why, body=entry)
+
+        each(entries, post, kind, "made", dry_run=dry_run, json=json)
+
+    own = _change_options(kind, known=False)
+    help = f"Add a {kind.one}" + (", or all entries of a file, one after the other." if kind.section else ".")
     return run, own, help + (" The node makes up an id that is not given." if "id" not in required else "")
 
 
@@ -107,16 +107,20 @@ def _set(kind: Kind) -> tuple[Callable[..., None], list[Parameter], str]:
         done = api.change("PUT", target, dry_run=dry_run, why=why, body=body, match=read.version)
         report([done], kind.one, "changed", dry_run=dry_run, json=json, effect=kind.effect)
 
-    filed = kind.section is not None
-    first = parameter("id", kind.argument(optional=True), None) if filed else parameter("id", kind.argument())
-    own = [first, *options_of(kind.fields), *_file_option(kind), *CHANGE_OPTIONS]
-    more = " With a file, its entries replace the stored ones." if filed else "; an empty text removes a value."
-    return run, own, f"Change a {kind.one}. {_KEEPS}{'.' if filed else ''}{more}"
+    keeps = f"Change a {kind.one}. Options that are not given stay as they are"
+    more = ". With a file, its entries replace the stored ones." if kind.section else "; an empty text removes a value."
+    return run, _change_options(kind), keeps + more
 
 
 def _show(kind: Kind) -> tuple[Callable[..., None], list[Parameter], str]:
     def run(api: ApiClient, id: str, json: bool) -> None:
-        show_one(api.get(path(kind.place(api), id)).value, json=json)
+        document = api.get(path(kind.place(api), id)).value
+        if json:
+            terminal.print_json(document)
+            return
+        # A version is a name and not a quantity: it is written without thousands separators.
+        changed = {"version": str(document["version"] or "-"), "changed_at": output.moment(document["changed_at"])}
+        output.details({**document, **changed})
 
     return run, [parameter("id", kind.argument()), parameter("json", Json, False)], f"Show {_a(kind)}."
 
@@ -128,7 +132,7 @@ def _remove(kind: Kind) -> tuple[Callable[..., None], list[Parameter], str]:
         removed = {**done, "version": None}
         report([removed], kind.one, "removed", dry_run=dry_run, json=json, effect=kind.effect)
 
-    return run, [parameter("id", kind.argument()), *CHANGE_OPTIONS], f"Remove {_a(kind)}."
+    return run, [parameter("id", kind.argument()), *CHANGE_OPTIONS], f"Remove {_a(kind)}{kind.removal}"
 
 
 def _history(kind: Kind) -> tuple[Callable[..., None], list[Parameter], str]:
@@ -184,8 +188,12 @@ def _a(kind: Kind) -> str:
     return f"{'an' if kind.one.startswith('a') else 'a'} {kind.one}"
 
 
-def _file_option(kind: Kind) -> list[Parameter]:
-    return [] if kind.section is None else [parameter("file", File, None)]
+def _change_options(kind: Kind, *, known: bool = True) -> list[Parameter]:
+    """The id, a field for each member, and a file in their place where a section of the configuration has them."""
+    if kind.section is None:
+        return [parameter("id", kind.argument(known=known)), *options_of(kind.fields), *CHANGE_OPTIONS]
+    id = parameter("id", kind.argument(known=known, optional=True), None)
+    return [id, *options_of(kind.fields), parameter("file", File, None), *CHANGE_OPTIONS]
 
 
 def _entries_of_file(kind: Kind, file: str, id: str | None, values: Mapping[str, Any]) -> list[Body]:
@@ -193,10 +201,6 @@ def _entries_of_file(kind: Kind, file: str, id: str | None, values: Mapping[str,
     if id is not None or any(value is not None for value in values.values()):
         terminal.usage("--file replaces ID and the other options: leave them out")
     return input_values.entries(file, kind.section)
-
-
-def _post(api: ApiClient, place: str, dry_run: bool, why: str, entry: Body) -> Body:
-    return api.change("POST", place, dry_run=dry_run, why=why, body=entry)
 
 
 def _replace(api: ApiClient, kind: Kind, dry_run: bool, why: str, entry: Body) -> Body:
@@ -234,16 +238,6 @@ def show_all(documents: Iterable[Mapping[str, Any]], kind: Kind, *, json: bool) 
         for item in items
     ]
     output.rows(table, none=f"There are no {kind.many}.")
-
-
-def show_one(document: Mapping[str, Any], *, json: bool) -> None:
-    """Everything about one document."""
-    if json:
-        terminal.print_json(document)
-        return
-    # A version is a name and not a quantity: it is written without thousands separators.
-    changed = {"version": str(document["version"] or "-"), "changed_at": output.moment(document["changed_at"])}
-    output.details({**document, **changed})
 
 
 def each(
@@ -285,3 +279,5 @@ def report(
             output.done(f"{one} {change['id']} {verb}{version}")
         if change.get("trouble"):
             output.warning(str(change["trouble"]))
+        for each in change.get("warnings") or ():
+            output.warning(f"{each['at']}: {each['warning']}")

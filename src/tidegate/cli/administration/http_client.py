@@ -11,9 +11,12 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 from urllib.parse import quote, urlencode, urlsplit
+
+import typer
 
 from tidegate.cli import terminal
 from tidegate.errors import TidegateError
@@ -31,18 +34,31 @@ LARGEST: Final = 256 << 20  # bytes of an answer
 _TOKEN_FILE: Final = 64 << 10  # bytes of a file with a token
 _ATTEMPTS: Final = 20  # how often a request is repeated that the node refuses with 429
 _TOKEN: Final = "use --token-file FILE, or set TIDEGATE_TOKEN"  # noqa: S105 - how to give one
+_option = partial(typer.Option, rich_help_panel="Connection")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """The address of a node and the credentials for it."""
+    """The address of a node and the credentials for it; each field is an option."""
 
-    url: str = URL
-    token: str | None = field(default=None, repr=False)
-    token_file: Path | None = None
-    ca: Path | None = None
-    cert: Path | None = None
-    cert_key: Path | None = None
+    url: Annotated[
+        str, _option("--url", help="The HTTP address of the node.", envvar="TIDEGATE_URL", metavar="URL")
+    ] = URL
+    token: Annotated[
+        str | None,
+        _option(
+            "--token",
+            help="Your token. Others on this machine can see a command line: prefer the variable.",
+            envvar="TIDEGATE_TOKEN",
+            metavar="TOKEN",
+        ),
+    ] = field(default=None, repr=False)
+    token_file: Annotated[Path | None, _option("--token-file", help="A file that holds the token, instead.")] = None
+    ca: Annotated[Path | None, _option("--ca", help="CA of the node's certificate. Default: those of the system.")] = (
+        None
+    )
+    cert: Annotated[Path | None, _option("--cert", help="Your certificate, if the node wants one.")] = None
+    cert_key: Annotated[Path | None, _option("--key", help="Its private key, if in another file.")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,22 +49,6 @@ def _json_or_text(text: str) -> Any:
         return text
 
 
-def put(body: dict[str, Any], name: str, given: str | None) -> None:
-    """Writes what was given; None leaves it as it is, and an empty text removes it."""
-    if given:
-        body[name] = given
-    elif given is not None:
-        body.pop(name, None)
-
-
-def put_list(body: dict[str, Any], name: str, given: Sequence[str] | None) -> None:
-    """The same for a list."""
-    if given:
-        body[name] = texts(given)
-        if not body[name]:
-            del body[name]
-
-
 def public_key(given: str | None) -> str | None:
     """A public key: the text itself, or `@FILE` that holds it. It is looked at here, so that no private one is sent."""
     from tidegate.errors import KeysError
@@ -90,10 +74,10 @@ def public_key(given: str | None) -> str | None:
 
 def password() -> str:
     """The first line of standard input."""
-    from tidegate.cli.passwords import read
+    from tidegate.cli.passwd import read_password
 
     try:
-        found = read(from_stdin=True).decode()
+        found = read_password(from_stdin=True).decode()
     except UnicodeDecodeError:
         raise TidegateError("the password is no UTF-8") from None
     if not found:

@@ -16,10 +16,11 @@ from tidegate.cli.administration import output
 from tidegate.cli.administration.completion import ids
 from tidegate.cli.administration.http_client import ApiClient, path
 from tidegate.cli.administration.kinds import USERS
-from tidegate.cli.administration.options import Json, Preview, Why, group, with_api
+from tidegate.cli.administration.options import Preview, Why, with_api
+from tidegate.cli.options import Json
 from tidegate.errors import TidegateError
 
-app = group("Make key pairs and master keys; list, rotate and revoke topic keys.")
+app = terminal.command_group("Make key pairs and master keys; list, rotate and revoke topic keys.")
 
 Id = Annotated[str, typer.Argument(help="Id of a topic key.", show_default=False, autocompletion=ids("/keys"))]
 
@@ -135,10 +136,9 @@ def get_command(
     answer = api.get(path("/keys", id), request=mark).value
     topic_key = read_key(dumps(answer).encode(), holder, reader=f"user:{reader}", request=mark)
     fields: dict[str, Any] = {"id": topic_key.id, "reader": f"user:{reader}", "seconds": topic_key.seconds}
-    if show:
-        fields["secret"] = topic_key.secret.hex()
+    secret = {"secret": topic_key.secret.hex()} if show else {}
     if json:
-        terminal.print_json(fields)
+        terminal.print_json({**fields, **secret})
         return
     output.details(
         {
@@ -146,6 +146,7 @@ def get_command(
             "valid for": output.span(topic_key.seconds),
         }
     )
+    output.secrets(secret)
 
 
 @app.command()

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final
 
 import typer
@@ -26,87 +26,75 @@ class Field:
     """An option of a command that sets one member of a document."""
 
     parameter: str
+    member: str
     annotation: Any
-    put: Callable[[Body, Any], None]
-    """Writes the value of the option; None leaves the member as it is, an empty text removes it."""
+    read: Callable[[Any, Any], Any]
+    """The member, from the value of the option and the member as it is; None removes it."""
     default: object = None
 
+    def put(self, body: Body, value: Any) -> None:
+        """Writes the value of the option; one that was not given leaves the member as it is."""
+        if value is None or value is False or value == []:
+            return
+        content = self.read(value, body.get(self.member))
+        if content is None:
+            body.pop(self.member, None)
+        else:
+            body[self.member] = content
 
-def _field(
+
+def _text(parameter: str, option: str, help: str, metavar: str) -> Field:
+    """An option that is a text; an empty one removes the member."""
+    annotation = Annotated[str | None, typer.Option(option, help=help, metavar=metavar)]
+    return Field(parameter=parameter, member=parameter, annotation=annotation, read=lambda text, _: text or None)
+
+
+def _list(
     parameter: str,
     option: str,
     help: str,
     metavar: str,
-    put: Callable[[Body, Any], None] | None = None,
+    read: Callable[[list[str], Any], Any] = lambda texts, _: input_values.texts(texts) or None,
     *,
-    many: bool = False,
+    member: str = "",
 ) -> Field:
-    annotation = Annotated[list[str] | None if many else str | None, typer.Option(option, help=help, metavar=metavar)]  # type: ignore[valid-type]  # chosen at run time
-    name = parameter
-
-    def put_text(body: Body, value: Any) -> None:
-        input_values.put(body, name, value)
-
-    def put_list(body: Body, value: Any) -> None:
-        input_values.put_list(body, name, value)
-
-    return Field(parameter=parameter, annotation=annotation, put=put or (put_list if many else put_text))
+    """An option that can be repeated."""
+    annotation = Annotated[list[str] | None, typer.Option(option, help=help, metavar=metavar)]
+    return Field(parameter=parameter, member=member or parameter, annotation=annotation, read=read)
 
 
-def _put_subjects(body: Body, values: list[str] | None) -> None:
-    if values:
-        body["subject"] = input_values.one_or_many(values)
+def _password(prefix: str = "") -> Field:
+    """A password from standard input; the interface hashes one with the prefix, and nothing else is stored."""
+    option = typer.Option("--password-stdin", help="Read the password from the first line of standard input.")
+    return Field(
+        parameter="password_stdin",
+        member="password",
+        annotation=Annotated[bool, option],
+        read=lambda *_: prefix + input_values.password(),
+        default=False,
+    )
 
 
-def _put_actions(body: Body, values: list[str] | None) -> None:
-    if values:
-        body["action"] = input_values.one_or_many(input_values.texts(values))
+def _keep(pointers: list[str], _: Any) -> str | list[str]:
+    return "all" if pointers == ["all"] else [pointer for pointer in pointers if pointer]
 
 
-def _put_keep(body: Body, values: list[str] | None) -> None:
-    if values:
-        body["keep"] = "all" if values == ["all"] else [pointer for pointer in values if pointer]
-
-
-def _put_attributes(body: Body, values: list[str] | None) -> None:
-    if values:
-        body["attributes"] = input_values.attributes(values, body.get("attributes"))
-
-
-def _put_public_key(body: Body, value: str | None) -> None:
-    input_values.put(body, "public_key", input_values.public_key(value))
-
-
-def _put_password(body: Body, given: bool) -> None:
-    if given:
-        body["password"] = input_values.password()
-
-
-def _put_plain_password(body: Body, given: bool) -> None:
-    if given:
-        body["password"] = f"plain:{input_values.password()}"  # the interface hashes it, and nothing else is stored
-
-
-TOPIC: Final = _field("topic", "--topic", "A topic filter.", "FILTER")
-ROLES: Final = _field("roles", "--role", "A role. Repeatable.", "ROLE", many=True)
-GROUPS: Final = _field("groups", "--group", "A group. Repeatable.", "GROUP", many=True)
-ATTRIBUTES: Final = _field(
+TOPIC: Final = _text("topic", "--topic", "A topic filter.", "FILTER")
+ROLES: Final = _list("roles", "--role", "A role. Repeatable.", "ROLE")
+GROUPS: Final = _list("groups", "--group", "A group. Repeatable.", "GROUP")
+ATTRIBUTES: Final = _list(
     "attributes",
     "--set",
     "An attribute; the value is JSON or text. Repeatable.",
     "NAME=VALUE",
-    _put_attributes,
-    many=True,
+    input_values.attributes,
 )
-PUBLIC_KEY: Final = _field(
-    "public_key", "--public-key", "The public key; @FILE reads it from a file.", "KEY", _put_public_key
+PUBLIC_KEY: Final = replace(
+    _text("public_key", "--public-key", "The public key; @FILE reads it from a file.", "KEY"),
+    read=lambda text, _: input_values.public_key(text) or None,
 )
-OWNER: Final = _field("user", "--user", "The owner. Default: you.", "NAME")
-_PasswordStdin = Annotated[
-    bool, typer.Option("--password-stdin", help="Read the password from the first line of standard input.")
-]
-PASSWORD: Final = Field(parameter="password_stdin", annotation=_PasswordStdin, put=_put_password, default=False)
-ACCOUNT: Final = (ROLES, GROUPS, ATTRIBUTES, PUBLIC_KEY, PASSWORD)
+OWNER: Final = _text("user", "--user", "The owner. Default: you.", "NAME")
+ACCOUNT: Final = (ROLES, GROUPS, ATTRIBUTES, PUBLIC_KEY, _password())
 """What everybody who registers may have."""
 
 
@@ -125,13 +113,15 @@ class Kind:
     """The path for users, who administer their own only."""
     effect: ShowEffect = output.effect
     """Shows the result of a dry run, and what it was about."""
-    metavar: str = "ID"
+    metavar: str | None = "ID"
     id_help: str = "Its id."
     fields: tuple[Field, ...] = ()
     section: str | None = None
     """The section of the configuration file, if entries can be read from a file."""
     required: Mapping[str, str] | None = None
     """The members that a new document needs, and the option of each."""
+    removal: str = "."
+    """The rest of the sentence that says what `remove` does."""
     file: str = ""
     """The file that holds others of this kind, if it is not the configuration."""
     examples: Mapping[str, str]
@@ -176,30 +166,32 @@ def _account_columns(*names: str) -> Columns:
     return columns
 
 
-def _policy_columns(value: Mapping[str, Any]) -> Mapping[str, object]:
-    members = {name: value.get(name) for name in ("subject", "topic", "action")}
-    return {**members, "effect": value.get("effect", "allow"), "when": value.get("when")}
-
-
 POLICIES: Final = Kind(
     command="policy",
     path="/policies",
     one="policy",
     many="policies",
-    columns=_policy_columns,
+    columns=_members("subject", "topic", "action", effect="allow", when=None),
     fields=(
-        _field(
+        _list(
             "subjects",
             "--subject",
             "Who: *, user:…, role:…, group:…, client:…. Repeatable.",
             "SUBJECT",
-            _put_subjects,
-            many=True,
+            lambda subjects, _: input_values.one_or_many(subjects),
+            member="subject",
         ),
         TOPIC,
-        _field("actions", "--action", "read, write, or read,write.", "ACTION", _put_actions, many=True),
-        _field("effect", "--effect", "allow or deny. Default: allow.", "EFFECT"),
-        _field("when", "--when", "A condition (CEL). Default: always.", "CONDITION"),
+        _list(
+            "actions",
+            "--action",
+            "read, write, or read,write.",
+            "ACTION",
+            lambda actions, _: input_values.one_or_many(input_values.texts(actions)),
+            member="action",
+        ),
+        _text("effect", "--effect", "allow or deny. Default: allow.", "EFFECT"),
+        _text("when", "--when", "A condition (CEL). Default: always.", "CONDITION"),
     ),
     section="policies",
     required={"id": "ID", "subject": "--subject", "topic": "--topic", "action": "--action"},
@@ -219,9 +211,9 @@ PREFERENCES: Final = Kind(
     fields=(
         OWNER,
         TOPIC,
-        _field("to", "--to", "A scope, or *: about forwarding to it.", "SCOPE"),
-        _field("when", "--when", "Who may receive it: a condition (CEL). Default: everybody.", "CONDITION"),
-        _field("keep", "--keep", "What they see: all, or a JSON pointer. Repeatable.", "POINTER", _put_keep, many=True),
+        _text("to", "--to", "A scope, or *: about forwarding to it.", "SCOPE"),
+        _text("when", "--when", "Who may receive it: a condition (CEL). Default: everybody.", "CONDITION"),
+        _list("keep", "--keep", "What they see: all, or a JSON pointer. Repeatable.", "POINTER", _keep),
     ),
     section="preferences",
     required={"topic": "--topic"},
@@ -240,11 +232,11 @@ CLIENTS: Final = Kind(
     columns=_account_columns("user", "roles", "groups", "attributes", "scopes"),
     id_help="Its client identifier.",
     fields=(
-        _field("user", "--user", "The user it belongs to.", "NAME"),
+        _text("user", "--user", "The user it belongs to.", "NAME"),
         ROLES,
         GROUPS,
         ATTRIBUTES,
-        _field("scopes", "--scope", "A scope it may connect to. Repeatable.", "SCOPE", many=True),
+        _list("scopes", "--scope", "A scope it may connect to. Repeatable.", "SCOPE"),
         PUBLIC_KEY,
     ),
     required={"id": "ID"},
@@ -259,13 +251,7 @@ USERS: Final = Kind(
     columns=_account_columns("roles", "groups", "attributes"),
     metavar="NAME",
     id_help="User name.",
-    fields=(
-        ROLES,
-        GROUPS,
-        ATTRIBUTES,
-        PUBLIC_KEY,
-        Field(parameter="password_stdin", annotation=_PasswordStdin, put=_put_plain_password, default=False),
-    ),
+    fields=(ROLES, GROUPS, ATTRIBUTES, PUBLIC_KEY, _password("plain:")),
     examples={"set": "mary --role coach --role nurse --set shift="},
 )
 
@@ -275,6 +261,7 @@ APPLICATIONS: Final = Kind(
     one="application",
     many="applications",
     columns=_members("description"),
+    removal=" together with its users.",
     examples={"show": "diary", "remove": "diary --dry-run"},
 )
 
@@ -284,7 +271,9 @@ SOURCES: Final = Kind(
     one="source",
     many="sources",
     columns=_members("type", "mode", "scheme"),
+    metavar=None,
     id_help="Its NodeId.",
+    removal=". Its credentials are not valid any more.",
     examples={"remove": "station-1"},
 )
 

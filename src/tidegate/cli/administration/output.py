@@ -11,14 +11,14 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import typer
+
 from tidegate.cli import terminal
 from tidegate.errors import TidegateError
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from rich.table import Table
-    from rich.text import Text
 
 Row = Mapping[str, object]
 
@@ -28,16 +28,13 @@ _NEVER: Final = "-"
 
 def rows(found: Sequence[Row], *, none: str, whole: Sequence[str] = ("id",)) -> None:
     """A table on standard output, or the note `none`. The columns named by `whole` are not broken into lines."""
-    if found:
-        terminal.out().print(_table(found, whole))
-    else:
-        terminal.note(none)
-
-
-def _table(found: Sequence[Row], whole: Sequence[str]) -> Table:
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
+    if not found:
+        terminal.note(none)
+        return
     table = Table(box=box.SIMPLE, pad_edge=False)
     names = list(dict.fromkeys(name for row in found for name in row))
     # What is said of none of them would only take room.
@@ -48,8 +45,8 @@ def _table(found: Sequence[Row], whole: Sequence[str]) -> Table:
         widest = max(map(len, cells)) if name in whole else None
         table.add_column(name, justify="right" if numbers else "left", overflow="fold", min_width=widest)
     for row in found:
-        table.add_row(*(_cell(row.get(name)) for name in names))
-    return table
+        table.add_row(*(Text(plain(row.get(name))) for name in names))
+    terminal.out().print(table)
 
 
 def plain(value: object) -> str:
@@ -70,12 +67,6 @@ def plain(value: object) -> str:
             return terminal.harmless(json.dumps(value, ensure_ascii=False), lines=False)
 
 
-def _cell(value: object) -> Text:
-    from rich.text import Text
-
-    return Text(plain(value))
-
-
 def details(about: Row) -> None:
     """Facts in two columns on standard output; mappings below a key are indented."""
     from tidegate.cli.tables import facts
@@ -85,6 +76,12 @@ def details(about: Row) -> None:
         below = value if isinstance(value, dict) and value else None
         told[key] = plain(value) if below is None else {name: plain(each) for name, each in below.items()}
     terminal.out().print(facts(told))
+
+
+def secrets(credentials: Row) -> None:
+    """Credentials on standard output, each on a line of its own that is never broken, so that it can be copied."""
+    for name, value in credentials.items():
+        typer.echo(f"{name}: {plain(value)}")
 
 
 def warning(text: str) -> None:

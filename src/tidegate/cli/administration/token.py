@@ -17,10 +17,11 @@ from tidegate.cli.administration import output
 from tidegate.cli.administration.completion import ids
 from tidegate.cli.administration.http_client import ApiClient, path
 from tidegate.cli.administration.kinds import USERS
-from tidegate.cli.administration.options import Json, Preview, Why, group, with_api
-from tidegate.cli.node_commands import ConfigFile, ask
+from tidegate.cli.administration.options import Preview, Why, with_api
+from tidegate.cli.node_commands import ask
+from tidegate.cli.options import Json
 
-app = group("Make, list and revoke tokens for the HTTP interface.")
+app = terminal.command_group("Make, list and revoke tokens for the HTTP interface.")
 
 
 @app.command("list")
@@ -52,7 +53,9 @@ def list_command(api: ApiClient, json: Json = False) -> None:
 @with_api
 def make(
     api: ApiClient,
-    role: Annotated[Role, typer.Option("--role", help="What the token allows.")],
+    role: Annotated[
+        Role | None, typer.Option("--role", help="What the token allows. Default with --socket: admin.")
+    ] = None,
     user: Annotated[
         str | None,
         typer.Option(
@@ -70,7 +73,16 @@ def make(
         bool,
         typer.Option("--socket", help="Use the control socket of the node, on its machine. Needs no token."),
     ] = False,
-    config: ConfigFile = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "-c",
+            "--config",
+            help="With --socket: the configuration of the node. Default: tidegate.yaml.",
+            metavar="FILE",
+            show_default=False,
+        ),
+    ] = None,
     why: Why = "",
     dry_run: Preview = False,
     json: Json = False,
@@ -79,17 +91,21 @@ def make(
 
     [dim]tidegate token make --role user --user mary --for 30d > mary.token[/dim]
 
-    Without any token, as the user that runs the node:
+    Without any token, as the user that runs the node; so the first one is made:
 
-    [dim]tidegate token make --role admin --socket -c tidegate.yaml[/dim]
+    [dim]tidegate token make --socket -c tidegate.yaml[/dim]
     """
+    if role is None:
+        if not socket:
+            terminal.usage("give --role, or --socket to make the token of an administrator on the machine of the node")
+        role = Role.ADMIN
     if (role is Role.USER) != (user is not None):
         terminal.usage("a token with --role user needs --user, others have none")
-    if socket != (config is not None):
-        terminal.usage("--socket and -c FILE belong together: the file says where the control socket is")
+    if config is not None and not socket:
+        terminal.usage("-c FILE says where the control socket is: add --socket, or leave it out")
     body = {"role": role.value, "user": user, "name": name, "seconds": None if valid is None else _seconds(valid)}
-    if config is not None:
-        token = _over_socket(config, {**body, "why": why, "dry_run": dry_run})
+    if socket:
+        token = _over_socket(config or Path("tidegate.yaml"), **body, why=why, dry_run=dry_run)
     else:
         token = api.change("POST", "/tokens", dry_run=dry_run, why=why, body=body)
     if json:
@@ -133,14 +149,17 @@ def _revoked(token: dict[str, Any]) -> str | None:
     return None if at is None else f"{output.moment(at)} by {token.get('revoked_by') or 'somebody'}"
 
 
-def _over_socket(config: Path, request: dict[str, Any]) -> dict[str, Any]:
-    """What the node answers, written as the HTTP interface does."""
+def _over_socket(config: Path, **request: Any) -> dict[str, Any]:
+    """The answer of the node, written as the HTTP interface does."""
     from datetime import UTC, datetime
 
-    token = ask("token_make", config, None, 0, by=f"uid:{os.getuid()}", **request)
+    from tidegate.admin.control_commands import MakeToken
+
+    command = MakeToken(by=f"uid:{os.getuid()}", **request)
+    token = ask(command.COMMAND, config, None, 0, **command.arguments())
     expires = datetime.fromtimestamp(token["expires"], UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     shown: dict[str, Any] = {key: token[key] for key in ("id", "role", "user", "name", "token") if key in token}
-    return {**shown, "expires": expires, **({"dry_run": True} if request["dry_run"] else {})}
+    return {**shown, "expires": expires, **({"dry_run": True} if command.dry_run else {})}
 
 
 def _seconds(text: str) -> int:

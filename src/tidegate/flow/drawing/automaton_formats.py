@@ -22,10 +22,10 @@ def stages(graph: Graph) -> Iterator[Graph]:
 
 def arrows(graph: Graph) -> dict[tuple[str, str], list[str]]:
     """The labels of each pair of states that has arrows."""
-    found: dict[tuple[str, str], list[str]] = {}
+    labels: dict[tuple[str, str], list[str]] = {}
     for edge in graph.edges:
-        found.setdefault((edge.source, edge.target), []).append(edge.label)
-    return found
+        labels.setdefault((edge.source, edge.target), []).append(edge.label)
+    return labels
 
 
 def mermaid(title: str, graph: Graph) -> str:

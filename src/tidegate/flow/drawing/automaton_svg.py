@@ -177,11 +177,11 @@ def _row(graph: Graph) -> list[str]:
     targets: dict[str, list[str]] = {}
     for edge in graph.edges:
         targets.setdefault(edge.source, []).append(edge.target)
-    found = {graph.start: None}
+    reached = {graph.start: None}
     waiting = [graph.start]
     for state in waiting:
-        new = [target for target in dict.fromkeys(targets.get(state, ())) if target not in found]
-        found.update(dict.fromkeys(new))
+        new = [target for target in dict.fromkeys(targets.get(state, ())) if target not in reached]
+        reached.update(dict.fromkeys(new))
         waiting += new
     return waiting
 

@@ -6,46 +6,33 @@ SVG is in `graph_svg`. All list things in the order of the graph, so that two pi
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from tidegate.flow.drawing.elements import mermaid_label, quoted
-from tidegate.flow.graph import ConnectionGraph, Link, is_scope
+from tidegate.flow.graph import ConnectionGraph, Link, bare_name, is_scope
 from tidegate.flow.groups import groups
-from tidegate.flow.route import Route, Search
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flow:
-    """That something can flow from one entity to another, and a shortest way."""
-
-    source: str
-    target: str
-    route: Route
+from tidegate.flow.route import Route, Search, shown_links
 
 
 def flows(
     graph: ConnectionGraph, *, source: str | None = None, target: str | None = None, paths: bool = False
-) -> Iterator[Flow]:
-    """Who reaches whom, in order: all, those from one, or those to one."""
+) -> Iterator[Route]:
+    """A shortest way from each to whom it reaches, in order: all, those from one, or those to one."""
     for name in graph.entities if source is None else (source,):
         search = Search(graph, name, paths=paths)
         if target is None:
-            found = search.all()
-        else:
-            route = search.to(target)
-            found = {} if route is None else {target: route}
-        for reached, route in found.items():
-            yield Flow(source=name, target=reached, route=route)
+            yield from search.all().values()
+        elif (route := search.to(target)) is not None:
+            yield route
 
 
-def rows(found: Iterable[Flow]) -> Iterator[tuple[str, str, str]]:
+def rows(routes: Iterable[Route]) -> Iterator[tuple[str, str, str]]:
     """From, to, by which entities."""
-    for flow in found:
-        between = flow.route.entities[1:-1]
-        yield flow.source, flow.target, " -> ".join(between) if between else "directly"
+    for route in routes:
+        source, *between, target = route.entities
+        yield source, target, " -> ".join(between) if between else "directly"
 
 
-def document(graph: ConnectionGraph, found: Iterable[Flow], *, paths: bool = False) -> dict[str, object]:
+def document(graph: ConnectionGraph, routes: Iterable[Route], *, paths: bool = False) -> dict[str, object]:
     """Everything, as it goes into JSON."""
     return {
         "scopes": graph.scopes,
@@ -57,9 +44,9 @@ def document(graph: ConnectionGraph, found: Iterable[Flow], *, paths: bool = Fal
         "groups": [list(group) for group in groups(graph)],
         "by": "paths" if paths else "routes",
         "flows": [
-            {"from": flow.source, "to": flow.target, "route": list(flow.route.entities)}
-            | ({"repeated": list(flow.route.repeated)} if flow.route.repeated else {})
-            for flow in found
+            {"from": route.entities[0], "to": route.entities[-1], "route": list(route.entities)}
+            | ({"repeated": list(route.repeated)} if route.repeated else {})
+            for route in routes
         ],
     }
 
@@ -71,15 +58,15 @@ def mermaid(
     names = {name: f"n{number}" for number, name in enumerate(graph.entities)}
     lines = ["---", f"title: {quoted(title)}", "---", "flowchart LR"]
     for name, short in names.items():
-        label = mermaid_label(_short(name))
+        label = mermaid_label(bare_name(name))
         lines.append(f'    {short}["{label}"]' if is_scope(name) else f'    {short}(["{label}"])')
-    shown = _shown(show)
+    shown = shown_links(show)
     thick: list[int] = []
     for number, (there, back) in enumerate(_connections(graph, parents or {})):
         label = " / ".join(mermaid_label(link.type) for link in (there, back) if link is not None and link.type)
         arrow = "<-->" if back is not None else "-->"
         lines.append(f"    {names[there.source]} {arrow}{f'|{label}|' if label else ''} {names[there.target]}")
-        if _pair(there) in shown or (back is not None and _pair(back) in shown):
+        if there.ends in shown or (back is not None and back.ends in shown):
             thick.append(number)
     if thick:
         lines.append(f"    linkStyle {','.join(map(str, thick))} stroke-width:4px")
@@ -93,16 +80,16 @@ def dot(
     lines = [f"digraph {quoted(title)} {{", f"  label={quoted(title)}; rankdir=LR; node [fontname=monospace];"]
     for name in graph.entities:
         shape = "shape=box" if is_scope(name) else 'shape=box, style="rounded"'
-        lines.append(f"  {quoted(name)} [label={quoted(_short(name))}, {shape}];")
-    shown = _shown(show)
+        lines.append(f"  {quoted(name)} [label={quoted(bare_name(name))}, {shape}];")
+    shown = shown_links(show)
     for there, back in _connections(graph, parents or {}):
         for link in (there, back):
             if link is not None:
-                said = [f"label={quoted(link.type)}"] if link.type else []
-                said += ["penwidth=3"] if _pair(link) in shown else ["style=bold"] if link.trusted else []
+                options = [f"label={quoted(link.type)}"] if link.type else []
+                options += ["penwidth=3"] if link.ends in shown else ["style=bold"] if link.trusted else []
                 # what comes back would turn the ranks round
-                said += ["constraint=false"] if link is back else []
-                inside = f" [{', '.join(said)}]" if said else ""
+                options += ["constraint=false"] if link is back else []
+                inside = f" [{', '.join(options)}]" if options else ""
                 lines.append(f"  {quoted(link.source)} -> {quoted(link.target)}{inside};")
     return "\n".join([*lines, "}"]) + "\n"
 
@@ -123,15 +110,3 @@ def _first(link: Link, parents: Mapping[str, Iterable[str]]) -> bool:
     if is_scope(link.source) != is_scope(link.target):
         return is_scope(link.source)
     return link.source < link.target
-
-
-def _shown(show: Route | None) -> frozenset[tuple[str, str]]:
-    return frozenset(map(_pair, show.links)) if show else frozenset()
-
-
-def _pair(link: Link) -> tuple[str, str]:
-    return link.source, link.target
-
-
-def _short(name: str) -> str:
-    return name.partition(":")[2]

@@ -17,8 +17,8 @@ from typing import Final
 from tidegate.flow.bundles import bundle_label, bundles
 from tidegate.flow.drawing.elements import LINE, MARGIN, box, page, text, tip, tip_id
 from tidegate.flow.drawing.layout import Layout, PlacedNode, lay_out, ranks
-from tidegate.flow.graph import ConnectionGraph, Link
-from tidegate.flow.route import Route
+from tidegate.flow.graph import ConnectionGraph, Link, bare_name
+from tidegate.flow.route import Route, shown_links
 
 _CHARACTER: Final = 7.3
 _HEIGHT: Final = 26.0
@@ -65,7 +65,7 @@ class _Picture:
     ) -> None:
         self.title = title
         self.graph = graph
-        self.shown = frozenset((link.source, link.target) for link in show.links) if show else frozenset()
+        self.shown = shown_links(show)
         self.through = frozenset(show.entities) if show else frozenset()
         self.colours = {name: _COLOURS[at % len(_COLOURS)] for at, name in enumerate(t for t in graph.types if t)}
         self.nodes = {node.members[0]: node for node in _nodes(graph, self.through)}
@@ -122,15 +122,15 @@ class _Picture:
 
     def _lines(self) -> list[str]:
         """Those that are shown come last, on top of the others."""
-        found: list[tuple[bool, str]] = []
+        lines: list[tuple[bool, str]] = []
         for (one, other), way in self.layout.ways.items():
             there, back = self.graph.link(one, other), self.graph.link(other, one)
             apart = _APART / 2 if there and back else 0.0
             for link, side in ((there, -apart), (back, apart)):
                 if link is not None:
-                    shown = (link.source, link.target) in self.shown
-                    found.append((shown, self._line(link, (one, other), way, side, shown)))
-        return [text for _, text in sorted(found, key=lambda each: each[0])]
+                    shown = link.ends in self.shown
+                    lines.append((shown, self._line(link, (one, other), way, side, shown)))
+        return [text for _, text in sorted(lines, key=lambda each: each[0])]
 
     def _line(self, link: Link, pair: tuple[str, str], way: list[PlacedNode], side: float, shown: bool) -> str:
         points = self._points(pair, way, side)
@@ -150,10 +150,10 @@ class _Picture:
         words = (("trusted", link.trusted), ("shown", shown), ("pale", self.shown and not shown))
         kind = " ".join(word for word, holds in words if holds)
         kind = f' class="{kind}"' if kind else ""
-        said = f"{link}{': ' + link.type if link.type else ''}"
+        title = f"{link}{': ' + link.type if link.type else ''}"
         return (
             f'<path{kind} stroke="{colour}" d="{d}" '
-            f'marker-end="url(#{tip_id(colour)})"><title>{escape(said)}</title></path>'
+            f'marker-end="url(#{tip_id(colour)})"><title>{escape(title)}</title></path>'
         )
 
     def _points(self, pair: tuple[str, str], way: list[PlacedNode], side: float) -> list[tuple[float, float]]:
@@ -185,19 +185,19 @@ class _Picture:
 
 def _nodes(graph: ConnectionGraph, apart: frozenset[str]) -> list[_Node]:
     """Scopes, and devices: those that are alike together, if they are many and none of them is shown."""
-    found = [_Node(label=_short(name), scope=True, members=(name,)) for name in graph.scopes]
+    nodes = [_Node(label=bare_name(name), scope=True, members=(name,)) for name in graph.scopes]
     for names in bundles(graph, apart):
-        found.append(_Node(label=bundle_label(tuple(map(_short, names))), scope=False, members=names))
-    return found
+        nodes.append(_Node(label=bundle_label(tuple(map(bare_name, names))), scope=False, members=names))
+    return nodes
 
 
 def _pairs(graph: ConnectionGraph, nodes: Mapping[str, _Node]) -> list[tuple[str, str]]:
     """Who is joined to whom, each two once."""
-    found: dict[tuple[str, str], None] = {}
+    pairs: dict[tuple[str, str], None] = {}
     for link in graph.links:
-        if link.source in nodes and link.target in nodes and (link.target, link.source) not in found:
-            found[link.source, link.target] = None
-    return list(found)
+        if link.source in nodes and link.target in nodes and (link.target, link.source) not in pairs:
+            pairs[link.source, link.target] = None
+    return list(pairs)
 
 
 def _heights(
@@ -221,12 +221,12 @@ def _ports(layout: Layout) -> dict[tuple[str, str], tuple[float, float]]:
         beside = way[0].column == way[-1].column
         sides.setdefault((way[0].name, True), []).append((way[1].middle, pair, 0))
         sides.setdefault((way[-1].name, beside), []).append((way[-2].middle, pair, 1))
-    found: dict[tuple[str, str], list[float]] = {pair: [0.0, 0.0] for pair in layout.ways}
+    ports: dict[tuple[str, str], list[float]] = {pair: [0.0, 0.0] for pair in layout.ways}
     for lines in sides.values():
         lines.sort()
         for at, (_, pair, end) in enumerate(lines):
-            found[pair][end] = (at - (len(lines) - 1) / 2) * _PORT
-    return {pair: (ends[0], ends[1]) for pair, ends in found.items()}
+            ports[pair][end] = (at - (len(lines) - 1) / 2) * _PORT
+    return {pair: (ends[0], ends[1]) for pair, ends in ports.items()}
 
 
 def _legend(graph: ConnectionGraph, colours: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -244,11 +244,6 @@ def _legend(graph: ConnectionGraph, colours: Mapping[str, str]) -> list[tuple[st
     if any(link.trusted for link in graph.links):
         notes.append(("", "Thick lines are trusted links."))
     return notes
-
-
-def _short(name: str) -> str:
-    """Without its kind, which the shape tells."""
-    return name.partition(":")[2]
 
 
 def _width(label: str) -> float:

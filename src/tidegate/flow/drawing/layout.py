@@ -56,38 +56,38 @@ def ranks(
     for one, other in pairs:
         near[one].append(other)
         near[other].append(one)
-    found = _by_parents(near, parents)
-    while len(found) < len(near):
-        edge = [name for name in found if any(other not in found for other in near[name])]
+    columns = _by_parents(near, parents)
+    while len(columns) < len(near):
+        edge = [name for name in columns if any(other not in columns for other in near[name])]
         if not edge:
-            start = _start(near, found)
-            found[start] = 0
+            start = _start(near, columns)
+            columns[start] = 0
             edge = [start]
         for name in edge:
             for other in near[name]:
-                if other not in found:
-                    found[other] = found[name] + 1
+                if other not in columns:
+                    columns[other] = columns[name] + 1
                     edge.append(other)
-    return found
+    return columns
 
 
 def _by_parents(near: Mapping[str, object], parents: Mapping[str, Iterable[str]]) -> dict[str, int]:
     """One column more than the parent that is furthest to the right. Whoever is above itself has no column here."""
     above = {child: [each for each in some if each in near] for child, some in parents.items() if child in near}
-    found = {name: 0 for some in above.values() for name in some if not above.get(name)}
+    columns = {name: 0 for some in above.values() for name in some if not above.get(name)}
     waiting = [child for child, some in above.items() if some]
     while waiting:
-        ready = [child for child in waiting if all(each in found for each in above[child])]
+        ready = [child for child in waiting if all(each in columns for each in above[child])]
         if not ready:
             break
         for child in ready:
-            found[child] = max(found[each] for each in above[child]) + 1
-        waiting = [child for child in waiting if child not in found]
-    return found
+            columns[child] = max(columns[each] for each in above[child]) + 1
+        waiting = [child for child in waiting if child not in columns]
+    return columns
 
 
-def _start(near: Mapping[str, list[str]], found: Mapping[str, int]) -> str:
-    rest = [name for name in near if name not in found]
+def _start(near: Mapping[str, list[str]], placed: Mapping[str, int]) -> str:
+    rest = [name for name in near if name not in placed]
     inner = {name: sum(len(near[other]) > 1 for other in near[name]) for name in rest}
     most = max(inner.values())
     ends = [name for name in rest if inner[name] == 1 and len(near[name]) > 1] if most == 2 else []
@@ -116,15 +116,15 @@ def lay_out(heights: Mapping[str, float], pairs: Sequence[tuple[str, str]], colu
 
 def _walk(nodes: Iterable[PlacedNode]) -> list[PlacedNode]:
     """Everything, what is joined close together: a first order that hardly crosses in trees."""
-    found: dict[int, PlacedNode] = {}
+    visited: dict[int, PlacedNode] = {}
     for start in sorted(nodes, key=lambda each: each.column):
         waiting = [start]
         while waiting:
             here = waiting.pop()
-            if id(here) not in found:
-                found[id(here)] = here
-                waiting += [each for each in (*reversed(here.right), *reversed(here.left)) if id(each) not in found]
-    return list(found.values())
+            if id(here) not in visited:
+                visited[id(here)] = here
+                waiting += [each for each in (*reversed(here.right), *reversed(here.left)) if id(each) not in visited]
+    return list(visited.values())
 
 
 def _sort(columns: list[list[PlacedNode]]) -> None:

@@ -24,7 +24,6 @@ from tidegate.importing.xacml.expressions import TOPIC_FILTER, ExpressionReader
 __all__ = ["TOPIC_FILTER", "read"]
 
 MAX_ID: Final = 150
-_ACTIONS: Final = ("read", "write")
 _RESERVED: Final = ("builtin:", "rule:")
 _DOLLAR: Final = (
     "A permission without a resource does not reach topics that begin with `$`. Whoever shall have those needs a "
@@ -35,64 +34,51 @@ _DOLLAR: Final = (
 def read(text: str, source: str) -> Imported:
     """The policies of a file; ConfigError says where it is wrong."""
     reader = ExpressionReader(source)
-    found_entries = entries(parsed(text, source), reader)
-    ways = [(entry, {action: _ways(entry, action, reader) for action in _ACTIONS}) for entry in found_entries]
-    roots = sorted(
-        {
-            flat.topic.partition("/")[0]
-            for entry, by_action in ways
-            if entry.effect is Effect.PERMIT
-            for way in by_action.values()
-            for flat in way
-            if flat.topic is not None and flat.topic.startswith("$")
-        }
-    )
-    policies: list[ImportedPolicy] = []
+    ways = [(entry, _flat(entry, reader)) for entry in entries(parsed(text, source), reader)]
+    permitted = [flat.topic for entry, flats in ways if entry.effect is Effect.PERMIT for _, flat in flats]
+    roots = sorted({topic.partition("/")[0] for topic in permitted if topic is not None and topic.startswith("$")})
     used: dict[str, int] = {}
-    for entry, by_action in ways:
-        policies += _taken(entry, by_action, roots, used)
+    policies = [policy for entry, flats in ways for policy in _policies(entry, flats, roots, used)]
     notes: list[str] = []
     if reader.named:
         notes.append(f"The directory and the environment have to give: {', '.join(sorted(reader.named))}.")
-    if any(taken.effect == "allow" and taken.topic == "#" for taken in policies):
+    if any(policy.effect == "allow" and policy.topic == "#" for policy in policies):
         notes.append(_DOLLAR)
-    return Imported(policies=tuple(policies), combining="first-applicable", notes=tuple(notes), left=tuple(reader.left))
+    return Imported(
+        policies=tuple(policies), combining="first-applicable", notes=tuple(notes), left=tuple(reader.report.left)
+    )
 
 
-def _ways(entry: Entry, action: str, reader: ExpressionReader) -> list[f.Flat]:
+def _flat(entry: Entry, reader: ExpressionReader) -> list[tuple[tuple[str, ...], f.Flat]]:
     permits = entry.effect is Effect.PERMIT
-    asked = f.settled(entry.asked, action, upward=not permits)
-    try:
-        return f.flat(asked)
-    except f.TooLarge:
+
+    def too_large() -> None:
         why = "it permits nothing" if permits else "it denies whatever the condition says"
         reader.leave(entry.element, f"`{entry.name}`", f"too large for one condition; {why}")
-        return [] if permits else f.flat(asked, bare=True)
+
+    ways = f.flat_by_action(entry.asked, allows=permits, too_large=too_large)
+    return [(actions, flat) for actions, flats in ways for flat in flats]
 
 
-def _taken(
-    entry: Entry, by_action: dict[str, list[f.Flat]], roots: list[str], used: dict[str, int]
+def _policies(
+    entry: Entry, flats: list[tuple[tuple[str, ...], f.Flat]], roots: list[str], used: dict[str, int]
 ) -> list[ImportedPolicy]:
-    grouped: list[tuple[tuple[str, ...], list[f.Flat]]] = [((action,), way) for action, way in by_action.items()]
-    if by_action["read"] == by_action["write"]:
-        grouped = [(_ACTIONS, by_action["read"])]
     policies: list[ImportedPolicy] = []
     permits = entry.effect is Effect.PERMIT
-    for actions, way in grouped:
-        for flat in way:
-            everywhere = ["#"] if permits else ["#", *(f"{root}/#" for root in roots)]
-            for topic in everywhere if flat.topic is None else [flat.topic]:
-                policies.append(
-                    ImportedPolicy(
-                        id=_unique(entry.name, used),
-                        subject=flat.subject,
-                        topic=topic,
-                        action=actions,
-                        effect="allow" if permits else "deny",
-                        when=flat.when,
-                        origin="" if policies else f"line {entry.element.line}: {entry.name}",
-                    )
+    everywhere = ["#"] if permits else ["#", *(f"{root}/#" for root in roots)]
+    for actions, flat in flats:
+        for topic in everywhere if flat.topic is None else [flat.topic]:
+            policies.append(
+                ImportedPolicy(
+                    id=_unique(entry.name, used),
+                    subject=flat.subject,
+                    topic=topic,
+                    action=actions,
+                    effect="allow" if permits else "deny",
+                    when=flat.when,
+                    origin="" if policies else f"line {entry.element.line}: {entry.name}",
                 )
+            )
     return policies
 
 

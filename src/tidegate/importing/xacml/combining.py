@@ -20,28 +20,18 @@ Invariants
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import Enum, auto
-from typing import Final, assert_never
+from enum import Enum, StrEnum, auto
+from typing import Final
 
 from tidegate.importing import formula as f
 from tidegate.importing.xacml.document import Element
-from tidegate.importing.xacml.expressions import Evaluation, ExpressionReader, identifier
+from tidegate.importing.xacml.expressions import ExpressionReader, identifier
 
 MAX_DEPTH: Final = 20
 MAX_ENTRIES: Final = 50_000
 
-_IGNORED: Final = frozenset(
-    (
-        "CombinerParameters",
-        "Description",
-        "PolicyCombinerParameters",
-        "PolicyDefaults",
-        "PolicySetCombinerParameters",
-        "PolicySetDefaults",
-        "RuleCombinerParameters",
-        "VariableDefinition",
-    )
-)
+_PARAMETERS: Final = tuple(f"{what}CombinerParameters" for what in ("", "Policy", "PolicySet", "Rule"))
+_IGNORED: Final = frozenset(("Description", "PolicyDefaults", "PolicySetDefaults", "VariableDefinition", *_PARAMETERS))
 _REFERENCES: Final = ("PolicyIdReference", "PolicySetIdReference")
 _RULE_PARTS: Final = frozenset(("Condition", "Description", "Target"))
 _ONE_BY_ONE: Final = "it denies whatever it is about; write the policy here in its place"
@@ -54,7 +44,7 @@ class Effect(Enum):
     """Permitted with an obligation."""
 
 
-class Algorithm(Enum):
+class Algorithm(StrEnum):
     FIRST_APPLICABLE = "first-applicable"
     DENY_OVERRIDES = "deny-overrides"
     PERMIT_OVERRIDES = "permit-overrides"
@@ -105,27 +95,19 @@ class _Combining:
             if child.name not in _IGNORED and child.name not in ("Target", "Rule", "Obligations"):
                 raise self.reader.wrong(child, "is no part of a policy; remove it, or mend its name")
         rules = [self._rule(child, name) for child in element.named("Rule")]
-        algorithm = self._algorithm(element, "RuleCombiningAlgId")
-        combined: list[Entry] | None = None
-        match algorithm:
+        permitting = [rule for rule in rules if rule[0].effect is Effect.PERMIT]
+        permit = [*(decides for decides, _ in permitting), *(fails for _, fails in permitting)]
+        deny = [entry for rule in rules if rule[0].effect is Effect.DENY for entry in rule]
+        combined: list[Entry] | None
+        match self._algorithm(element, "RuleCombiningAlgId"):
             case Algorithm.FIRST_APPLICABLE:
-                combined = [entry for rule in rules for entry in (rule.entry, rule.failing)]
+                combined = [entry for rule in rules for entry in rule]
             case Algorithm.DENY_OVERRIDES:
-                combined = [
-                    *(entry for rule in rules if not rule.permits for entry in (rule.entry, rule.failing)),
-                    *(rule.entry for rule in rules if rule.permits),
-                    *(rule.failing for rule in rules if rule.permits),
-                ]
+                combined = deny + permit
             case Algorithm.PERMIT_OVERRIDES:
-                combined = [
-                    *(rule.entry for rule in rules if rule.permits),
-                    *(rule.failing for rule in rules if rule.permits),
-                    *(entry for rule in rules if not rule.permits for entry in (rule.entry, rule.failing)),
-                ]
+                combined = permit + deny
             case None:
-                pass
-            case _:
-                assert_never(algorithm)
+                combined = None
         return self._within(element, name, combined)
 
     def _set(self, element: Element, depth: int) -> list[Entry]:
@@ -135,9 +117,8 @@ class _Combining:
             for child in element.children
             if child.name not in _IGNORED and child.name not in ("Target", "Obligations")
         ]
-        algorithm = self._algorithm(element, "PolicyCombiningAlgId")
-        combined: list[Entry] | None = None
-        match algorithm:
+        combined: list[Entry] | None
+        match self._algorithm(element, "PolicyCombiningAlgId"):
             case Algorithm.FIRST_APPLICABLE:
                 combined = [entry for child in children for entry in child]
             case Algorithm.DENY_OVERRIDES:
@@ -145,9 +126,7 @@ class _Combining:
             case Algorithm.PERMIT_OVERRIDES:
                 combined = self._overriding(children, frozenset((Effect.PERMIT, Effect.OWED)))
             case None:
-                pass
-            case _:
-                assert_never(algorithm)
+                combined = None
         return self._within(element, name, combined)
 
     def _within(self, element: Element, name: str, inner: list[Entry] | None) -> list[Entry]:
@@ -196,7 +175,8 @@ class _Combining:
 
     # -- rules ---------------------------------------------------------------------------------------------------
 
-    def _rule(self, element: Element, policy: str) -> _Rule:
+    def _rule(self, element: Element, policy: str) -> tuple[Entry, Entry]:
+        """What a rule decides, and that failing denies."""
         name = f"{policy}/{self._id(element, 'RuleId')}"
         for child in element.children:
             if child.name not in _RULE_PARTS:
@@ -206,16 +186,11 @@ class _Combining:
             raise self.reader.wrong(element, "has no `Effect`; write `Permit` or `Deny`")
         target = self.reader.target(element.named("Target"))
         condition = self.reader.condition(element.named("Condition"))
-        asked = Evaluation(
-            f.both(target.true, condition.true),
-            f.either(target.fails, f.both(target.true, condition.fails)),
-        )
-        permits = effect == "Permit"
-        return _Rule(
-            permits=permits,
-            entry=Entry(effect=Effect.PERMIT if permits else Effect.DENY, asked=asked.true, name=name, element=element),
-            failing=self._denying(asked.fails, name, element),
-        )
+        decides = self._denying(f.both(target.true, condition.true), name, element)
+        fails = f.either(target.fails, f.both(target.true, condition.fails))
+        if effect == "Permit":
+            decides = replace(decides, effect=Effect.PERMIT)
+        return decides, self._denying(fails, name, element)
 
     # -- parts ---------------------------------------------------------------------------------------------------
 
@@ -231,30 +206,18 @@ class _Combining:
     def _algorithm(self, element: Element, key: str) -> Algorithm | None:
         id = self._id(element, key)
         name = id.rpartition(":")[2].removeprefix("ordered-")
-        known = {algorithm.value: algorithm for algorithm in Algorithm}
-        if id.startswith("urn:oasis:names:tc:xacml:") and name in known:
-            return known[name]
+        if id.startswith("urn:oasis:names:tc:xacml:") and name in set(Algorithm):
+            return Algorithm(name)
         self.reader.leave(element, f"algorithm {id.rpartition(':')[2]}", f"has no equivalent; {_ONE_BY_ONE}")
         return None
 
     def _owes(self, element: Element) -> bool:
         """Whether a permission comes with an obligation."""
-        obligations_found = [
-            obligation for obligations in element.named("Obligations") for obligation in obligations.children
-        ]
-        owed = [obligation for obligation in obligations_found if obligation.attributes.get("FulfillOn") != "Deny"]
-        for obligation in obligations_found:
+        owes = False
+        for obligation in (child for obligations in element.named("Obligations") for child in obligations.children):
             why = "nobody carries obligations out here"
-            if obligation in owed:
+            if obligation.attributes.get("FulfillOn") != "Deny":
+                owes = True
                 why += ", so what this permits is denied; remove it if that is not meant"
             self.reader.leave(obligation, f"obligation `{obligation.attributes.get('ObligationId', '')}`", why)
-        return bool(owed)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Rule:
-    """A rule: what it decides, and that failing denies."""
-
-    permits: bool
-    entry: Entry
-    failing: Entry
+        return owes

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 from tidegate import topics
 from tidegate.errors import ConfigError
 from tidegate.importing import formula as f
-from tidegate.importing.imported_policies import NotImported
+from tidegate.importing.imported_policies import ImportReport
 from tidegate.importing.policy_text import quoted, unspeakable
 from tidegate.importing.xacml.document import Element
 from tidegate.importing.xacml.patterns import as_re2
@@ -123,34 +123,27 @@ class ExpressionReader:
     """Reads targets and conditions of one file, and keeps what is left out."""
 
     def __init__(self, source: str) -> None:
-        self.source = source
-        self.left: list[NotImported] = []
+        self.report = ImportReport(source)
         self.named: dict[str, str] = {}
         """Attributes that the directory or the environment has to have, and their ids."""
 
     def leave(self, element: Element, what: str, why: str) -> None:
-        self.left.append(NotImported(place=f"{self.source}:{element.line}", what=what[:MAX_SHOWN], why=why))
+        self.report.leave(element.line, what[:MAX_SHOWN], why)
 
     def _unsaid(self, element: Element, what: str, why: str) -> Evaluation:
         self.leave(element, what, f"{why}; nothing is allowed by it, and what depends on it is denied")
         return UNSAID
 
     def wrong(self, element: Element, what: str) -> ConfigError:
-        return ConfigError(f"`<{element.name[:MAX_SHOWN]}>` {what}", file=self.source, line=element.line)
+        return ConfigError(f"`<{element.name[:MAX_SHOWN]}>` {what}", file=self.report.source, line=element.line)
 
     # -- targets -------------------------------------------------------------------------------------------------
 
     def target(self, elements: list[Element]) -> Evaluation:
         """A target that matches, or matches everything if there is none."""
-        if not elements:
-            return Evaluation(f.ALWAYS)
-        if len(elements) > 1:
-            raise self.wrong(elements[1], "stands twice; keep one")
-        sections = [self._section(section) for section in elements[0].children]
-        return Evaluation(
-            f.both(*(section_value.true for section_value in sections)),
-            f.either(*(section_value.fails for section_value in sections)),
-        )
+        element = self._single(elements)
+        sections = [] if element is None else [self._section(section) for section in element.children]
+        return Evaluation(f.both(*(each.true for each in sections)), f.either(*(each.fails for each in sections)))
 
     def _section(self, section: Element) -> Evaluation:
         if section.name not in _SECTIONS:
@@ -210,16 +203,19 @@ class ExpressionReader:
     # -- conditions ----------------------------------------------------------------------------------------------
 
     def condition(self, elements: list[Element]) -> Evaluation:
-        if not elements:
+        element = self._single(elements)
+        if element is None:
             return Evaluation(f.ALWAYS)
-        if len(elements) > 1:
-            raise self.wrong(elements[1], "stands twice; keep one")
-        (element,) = elements
         if "FunctionId" in element.attributes:  # XACML 1.0: the condition is the outermost function
             return self._apply(element)
         if len(element.children) != 1:
             raise self.wrong(element, "has not exactly one expression; write one `<Apply>`")
         return self._expression(element.children[0])
+
+    def _single(self, elements: list[Element]) -> Element | None:
+        if len(elements) > 1:
+            raise self.wrong(elements[1], "stands twice; keep one")
+        return elements[0] if elements else None
 
     def _expression(self, element: Element) -> Evaluation:
         match element.name:
@@ -285,9 +281,10 @@ class ExpressionReader:
                 test = None
             case str(), str():
                 test = f.Const(first.of == second.of)
-            case (str() as literal, (Single() | Many() | Acting()) as bag):
-                test = self._holds(element, bag, literal)
-            case ((Single() | Many() | Acting()) as bag, str() as literal):
+            case (str() as literal, (Single() | Many() | Acting()) as bag) | (
+                (Single() | Many() | Acting()) as bag,
+                str() as literal,
+            ):
                 test = self._holds(element, bag, literal)
             case (Single() | Many()) as one, (Single() | Many()) as other:
                 test = f.Test(text=f"{_one(one)} == {_one(other)}")
@@ -308,13 +305,12 @@ class ExpressionReader:
                 test = None
             case str() as literal, _:
                 test = self._holds(element, bag, literal)
-            case (Single() | Many() | Acting()) as one, Literals(values):
-                tests = [self._holds(element, one, literal) for literal in values]
-                test = f.either(*tests)
-            case (Single() | Many()) as one, Many(path):
-                test = f.Test(text=f"{_one(one)} in {path}")
-            case (Single() | Many()) as one, Single(path):
-                test = f.both(bag.there, f.Test(text=f"{_one(one)} == {path}"))
+            case (Single() | Many() | Acting()) as single, Literals(values):
+                test = f.either(*(self._holds(element, single, literal) for literal in values))
+            case (Single() | Many()) as single, Many(path):
+                test = f.Test(text=f"{_one(single)} in {path}")
+            case (Single() | Many()) as single, Single(path):
+                test = f.both(bag.there, f.Test(text=f"{_one(single)} == {path}"))
             case _:
                 test = None
         if test is None:
@@ -383,11 +379,9 @@ class ExpressionReader:
         name = identifier(element.attributes.get("AttributeId", ""))
         bag = self._attribute(_DESIGNATORS[element.name], name)
         typed = self._type(element)
-        if "Issuer" in element.attributes:
-            bag = None
-        if identifier(element.attributes.get("SubjectCategory", _ACCESS_SUBJECT)) != _ACCESS_SUBJECT:
-            bag = None
-        if bag is None or typed not in ("string", "anyURI"):
+        category = identifier(element.attributes.get("SubjectCategory", _ACCESS_SUBJECT))
+        foreign = "Issuer" in element.attributes or category != _ACCESS_SUBJECT
+        if bag is None or foreign or typed not in ("string", "anyURI"):
             self._unsaid(element, f"attribute `{_shown(name)}`", "no text that a request has here")
             return None
         if not _must_be_present(element):

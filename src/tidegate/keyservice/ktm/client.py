@@ -12,10 +12,9 @@ The secrets of keys that the service makes (`grant`, `wrap`) never come here: an
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ssl
 import time
-from collections.abc import Collection
+from dataclasses import asdict
 from functools import partial
 from itertools import count
 from typing import Any, Final
@@ -26,7 +25,7 @@ from tidegate.config.keys import Ktm
 from tidegate.errors import ConfigError, KeysError, ProtocolError, StoreError
 from tidegate.keys import Group, PublicKey, TopicKey
 from tidegate.keys.key import valid_id
-from tidegate.keyservice.exchange import BATCH, LEAVING, WAITING, OnKeys, PendingKeys
+from tidegate.keyservice.exchange import BATCH, WAITING, KeyExchange, OnKeys
 from tidegate.keyservice.ktm import frames
 from tidegate.keyservice.ktm.frames import Answer, Failure, Op, Told, Wrong
 
@@ -109,53 +108,37 @@ class _Line:
                 asked.set_exception(StoreError(_BROKE))
 
 
-class KtmExchange:
-    """KeyExchange on a key service; also for keys whose secrets no node sees."""
+class KtmExchange(KeyExchange):
+    """Shares keys over a key service; also for keys whose secrets no node sees."""
 
     def __init__(self, ktm: Ktm, *, limit: int = WAITING) -> None:
-        self.trouble: str | None = f"there is no connection to the key service {ktm.url} yet"
+        super().__init__(f"there is no connection to the key service {ktm.url} yet", limit)
         self._ktm = ktm
-        self._waiting = PendingKeys(limit)
-        self._took: OnKeys = lambda keys, revoked: None
         self._line: _Line | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._wake = asyncio.Event()
-        self._idle = asyncio.Event()
         self._said: str | None = None  # the last trouble in the log
         self._rotating = False  # the service has to be told so
 
     def start(self, took: OnKeys) -> None:
-        self._took = took
-        self._task = asyncio.get_running_loop().create_task(self._run())
-
-    def put(self, key: TopicKey) -> None:
-        self._waiting.put(key)
-        self._idle.clear()
-        self._wake.set()
-
-    def revoke(self, ids: Collection[str]) -> None:
-        self._waiting.revoke([id for id in ids if valid_id(id)])
-        self._idle.clear()
-        self._wake.set()
+        super().start(took)
+        self._tasks.append(asyncio.get_running_loop().create_task(self._run()))
 
     def rotate(self) -> None:
         """Keys that the service makes itself seal nothing new, as soon as that can be said."""
         self._rotating = True
-        self._idle.clear()
-        self._wake.set()
+        self._work()
 
     async def find(self, id: str) -> TopicKey | None:
-        if not valid_id(id) or id in self._waiting.revoked:
+        if not self._may_exist(id):
             return None
-        found = await self._ask(Op.FIND, id=id)
-        return None if found is None or id in self._waiting.revoked else self._read(frames.unpacked, found)
+        answer = await self._ask(Op.FIND, id=id)
+        return None if answer is None or id in self._waiting.revoked else self._read(frames.unpacked, answer)
 
     async def grant(self, group: Group, public: PublicKey, *, reader: str, request: str) -> tuple[bytes, str]:
         """The key that seals messages of the group now, wrapped for a publisher, and its id."""
         said = {"public": str(public), "reader": reader, "request": request}
         if self._rotating and self._line is not None:
             await self._rotate(self._line)  # first: nobody seals with what somebody has who must not read it
-        match await self._ask(Op.GRANT, group=frames.group_said(group), **said):
+        match await self._ask(Op.GRANT, group=asdict(group), **said):
             case [bytes() as answer, str() as id]:
                 return answer, id
             case _:
@@ -163,7 +146,7 @@ class KtmExchange:
 
     async def wrap(self, id: str, public: PublicKey, *, reader: str, request: str) -> bytes | None:
         """A key, wrapped for a reader; None if there is none of that id any more."""
-        if not valid_id(id) or id in self._waiting.revoked:
+        if not self._may_exist(id):
             return None
         match await self._ask(Op.WRAP, id=id, public=str(public), reader=reader, request=request):
             case None | bytes() as answer:
@@ -175,20 +158,8 @@ class KtmExchange:
         """What a key belongs to; None if there is none of that id any more."""
         if not valid_id(id):
             return None
-        found = await self._ask(Op.GROUP, id=id)
-        return None if found is None else self._read(frames.read_group, found)
-
-    async def close(self) -> None:
-        if self._task is None:
-            return
-        if self._waiting and self._line is not None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LEAVING):
-                    await self._idle.wait()
-        if self._waiting:
-            log.warning("keys were not shared before the end", keys=len(self._waiting.puts))
-        self._task.cancel()
-        await asyncio.wait((self._task,))
+        answer = await self._ask(Op.GROUP, id=id)
+        return None if answer is None else self._read(frames.read_group, answer)
 
     # -- asking ----------------------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ import cbor2
 
 from tidegate.errors import KeysError, ProtocolError
 from tidegate.keys import Group, TopicKey, decode_key, encode_key
+from tidegate.keys.key import read_group as read_kept_group
 from tidegate.keys.key import valid_id
 
 VERSION: Final = 1
@@ -256,34 +257,14 @@ def unpacked(said: object) -> TopicKey:
             raise ProtocolError("something that is no key")
 
 
-def group_said(group: Group) -> dict[str, Any]:
-    """A group on its way."""
-    return {
-        "id": group.id,
-        "filter": group.filter,
-        "owner": group.owner,
-        "domain": group.domain,
-        "demand": group.demand,
-        "topic": group.topic,
-        "context": group.context,
-    }
-
-
-def read_group(said: object) -> Group:
-    match said:
-        case {
-            "id": str(id),
-            "filter": str(filter),
-            "owner": str() | None as owner,
-            "domain": str(domain),
-            "demand": str() | None as demand,
-            "topic": str(topic),
-            "context": bytes(context),
-            **rest,
-        } if not rest and 0 < len(id) <= 256:
-            return Group(id=id, filter=filter, owner=owner, domain=domain, demand=demand, topic=topic, context=context)
-        case _:
-            raise ProtocolError("something that is no group")
+def read_group(value: object) -> Group:
+    try:
+        group = read_kept_group(value)
+    except KeysError:
+        raise ProtocolError("something that is no group") from None
+    if not 0 < len(group.id) <= 256:
+        raise ProtocolError("something that is no group")
+    return group
 
 
 def read_id(said: object) -> str:

@@ -22,7 +22,6 @@ import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import quote
 
@@ -30,20 +29,17 @@ import structlog
 
 from tidegate.config.ktm import KtmConfig
 from tidegate.errors import KeysError, StoreError
-from tidegate.keys import Group, PublicKey, Ring, Snapshot, Steady, TopicKey, wrap
-from tidegate.keyservice.exchange import OF, ROOM, KeyRows
-from tidegate.keyservice.master_keys import MasterKeys, renew_all
+from tidegate.keys import Group, PublicKey, Ring, Steady, TopicKey, wrap
+from tidegate.keyservice.exchange import LATE, REVOKED, ROOM, KeyRows, note_revoked
+from tidegate.keyservice.master_keys import KEY, MasterKeys, renew_all
 from tidegate.store.lock import Lock, Record
-from tidegate.store.registry import Refused, registry
+from tidegate.store.opening import create_folder
+from tidegate.store.registry import registry
 
 DATABASE: Final = "ktm.db"
 OWN: Final = "keys.own"
 """The room of those that are made here."""
-REVOKED: Final = "keys.revoked"
-DAY: Final = 86400.0
-"""Seconds for which a revocation is remembered at least."""
-LATE: Final = 3600.0
-"""And beyond the end of the key."""
+DAY: Final = 86400.0  # seconds for which a revocation is remembered at least
 
 T = TypeVar("T")
 
@@ -74,7 +70,7 @@ class KeyStore:
         self._renew()
 
     def _open(self, config: KtmConfig) -> None:
-        _folder(config.data)
+        create_folder(config.data)
         self._lock.acquire()
         self._lock.write(Record(database=DATABASE, durability="sync", process=os.getpid()))
         self._master_keys = MasterKeys(config.master_key, config.data)
@@ -83,12 +79,9 @@ class KeyStore:
         self._shared, self._own = KeyRows(secrets, self._master_keys, ROOM), KeyRows(secrets, self._master_keys, OWN)
         now = self._now()
         self._dead = {each.key: each.expires or math.inf for each in secrets.all(REVOKED, at=now)}
-        closed = 0
-        for row in self._own.all(now):
-            try:
-                self._ring.adopt(self._own.opened(row), now)
-            except KeysError:
-                closed += 1
+        keys, closed = self._own.all_opened(now)
+        for key in keys:
+            self._ring.adopt(key, now)
         if closed:
             remedy = "add the master key that they are under behind the first one of `master_key`, and send SIGHUP"
             log.warning("keys in the store cannot be opened", count=closed, remedy=remedy)
@@ -106,8 +99,7 @@ class KeyStore:
         if await self._call(partial(self._master_keys.reread, config.master_key)):
             self._renew()
         keys = config.keys
-        if (keys.rotate, keys.overlap, keys.uses) != (self._ring.rotate, self._ring.overlap, self._ring.uses):
-            self._ring.change(rotate=keys.rotate, overlap=keys.overlap, uses=keys.uses)
+        self._ring.change(rotate=keys.rotate, overlap=keys.overlap, uses=keys.uses)
 
     def _renew(self) -> None:
         if self._renewing is not None:
@@ -117,7 +109,7 @@ class KeyStore:
     async def _renewed(self) -> None:
         try:
             for room in (ROOM, OWN):
-                await renew_all(self._registry.secrets, room, self._master_keys, of=OF, aside=self._call)
+                await renew_all(self._registry.secrets, room, self._master_keys, of=KEY, aside=self._call)
         except StoreError as error:
             log.error("keys could not be renewed under the first master key; send SIGHUP again", reason=str(error))
 
@@ -141,13 +133,7 @@ class KeyStore:
         return [key for key in keys if key.id not in self._dead]
 
     def _read(self, now: float) -> list[TopicKey]:
-        keys: list[TopicKey] = []
-        closed = 0
-        for row in self._shared.all(now):
-            try:
-                keys.append(self._shared.opened(row))
-            except KeysError:
-                closed += 1
+        keys, closed = self._shared.all_opened(now)
         if closed:
             log.warning("keys in the store cannot be opened", count=closed)
         return keys
@@ -166,10 +152,8 @@ class KeyStore:
             del self._dead[id]
         for id in ids:
             self._dead.setdefault(id, now + DAY)
-            self._ring.restore(Snapshot(revoked={id: self._dead[id]}), now)
-        until = await self._call(partial(self._remove, list(ids), now))
-        for id, end in until.items():
-            self._dead[id] = end
+            self._ring.forbid(id, self._dead[id], now)
+        self._dead |= await self._call(partial(self._remove, list(ids), now))
 
     def _remove(self, ids: list[str], now: float) -> dict[str, float]:
         secrets = self._registry.secrets
@@ -177,10 +161,7 @@ class KeyStore:
         for id in ids:
             ends = [row.expires or 0.0 for room in (ROOM, OWN) if (row := secrets.get(room, id, at=now)) is not None]
             until[id] = max(now + DAY, *ends, 0.0) + LATE
-            # first this: if we end in between, it is found dead and not merely gone
-            answer = secrets.put(REVOKED, id, b"1", expected=None, at=now, expires=until[id])
-            if isinstance(answer, Refused):
-                raise StoreError(f"the end of the key {id} cannot be stored: {answer.what}")
+            note_revoked(secrets, id, now, until[id])
             self._shared.remove(id, now)
             self._own.remove(id, now)
         return until
@@ -243,10 +224,3 @@ class KeyStore:
 
     def _now(self) -> float:
         return self._clock(time.time())
-
-
-def _folder(data: Path) -> None:
-    try:
-        data.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(f"{data} cannot be made: {error.strerror}. Remedy: name another folder in `data`.") from error

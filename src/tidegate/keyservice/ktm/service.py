@@ -13,7 +13,7 @@ import asyncio
 import socket
 import ssl
 from collections import Counter, OrderedDict
-from functools import partial
+from dataclasses import asdict
 from typing import Any, Final
 
 import structlog
@@ -115,7 +115,7 @@ class Service:
     def __init__(self, config: KtmConfig, key_store: KeyStore) -> None:
         self.config = config
         self.peers: set[Peer] = set()
-        self._cabinet = key_store
+        self._key_store = key_store
         self._context = context(config.ktm)
         self._trust = trust(config.ktm)
         self._socket: socket.socket | None = None
@@ -273,7 +273,7 @@ class Service:
 
     async def _done(self, peer: Peer, request: Request) -> object:
         """ProtocolError if the node says what no node says; that ends the connection."""
-        key_store, said = self._cabinet, request.said
+        key_store, said = self._key_store, request.said
         match request.op:
             case Op.PING:
                 return None
@@ -306,7 +306,7 @@ class Service:
                 return None
             case Op.GROUP:
                 group = await key_store.group(frames.read_id(said.get("id")))
-                return None if group is None else frames.group_said(group)
+                return None if group is None else asdict(group)
 
     def _tell(self, by: Peer, keys: list[TopicKey], revoked: list[str]) -> None:
         for peer in self.peers:
@@ -316,15 +316,14 @@ class Service:
     # -- saying ----------------------------------------------------------------------------------------------------
 
     def _left(self, peer: Peer, error: BaseException) -> None:
-        tell = (
-            partial(log.info, "a node has left")
-            if isinstance(error, EOFError)
-            else partial(
-                log.warning,
-                "a node was sent away" if isinstance(error, ProtocolError | TimeoutError) else "a node is lost",
-            )
-        )
-        tell(node=peer.subject, address=peer.address, reason=_why(error))
+        name = {"node": peer.subject, "address": peer.address, "reason": _why(error)}
+        match error:
+            case EOFError():
+                log.info("a node has left", **name)
+            case ProtocolError() | TimeoutError():
+                log.warning("a node was sent away", **name)
+            case _:
+                log.warning("a node is lost", **name)
 
     def _refused(self, address: str, reason: str) -> None:
         """One line for each, but no more than can be read."""

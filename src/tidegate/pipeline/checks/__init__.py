@@ -6,8 +6,8 @@ function in `quality` or `security` under `@check`; its signature and docstring 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from tidegate.config.problems import suggestion
 from tidegate.errors import PipelineError
@@ -15,28 +15,16 @@ from tidegate.pipeline import conditions
 from tidegate.pipeline.checks import quality, security
 from tidegate.pipeline.checks.evidence import gathered
 from tidegate.pipeline.checks.registry import REGISTRY, Check, Evidence, check
-from tidegate.pipeline.columns import DIMENSIONS
-from tidegate.pipeline.spark_functions import F
+from tidegate.pipeline.columns import DIMENSIONS, F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-__all__ = ["Check", "Evidence", "Score", "check", "column", "gathered", "listed", "needed", "problems"]
+    from tidegate.pipeline.rules import Score
+
+__all__ = ["Check", "Evidence", "check", "column", "gathered", "listed", "needed", "problems"]
 
 _MODULES = (quality, security)  # imported for what they register
-
-
-class Score(Protocol):
-    """What is needed here of a rule."""
-
-    @property
-    def dimension(self) -> str: ...
-    @property
-    def filter(self) -> str | None: ...
-    @property
-    def check(self) -> str: ...
-    @property
-    def args(self) -> Mapping[str, object]: ...
 
 
 def problems(score: Score) -> Iterator[str]:

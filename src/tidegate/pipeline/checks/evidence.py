@@ -8,25 +8,18 @@ record is lost or doubled. Only good rows are evidence. A frame is read once mor
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Final
 
 from tidegate.pipeline.checks import grade
 from tidegate.pipeline.checks.registry import Evidence
-from tidegate.pipeline.spark_functions import F
+from tidegate.pipeline.columns import F, columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-HISTORY: Final = (
-    ("count", "bigint"),
-    ("mean", "double"),
-    ("deviation", "double"),
-    ("last_value", "double"),
-    ("last_at", "timestamp"),
-    ("run", "bigint"),
-    ("decimals", "double"),
+HISTORY: Final = columns(
+    "count bigint, mean double, deviation double, last_value double, last_at timestamp, run bigint, decimals double"
 )
 """What a check may read of a baseline."""
 _SERIES: Final = ("source", "name")
@@ -96,36 +89,25 @@ def _of_series(needed: frozenset[Evidence]) -> list[Column]:
 
 def _neighbours(good: DataFrame) -> DataFrame:
     """The median of sources and their median distance from it: each source counts once, however much it says."""
-    steps = _of_neighbours()
-    sources = good.groupBy(*_GROUP, "source").agg(steps.value)
-    groups = sources.where(steps.usable).groupBy(*_GROUP).agg(steps.values).withColumn("median", steps.median)
-    return groups.withColumn("off", steps.off).select(*_GROUP, steps.known)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Neighbours:
-    """Columns, one made of the other."""
-
-    value: Column
-    usable: Column
-    values: Column
-    median: Column
-    off: Column
-    known: Column
+    mean, usable, means, median, off, known = _of_neighbours()
+    sources = good.groupBy(*_GROUP, "source").agg(mean)
+    groups = sources.where(usable).groupBy(*_GROUP).agg(means).withColumn("median", median)
+    return groups.withColumn("off", off).select(*_GROUP, known)
 
 
 @cache
-def _of_neighbours() -> _Neighbours:
+def _of_neighbours() -> tuple[Column, ...]:
+    """Columns, each made of those before it."""
     number = grade.finite(F.col("value"))
     deviation = grade.finite(_median("off") * F.lit(_NORMAL))
     known = F.struct(F.size("values").alias("sources"), "median", deviation.alias("deviation"))
-    return _Neighbours(
-        value=F.avg(number).alias("value"),
-        usable=number.isNotNull() & F.col("source").isNotNull(),
-        values=F.sort_array(F.collect_list("value")).alias("values"),
-        median=_median("values"),
-        off=F.sort_array(F.transform("values", lambda value: F.abs(value - F.col("median")))),
-        known=known.alias(Evidence.NEIGHBOURS.value),
+    return (
+        F.avg(number).alias("value"),
+        number.isNotNull() & F.col("source").isNotNull(),
+        F.sort_array(F.collect_list("value")).alias("values"),
+        _median("values"),
+        F.sort_array(F.transform("values", lambda value: F.abs(value - F.col("median")))),
+        known.alias(Evidence.NEIGHBOURS.value),
     )
 
 

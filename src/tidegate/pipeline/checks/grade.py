@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tidegate.pipeline.spark_functions import F
+from tidegate.pipeline.columns import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from tidegate.pipeline.checks import grade
 from tidegate.pipeline.checks.registry import Columns, Duration, Evidence, Number, check
+from tidegate.pipeline.columns import F
 from tidegate.pipeline.conditions import COLUMNS, Kind
-from tidegate.pipeline.spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -20,7 +20,7 @@ def _known(evidence: Evidence, field: str) -> Column:
     return F.col(f"{evidence.value}.{field}")
 
 
-@check("in_range", dimension="accuracy", ascending=[("min", "max")], least={"soft": 0})
+@check(dimension="accuracy", ascending=[("min", "max")], least={"soft": 0})
 def in_range(column: Number = "value", *, min: float, max: float, soft: float = 0.0) -> Column:
     """1 from `min` to `max`; outside it falls to 0 at a distance of `soft`. What is no number scores 0."""
     off = F.greatest(F.lit(min) - column, column - F.lit(max), F.lit(0.0))
@@ -32,7 +32,6 @@ def in_range(column: Number = "value", *, min: float, max: float, soft: float = 
 
 
 @check(
-    "deviates_from_history",
     dimension="accuracy",
     needs=[Evidence.HISTORY],
     ascending=[("good", "bad")],
@@ -52,7 +51,6 @@ def deviates_from_history(
 
 
 @check(
-    "deviates_from_neighbours",
     dimension="accuracy",
     needs=[Evidence.NEIGHBOURS],
     ascending=[("good", "bad")],
@@ -71,13 +69,7 @@ def deviates_from_neighbours(
     return F.when(_known(Evidence.NEIGHBOURS, "sources") > count, graded)
 
 
-@check(
-    "not_stuck",
-    dimension="accuracy",
-    needs=[Evidence.HISTORY, Evidence.SERIES],
-    ascending=[("good", "bad")],
-    least={"good": 1},
-)
+@check(dimension="accuracy", needs=[Evidence.HISTORY, Evidence.SERIES], ascending=[("good", "bad")], least={"good": 1})
 def not_stuck(*, good: int = 20, bad: int = 100) -> Column:
     """1 while a source has repeated one value at most `good` times in a row, 0 from `bad` times on."""
     low, high = _known(Evidence.SERIES, "low"), _known(Evidence.SERIES, "high")
@@ -86,13 +78,7 @@ def not_stuck(*, good: int = 20, bad: int = 100) -> Column:
     return F.when(low.isNotNull(), grade.falling(run.cast("double"), float(good), float(bad)))
 
 
-@check(
-    "decimals",
-    dimension="precision",
-    needs=[Evidence.HISTORY, Evidence.SERIES],
-    ascending=[("bad", "good")],
-    least={"bad": 0},
-)
+@check(dimension="precision", needs=[Evidence.HISTORY, Evidence.SERIES], ascending=[("bad", "good")], least={"bad": 0})
 def decimals(column: Number = "value", *, good: int = 1, bad: int = 0) -> Column:
     """1 if the source writes its values with `good` decimals or more, 0 with `bad` or fewer.
 
@@ -104,13 +90,7 @@ def decimals(column: Number = "value", *, good: int = 1, bad: int = 0) -> Column
     return F.when(grade.finite(column).isNotNull(), grade.rising(used, float(bad), float(good)))
 
 
-@check(
-    "resolution",
-    dimension="precision",
-    needs=[Evidence.STEPS],
-    ascending=[("good", "bad")],
-    least={"good": 0, "count": 2},
-)
+@check(dimension="precision", needs=[Evidence.STEPS], ascending=[("good", "bad")], least={"good": 0, "count": 2})
 def resolution(*, good: float, bad: float, count: int = 5) -> Column:
     """1 if the smallest step between values of the source in the batch is at most `good`, 0 from `bad` on.
 
@@ -120,13 +100,7 @@ def resolution(*, good: float, bad: float, count: int = 5) -> Column:
     return F.when(_known(Evidence.STEPS, "distinct") >= count, graded)
 
 
-@check(
-    "spread_under",
-    dimension="precision",
-    needs=[Evidence.HISTORY],
-    ascending=[("good", "bad")],
-    least={"good": 0, "count": 2},
-)
+@check(dimension="precision", needs=[Evidence.HISTORY], ascending=[("good", "bad")], least={"good": 0, "count": 2})
 def spread_under(*, good: float, bad: float, count: int = 20) -> Column:
     """1 if the standard deviation of what the source has said lately is at most `good`, 0 from `bad` on.
 
@@ -136,19 +110,19 @@ def spread_under(*, good: float, bad: float, count: int = 20) -> Column:
     return F.when(_known(Evidence.HISTORY, "count") >= count, graded)
 
 
-@check("age_under", dimension="timeliness", ascending=[("good", "bad")])
+@check(dimension="timeliness", ascending=[("good", "bad")])
 def age_under(*, good: Duration, bad: Duration) -> Column:
     """1 if the record was measured at most `good` before it was received, 0 from `bad` on."""
     return grade.falling(grade.seconds(F.col("received_at")) - grade.seconds(F.col("measured_at")), good, bad)
 
 
-@check("not_in_future", dimension="timeliness", ascending=[("skew", "bad")])
+@check(dimension="timeliness", ascending=[("skew", "bad")])
 def not_in_future(*, skew: Duration = 1.0, bad: Duration = 60.0) -> Column:
     """1 if the record was measured at most `skew` after it was received, 0 from `bad` on: the source's clock is off."""
     return grade.falling(grade.seconds(F.col("measured_at")) - grade.seconds(F.col("received_at")), skew, bad)
 
 
-@check("present", dimension="completeness")
+@check(dimension="completeness")
 def present(*, columns: Columns) -> Column:
     """The share of these columns that hold something; an empty text and what is no number hold nothing."""
     total = F.lit(0.0)
@@ -165,13 +139,13 @@ def present(*, columns: Columns) -> Column:
     return total / F.lit(float(len(columns)))
 
 
-@check("has_unit", dimension="completeness")
+@check(dimension="completeness")
 def has_unit() -> Column:
     """1 if a number comes with a unit, 0 if not; nothing of a text."""
     return F.when(F.col("value").isNotNull(), grade.yes(F.coalesce(F.col("unit") != "", F.lit(False))))
 
 
-@check("expected_rate", dimension="completeness", needs=[Evidence.HISTORY, Evidence.SERIES], least={"interval": 0.001})
+@check(dimension="completeness", needs=[Evidence.HISTORY, Evidence.SERIES], least={"interval": 0.001})
 def expected_rate(*, interval: Duration) -> Column:
     """Records of the source in the batch, of those that one every `interval` since the batch before would make."""
     first, last = _known(Evidence.SERIES, "first_at"), _known(Evidence.SERIES, "last_at")
@@ -181,12 +155,7 @@ def expected_rate(*, interval: Duration) -> Column:
     return F.when(last.isNotNull(), _known(Evidence.SERIES, "count").cast("double") / expected)
 
 
-@check(
-    "no_gaps",
-    dimension="completeness",
-    needs=[Evidence.HISTORY, Evidence.SERIES, Evidence.GAPS],
-    ascending=[("good", "bad")],
-)
+@check(dimension="completeness", needs=[Evidence.HISTORY, Evidence.SERIES, Evidence.GAPS], ascending=[("good", "bad")])
 def no_gaps(*, good: Duration, bad: Duration) -> Column:
     """1 if the source was silent for at most `good` in the batch and since the one before, 0 from `bad` on."""
     since = _known(Evidence.SERIES, "first_at") - grade.seconds(_known(Evidence.HISTORY, "last_at"))

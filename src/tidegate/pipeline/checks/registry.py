@@ -20,9 +20,8 @@ from pydantic_core import PydanticCustomError
 from tidegate.config import units
 from tidegate.config.problems import suggestion
 from tidegate.errors import PipelineError
-from tidegate.pipeline.columns import DIMENSIONS
+from tidegate.pipeline.columns import DIMENSIONS, F
 from tidegate.pipeline.conditions import COLUMNS, Kind
-from tidegate.pipeline.spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -96,47 +95,51 @@ class Check:
 
     def problems(self, given: Mapping[str, object]) -> Iterator[str]:
         """What is wrong with these arguments, each with its remedy."""
+        return iter(self._read(given)[1])
+
+    def _read(self, given: Mapping[str, object]) -> tuple[dict[str, Any], list[str]]:
+        """What the function is called with, as far as it is right; and the problems."""
+        problems: list[str] = []
         known = {parameter.name: parameter for parameter in self.parameters}
         for name in given:
             if name not in known:
                 near = suggestion(str(name), known)
                 takes = f"it takes {', '.join(known)}" if known else "it takes none; leave `args` out"
-                yield f"`{self.name}` has no argument `{name}`; " + (f"did you mean `{near}`?" if near else takes)
+                problems.append(
+                    f"`{self.name}` has no argument `{name}`; " + (f"did you mean `{near}`?" if near else takes)
+                )
         values: dict[str, Any] = {}
         for parameter in self.parameters:
             if parameter.name not in given:
                 if parameter.required:
-                    yield f"`{self.name}` needs `{parameter.name}`; add it to `args`: a {parameter.form}"
+                    problems.append(f"`{self.name}` needs `{parameter.name}`; add it to `args`: a {parameter.form}")
                 else:
                     values[parameter.name] = parameter.default
                 continue
             try:
                 values[parameter.name] = parameter.read(given[parameter.name])
             except ValueError as error:
-                yield f"`{parameter.name}` of `{self.name}` must be {error}"
+                problems.append(f"`{parameter.name}` of `{self.name}` must be {error}")
         for name, bound in self.least.items():
             if name in values and values[name] < bound:
-                yield f"`{name}` of `{self.name}` must be at least {bound:g}; write a larger one"
+                problems.append(f"`{name}` of `{self.name}` must be at least {bound:g}; write a larger one")
         for low, high in self.ascending:
             if low in values and high in values and not values[low] < values[high]:
-                yield f"`{low}` of `{self.name}` must be below `{high}`; write a smaller `{low}` or a larger `{high}`"
+                problems.append(
+                    f"`{low}` of `{self.name}` must be below `{high}`; write a smaller `{low}` or a larger `{high}`"
+                )
         for name, among in self.members:
             if name in values and among in values and values[name] not in values[among]:
-                yield f"`{name}` of `{self.name}` must be in `{among}`; write one of {', '.join(values[among])}"
-
-    def arguments(self, given: Mapping[str, object]) -> dict[str, object]:
-        """What the function is called with; PipelineError if something is wrong with it."""
-        wrong = tuple(self.problems(given))
-        if wrong:
-            raise PipelineError("; ".join(wrong))
-        return {
-            parameter.name: parameter.read(given[parameter.name]) if parameter.name in given else parameter.default
-            for parameter in self.parameters
-        }
+                problems.append(
+                    f"`{name}` of `{self.name}` must be in `{among}`; write one of {', '.join(values[among])}"
+                )
+        return values, problems
 
     def __call__(self, given: Mapping[str, object]) -> Column:
         """The column for a rule's arguments, with names of columns made columns."""
-        arguments = self.arguments(given)
+        arguments, wrong = self._read(given)
+        if wrong:
+            raise PipelineError("; ".join(wrong))
         for parameter in self.parameters:
             if parameter.form == _COLUMN:
                 arguments[parameter.name] = F.col(str(arguments[parameter.name]))
@@ -150,7 +153,6 @@ _Function = typing.TypeVar("_Function", bound=Callable[..., Any])
 
 
 def check(
-    name: str,
     *,
     dimension: str | tuple[str, ...],
     needs: Sequence[Evidence] = (),
@@ -158,15 +160,16 @@ def check(
     least: Mapping[str, float] | None = None,
     members: Sequence[tuple[str, str]] = (),
 ) -> Callable[[_Function], _Function]:
-    """Registers a check.
+    """Registers a function as the check of its name.
 
     In each pair of `ascending` the first argument must be below the second, in each of `members` one of its items.
     """
     dimensions = (dimension,) if isinstance(dimension, str) else dimension
-    if name in REGISTRY or not set(dimensions) <= set(DIMENSIONS):
-        raise ValueError(f"check {name!r} is there already, or judges none of the dimensions")
 
     def register(function: _Function) -> _Function:
+        name = function.__name__
+        if name in REGISTRY or not set(dimensions) <= set(DIMENSIONS):
+            raise ValueError(f"check {name!r} is there already, or judges none of the dimensions")
         # Column is no name here unless somebody checks types; that of an annotation is all that matters
         hints = typing.get_type_hints(function, localns={"Column": object}, include_extras=True)
         parameters = []
@@ -196,24 +199,22 @@ _DURATION: Final = "duration"
 
 def _form(hint: object) -> tuple[str, Read]:
     """How an argument with this annotation is told, and how it is read."""
-    if hint == Duration:
-        return _DURATION, _duration
     if typing.get_origin(hint) is Annotated and Kind.NUMBER in typing.get_args(hint):
         return _COLUMN, _number_column
     if typing.get_origin(hint) is typing.Literal:
         choices = typing.get_args(hint)
         return " or ".join(choices), lambda written: _choice(written, choices)
-    if hint is float:
-        return "number", _number
-    if hint is int:
-        return "whole number", _whole
-    if hint is str:
-        return "text", _text
-    if hint == tuple[str, ...]:
-        return "list of texts", lambda written: tuple(_text(item) for item in _items(written))
-    if hint == Columns:
-        return "list of columns", lambda written: tuple(_any_column(item) for item in _items(written))
-    raise TypeError(f"no argument of a check is annotated as {hint}")
+    forms: dict[object, tuple[str, Read]] = {
+        Duration: (_DURATION, _duration),
+        float: ("number", _number),
+        int: ("whole number", _whole),
+        str: ("text", _text),
+        tuple[str, ...]: ("list of texts", lambda written: tuple(map(_text, _items(written)))),
+        Columns: ("list of columns", lambda written: tuple(map(_any_column, _items(written)))),
+    }
+    if hint not in forms:
+        raise TypeError(f"no argument of a check is annotated as {hint}")
+    return forms[hint]
 
 
 def _number(written: object) -> float:

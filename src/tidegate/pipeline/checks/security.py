@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from tidegate.pipeline.checks import grade
 from tidegate.pipeline.checks.registry import Duration, Evidence, check
-from tidegate.pipeline.spark_functions import F
+from tidegate.pipeline.columns import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ORDER: Final = ("plain", "tls", "mtls", "trusted")
 
 
-@check("level_at_least", dimension=("confidentiality", "integrity", "authentication"), members=[("level", "order")])
+@check(dimension=("confidentiality", "integrity", "authentication"), members=[("level", "order")])
 def level_at_least(*, level: str, of: Literal["floor", "level"] = "floor", order: tuple[str, ...] = ORDER) -> Column:
     """How far up to `level` the protection reaches: 1 at it or above, 0 at the lowest, in equal steps between.
 
@@ -29,19 +29,19 @@ def level_at_least(*, level: str, of: Literal["floor", "level"] = "floor", order
     return _graded(level, of, order)
 
 
-@check("level_for_category", dimension=("confidentiality", "privacy"), members=[("level", "order")])
+@check(dimension=("confidentiality", "privacy"), members=[("level", "order")])
 def level_for_category(*, categories: tuple[str, ...], level: str, order: tuple[str, ...] = ORDER) -> Column:
     """As `level_at_least`, of records of these categories; nothing of others."""
     return F.when(F.col("category").isin(list(categories)), _graded(level, "floor", order))
 
 
-@check("schema_in", dimension="integrity")
+@check(dimension="integrity")
 def schema_in(*, schemas: tuple[str, ...]) -> Column:
     """1 if the record has one of these schemas, 0 if not."""
     return grade.yes(F.coalesce(F.col("schema").isin(list(schemas)), F.lit(False)))
 
 
-@check("in_order", dimension="integrity", needs=[Evidence.HISTORY], ascending=[("good", "bad")])
+@check(dimension="integrity", needs=[Evidence.HISTORY], ascending=[("good", "bad")])
 def in_order(*, good: Duration = 1.0, bad: Duration = 60.0) -> Column:
     """1 if the record is measured at most `good` before the newest known of its source, 0 from `bad` on.
 
@@ -51,20 +51,20 @@ def in_order(*, good: Duration = 1.0, bad: Duration = 60.0) -> Column:
     return grade.falling(newest - grade.seconds(F.col("measured_at")), good, bad)
 
 
-@check("category_in", dimension="privacy")
+@check(dimension="privacy")
 def category_in(*, good: tuple[str, ...], bad: tuple[str, ...] = ()) -> Column:
     """1 if the category is one of `good`, 0 if one of `bad`; nothing of other categories."""
     category = F.col("category")
     return F.when(category.isin(list(good)), F.lit(1.0)).when(category.isin(list(bad)), F.lit(0.0))
 
 
-@check("owner_known", dimension=("privacy", "authentication"))
+@check(dimension=("privacy", "authentication"))
 def owner_known() -> Column:
     """1 if it is known whose data it is, so that this person's preferences hold; 0 if not."""
     return grade.yes(F.coalesce(F.col("owner") != "", F.lit(False)))
 
 
-@check("no_personal_extra", dimension="privacy")
+@check(dimension="privacy")
 def no_personal_extra(*, names: tuple[str, ...]) -> Column:
     """1 if what is kept beside the value has no field of these names at any depth, 0 if it has; capitals are alike."""
     any_name = "|".join(re.escape(name) for name in names)
@@ -73,13 +73,13 @@ def no_personal_extra(*, names: tuple[str, ...]) -> Column:
     return F.when(F.col("extra").isNull(), F.lit(1.0)).otherwise(grade.yes(~F.col("extra").rlike(field)))
 
 
-@check("registered", dimension="authentication")
+@check(dimension="authentication")
 def registered() -> Column:
     """1 if the source is registered, 0 if not."""
     return grade.yes(F.col("registered"))
 
 
-@check("source_is_client", dimension=("authentication", "integrity"))
+@check(dimension=("authentication", "integrity"))
 def source_is_client() -> Column:
     """1 if the source that the record names is the client that sent it, 0 if it is another."""
     return grade.yes(F.col("source") == F.col("client"))

@@ -1,8 +1,8 @@
 """Many small files become few large ones, next to a running job.
 
 Every batch leaves a file for each table and day. Those of one day are put together up to `TARGET`, once they are old
-enough not to be written again; the newest batch of a table (names sort as batches were made) stays as it is, however
-old, for a job that was stopped in the middle of it makes it again. What has become large is left alone.
+enough not to be written again; of each journal the newest batch of a table (names sort as batches were made) stays as
+it is, however old, for a job that was stopped in the middle of it makes it again. What has become large is left alone.
 
 A crash at any moment costs nothing but the work (see `swap`). `tables.read` takes each row once at all times. Whoever
 reads the files in another way (`spark.read.parquet`) between the moment when the new file comes in and the one when
@@ -12,7 +12,7 @@ the old ones have gone, or after a crash there, sees rows twice; never too few.
 from __future__ import annotations
 
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -21,9 +21,9 @@ from time import time
 from typing import Final
 
 from tidegate.pipeline.lake.erase import finish_erasures
-from tidegate.pipeline.lake.files import legible, rewrite
-from tidegate.pipeline.lake.place import COMPACTED, NAMES, Part, Place, trouble
-from tidegate.pipeline.lake.swap import MAINTENANCE, Claim, Step, swap, swapping, unwatched
+from tidegate.pipeline.lake.files import legible, replace_files
+from tidegate.pipeline.lake.swap import MAINTENANCE, Claim, Step, unwatched
+from tidegate.pipeline.lake.tables import COMPACTED, TABLES, Part, Place, trouble
 
 TARGET: Final = 128 << 20
 """Bytes of a file that is large enough."""
@@ -62,27 +62,20 @@ def compact(
         finish_erasures(claim, step=step)
         limit = (time() if now is None else now) - settled.total_seconds()
         with trouble(lake.path):
-            work = {table: _groups(lake, table, target, limit) for table in NAMES}
+            work = {table: _groups(lake, table, target, limit) for table in TABLES}
         total = sum(len(group) for groups, _ in work.values() for group in groups)
         done = 0
         results = []
         for table, (groups, illegible) in work.items():
-            outcomes = []
+            sums: Counter[str] = Counter()
             for group in groups:
                 with trouble(lake.path):
-                    outcomes.append(_put_together(claim, group, step))
+                    sums.update(_put_together(claim, group, step))
                 done += len(group)
                 progress(done, total)
-            results.append(_summed(table, [outcome for outcome in outcomes if outcome is not None], illegible))
+            figures = {name: sums[name] for name in ("before", "after", "size_before", "size_after", "rows")}
+            results.append(Compacted(table=table, illegible=illegible, **figures))
         return tuple(results)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Outcome:
-    files: int
-    size_before: int
-    size_after: int
-    rows: int
 
 
 def _groups(lake: Place, table: str, target: int, limit: float) -> tuple[list[list[Part]], tuple[str, ...]]:
@@ -97,11 +90,16 @@ def _groups(lake: Place, table: str, target: int, limit: float) -> tuple[list[li
             continue  # the job has just replaced it
         parts.append(part)
         sizes[part.path], ages[part.path] = status.st_size, status.st_mtime
-    newest = max((part.batch for part in parts if part.batch != COMPACTED), default=None)
+    newest: dict[str, str] = {}  # by journal and shard, which the name of a batch begins with
+    for part in parts:
+        if part.batch != COMPACTED:
+            whose = part.batch.rpartition("-")[0]
+            newest[whose] = max(newest.get(whose, ""), part.batch)
+    unfinished = set(newest.values())
     days: dict[date, list[Part]] = defaultdict(list)
     illegible = []
     for part in parts:
-        if part.batch == newest or ages[part.path] > limit or sizes[part.path] >= target // 2:
+        if part.batch in unfinished or ages[part.path] > limit or sizes[part.path] >= target // 2:
             continue
         if legible(part):
             days[part.date].append(part)
@@ -124,34 +122,8 @@ def _filled(parts: Iterable[Part], sizes: dict[Path, int], target: int) -> list[
     return groups
 
 
-def _put_together(claim: Claim, group: Sequence[Part], step: Step) -> _Outcome | None:
-    """None if the job has replaced one of the files meanwhile: then it is left for the next time."""
-    lake, first = claim.lake, group[0]
-    sources = [part.path for part in group]
-    with claim.stage() as folder:
-        new = folder / f"part-{folder.name}.parquet"
-        try:
-            rows = rewrite(sources, new)
-            before = sum(path.stat().st_size for path in sources)
-        except FileNotFoundError:
-            return None
-        step("rewritten")
-        with swapping(lake):
-            if not all(path.exists() for path in sources):
-                return None
-            add = [(new, lake.home(first.table, first.date, COMPACTED) / new.name)] if rows else []
-            after = new.stat().st_size if rows else 0
-            swap(lake, add=add, remove=sources, step=step)
-    return _Outcome(files=len(group), size_before=before, size_after=after, rows=rows)
-
-
-def _summed(table: str, outcomes: Sequence[_Outcome], illegible: tuple[str, ...]) -> Compacted:
-    return Compacted(
-        table=table,
-        before=sum(outcome.files for outcome in outcomes),
-        after=sum(outcome.rows > 0 for outcome in outcomes),
-        size_before=sum(outcome.size_before for outcome in outcomes),
-        size_after=sum(outcome.size_after for outcome in outcomes),
-        rows=sum(outcome.rows for outcome in outcomes),
-        illegible=illegible,
-    )
+def _put_together(claim: Claim, group: Sequence[Part], step: Step) -> dict[str, int]:
+    """Figures of `Compacted`; none if the job has replaced one of the files: then it is left for the next time."""
+    folder = claim.lake.home(group[0].table, group[0].date, COMPACTED)
+    replaced = replace_files(claim, [part.path for part in group], folder, step)
+    return {} if replaced is None else {"before": len(group), "after": int(replaced.rows > 0), **replaced._asdict()}

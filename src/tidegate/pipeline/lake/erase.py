@@ -1,27 +1,93 @@
 """The rows of an owner go, from every table, and do not come back.
 
 First whoever knows something of the sources of these rows is told to forget it: later nobody could tell which they
-were. Then a tombstone is written (see `erased`), and each file that holds such rows is replaced by one without them;
-other files are not touched. What was interrupted is finished by the next `erase` or `compact`. Copies that somebody
+were. Then a tombstone is written, and each file that holds such rows is replaced by one without them; other files
+are not touched. What was interrupted is finished by the next `erase` or `compact`. Copies that somebody
 else made of the lake are out of reach, and so is the journal, whose segments go by its own retention.
 
 The audit tells what was decided about whom, and keeps it: its rows stay unless that is asked for, and then those in
 which the user acts go; a name within a topic or a text of another row is not looked for.
+
+A tombstone says that rows of a user that were received before a time are not in the lake, so that what still lies in
+the journal does not come back. It is written before the first row goes, and a batch that was computed without knowing
+it is computed again. It holds the user's name, for it has to be compared; nothing else of the user stays.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 from tidegate.errors import PipelineError
-from tidegate.pipeline.lake.erased import Tombstone, bury, finish, tombstones
-from tidegate.pipeline.lake.files import Owned, held, legible, rewrite, sources_of
-from tidegate.pipeline.lake.place import Part, Place, trouble
-from tidegate.pipeline.lake.swap import MAINTENANCE, Claim, Step, swap, swapping, unwatched
-from tidegate.pipeline.lake.tables import AUDIT, TABLES
+from tidegate.pipeline.lake.files import Owned, held, legible, replace_files, sources_of
+from tidegate.pipeline.lake.swap import MAINTENANCE, Claim, Step, swapping, unwatched
+from tidegate.pipeline.lake.tables import AUDIT, TABLES, Part, Place, Table, trouble
+from tidegate.pipeline.lake.tables import replace as write
+
+_NAME: Final = "erased.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tombstone:
+    """Rows of `user` received before `before` are not to be in the lake; of the audit only if `audit`."""
+
+    user: str
+    before: datetime
+    audit: bool = False
+    finished: bool = field(default=False, compare=False)
+    """Whether all rows that were there have been removed."""
+
+    def rows(self, table: Table) -> Owned:
+        """The rows of a table that it is about."""
+        return Owned(owner=self.user, time=table.time, before=self.before)
+
+
+def tombstones(lake: Place) -> tuple[Tombstone, ...]:
+    """All of them; PipelineError if they cannot be read, for nothing may be written then."""
+    path = lake.own / _NAME
+    try:
+        content = json.loads(path.read_text())
+        return tuple(
+            Tombstone(
+                user=str(entry["user"]),
+                before=datetime.fromisoformat(entry["before"]),
+                audit=bool(entry["audit"]),
+                finished=bool(entry["finished"]),
+            )
+            for entry in content["erased"]
+        )
+    except FileNotFoundError:
+        return ()
+    except (ValueError, KeyError, TypeError) as error:
+        raise PipelineError(f"{path}, which says who has been erased, is damaged; restore it from a copy") from error
+
+
+def bury(lake: Place, stone: Tombstone) -> Tombstone:
+    """Within `swapping`: add it; what was said of the same user before stays true."""
+    known = {each.user: each for each in tombstones(lake)}
+    before = known.get(stone.user)
+    if before is not None:
+        stone = replace(stone, before=max(stone.before, before.before), audit=stone.audit or before.audit)
+    known[stone.user] = stone
+    _save(lake, tuple(known.values()))
+    return stone
+
+
+def finish(lake: Place, stone: Tombstone) -> None:
+    """Within `swapping`: its rows are gone."""
+    _save(lake, tuple(replace(each, finished=True) if each == stone else each for each in tombstones(lake)))
+
+
+def _save(lake: Place, stones: tuple[Tombstone, ...]) -> None:
+    content = [
+        {"user": each.user, "before": each.before.isoformat(), "audit": each.audit, "finished": each.finished}
+        for each in sorted(stones, key=lambda each: each.user)
+    ]
+    write(lake.own / _NAME, json.dumps({"tidegate": 1, "erased": content}, indent=1) + "\n")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +155,7 @@ def _owned(part: Part, stone: Tombstone) -> Owned | None:
     table = TABLES[part.table]
     if table.time is None and part.date > stone.before.date():
         return None
-    return Owned(owner=stone.user, time=table.time, before=stone.before)
+    return stone.rows(table)
 
 
 def _remove(claim: Claim, stone: Tombstone, progress: Callable[[int, int], None], step: Step) -> Erased:
@@ -122,17 +188,8 @@ def _clean(claim: Claim, part: Part, stone: Tombstone, step: Step) -> int:
         return 0
     try:
         rows = held(part.path, owned)
-        if not rows:
-            return 0
-        with claim.stage() as folder:
-            new = folder / f"part-{folder.name}.parquet"
-            left = rewrite([part.path], new, but=owned)
-            step("rewritten")
-            with swapping(claim.lake):
-                if not part.path.exists():
-                    return 0
-                add = [(new, part.path.parent / new.name)] if left else []
-                swap(claim.lake, add=add, remove=[part.path], step=step)
     except FileNotFoundError:
+        return 0
+    if not rows or replace_files(claim, [part.path], part.path.parent, step, but=owned) is None:
         return 0
     return rows

@@ -7,18 +7,19 @@ the columns of all of them and the wider of their types; what a file lacks is nu
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidegate.errors import PipelineError
-from tidegate.pipeline.lake.place import COMPACTED, Part, Place
-from tidegate.pipeline.lake.tables import RAW
+from tidegate.pipeline.lake.swap import Claim, Step, swap, swapping
+from tidegate.pipeline.lake.tables import COMPACTED, RAW, Part, Place
 
 _GROUP: Final = 64 << 20  # bytes of rows, before compression, that are written together
 _CHUNK: Final = 32_768  # rows that are read at a time
@@ -42,55 +43,107 @@ class Owned:
         return pc.and_(owned, early)
 
 
-def count(path: Path) -> int:
-    """The rows in a file."""
-    with _legible(path):
-        return int(pq.read_metadata(path).num_rows)
-
-
 def held(path: Path, owned: Owned) -> int:
-    """How many such rows a file has; reads no more than it must."""
-    columns = ["owner"] if owned.time is None else ["owner", owned.time]
-    rows = 0
-    with _legible(path), _open(path) as file:
-        if "owner" not in file.schema_arrow.names:
-            return 0
-        for group in range(file.num_row_groups):
-            if _may_hold(file, group, owned.owner):
-                rows += int(pc.sum(owned.matches(file.read_row_group(group, columns=columns))).as_py() or 0)
-    return rows
+    """How many such rows a file has."""
+    return sum(int(rows.num_rows) for rows in _owned_rows(path, owned))
 
 
 def sources_of(path: Path, owned: Owned) -> set[str]:
     """The sources of such rows."""
-    columns = ["owner", "source"] if owned.time is None else ["owner", "source", owned.time]
-    sources: set[str] = set()
+    columns = [rows["source"].drop_null() for rows in _owned_rows(path, owned, "source")]
+    return {source for column in columns for source in pc.unique(column).to_pylist()}
+
+
+def _owned_rows(path: Path, owned: Owned, *columns: str) -> Iterator[pa.Table]:
+    """Such rows with these columns; reads no more than it must."""
+    wanted = ["owner", *columns]
     with _legible(path), _open(path) as file:
-        if not {"owner", "source"} <= set(file.schema_arrow.names):
-            return sources
+        if not set(wanted) <= set(file.schema_arrow.names):
+            return
         for group in range(file.num_row_groups):
             if _may_hold(file, group, owned.owner):
-                table = file.read_row_group(group, columns=columns)
-                sources.update(pc.unique(table.filter(owned.matches(table))["source"].drop_null()).to_pylist())
-    return sources
+                rows = file.read_row_group(group, columns=wanted if owned.time is None else [*wanted, owned.time])
+                yield rows.filter(owned.matches(rows))
+
+
+class GroupWriter:
+    """A Parquet file whose rows are written in groups of about `size` bytes, before compression."""
+
+    def __init__(self, path: Path, schema: pa.Schema, size: int, **options: Any) -> None:
+        self.path = path
+        self.rows = 0
+        self._writer = pq.ParquetWriter(path, schema, compression="zstd", **options)
+        self._size = size
+        self._waiting: list[pa.Table] = []
+        self._waiting_size = 0
+
+    def put(self, rows: pa.Table) -> None:
+        self._waiting.append(rows)
+        self._waiting_size += rows.nbytes
+        if self._waiting_size >= self._size:
+            self._write()
+
+    def _write(self) -> None:
+        if self._waiting:
+            group = pa.concat_tables(self._waiting)
+            self._waiting, self._waiting_size = [], 0
+            if group.num_rows:
+                self._writer.write_table(group, row_group_size=group.num_rows)
+            self.rows += int(group.num_rows)
+
+    def __enter__(self) -> GroupWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self._write()
+        finally:
+            self._writer.close()
 
 
 def rewrite(sources: Sequence[Path], target: Path, *, but: Owned | None = None) -> int:
     """The rows of some files in one, but those; how many. Nothing is written if there are none."""
     schema = together(sources)
-    rows = 0
-    with pq.ParquetWriter(target, schema, compression="zstd", compression_level=3) as writer:
-        waiting: list[pa.Table] = []
+    with GroupWriter(target, schema, _GROUP, compression_level=3) as writer:
         for path in sources:
             for chunk in _chunks(path):
-                table = chunk if but is None else chunk.filter(pc.invert(but.matches(chunk)))
-                waiting.append(conformed(table, schema))
-                if sum(each.nbytes for each in waiting) >= _GROUP:
-                    rows += _put(writer, waiting)
-        rows += _put(writer, waiting)
-    if not rows:
+                rows = chunk if but is None else chunk.filter(pc.invert(but.matches(chunk)))
+                writer.put(conformed(rows, schema))
+    if not writer.rows:
         target.unlink()
-    return rows
+    return writer.rows
+
+
+class Replaced(NamedTuple):
+    """Files that others have taken the place of: what is left of them."""
+
+    rows: int
+    size_before: int
+    size_after: int
+
+
+def replace_files(
+    claim: Claim, sources: Sequence[Path], folder: Path, step: Step, *, but: Owned | None = None
+) -> Replaced | None:
+    """Puts one file in a folder in the place of some, without those rows, or none if no row is left.
+
+    None if the job has replaced one of them meanwhile.
+    """
+    with claim.stage() as staging:
+        new = staging / f"part-{staging.name}.parquet"
+        try:
+            rows = rewrite(sources, new, but=but)
+            before = sum(path.stat().st_size for path in sources)
+        except FileNotFoundError:
+            return None
+        step("rewritten")
+        with swapping(claim.lake):
+            if not all(path.exists() for path in sources):
+                return None
+            after = new.stat().st_size if rows else 0
+            swap(claim.lake, add=[(new, folder / new.name)] if rows else [], remove=sources, step=step)
+    return Replaced(rows, before, after)
 
 
 def together(paths: Iterable[Path]) -> pa.Schema:
@@ -118,12 +171,22 @@ def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def last_start(lake: Place) -> dict[int, int]:
-    """By shard, where the batch of `raw` that has the highest offset begins; what is compacted has long been done."""
+def last_start(lake: Place, journal: str) -> dict[int, int]:
+    """By shard of a journal, where the batch of `raw` that has the highest offset begins.
+
+    What is compacted has long been done.
+    """
+    adopted = lake.mark().adopted
     spans: dict[int, dict[str, tuple[int, int]]] = {}
     for part in lake.parts(RAW.name):
         with _legible(part.path), _open(part.path) as file:
-            table = file.read(columns=["shard", "offset"])
+            named = "journal" in file.schema_arrow.names
+            table = file.read(columns=["shard", "offset", *(["journal"] if named else [])])
+        if named:
+            journals = pc.fill_null(table["journal"], adopted or "")
+            table = table.filter(pc.equal(journals, journal))
+        elif adopted != journal:
+            continue
         for shard in pc.unique(table["shard"]).to_pylist():
             ends = pc.min_max(table.filter(pc.equal(table["shard"], shard))["offset"]).as_py()
             low, high = spans.setdefault(shard, {}).get(part.batch, (ends["min"], ends["max"]))
@@ -138,7 +201,8 @@ def last_start(lake: Place) -> dict[int, int]:
 def legible(part: Part) -> bool:
     """Whether a file is what its name says."""
     try:
-        count(part.path)
+        with _legible(part.path):
+            pq.read_metadata(part.path)
     except PipelineError:
         return False
     except FileNotFoundError:
@@ -150,17 +214,6 @@ def _chunks(path: Path) -> Iterator[pa.Table]:
     with _legible(path), _open(path) as file:
         for batch in file.iter_batches(batch_size=_CHUNK):
             yield pa.Table.from_batches([batch])
-
-
-def _put(writer: Any, waiting: list[pa.Table]) -> int:
-    """Write what waits as one group of rows."""
-    if not waiting:
-        return 0
-    table = pa.concat_tables(waiting)
-    waiting.clear()
-    if table.num_rows:
-        writer.write_table(table, row_group_size=table.num_rows)
-    return int(table.num_rows)
 
 
 def _open(path: Path) -> Any:
@@ -190,15 +243,10 @@ def _plain(column: Any) -> Any:
     return column.cast(pa.timestamp("us", tz="UTC")) if pa.types.is_timestamp(column.type) else column
 
 
-class _legible:
+@contextmanager
+def _legible(path: Path) -> Iterator[None]:
     """What is no Parquet becomes a PipelineError that names the file."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, pa.ArrowException):
-            raise PipelineError(f"{self._path} cannot be read: {error}; if it is damaged, move it away") from error
+    try:
+        yield
+    except pa.ArrowException as error:
+        raise PipelineError(f"{path} cannot be read: {error}; if it is damaged, move it away") from error

@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow.parquet as pq
 
 from tidegate.errors import PipelineError
-from tidegate.pipeline.columns import DIMENSIONS
-from tidegate.pipeline.lake.files import conformed, count, together
-from tidegate.pipeline.lake.place import DAILY, Place, trouble
+from tidegate.pipeline.columns import DIMENSIONS, F
+from tidegate.pipeline.lake.files import conformed, together
 from tidegate.pipeline.lake.swap import MAINTENANCE, Claim, Step, swap, swapping, unwatched
-from tidegate.pipeline.lake.tables import NORMALISED, QUALITY_DAILY, read
-from tidegate.pipeline.lake.write import stage, staged_files
-from tidegate.pipeline.spark_functions import F
+from tidegate.pipeline.lake.tables import DAILY, NORMALISED, QUALITY_DAILY, Place, read, trouble
+from tidegate.pipeline.lake.write import stage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -103,14 +101,13 @@ def _summarise(spark: SparkSession, claim: Claim, day: date, step: Step) -> int:
         return 0
     with claim.stage() as folder, trouble(lake.path):
         summary = summarised(read(spark, lake.path, NORMALISED.name, dates={day}))
-        stage(lake, summary.coalesce(1), QUALITY_DAILY, folder / QUALITY_DAILY.name)
-        files = staged_files(folder / QUALITY_DAILY.name)
-        rows = sum(map(count, files))
+        files = stage([(QUALITY_DAILY, summary.toArrow())], folder, None)
         with swapping(lake):
             old = [part.path for part in lake.parts(QUALITY_DAILY.name, dates={day})]
             home = lake.home(QUALITY_DAILY.name, day, DAILY)
-            swap(lake, add=[(path, home / path.name) for path in files], remove=old, step=step)
-    return rows
+            add = [(Path(file.path), home / Path(file.path).name) for file in files]
+            swap(lake, add=add, remove=old, step=step)
+    return sum(file.rows for file in files)
 
 
 def trends(
@@ -128,9 +125,7 @@ def trends(
             for row in _rows(part.path):
                 if source in (None, row["source"]) and dimension in (None, row["dimension"]):
                     trend = Trend(date=part.date, **row)
-                    by_key[
-                        trend.date, trend.source, trend.type, trend.name, trend.owner, trend.category, trend.dimension
-                    ] = trend
+                    by_key[tuple(getattr(trend, name) for name in QUALITY_DAILY.key)] = trend
     return tuple(sorted(by_key.values(), key=_order))
 
 
@@ -142,10 +137,5 @@ def _rows(path: Path) -> list[dict[str, Any]]:
 
 
 def _order(trend: Trend) -> tuple[Any, ...]:
-    texts = (trend.source, trend.type, trend.name, trend.owner, trend.category)
-    return (
-        *(text or "" for text in texts[:1]),
-        DIMENSIONS.index(trend.dimension),
-        trend.date,
-        *(t or "" for t in texts[1:]),
-    )
+    texts = (trend.type, trend.name, trend.owner, trend.category)
+    return trend.source or "", DIMENSIONS.index(trend.dimension), trend.date, *(text or "" for text in texts)

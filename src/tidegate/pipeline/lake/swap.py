@@ -6,7 +6,8 @@ lake finishes what a crash has left. New files come in before old ones go, so th
 nothing; it may find a row in both, and `tables.read` takes each once.
 
 Three locks, all of which end with the process that holds them, however it ends:
-- `writer`: the job. Two of them would number different rows alike, so the second is refused;
+- `writer-<journal>`: the job of a journal. Two of them would write the same rows, so the second is refused; jobs of
+  other journals write beside it;
 - `maintenance`: compaction, retention, erasure and the daily quality, one at a time, next to a running job;
 - `swap`: for the moment of a swap. This one is waited for.
 """
@@ -25,18 +26,19 @@ from typing import Final, TypeAlias
 from weakref import finalize
 
 from tidegate.errors import PipelineError
-from tidegate.pipeline.lake.place import Place, replace, sync, trouble
+from tidegate.pipeline.lake.tables import Place, replace, sync, trouble
 
 Step: TypeAlias = Callable[[str], None]
 """Is told each step of a change once it is done; a test dies there."""
 
-WRITER: Final = "writer"
+_WRITER: Final = "writer-"
 MAINTENANCE: Final = "maintenance"
 _SWAP: Final = "swap"
-_PEOPLE: Final = {
-    WRITER: "another job writes to",
-    MAINTENANCE: "compaction, erasure, retention or quality is at work in",
-}
+
+
+def writer(journal: str) -> str:
+    """The role of the job of a journal."""
+    return f"{_WRITER}{journal}"
 
 
 def unwatched(_: str) -> None:
@@ -44,7 +46,7 @@ def unwatched(_: str) -> None:
 
 
 class Claim:
-    """The right to work in a lake, in one of two roles, and a place to write files aside."""
+    """The right to work in a lake, in one role, and a place to write files aside."""
 
     def __init__(self, lake: Place, role: str) -> None:
         """PipelineError if somebody else has it."""
@@ -193,9 +195,10 @@ def _locked(lake: Place, name: str, *, wait: bool) -> int:
     except BlockingIOError as error:
         holder = os.pread(file, 32, 0).decode(errors="replace").strip() or "unknown"
         os.close(file)
-        raise PipelineError(
-            f"{_PEOPLE[name]} {lake.path} (process {holder}); wait until it is done, or stop it"
-        ) from error
+        work = "another job of this journal writes to"
+        if not name.startswith(_WRITER):
+            work = "compaction, erasure, retention or quality is at work in"
+        raise PipelineError(f"{work} {lake.path} (process {holder}); wait until it is done, or stop it") from error
     except BaseException:
         os.close(file)
         raise

@@ -1,60 +1,212 @@
 """Rows of a batch into the lake: the same however often the batch is written.
 
-A batch has a name that the job derives from where it starts in the journal. Its files are written aside and come in by
-a swap that also removes what an earlier attempt of the same batch has left, on whatever days. So what one
-call writes is in the lake whole or not at all, and exactly once after any number of attempts: the messages in one call,
-then good and faulty records together in another.
+A batch has a name that the job derives from its journal and where it starts there. Its files are written aside
+(`stage`) and come in by a swap that also removes what an earlier attempt of the same batch has left, on whatever days.
+So what one call writes is in the lake whole or not at all, and exactly once after any number of attempts: the messages
+in one call, then good and faulty records together in another.
 
-Messages, and rows of the audit, go from the journal to the lake as they are (`arriving`), so do records that are few;
-many go through Spark. Their frame is read once for each table, so it should be persisted; one write of both tables
-together would give each the columns of both. A plain write to a staging folder with the options below took a quarter
-less CPU for each row, of `raw` and of `normalised`, than Spark's own dynamic overwrite (medians of interleaved rounds
-on a busy machine; what each option contributes was less than the spread).
+Files are not written by Spark's own writer. Messages go from the journal to the lake as they came; Spark would take
+them apart and put them together again, which costs five times as much. Records come as an Arrow table if they are few;
+many are a frame, and each of its tasks writes files of its own. A task that fails, or runs twice, leaves files that
+nobody lists: only files of tasks that Spark has counted as done come into the lake.
+
+Memory is bounded by a group of rows for each table and day, whatever the size of the batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.pipeline.lake.arriving import HARDLY_REPEAT, Categories, owned, stage_rows
-from tidegate.pipeline.lake.erased import Tombstone, tombstones, without
-from tidegate.pipeline.lake.files import count, last_start
-from tidegate.pipeline.lake.place import Place, checked, refused_by_spark, trouble
-from tidegate.pipeline.lake.swap import WRITER, Claim, Step, swap, swapping, unwatched
-from tidegate.pipeline.lake.tables import AUDIT, NORMALISED, QUARANTINE, RAW, Table
-from tidegate.pipeline.spark_functions import F
+from tidegate.pipeline.columns import struct
+from tidegate.pipeline.lake.erase import Tombstone, tombstones
+from tidegate.pipeline.lake.files import GroupWriter, Owned, conformed, last_start
+from tidegate.pipeline.lake.swap import Claim, Step, swap, swapping, unwatched, writer
+from tidegate.pipeline.lake.tables import (
+    AUDIT,
+    NORMALISED,
+    QUARANTINE,
+    RAW,
+    TABLES,
+    VERSION,
+    Mark,
+    Place,
+    Table,
+    checked,
+    refused_by_spark,
+    trouble,
+)
+from tidegate.topics import matches
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame
+
+_HARDLY_REPEAT: Final = ("id", "offset", "payload", "message", "value", "received_at", "measured_at", "at")
+"""Columns for which a dictionary is not worth its while."""
+_KEPT_IF_SEALED: Final = {"value": False, "text": False, "extra": False, "message": True}
+"""Columns of which a sealed record keeps only `message`, and any other record keeps all but `message`."""
+_GROUP: Final = 16 << 20  # bytes of rows, before compression, that are written together
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+Categories = Sequence[tuple[str, str]]
+
+
+class StagedFile(NamedTuple):
+    """A file that is complete and not in the lake yet."""
+
+    table: str
+    path: str
+    rows: int
+
+
+def _schemas() -> dict[str, pa.Schema]:
+    """The Arrow schema of each table. Only the driver can make them."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return {name: to_arrow_schema(struct(table.columns), timezone="UTC") for name, table in TABLES.items()}
+
+
+def stage(
+    rows: Iterable[tuple[Table, pa.Table]],
+    folder: Path,
+    journal: str | None,
+    stones: tuple[Tombstone, ...] = (),
+    schemas: Mapping[str, pa.Schema] | None = None,
+) -> list[StagedFile]:
+    """Write rows of a journal, or of none, to a folder, but those of people who have been erased.
+
+    OSError if the disk refuses.
+    """
+    schemas = schemas or _schemas()
+    with ExitStack() as open_files:
+        files: dict[tuple[str, int], GroupWriter] = {}
+        for table, table_rows in rows:
+            schema, graves = schemas[table.name], _graves(stones, table)
+            for day, part in _by_day(_without(table_rows, graves), table):
+                if (table.name, day) not in files:
+                    files[table.name, day] = open_files.enter_context(_day_file(folder / table.name, day, schema))
+                named = part.append_column("journal", pa.repeat(pa.scalar(journal, pa.string()), part.num_rows))
+                files[table.name, day].put(conformed(named, schema))
+    return [StagedFile(table, str(file.path), file.rows) for (table, _), file in files.items()]
+
+
+def stage_records(
+    lake: Place, records: DataFrame | pa.Table, folder: Path, journal: str, stones: tuple[Tombstone, ...]
+) -> list[StagedFile]:
+    """Write what all stages made of a batch: good records, and those with a fault.
+
+    PipelineError if Spark refuses. A frame is read once.
+    """
+    if isinstance(records, pa.Table):
+        return stage(_by_table([records]), folder, journal, stones)
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    # Each task writes a file for each table and day, for which it pays about as much as for thousands of rows.
+    tasks = records.coalesce(records.sparkSession.sparkContext.defaultParallelism)
+    staging = partial(_stage_task, folder=folder, journal=journal, stones=stones, schemas=_schemas())
+    try:
+        rows = tasks.mapInArrow(staging, "table string, path string, rows bigint").collect()
+    except (Py4JJavaError, PySparkException) as error:
+        raise refused_by_spark(lake.path, str(error)) from error
+    return [StagedFile(*row) for row in rows]
+
+
+def _stage_task(
+    batches: Iterator[pa.RecordBatch],
+    *,
+    folder: Path,
+    journal: str,
+    stones: tuple[Tombstone, ...],
+    schemas: Mapping[str, pa.Schema],
+) -> Iterator[pa.RecordBatch]:
+    files = stage(_by_table(pa.Table.from_batches([batch]) for batch in batches), folder, journal, stones, schemas)
+    if files:
+        yield pa.RecordBatch.from_pylist([file._asdict() for file in files])
+
+
+def _by_table(records: Iterable[pa.Table]) -> Iterator[tuple[Table, pa.Table]]:
+    for rows in records:
+        good = pc.is_null(rows["fault"])
+        yield NORMALISED, _sealed(rows.filter(good))
+        yield QUARANTINE, rows.filter(pc.invert(good))
+
+
+def _sealed(records: pa.Table) -> pa.Table:
+    """Content that a topic key protects is stored under that key only."""
+    sealed = pc.is_valid(records["key_id"])
+    for name, if_sealed in _KEPT_IF_SEALED.items():
+        place, column = records.schema.get_field_index(name), records[name]
+        kept = pc.if_else(sealed if if_sealed else pc.invert(sealed), column, pa.scalar(None, column.type))
+        records = records.set_column(place, name, kept)
+    return records
+
+
+def remaining(lake: Path, messages: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Those but what people sent who have been erased since: of that nothing is made any more."""
+    graves = _graves(tombstones(Place.open(lake)), RAW)
+    for batch in messages:
+        if not graves:
+            yield batch
+        else:
+            yield from _without(owned(batch), graves).to_batches()
+
+
+def _day_file(folder: Path, day: int, schema: pa.Schema) -> GroupWriter:
+    # never the name of an earlier attempt: that file goes when this one comes
+    name = f"part-{uuid.uuid4().hex}.parquet"
+    path = folder / f"date={(_EPOCH + timedelta(days=day)).date().isoformat()}" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    repeat = [field.name for field in schema if not pa.types.is_nested(field.type) and field.name not in _HARDLY_REPEAT]
+    return GroupWriter(path, schema, _GROUP, compression_level=1, use_dictionary=repeat)
+
+
+def owned(batch: pa.RecordBatch, categories: Categories = ()) -> pa.Table:
+    """Messages with the columns `owner` and `category`."""
+    rows = pa.Table.from_batches([batch])
+    owned = rows.append_column("owner", rows["user"])
+    if not categories:
+        return owned.append_column("category", pa.nulls(rows.num_rows, pa.string()))
+    topics = rows["topic"].combine_chunks().dictionary_encode()
+    names = [
+        next((name for filter, name in categories if matches(filter, topic)), None)
+        for topic in topics.dictionary.to_pylist()
+    ]
+    return owned.append_column("category", pa.array(names, pa.string()).take(topics.indices))
+
+
+def _graves(stones: tuple[Tombstone, ...], table: Table) -> list[Owned]:
+    return [stone.rows(table) for stone in stones if stone.audit or table is not AUDIT]
+
+
+def _without(rows: pa.Table, graves: Iterable[Owned]) -> pa.Table:
+    for grave in graves:
+        rows = rows.filter(pc.invert(grave.matches(rows)))
+    return rows
+
+
+def _by_day(rows: pa.Table, table: Table) -> Iterator[tuple[int, pa.Table]]:
+    """Days since 1970, in UTC; rows without a time are put where they will not be overlooked."""
+    days = pc.fill_null(rows[table.time or "date"].cast(pa.date32()).cast(pa.int32()), 0)
+    for day in sorted(pc.unique(days).to_pylist()):
+        yield day, rows.filter(pc.equal(days, day))
+
 
 Rows: TypeAlias = "Callable[[], Iterable[pa.RecordBatch]]"
 """Rows of the journal, which may be asked for again."""
 
-Staged: TypeAlias = Callable[[Path, tuple[Tombstone, ...]], None]
+Stage: TypeAlias = Callable[[Path, tuple[Tombstone, ...]], list[StagedFile]]
 """Writes rows to a folder, but those of people who have been erased."""
-_DAY: Final = 86_400_000_000
-_KEPT_IF_SEALED: Final = {"value": False, "text": False, "extra": False, "message": True}
-"""Columns of which a sealed record keeps only `message`, and any other record keeps all but `message`."""
-_SETTINGS: Final = {
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # the default, INT96, is deprecated and slower
-    "spark.sql.maxConcurrentOutputFileWriters": "16",  # rows need not be sorted by day first
-}
-_OPTIONS: Final = {
-    "compression": "zstd",
-    "parquet.compression.codec.zstd.level": "1",
-    "partitionOverwriteMode": "static",
-    # What is staged is not looked at before it is complete, so that one renaming of each file is enough.
-    "mapreduce.fileoutputcommitter.algorithm.version": "2",
-    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-    **{f"parquet.enable.dictionary#{name}": "false" for name in HARDLY_REPEAT},
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,18 +218,37 @@ class Counts:
 
 
 class Lake:
-    """Open for the one job that writes to it; from its first use on, and until it is closed, no other may."""
+    """Open for the job of one journal; from its first use on, and until it is closed, no other may write its rows."""
 
-    def __init__(self, spark: SparkSession, path: Path, *, step: Step = unwatched) -> None:
-        self._spark = spark
+    def __init__(self, path: Path, *, journal: str, step: Step = unwatched) -> None:
+        self.journal = journal
         self._path = path
         self._step = step
         self._claimed: Claim | None = None
+        self._adopted = False  # whether rows without a journal are its own
 
-    def recover(self) -> None:
-        """Finish what a crash has left. PipelineError if this is no lake for us, or another job writes to it."""
+    def recover(self, *, adopt: bool = False) -> None:
+        """Finish what a crash has left. PipelineError if this is no lake for us, or another job writes to it.
+
+        `adopt`: rows of a lake of version 1, which do not tell their journal, are of this one.
+        """
         if self._claimed is None:
-            self._claimed = Claim(Place.open(self._path, create=True), WRITER)
+            claim = Claim(Place.open(self._path, create=True), writer(self.journal))
+            try:
+                self._enrol(claim.lake, adopt=adopt)
+            except BaseException:
+                claim.close()
+                raise
+            self._claimed = claim
+
+    def _enrol(self, lake: Place, *, adopt: bool) -> None:
+        with swapping(lake):
+            mark = lake.mark()
+            journals = (*mark.journals, self.journal) if self.journal not in mark.journals else mark.journals
+            adopted = self.journal if adopt and mark.version < VERSION else mark.adopted
+            if mark != (enrolled := Mark(journals=journals, adopted=adopted)):
+                lake.remark(enrolled)
+            self._adopted = adopted == self.journal
 
     def close(self) -> None:
         if self._claimed is not None:
@@ -86,7 +257,7 @@ class Lake:
 
     def progress(self) -> dict[int, int]:
         """By shard, where the last batch of `raw` begins: what is before it is all in the lake, itself perhaps not."""
-        return last_start(self._claim.lake)
+        return last_start(self._claim.lake, self.journal)
 
     def write_raw(self, messages: Rows, batch: str, *, categories: Categories = ()) -> int:
         """The messages of a batch as they came; how many."""
@@ -96,38 +267,17 @@ class Lake:
         """Rows of the stream `audit`; how many."""
         return self._arrived(AUDIT, rows, batch)
 
-    def write_few(self, records: pa.Table, batch: str) -> Counts:
-        """What all stages made of a small batch, as `write_records` does it; one file for each table and day."""
-        good = pc.is_null(records["fault"])
-        rows = {NORMALISED: _sealed_table(records.filter(good)), QUARANTINE: records.filter(pc.invert(good))}
-
-        def staged(folder: Path, stones: tuple[Tombstone, ...]) -> None:
-            for table, table_rows in rows.items():
-                stage_rows([table_rows], table, folder / table.name, stones)
-
-        return self._written(batch, staged)
-
-    def write_records(self, records: DataFrame, batch: str, *, faulty: bool = True) -> Counts:
+    def write_records(self, records: DataFrame | pa.Table, batch: str) -> Counts:
         """What all stages made of a batch: good records, and those with a fault, in one step.
 
-        Without `faulty` it is known that there are none of those.
+        A table becomes one file for each table of the lake and day; a frame one for each core.
         """
-        frames = {NORMALISED: records.where("fault is null").withColumns(_sealed_columns())}
-        if faulty:
-            frames[QUARANTINE] = records.where("fault is not null")
-
-        def staged(folder: Path, stones: tuple[Tombstone, ...]) -> None:
-            for table, frame in frames.items():
-                kept = without(frame, table, stones)
-                # Each task writes a file, for which it pays about as much as for thousands of rows.
-                files = self._spark.sparkContext.defaultParallelism
-                stage(self._claim.lake, kept.coalesce(files), table, folder / table.name)
-
-        return self._written(batch, staged)
-
-    def _written(self, batch: str, staged: Staged) -> Counts:
-        written = self._write((NORMALISED, QUARANTINE), batch, staged)
-        return Counts(records=written[NORMALISED.name], quarantined=written[QUARANTINE.name])
+        rows = self._write(
+            (NORMALISED, QUARANTINE),
+            batch,
+            lambda folder, stones: stage_records(self._claim.lake, records, folder, self.journal, stones),
+        )
+        return Counts(records=rows[NORMALISED.name], quarantined=rows[QUARANTINE.name])
 
     @property
     def _claim(self) -> Claim:
@@ -135,77 +285,39 @@ class Lake:
         assert self._claimed is not None
         return self._claimed
 
+    def _names(self, batch: str) -> tuple[str, ...]:
+        """That an attempt at it may have left files under; in version 1 it was named without the journal."""
+        without = batch.removeprefix(f"{self.journal}-")
+        return (batch, without) if self._adopted and without != batch else (batch,)
+
     def _arrived(self, table: Table, rows: Rows, batch: str, categories: Categories = ()) -> int:
-        def staged(folder: Path, stones: tuple[Tombstone, ...]) -> None:
-            stage_rows((owned(each, categories) for each in rows()), table, folder / table.name, stones)
+        def stage_arrived(folder: Path, stones: tuple[Tombstone, ...]) -> list[StagedFile]:
+            return stage(((table, owned(each, categories)) for each in rows()), folder, self.journal, stones)
 
-        return self._write((table,), batch, staged)[table.name]
+        return self._write((table,), batch, stage_arrived)[table.name]
 
-    def _write(self, tables: Iterable[Table], batch: str, staged: Staged) -> dict[str, int]:
+    def _write(self, tables: Iterable[Table], batch: str, stage: Stage) -> Counter[str]:
         """The rows of each table that came in; those of an earlier attempt of the batch are gone."""
         lake = self._claim.lake
         checked(batch)
         while True:
             stones = tombstones(lake)
             with self._claim.stage() as folder, trouble(lake.path):
-                staged(folder, stones)
+                files = stage(folder, stones)
                 with swapping(lake):
                     if tombstones(lake) != stones:
                         continue  # somebody was erased meanwhile
-                    files = {table.name: staged_files(folder / table.name) for table in tables}
-                    add = [
-                        (path, lake.path / name / path.parent.name / f"batch={batch}" / path.name)
-                        for name, paths in files.items()
-                        for path in paths
+                    add = []
+                    rows: Counter[str] = Counter()
+                    for table, name, count in files:
+                        path = Path(name)
+                        add.append((path, lake.path / table / path.parent.name / f"batch={batch}" / path.name))
+                        rows[table] += count
+                    old = [
+                        part.path
+                        for table in tables
+                        for name in self._names(batch)
+                        for part in lake.parts(table.name, batch=name)
                     ]
-                    written = {name: sum(map(count, paths)) for name, paths in files.items()}
-                    old = [part.path for table in tables for part in lake.parts(table.name, batch=batch)]
                     swap(lake, add=add, remove=old, step=self._step)
-                    return written
-
-
-def stage(lake: Place, frame: DataFrame, table: Table, folder: Path) -> None:
-    """Write the rows to a folder, by date. PipelineError if the disk, or Spark, refuses."""
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
-
-    for name, value in _SETTINGS.items():
-        frame.sparkSession.conf.set(name, value)
-    try:
-        frame.select(*_columns(table)).write.partitionBy("date").options(**_OPTIONS).parquet(str(folder))
-    except (Py4JJavaError, PySparkException) as error:
-        raise refused_by_spark(lake.path, str(error)) from error
-
-
-@cache
-def _columns(table: Table) -> tuple[Column, ...]:
-    day = F.col("date") if table.time is None else _date(table.time)
-    return *(F.col(name).cast(type).alias(name) for name, type in table.columns), day.alias("date")
-
-
-def staged_files(folder: Path) -> list[Path]:
-    """What Spark has written there, without its checksums: ours could not be kept in step when rows are erased."""
-    return sorted(folder.glob("date=*/part-*.parquet"))
-
-
-def _date(time: str) -> Column:
-    """The day in UTC, whatever zone the session has; a row without a time is put where it will not be overlooked."""
-    day = F.date_from_unix_date(F.floor(F.unix_micros(time) / F.lit(_DAY)).cast("int"))
-    return F.coalesce(day, F.date_from_unix_date(F.lit(0)))
-
-
-def _sealed_table(records: pa.Table) -> pa.Table:
-    """Content that a topic key protects is stored under that key only."""
-    sealed = pc.is_valid(records["key_id"])
-    for name, if_sealed in _KEPT_IF_SEALED.items():
-        place, column = records.schema.get_field_index(name), records[name]
-        kept = pc.if_else(sealed if if_sealed else pc.invert(sealed), column, pa.scalar(None, column.type))
-        records = records.set_column(place, name, kept)
-    return records
-
-
-@cache
-def _sealed_columns() -> dict[str, Column]:
-    """The same for a frame."""
-    sealed = F.col("key_id").isNotNull()
-    return {name: F.when(sealed if if_sealed else ~sealed, F.col(name)) for name, if_sealed in _KEPT_IF_SEALED.items()}
+                    return rows

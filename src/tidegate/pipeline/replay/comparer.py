@@ -17,9 +17,10 @@ from typing import Final
 
 import orjson
 
+from tidegate.bounded import Bounded
 from tidegate.gate import Deny, Lane, Plan, undecided
-from tidegate.pipeline.replay import tally as sums
-from tidegate.pipeline.replay.missing_fields import FieldNotRecorded, RefusedMessage, message
+from tidegate.pipeline.replay import report
+from tidegate.pipeline.replay.missing_fields import NOWHERE, PAYLOAD, FieldNotRecorded, RefusedMessage
 from tidegate.pipeline.replay.recipients import (
     Delivered,
     Key,
@@ -33,7 +34,7 @@ from tidegate.pipeline.replay.recipients import (
 )
 from tidegate.pipeline.replay.recorded_sessions import RecordedSession, RecordedSessions, named
 from tidegate.pipeline.replay.replay_engine import Arrival, Pairs, Publisher, ReplayEngine
-from tidegate.pipeline.replay.tally import Change, Decision, Tally
+from tidegate.pipeline.replay.report import Change, Decision, Tally
 from tidegate.policy import RELAXED, Demand
 from tidegate.session import NO_OPTIONS, Context, Message, MessageOptions, Session
 from tidegate.topics import matches
@@ -93,6 +94,14 @@ class _Ingress:
     """It is not let in."""
     message: Message | None = None
 
+    @property
+    def way(self) -> tuple[Publisher, Lane, Plan]:
+        """Of what a plan was made for."""
+        assert isinstance(self.publisher, Publisher)
+        assert self.lane is not None
+        assert self.plan is not None
+        return self.publisher, self.lane, self.plan
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Case:
@@ -111,8 +120,8 @@ class DecisionComparer:
         self.engines = (before, after)
         self.sessions = RecordedSessions(self.engines)
         self.tally = tally
-        self._contexts: dict[bytes, Context] = {}
-        self._senders: dict[tuple[bytes, Pairs, bool], _Sender] = {}
+        self._contexts = Bounded(KEPT, Context.decode)
+        self._senders: Bounded[tuple[bytes, Pairs, bool], _Sender] = Bounded(KEPT)
         self._cases: dict[tuple[object, ...], _Case] = {}
         self._weight = 0
 
@@ -130,11 +139,7 @@ class DecisionComparer:
     # -- who published -------------------------------------------------------------------------------------------
 
     def _sender(self, row: Row, data: bytes) -> _Sender:
-        context = self._contexts.get(data)
-        if context is None:
-            if len(self._contexts) >= KEPT:
-                self._contexts.clear()
-            context = self._contexts[data] = Context.decode(data)
+        context = self._contexts[data]
         recorded = self.sessions.by_key.get((context.subject.user, context.subject.client))
         if recorded is None and context.subject.kind == "client":
             self.sessions.unknown += 1  # it was there, and nothing is known of it: so may others have been
@@ -143,8 +148,6 @@ class DecisionComparer:
         sender = self._senders.get((data, connection_properties, derived))
         if sender is None:
             sender = self._identify_sender(context, data, connection_properties, derived)
-            if len(self._senders) >= KEPT:
-                self._senders.clear()
             self._senders[data, connection_properties, derived] = sender
         return sender
 
@@ -179,24 +182,18 @@ class DecisionComparer:
             demand: Demand | None = engine.rules.levels.demand(connection_properties)
             return engine.publisher(context, data, demand, options, derived)
 
-        return _Sender(
-            name=named(context.subject),
-            sealed=context.sealed,
-            assumed=assumed,
-            publishers=(on(before), on(after)),
-        )
+        name, publishers = named(context.subject), (on(before), on(after))
+        return _Sender(name=name, sealed=context.sealed, assumed=assumed, publishers=publishers)
 
     # -- let in ----------------------------------------------------------------------------------------------------
 
     def _published(self, row: Row, sender: _Sender) -> None:
         tally = self.tally
-        both = [self._entered(engine, sender.publishers[at], row) for at, engine in enumerate(self.engines)]
-        if any(each.plan is not None and each.plan.control for each in both):
-            tally.totals[sums.PASSED_OVER] += 1
+        both = self._entering(sender, row)
+        if both is None:
             return
-        tally.totals[sums.MESSAGES] += 1
-        tally.totals[sums.BARE] += row.payload is None
-        tally.totals[sums.ASSUMED] += sender.assumed
+        tally.totals[report.BARE] += row.payload is None
+        tally.totals[report.ASSUMED] += sender.assumed
         try:
             for each in both:
                 self._admit(each, sender, row)
@@ -208,6 +205,15 @@ class DecisionComparer:
             self._changed_in(sender, row, before, after)
         if before.why is None or after.why is None:
             self._delivered(sender, row, before, after)
+
+    def _entering(self, sender: _Sender, row: Row) -> list[_Ingress] | None:
+        """Both sides; None if it was said to the node itself, which is passed over."""
+        both = [self._entered(engine, sender.publishers[at], row) for at, engine in enumerate(self.engines)]
+        if any(each.plan is not None and each.plan.control for each in both):
+            self.tally.totals[report.PASSED_OVER] += 1
+            return None
+        self.tally.totals[report.MESSAGES] += 1
+        return both
 
     def _entered(self, engine: ReplayEngine, publisher: Publisher | Deny, row: Row) -> _Ingress:
         if isinstance(publisher, Deny):
@@ -223,10 +229,9 @@ class DecisionComparer:
     def _message(self, ingress: _Ingress, sender: _Sender, row: Row) -> Message:
         """The message as it is on one side; made once, if it is asked for."""
         if ingress.message is None:
-            assert isinstance(ingress.publisher, Publisher)
-            assert ingress.plan is not None
-            sealed = ingress.plan.sealing is not None
-            ingress.message = _made(row, ingress.publisher, sealed=sealed, hidden=sender.sealed and not sealed)
+            publisher, _, plan = ingress.way
+            sealed = plan.sealing is not None
+            ingress.message = _made(row, publisher, sealed=sealed, hidden=sender.sealed and not sealed)
         return ingress.message
 
     def _changed_in(self, sender: _Sender, row: Row, before: _Ingress, after: _Ingress) -> None:
@@ -235,11 +240,9 @@ class DecisionComparer:
             if ingress.why is not None:
                 decisions.append(Decision(False, ingress.why.rule))
                 continue
-            assert ingress.lane is not None
-            assert ingress.plan is not None
-            assert isinstance(ingress.publisher, Publisher)
-            asked = self._message(ingress, sender, row) if ingress.plan.admission else None
-            rule = ingress.engine.allowed_in(ingress.publisher.scope.gate, ingress.lane, row.topic, asked)
+            publisher, lane, plan = ingress.way
+            asked = self._message(ingress, sender, row) if plan.admission else None
+            rule = ingress.engine.allowed_in(publisher.scope.gate, lane, row.topic, asked)
             decisions.append(Decision(True, rule or OPEN))
         self.tally.changed(Change(sender.name, "write", row.topic, "", *decisions), row.at)
 
@@ -247,19 +250,17 @@ class DecisionComparer:
         """It was not let in. What it held is not known."""
         tally = self.tally
         if row.kind != "client":
-            tally.totals[sums.PASSED_OVER] += 1  # a link or a monitor: that follows from what somebody published
+            tally.totals[report.PASSED_OVER] += 1  # a link or a monitor: that follows from what somebody published
             return
         recorded = self.sessions.by_key.get((row.user, row.client))
         if recorded is None:
-            tally.totals[sums.MESSAGES] += 1
+            tally.totals[report.MESSAGES] += 1
             tally.undecided(NOBODY)
             return
         sender = self._both(Context(subject=recorded.subject), b"", recorded.properties, NO_OPTIONS, derived=False)
-        both = [self._entered(engine, sender.publishers[at], row) for at, engine in enumerate(self.engines)]
-        if any(each.plan is not None and each.plan.control for each in both):
-            tally.totals[sums.PASSED_OVER] += 1
+        both = self._entering(sender, row)
+        if both is None:
             return
-        tally.totals[sums.MESSAGES] += 1
         before, after = both
         try:
             self._admit(before, sender, row)
@@ -279,7 +280,7 @@ class DecisionComparer:
     def _delivered(self, sender: _Sender, row: Row, before: _Ingress, after: _Ingress) -> None:
         tally, both = self.tally, (before, after)
         case = self._case(sender, row, before, after)
-        tally.totals[sums.DELIVERIES] += case.decided + len(case.open)
+        tally.totals[report.DELIVERIES] += case.decided + len(case.open)
         for change in case.changes:
             tally.changed(change, row.at)
         for why in case.unclear:
@@ -324,16 +325,13 @@ class DecisionComparer:
         for ingress in both:
             arrivals: list[Arrival] = []
             if ingress.why is None:
-                assert isinstance(ingress.publisher, Publisher)
-                assert ingress.lane is not None
-                assert ingress.plan is not None
-                arrivals = ingress.engine.arrivals(ingress.publisher, ingress.lane, ingress.plan, None)
+                arrivals = ingress.engine.arrivals(*ingress.way, None)
                 if len(arrivals) > 1 or not ingress.engine.steady(arrivals):
                     # behind links a message may be called otherwise: it is made for each scope that it comes to
                     lasting = False
                     try:
                         come = self._message(ingress, sender, row)
-                        arrivals = ingress.engine.arrivals(ingress.publisher, ingress.lane, ingress.plan, come)
+                        arrivals = ingress.engine.arrivals(*ingress.way, come)
                     except FieldNotRecorded as missing:
                         why = f"{missing} was not recorded, and a rule about a link between scopes reads it"
                         return _Case(decided=0, changes=(), unclear=(why,), open=()), False
@@ -406,7 +404,7 @@ class DecisionComparer:
         if not by_key:
             self.tally.undecided(NOT_THERE)
         for recorded in by_key:
-            self.tally.totals[sums.DELIVERIES] += 1
+            self.tally.totals[report.DELIVERIES] += 1
             both: list[_Ingress] = []
             verdicts: list[Verdict] = []
             for at, engine in enumerate(self.engines):
@@ -442,17 +440,11 @@ def _made(row: Row, publisher: Publisher, *, sealed: bool, hidden: bool) -> Mess
     context = publisher.its(sealed)
     if row.context is None:
         return RefusedMessage(row.topic, row.at, context, publisher.link.type)
+    payload = PAYLOAD if hidden or row.payload is None else row.payload
     properties = Properties(user_properties=row.properties, content_type=row.content_type)
-    return message(
-        row.topic,
-        None if hidden else row.payload,
-        row.qos or 0,
-        row.retain,
-        row.at,
-        context,
-        publisher.link.type,
-        NONE if properties == NONE else properties,
-    )
+    properties = NONE if properties == NONE else properties
+    link = publisher.link.type
+    return Message(row.topic, payload, row.qos or 0, row.retain, row.at, NOWHERE, 0, context, link, properties)
 
 
 def _same(first: bytes | None, other: bytes | None, row: Row) -> bool:

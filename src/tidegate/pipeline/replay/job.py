@@ -8,14 +8,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from tidegate.config import Config
 from tidegate.errors import PipelineError
-from tidegate.pipeline.replay import report, tally
+from tidegate.pipeline.columns import F
+from tidegate.pipeline.replay import report
 from tidegate.pipeline.replay.partitions import BUCKETS, LEAST, Partition, Work, partitions, replay, span
-from tidegate.pipeline.replay.report import Group, Report, Series
-from tidegate.pipeline.replay.tally import Decision
+from tidegate.pipeline.replay.report import Decision, Group, Report, Series
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,7 +27,7 @@ DRAWN: Final = 8  # names in a picture, the largest first; the rest is one
 REST: Final = "others"
 WAVES: Final = 4  # tasks for each that can run at once, so that none waits long for the slowest
 LOOK: Final = 0.2  # seconds between two looks at how far it is
-_KEYS: Final = tally.COLUMNS[2 : tally.COLUMNS.index("bucket")]
+_KEYS: Final = report.COLUMNS[2 : report.COLUMNS.index("bucket")]
 
 Progress = Callable[[int, int], None]
 
@@ -58,24 +59,19 @@ def run(
         low=whole.low,
         width=max((whole.high - whole.low) / BUCKETS, 1e-3),
     )
-    frame = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(_decided(work, tasks), tally.SPARK)
-    sums_frame = frame.groupBy("kind", "name", *_KEYS, "bucket").agg(
-        {"count": "sum", "first": "min", "last": "max"}  # columns are named after what is done with them
-    )
-    sums_frame = sums_frame.withColumnsRenamed(
-        {"sum(count)": "count", "min(first)": "first", "max(last)": "last"}
-    ).persist()
+    frame = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(_decided(work, tasks), report.SPARK)
+    sums_frame = _added_up(frame, "kind", "name", *_KEYS, "bucket").persist()
     try:
-        with _Watching(spark, progress, len(tasks)):
-            sums = {row["name"]: row["count"] for row in sums_frame.filter(f"kind = '{tally.TOTAL}'").collect()}
-        undecided = sums_frame.filter(f"kind = '{tally.UNDECIDED}'").orderBy("count", ascending=False)
+        with _watching(spark, progress, len(tasks)):
+            sums = {row["name"]: row["count"] for row in sums_frame.filter(f"kind = '{report.TOTAL}'").collect()}
+        undecided = sums_frame.filter(f"kind = '{report.UNDECIDED}'").orderBy("count", ascending=False)
         reasons = {row["name"]: row["count"] for row in undecided.collect()}
-        changes = sums_frame.filter(f"kind = '{tally.CHANGE}'")
+        changes = sums_frame.filter(f"kind = '{report.CHANGE}'")
         grouped, groups = _groups(changes)
         by_rule, by_subject = (_series(changes, name) for name in (_RULE, "who"))
     finally:
         sums_frame.unpersist()
-    totals = dict.fromkeys(tally.TOTALS, 0) | sums
+    totals = dict.fromkeys(report.TOTALS, 0) | sums
     return Report(
         since=whole.low,
         until=whole.high,
@@ -105,13 +101,15 @@ _RULE: Final = "if(after_allowed and not before_allowed, before_rule, after_rule
 """What a change is put down to: the rule that denies, then or now."""
 
 
-def _groups(changes: DataFrame) -> tuple[int, tuple[Group, ...]]:
-    from pyspark.sql import functions as f
-
-    alike = changes.groupBy(*_KEYS).agg(
-        f.sum("count").alias("count"), f.min("first").alias("first"), f.max("last").alias("last")
+def _added_up(frame: DataFrame, *keys: str) -> DataFrame:
+    return frame.groupBy(*keys).agg(
+        F.sum("count").alias("count"), F.min("first").alias("first"), F.max("last").alias("last")
     )
-    largest = alike.orderBy(f.desc("count"), *_KEYS).limit(TOLD).collect()
+
+
+def _groups(changes: DataFrame) -> tuple[int, tuple[Group, ...]]:
+    alike = _added_up(changes, *_KEYS)
+    largest = alike.orderBy(F.desc("count"), *_KEYS).limit(TOLD).collect()
     number = len(largest) if len(largest) < TOLD else alike.count()
     return number, tuple(map(_group, largest))
 
@@ -132,47 +130,42 @@ def _group(row: Row) -> Group:
 
 def _series(changes: DataFrame, by: str) -> tuple[Series, ...]:
     """By time, for the names with most changes; the rest together."""
-    from pyspark.sql import functions as f
-
-    named = changes.select(f.expr(by).alias("label"), "bucket", "count")
-    largest = named.groupBy("label").agg(f.sum("count").alias("count")).orderBy(f.desc("count"), "label").limit(DRAWN)
+    named = changes.select(F.expr(by).alias("label"), "bucket", "count")
+    largest = named.groupBy("label").agg(F.sum("count").alias("count")).orderBy(F.desc("count"), "label").limit(DRAWN)
     names = [row["label"] for row in largest.collect()]
-    label = f.when(f.col("label").isin(names), f.col("label")).otherwise(f.lit(REST)).alias("label")
-    rows = named.select(label, "bucket", "count").groupBy("label", "bucket").agg(f.sum("count").alias("count"))
+    label = F.when(F.col("label").isin(names), F.col("label")).otherwise(F.lit(REST)).alias("label")
+    rows = named.select(label, "bucket", "count").groupBy("label", "bucket").agg(F.sum("count").alias("count"))
     series: dict[str, dict[int, int]] = {name: {} for name in names}
     for row in rows.collect():
         series.setdefault(row["label"], {})[row["bucket"]] = row["count"]
     return tuple(Series(name=name, counts=counts) for name, counts in series.items())
 
 
-class _Watching:
+@contextmanager
+def _watching(spark: SparkSession, progress: Progress | None, partitions: int) -> Iterator[None]:
     """Tells how far Spark is, from a thread of its own, while something else waits for it."""
+    if progress is None:
+        yield
+        return
+    tracker = spark.sparkContext.statusTracker()
+    known = set(tracker.getJobIdsForGroup(None))
+    over = threading.Event()
 
-    def __init__(self, spark: SparkSession, progress: Progress | None, partitions: int) -> None:
-        self._tracker = spark.sparkContext.statusTracker()
-        self._known = set(self._tracker.getJobIdsForGroup(None))
-        self._progress = progress
-        self._parts = partitions
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="tidegate-replay", daemon=True)
-
-    def __enter__(self) -> None:
-        if self._progress is not None:
-            self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        if self._progress is not None:
-            self._thread.join()
-            self._progress(self._parts, self._parts)
-
-    def _watch(self) -> None:
-        assert self._progress is not None
-        while not self._over.wait(LOOK):
+    def watch() -> None:
+        while not over.wait(LOOK):
             done = 0
-            for job in set(self._tracker.getJobIdsForGroup(None)) - self._known:
-                for stage in getattr(self._tracker.getJobInfo(job), "stageIds", ()):
-                    info = self._tracker.getStageInfo(stage)
-                    if info is not None and info.numTasks == self._parts:
+            for job in set(tracker.getJobIdsForGroup(None)) - known:
+                for stage in getattr(tracker.getJobInfo(job), "stageIds", ()):
+                    info = tracker.getStageInfo(stage)
+                    if info is not None and info.numTasks == partitions:
                         done = max(done, info.numCompletedTasks)
-            self._progress(done, self._parts)
+            progress(done, partitions)
+
+    thread = threading.Thread(target=watch, name="tidegate-replay", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        progress(partitions, partitions)

@@ -6,10 +6,9 @@ So does a condition that could have been decided without the field, had its part
 
 from __future__ import annotations
 
-from typing import Final, SupportsIndex
+from typing import Any, Final, NoReturn, SupportsIndex
 
 from tidegate.session import Message, Origin
-from tidegate.wire import NONE, Properties
 
 NOWHERE: Final = Origin("0" * 16, 0)
 
@@ -31,6 +30,15 @@ class Payload(bytes):
 PAYLOAD: Final = Payload()
 
 
+def _not_recorded(field: str) -> property:
+    """A field that cannot be read; what is written to it is not kept."""
+
+    def read(_: object) -> NoReturn:
+        raise FieldNotRecorded(field)
+
+    return property(read, lambda _, value: None)
+
+
 class RefusedMessage(Message):
     """A message of which only topic and publisher were written down: it was refused."""
 
@@ -39,42 +47,6 @@ class RefusedMessage(Message):
     def __init__(self, topic: str, published: float, context: bytes, link: str) -> None:
         super().__init__(topic, PAYLOAD, 0, False, published, NOWHERE, 0, context, link)
 
-    @property
-    def qos(self) -> int:
-        raise FieldNotRecorded("the QoS")
-
-    @qos.setter
-    def qos(self, value: int) -> None:
-        """Nothing is kept."""
-
-    @property
-    def retain(self) -> bool:
-        raise FieldNotRecorded("the retain flag")
-
-    @retain.setter
-    def retain(self, value: bool) -> None:
-        """Nothing is kept."""
-
-    @property
-    def properties(self) -> Properties:
-        raise FieldNotRecorded("the user properties")
-
-    @properties.setter
-    def properties(self, value: Properties) -> None:
-        """Nothing is kept."""
-
-
-def message(
-    topic: str,
-    payload: bytes | None,
-    qos: int,
-    retain: bool,
-    at: float,
-    context: bytes,
-    link: str,
-    properties: Properties = NONE,
-) -> Message:
-    """A message as it was recorded."""
-    return Message(
-        topic, PAYLOAD if payload is None else payload, qos, retain, at, NOWHERE, 0, context, link, properties
-    )
+    qos: Any = _not_recorded("the QoS")
+    retain: Any = _not_recorded("the retain flag")
+    properties: Any = _not_recorded("the user properties")

@@ -20,10 +20,10 @@ import pyarrow as pa
 
 from tidegate.errors import PipelineError
 from tidegate.gate import RuleSet
-from tidegate.pipeline.replay import tally as sums
+from tidegate.pipeline.replay import report
 from tidegate.pipeline.replay.comparer import DecisionComparer, Row
 from tidegate.pipeline.replay.replay_engine import Pairs, RecordedSubscription, ReplayEngine
-from tidegate.pipeline.replay.tally import Tally
+from tidegate.pipeline.replay.report import Tally
 from tidegate.store.journal import TRAFFIC, Happening, Reader
 from tidegate.store.journal.index import read_last
 from tidegate.store.journal.segment import first_offsets, folder_of, index_of, segment_of
@@ -128,9 +128,9 @@ def replay(work: Work, part: Partition) -> Iterator[pa.RecordBatch]:
                     sessions.unknown = sessions.confused = 0  # before the part begins nobody is missed
                 if tally.full:
                     yield tally.take()
-        tally.totals[sums.MISSED] += reader.missed
-    tally.totals[sums.UNKNOWN] += sessions.unknown
-    tally.totals[sums.CONFUSED] += sessions.confused
+        tally.totals[report.MISSED] += reader.missed
+    tally.totals[report.UNKNOWN] += sessions.unknown
+    tally.totals[report.CONFUSED] += sessions.confused
     yield tally.take()
 
 
@@ -154,67 +154,53 @@ def _take(batch: pa.RecordBatch, comparer: DecisionComparer, work: Work, digest:
     topics, payloads, qos, retain = column("topic"), column("payload"), column("qos"), column("retain")
     types, properties, kinds = column("content_type"), column("properties"), column("source_kind")
     clients, users, levels, contexts = column("client"), column("user"), column("level"), column("context")
-    filters, options, attributes, targets = (
-        column("filter"),
-        column("options"),
-        column("attributes"),
-        column("target"),
-    )
-    versions = column("policy_version")
+    filters, options, attributes = column("filter"), column("options"), column("attributes")
+    targets, versions = column("target"), column("policy_version")
     start = batch.column("offset")[0].as_py()
-    totals = comparer.tally.totals
+    totals, sessions = comparer.tally.totals, comparer.sessions
     for at in wanted:
-        match events[at]:
-            case Happening.MESSAGE.value:
-                time = times[at] * _MICRO
-                if not work.since <= time < work.until:
-                    continue
-                totals[sums.OTHER_RULES] += (versions[at] or "").partition("-")[2] != digest
-                comparer.decide(
-                    Row(
-                        at=time,
-                        id=ids[at],
-                        topic=topics[at],
-                        payload=payloads[at],
-                        qos=qos[at],
-                        retain=bool(retain[at]),
-                        content_type=types[at],
-                        properties=_message_pairs(properties[at]),
-                        kind=kinds[at] or "client",
-                        client=clients[at] or "",
-                        user=users[at],
-                        context=contexts[at],
-                        target=targets[at],
-                    )
-                )
+        event, time = events[at], times[at] * _MICRO
+        if event == Happening.MESSAGE.value:
+            if not work.since <= time < work.until:
+                continue
+            totals[report.OTHER_RULES] += (versions[at] or "").partition("-")[2] != digest
+            row = Row(
+                at=time,
+                id=ids[at],
+                topic=topics[at],
+                payload=payloads[at],
+                qos=qos[at],
+                retain=bool(retain[at]),
+                content_type=types[at],
+                properties=_message_pairs(properties[at]),
+                kind=kinds[at] or "client",
+                client=clients[at] or "",
+                user=users[at],
+                context=contexts[at],
+                target=targets[at],
+            )
+            comparer.decide(row)
+            continue
+        key = (users[at], clients[at] or "")
+        match event:
             case Happening.LOST.value:
-                if decided and work.since <= times[at] * _MICRO < work.until:
-                    totals[sums.LOST] += orjson.loads(attributes[at])["rows"]
-            case event:
-                key = (users[at], clients[at] or "")
-                match event:
-                    case Happening.CONNECT.value:
-                        comparer.sessions.connected(
-                            key,
-                            kinds[at] or "client",
-                            levels[at],
-                            attributes[at],
-                            _pairs(properties[at]),
-                            start + at,
-                        )
-                    case Happening.DISCONNECT.value:
-                        comparer.sessions.disconnected(key)
-                    case Happening.SUBSCRIBE.value:
-                        subscription = RecordedSubscription(
-                            filter=filters[at], options=options[at] or 0, properties=_pairs(properties[at])
-                        )
-                        comparer.sessions.subscribed(key, subscription)
-                    case Happening.UNSUBSCRIBE.value if filters[at] is None:
-                        comparer.sessions.ended(key)
-                    case Happening.UNSUBSCRIBE.value:
-                        comparer.sessions.unsubscribed(key, filters[at])
-                    case _:
-                        raise PipelineError(f"the journal speaks of `{event}`; use the Tidegate that wrote it")
+                if decided and work.since <= time < work.until:
+                    totals[report.LOST] += orjson.loads(attributes[at])["rows"]
+            case Happening.CONNECT.value:
+                kind, pairs = kinds[at] or "client", _pairs(properties[at])
+                sessions.connected(key, kind, levels[at], attributes[at], pairs, start + at)
+            case Happening.DISCONNECT.value:
+                sessions.disconnected(key)
+            case Happening.SUBSCRIBE.value:
+                pairs = _pairs(properties[at])
+                subscription = RecordedSubscription(filter=filters[at], options=options[at] or 0, properties=pairs)
+                sessions.subscribed(key, subscription)
+            case Happening.UNSUBSCRIBE.value if filters[at] is None:
+                sessions.ended(key)
+            case Happening.UNSUBSCRIBE.value:
+                sessions.unsubscribed(key, filters[at])
+            case _:
+                raise PipelineError(f"the journal speaks of `{event}`; use the Tidegate that wrote it")
 
 
 def _pairs(entries: list[dict[str, str]] | None) -> Pairs:

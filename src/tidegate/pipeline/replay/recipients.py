@@ -110,7 +110,7 @@ def offers_for(
             if not (session is own and grant.no_local):
                 matching.setdefault(session, []).append(grant)
         for session, grants in matching.items():
-            if session.peer is None and not (waits and any(grant.qos for grant in grants)):
+            if session.connection is None and not (waits and any(grant.qos for grant in grants)):
                 continue
             if session is own and session in whole and whole[session].no_local:
                 offer = Offer(arrival=arrival, why=UNMET)  # the others of its subscriptions do not let it pass
@@ -131,7 +131,7 @@ def _offer(
     denied: dict[Subject, Deny],
 ) -> Offer:
     if session in whole:
-        if session.peer is None and not whole[session].qos:
+        if session.connection is None and not whole[session].qos:
             return Offer(arrival=arrival, why=NOT_KEPT)
         # of those that let it pass, which need not be all that match
         by = (session.subscriptions or {})[whole[session].filter]
@@ -140,7 +140,7 @@ def _offer(
         ways = tuple(
             way
             for way in asked[session]
-            if way.grant is not None and way.grant in grants and (session.peer is not None or way.grant.qos)
+            if way.grant is not None and way.grant in grants and (session.connection is not None or way.grant.qos)
         )
         return Offer(arrival=arrival, ways=ways) if ways else Offer(arrival=arrival, why=NOT_KEPT)
     return Offer(arrival=arrival, why=denied.get(session.subject, UNMET))
@@ -156,7 +156,7 @@ def _shared(
 ) -> None:
     for session, way in members.items():
         grant = group.members[session]
-        if session.peer is None and not (waits and grant.qos):
+        if session.connection is None and not (waits and grant.qos):
             continue
         if isinstance(way, Deny):
             offer = Offer(arrival=arrival, why=way)

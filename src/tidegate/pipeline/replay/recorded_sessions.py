@@ -116,9 +116,8 @@ class RecordedSessions:
         if recorded is None or recorded.subscriptions.get(subscription.filter) == subscription:
             return
         recorded.subscriptions[subscription.filter] = subscription
-        for engine, session in zip(self.engines, recorded.sessions, strict=True):
-            if session is not None:
-                engine.subscribe(session, subscription)
+        for engine, session in self._sides(recorded):
+            engine.subscribe(session, subscription)
 
     def unsubscribed(self, key: Key, filter: str) -> None:
         recorded = self._known(key)
@@ -133,9 +132,8 @@ class RecordedSessions:
             return
         for filter in recorded.subscriptions:
             self._leave(recorded, filter)
-        for session in recorded.sessions:
-            if session is not None:
-                del self._by_session[session]
+        for _, session in self._sides(recorded):
+            del self._by_session[session]
 
     def running(self, run: str, last: int) -> None:
         """The batch that ends with this offset was written by this run of the node."""
@@ -149,15 +147,19 @@ class RecordedSessions:
         self.unknown += recorded is None
         return recorded
 
-    def _identify(self, recorded: RecordedSession) -> None:
+    def _sides(self, recorded: RecordedSession) -> Iterator[tuple[ReplayEngine, Session]]:
+        """Where there is such a session."""
         for engine, session in zip(self.engines, recorded.sessions, strict=True):
             if session is not None:
-                engine.identify(session, recorded.subject, recorded.properties, recorded.connected)
+                yield engine, session
+
+    def _identify(self, recorded: RecordedSession) -> None:
+        for engine, session in self._sides(recorded):
+            engine.identify(session, recorded.subject, recorded.properties, recorded.connected)
 
     def _leave(self, recorded: RecordedSession, filter: str) -> None:
-        for engine, session in zip(self.engines, recorded.sessions, strict=True):
-            if session is not None:
-                engine.unsubscribe(session, filter)
+        for engine, session in self._sides(recorded):
+            engine.unsubscribe(session, filter)
 
 
 def _subject(key: Key, kind: str, level: str | None, attributes: dict[str, Any]) -> Subject:
@@ -171,6 +173,7 @@ def _subject(key: Key, kind: str, level: str | None, attributes: dict[str, Any])
         node=attributes["node"],
         domain=attributes["domain"],
         level=level or attributes["level"],
+        facts=tuple(attributes.get("facts", ())),
         address=attributes["address"],
         listener=attributes["listener"],
         roles=tuple(attributes["roles"]),

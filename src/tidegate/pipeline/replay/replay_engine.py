@@ -10,7 +10,6 @@ of publishers, which are not recorded.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
@@ -22,16 +21,17 @@ from tidegate.gate.where import WHERE, condition
 from tidegate.pipeline.replay.missing_fields import NOWHERE
 from tidegate.policy import ALL, Demand, View
 from tidegate.scope import Exchange, Identity, Realm, Refused, Scope
+from tidegate.scope.authenticator import Answer
 from tidegate.session import (
     NO_OPTIONS,
     NO_TERMS,
+    Connection,
     Context,
     Grant,
     Limits,
     Link,
     Message,
     MessageOptions,
-    Peer,
     Session,
     Site,
     Subject,
@@ -103,7 +103,7 @@ class ReplayEngine:
             scope.gate.watched = True  # no fast lanes, which nobody takes here
             scope.gate.cache.bound = PLANS
         first = next(iter(self.realm.scopes.values()))
-        self._there = Peer(site=self.site, host=first, listener=_Listening(), on_bug=_bug)
+        self._there = Connection(site=self.site, host=first, listener=_Listening(), on_bug=_bug)
 
     # -- the clock -----------------------------------------------------------------------------------------------
 
@@ -123,7 +123,7 @@ class ReplayEngine:
         scope = self.realm.scopes.get(subject.scope)
         if scope is None:
             return None
-        return Session(site=self.site, decider=scope, principal="", client=subject.client, subject=subject)
+        return Session(site=self.site, decider=scope.path.egress, principal="", client=subject.client, subject=subject)
 
     def identify(self, session: Session, subject: Subject, properties: Pairs, connected: bool) -> None:
         """Who it is from now on, and whether it is connected."""
@@ -131,7 +131,7 @@ class ReplayEngine:
         types = self.rules.brokering.types(subject)
         session.identify(subject, self.rules.levels.demand(properties), b"", types, scope.entrance.name)
         session.generation = -1 if self.rules.brokering.objection(subject) else self.site.generation
-        session.peer = self._there if connected else None
+        session.connection = self._there if connected else None
         for filter in session.subscriptions or ():
             self._touch(scope, filter)
 
@@ -278,7 +278,7 @@ class ReplayEngine:
             link=arrival.lane.link,
             now=self.site.wall,
             target=session.outward,
-            away=session.peer is None,
+            away=session.connection is None,
             terms=NO_TERMS if grant is None else grant.terms,
             where=None if grant is None else grant.where,
         )
@@ -317,13 +317,13 @@ def _called(message: Message, branch: Branch) -> Message:
 class _Recorded:
     """Nobody connects to the past. Whoever is not up to the rules has no business here by them."""
 
-    def authenticate(self, peer: Peer, packet: Connect, answer: Callable[[Identity | Refused], None]) -> None:
+    def authenticate(self, connection: Connection, packet: Connect, answer: Answer) -> None:
         answer(Refused())
 
-    def exchange(self, peer: Peer, packet: Connect, method: str) -> Exchange | None:
+    def exchange(self, connection: Connection, packet: Connect, method: str) -> Exchange | None:
         return None
 
-    def completed(self, peer: Peer, client: str, identity: Identity) -> Identity | Refused:
+    def completed(self, connection: Connection, client: str, identity: Identity) -> Identity | Refused:
         return Refused()
 
     def renew(self, session: Session) -> Identity | Refused:
@@ -337,5 +337,5 @@ class _Listening:
     publish_burst = 1.0
 
 
-def _bug(peer: Peer, error: BaseException) -> NoReturn:
+def _bug(connection: Connection, error: BaseException) -> NoReturn:
     raise error

@@ -29,7 +29,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from tidegate.errors import PipelineError
 from tidegate.pipeline.source import options
-from tidegate.pipeline.source.shards import Offsets, Range, Shards
+from tidegate.pipeline.source.shards import Offsets, Shards
 from tidegate.store.journal import Selection, readers, schema, stream_named
 
 if TYPE_CHECKING:
@@ -37,13 +37,6 @@ if TYPE_CHECKING:
 
 
 OPTIONS: Final = ("path", "failOnDataLoss", "startingOffsets", "maxRowsPerBatch", "name")
-
-
-class Piece(InputPartition):  # type: ignore[misc]
-    """What one task reads."""
-
-    def __init__(self, wanted: Range) -> None:
-        self.wanted = wanted
 
 
 class TidegateSource(DataSource):  # type: ignore[misc]
@@ -82,12 +75,12 @@ class JournalReader(DataSourceReader):  # type: ignore[misc]
         self._schema = checked(schema, shards.stream)
         self._select = select
 
-    def partitions(self) -> list[Piece]:
-        return [Piece(each) for each in self._shards.ranges(self._shards.oldest(), self._shards.newest())]
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(each) for each in self._shards.ranges(self._shards.oldest(), self._shards.newest())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, Piece):  # Spark makes one of its own of none
-            yield from fitted(self._shards.read(partition.wanted, self._select), self._schema)
+        if partition.value is not None:  # Spark makes one of its own of none
+            yield from fitted(self._shards.read(partition.value, self._select), self._schema)
 
 
 class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -130,11 +123,11 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def reportLatestOffset(self) -> Offsets:
         return self._shards.newest()
 
-    def partitions(self, start: Offsets, end: Offsets) -> list[Piece]:
-        return [Piece(each) for each in self._shards.ranges(start, end)]
+    def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
+        return [InputPartition(each) for each in self._shards.ranges(start, end)]
 
-    def read(self, partition: Piece) -> Iterator[pa.RecordBatch]:
-        return fitted(self._shards.read(partition.wanted), self._schema)
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return fitted(self._shards.read(partition.value), self._schema)
 
     def commit(self, end: Offsets) -> None:
         """Spark is done with what is before `end`, and will not ask for it again."""

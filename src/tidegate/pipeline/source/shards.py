@@ -6,11 +6,13 @@ an offset that Spark has written into a checkpoint never comes to mean another r
 Nothing is passed over in silence. A range that has lost rows, because retention has deleted them or because they are
 damaged, is an error unless the reader has said that it does not mind; then it is a warning. A journal that ends before
 the offset at which a query goes on is another journal, and always an error.
-Nothing here knows Spark.
+
+Nothing here imports Spark.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -161,3 +163,28 @@ def together(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
         return batches[0]
     (whole,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
     return whole
+
+
+def span(checkpoint: Path, number: int) -> tuple[Offsets, Offsets]:
+    """The offsets before a batch (nothing before the first) and after it. PipelineError if Spark says it otherwise.
+
+    Spark writes the end of a batch into `offsets/NUMBER` of the checkpoint before it begins: a version, a line about
+    the query, and a line for each source. Looking there saves a job that would read the batch only to find its first
+    and last row.
+    """
+    return ({} if number == 0 else _end(checkpoint, number - 1)), _end(checkpoint, number)
+
+
+def _end(checkpoint: Path, number: int) -> Offsets:
+    path = checkpoint / "offsets" / str(number)
+    try:
+        version, _, offsets = path.read_text().splitlines()
+        parsed = json.loads(offsets)
+        if version != "v1" or not isinstance(parsed, dict):
+            raise ValueError(f"{version}, {offsets}")
+        return {str(shard): int(offset) for shard, offset in parsed.items()}
+    except (OSError, ValueError) as error:
+        raise PipelineError(
+            f"{path} does not tell where the batch ends ({error}). Remedy: delete {checkpoint}; what is done is in the "
+            "ledger, and not done again"
+        ) from error

@@ -30,7 +30,6 @@ from tidegate.wire import Publish
 RELEASE: Final = 10.0  # seconds for a query that has just ended to let go of the spool
 FIRST_PAUSE: Final = 0.2  # seconds before connecting again, doubled each time
 LONGEST_PAUSE: Final = 10.0
-QUIET: Final = 1.0  # seconds without a message after which the broker has given what it had
 TAIL: Final = 10_000  # rows in which a message that comes again may be
 _LOOK: Final = 0.05
 
@@ -117,17 +116,17 @@ class Spool:
         self._writer.keep_from(offset)
 
     def wait_until_quiet(self, patience: float) -> None:
-        """Returns when the broker has given what it had: nothing more came for a second. After `patience`, anyway.
+        """Returns when the broker has given what it had, see `Receiver.drained`. After `patience`, anyway.
 
         PipelineError if it could not be reached in all that time.
         """
         deadline = time.monotonic() + patience
-        reached = False
+        reached, self._receiver.draining = False, True
         while time.monotonic() < deadline:
             self.check()
             ready = self._receiver.ready
             reached = reached or ready
-            if ready and time.monotonic() - self._receiver.heard > QUIET and not self._writer.backlog:
+            if ready and self._receiver.drained and not self._writer.backlog:
                 return
             time.sleep(_LOOK)
         if not reached:

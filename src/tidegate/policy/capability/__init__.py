@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tidegate.policy.capability.accepts import Accepts
-from tidegate.policy.capability.capability import Capability, Proof, PublicKey, Right
-from tidegate.policy.capability.keys import Issuers, Key, PrivateKey
+from tidegate.policy.capability.capability import Capability, Proof, PublicKey
+from tidegate.policy.capability.keys import Accepts, Issuers, Key, PrivateKey
 from tidegate.policy.capability.ledger import BEFORE, NOTHING, Ledger, Shown, Use
 from tidegate.policy.capability.token import (
     METHOD,
@@ -31,7 +30,6 @@ __all__ = [
     "PrivateKey",
     "Proof",
     "PublicKey",
-    "Right",
     "Shown",
     "Unacceptable",
     "Use",

@@ -72,6 +72,9 @@ class Capability:
     key: PublicKey | None = None
     """The confirmation key; None only of one that is not known any more."""
     rights: tuple[Right, ...] = ()
+    roles: tuple[str, ...] = ()
+    """What its issuer grants besides, where the node lets it."""
+    groups: tuple[str, ...] = ()
     attributes: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
     begins: float = 0.0
     expires: float = 0.0

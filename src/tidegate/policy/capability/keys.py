@@ -1,4 +1,4 @@
-"""Keys of issuers and of holders: Ed25519 and P-256, and no others.
+"""Keys of issuers and of holders: Ed25519 and P-256, and no others; and which issuers' capabilities a node takes.
 
 Only public keys are taken. Whoever writes a private key into a file for the node is told so.
 """
@@ -8,30 +8,22 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import orjson
 
 from tidegate.errors import ConfigError
-from tidegate.lazy import LazyModule
-from tidegate.policy.capability.capability import PublicKey
+from tidegate.lazy import LazyModule, ec, ed25519, exceptions, serialization, x509
+from tidegate.policy.capability.capability import Capability, Proof, PublicKey
 
 if TYPE_CHECKING:
-    from cryptography import exceptions, x509
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import ec, ed25519
     from joserfc import errors as jose_errors
     from joserfc import jwk as jwk_types
 
     PrivateKey: TypeAlias = ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey
     Jwk: TypeAlias = jwk_types.ECKey | jwk_types.OKPKey
 else:
-    x509 = LazyModule("cryptography.x509")
-    exceptions = LazyModule("cryptography.exceptions")
-    ec = LazyModule("cryptography.hazmat.primitives.asymmetric.ec")
-    ed25519 = LazyModule("cryptography.hazmat.primitives.asymmetric.ed25519")
-    serialization = LazyModule("cryptography.hazmat.primitives.serialization")
     jose_errors = LazyModule("joserfc.errors")
     jwk_types = LazyModule("joserfc.jwk")
     PrivateKey = Jwk = object
@@ -64,11 +56,56 @@ class Issuers:
 
     def __init__(self, keys: Mapping[str, Iterable[Key]]) -> None:
         self.keys = {name: tuple(those) for name, those in keys.items()}
-        self._signers = frozenset((name, key.thumbprint) for name, those in self.keys.items() for key in those)
+        self.signers = frozenset((name, key.thumbprint) for name, those in self.keys.items() for key in those)
 
     def trusts(self, issuer: str, signer: str) -> bool:
         """Whether what this key has signed still counts."""
-        return (issuer, signer) in self._signers
+        return (issuer, signer) in self.signers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grants:
+    """The roles and groups that an issuer may grant to holders of its capabilities."""
+
+    roles: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+
+
+NO_GRANTS: Final = Grants()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepts:
+    """What the administrator says about capabilities, as one immutable value."""
+
+    issuers: Issuers = field(default_factory=lambda: Issuers({}))
+    proof: Proof = Proof.NONE
+    """What has to be proven at least."""
+    required: bool = False
+    """Whether everybody needs one."""
+    revoked: frozenset[str] = frozenset()
+    grants: Mapping[str, Grants] = field(default_factory=dict)
+    """By issuer; others may grant nothing."""
+
+    def objection(self, capability: Capability, *, proofs: bool) -> str:
+        """Why a verified one does not count; `proofs`: whether messages of this connection can carry them."""
+        if capability.id in self.revoked:
+            return "it has been revoked"
+        if capability.signer and not self.issuers.trusts(capability.issuer, capability.signer):
+            return "its issuer is not known here any more"
+        grants = self.grants.get(capability.issuer, NO_GRANTS)
+        for kind, granted, allowed in (
+            ("role", capability.roles, grants.roles),
+            ("group", capability.groups, grants.groups),
+        ):
+            if beyond := [name for name in granted if name not in allowed]:
+                return f"it grants the {kind} `{beyond[0]}`, which its issuer may not grant here"
+        demanded = self.proof.stricter(capability.proof)
+        if demanded is Proof.PER_MESSAGE and not proofs:
+            return "proofs of each message need MQTT 5"
+        if demanded is not Proof.NONE and capability.signer and not capability.proven:
+            return "the connection has not proven to hold its key"
+        return ""
 
 
 def public_jwk(jwk: object) -> Jwk:
@@ -113,7 +150,7 @@ def jwk_of(key: PublicKey) -> dict[str, str]:
 
 def public_keys(pem: bytes) -> list[PublicKey]:
     """The public keys in a text in PEM, also those of certificates; ConfigError if there are none or others."""
-    found: list[PublicKey] = []
+    keys: list[PublicKey] = []
     for block in _PEM.finditer(pem):
         kind = block[1].decode()
         if "PRIVATE" in kind:
@@ -125,10 +162,10 @@ def public_keys(pem: bytes) -> list[PublicKey]:
                 key = serialization.load_pem_public_key(block[0])
         except (ValueError, exceptions.UnsupportedAlgorithm):
             raise ConfigError("it holds a key that cannot be read: write it again in PEM") from None
-        found.append(_ours(key))
-    if not found:
+        keys.append(_ours(key))
+    if not keys:
         raise ConfigError("it holds no public key: write one in PEM into it")
-    return found
+    return keys
 
 
 def private_key(pem: bytes) -> PrivateKey:
@@ -152,10 +189,10 @@ def keys_of_pem(pem: bytes) -> list[Key]:
 def keys_of_jwks(text: bytes) -> list[Key]:
     """An issuer's keys in a JSON Web Key Set. Keys of other kinds, or for other uses, are passed over."""
     try:
-        found = orjson.loads(text)
+        key_set = orjson.loads(text)
     except orjson.JSONDecodeError:
         raise ConfigError('it is no JSON: a JSON Web Key Set is `{"keys": [...]}`') from None
-    listed = found.get("keys") if isinstance(found, dict) else None
+    listed = key_set.get("keys") if isinstance(key_set, dict) else None
     if not isinstance(listed, list):
         raise ConfigError('it is no JSON Web Key Set: that is `{"keys": [...]}`')
     keys: list[Key] = []

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
+
+Pairs: TypeAlias = tuple[tuple[str, str], ...]
 
 RECENT: Final = 128  # counters that are known: some 20 KiB for each capability that proves its messages
 
@@ -26,6 +28,8 @@ class Shown:
     texts: tuple[str, ...] = ()
     repeated: bool = False  # it says that it was sent before
     before: bool = False  # it was proven when it came: a will that is published now
+    asked: Pairs = ()  # user properties of the packet that the proof covers
+    expiry: int | None = None  # of the message
 
 
 NOTHING: Final = Shown()

@@ -3,15 +3,19 @@
 A proof is `COUNTER.SIGNATURE`: a decimal number, and base64url without padding. The signature (Ed25519, or ECDSA on
 P-256 with SHA-256 as r and s of 32 bytes each) is over
 
-    "tidegate-proof-1" · id · subject · action · topic · SHA-256 of the payload · counter
+    "tidegate-proof-2" · id · subject · action · topic · SHA-256 of the payload · QoS · retain · expiry · view · require
+        · counter
 
 of which each but the first is preceded by its length in four bytes; id and subject are the token's `jti` and `sub`, the
 counter has eight bytes. Numbers begin with the highest byte. By what is proven:
 
-    action      topic                                                        payload
-    write       of the message, also if an alias stands for it; of a will    its own
-    read        the filters of a SUBSCRIBE in their order, NUL between them  none
-    connect     the client identifier of CONNECT                             none
+    action      topic                                                        payload  QoS            retain
+    write       of the message, also if an alias stands for it; of a will    its own  one byte       one byte, 0 or 1
+    read        the filters of a SUBSCRIBE in their order, NUL between them  none     one byte each  none
+    connect     the client identifier of CONNECT                             none     none           none
+
+Expiry is the message expiry interval in four bytes, or nothing. View is every user property `view` of the packet as
+`view=VALUE`, require every `require` and `s` as `require=VALUE` and `s=VALUE`, in their order, NUL between them.
 
 Enhanced authentication signs "tidegate-connect-1" · id · subject · client identifier · challenge instead.
 """
@@ -21,44 +25,69 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from tidegate.lazy import LazyModule
+from tidegate.lazy import dss, ec, ed25519, exceptions, hashes
 from tidegate.policy.capability.capability import Capability, PublicKey
 from tidegate.policy.capability.keys import PrivateKey, decoded, encoded
-from tidegate.policy.capability.ledger import Shown
-
-if TYPE_CHECKING:
-    from cryptography import exceptions
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import ec, ed25519
-    from cryptography.hazmat.primitives.asymmetric import utils as dss
-else:
-    exceptions = LazyModule("cryptography.exceptions")
-    ec = LazyModule("cryptography.hazmat.primitives.asymmetric.ec")
-    ed25519 = LazyModule("cryptography.hazmat.primitives.asymmetric.ed25519")
-    dss = LazyModule("cryptography.hazmat.primitives.asymmetric.utils")
-    hashes = LazyModule("cryptography.hazmat.primitives.hashes")
+from tidegate.policy.capability.ledger import Pairs, Shown
+from tidegate.policy.levels import REQUIRE, SHORT
 
 PROOF: Final = "proof"
 """The user property that carries one."""
+_VIEW: Final = ("view",)
+_DEMAND: Final = (REQUIRE, SHORT)
+_COVERED: Final = frozenset((*_VIEW, *_DEMAND))
 WRITE: Final = "write"
 READ: Final = "read"
 CONNECT: Final = "connect"
 HIGHEST: Final = 2**63 - 1
 CHALLENGE: Final = 32  # bytes
-_MESSAGE: Final = b"tidegate-proof-1"
+_MESSAGE: Final = b"tidegate-proof-2"
 _CONNECTION: Final = b"tidegate-connect-1"
 _TEXT: Final = re.compile(r"([1-9][0-9]{0,18})\.([A-Za-z0-9_-]{86})")
 
 
-def shown_by(pairs: Iterable[tuple[str, str]], *, repeated: bool = False) -> Shown:
-    """The proof among user properties."""
-    return Shown(tuple(value for name, value in pairs if name == PROOF), repeated)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a packet asks for besides its topic and payload, as far as a proof covers it."""
+
+    qos: tuple[int, ...] = ()
+    """Of the message, or of each filter."""
+    retain: bool | None = None
+    expiry: int | None = None
+    properties: Pairs = ()
+    """User properties; those that are no demand and no table of visibility do not count."""
+
+    def parts(self) -> tuple[bytes, ...]:
+        """As a statement has them."""
+        return (
+            bytes(self.qos),
+            b"" if self.retain is None else bytes((self.retain,)),
+            b"" if self.expiry is None else self.expiry.to_bytes(4, "big"),
+            *(_pairs(self.properties, names) for names in (_VIEW, _DEMAND)),
+        )
 
 
-def objection(capability: Capability, shown: Shown, action: str, topic: str, payload: bytes = b"") -> str:
+NOTHING_ASKED: Final = Asked()
+
+
+def _pairs(pairs: Pairs, names: tuple[str, ...]) -> bytes:
+    return "\0".join(f"{name}={value}" for name, value in pairs if name in names).encode()
+
+
+def shown_by(pairs: Iterable[tuple[str, str]], *, repeated: bool = False, expiry: int | None = None) -> Shown:
+    """The proof among user properties, and those that it covers."""
+    pairs = tuple(pairs)
+    asked = tuple(pair for pair in pairs if pair[0] in _COVERED)
+    return Shown(tuple(value for name, value in pairs if name == PROOF), repeated, asked=asked, expiry=expiry)
+
+
+def objection(
+    capability: Capability, shown: Shown, action: str, topic: str, payload: bytes = b"", asked: Asked = NOTHING_ASKED
+) -> str:
     """Why this is not proven; nothing if it is, and then the proof has been used.
 
     A message may come late, over the next connection. A CONNECT may not: whoever kept one from the node could else
@@ -70,11 +99,11 @@ def objection(capability: Capability, shown: Shown, action: str, topic: str, pay
         return ""
     if len(shown.texts) != 1:
         return "several proofs" if shown.texts else "no proof"
-    found = _TEXT.fullmatch(shown.texts[0])
-    signature = decoded(found[2]) if found else None
-    if found is None or signature is None or (counter := int(found[1])) > HIGHEST:
+    match = _TEXT.fullmatch(shown.texts[0])
+    signature = decoded(match[2]) if match else None
+    if match is None or signature is None or (counter := int(match[1])) > HIGHEST:
         return "the proof is not COUNTER.SIGNATURE"
-    stated = statement(capability.id, capability.subject, action, topic, payload, counter)
+    stated = statement(capability.id, capability.subject, action, topic, payload, counter, asked)
     ledger.verified += 1
     if not verified(capability.key, signature, stated):
         return "the proof is not of this, or not by the key of the capability"
@@ -83,12 +112,13 @@ def objection(capability: Capability, shown: Shown, action: str, topic: str, pay
     return "" if ledger.used is not None else "the proof was used before, or is too old"
 
 
-def statement(id: str, subject: str, action: str, topic: str, payload: bytes, counter: int) -> bytes:
+def statement(
+    id: str, subject: str, action: str, topic: str, payload: bytes, counter: int, asked: Asked = NOTHING_ASKED
+) -> bytes:
     """What a proof signs."""
     digest = hashlib.sha256(payload).digest()
-    return _joined(
-        _MESSAGE, id.encode(), subject.encode(), action.encode(), topic.encode(), digest, counter.to_bytes(8, "big")
-    )
+    words = (word.encode() for word in (id, subject, action, topic))
+    return _joined(_MESSAGE, *words, digest, *asked.parts(), counter.to_bytes(8, "big"))
 
 
 def response(id: str, subject: str, client: str, challenge: bytes) -> bytes:
@@ -101,9 +131,18 @@ def filters_of(filters: Iterable[str]) -> str:
     return "\0".join(filters)
 
 
-def proof(key: PrivateKey, id: str, subject: str, action: str, topic: str, payload: bytes, counter: int) -> str:
+def proof(
+    key: PrivateKey,
+    id: str,
+    subject: str,
+    action: str,
+    topic: str,
+    payload: bytes,
+    counter: int,
+    asked: Asked = NOTHING_ASKED,
+) -> str:
     """The text of a proof."""
-    return f"{counter}.{encoded(signature(key, statement(id, subject, action, topic, payload, counter)))}"
+    return f"{counter}.{encoded(signature(key, statement(id, subject, action, topic, payload, counter, asked)))}"
 
 
 @cache

@@ -1,7 +1,8 @@
 """The signed form of a capability: a JWS in compact form, EdDSA (Ed25519) or ES256.
 
     header  {"alg": "EdDSA", "typ": "tidegate-capability+jwt"}       and `kid`; nothing else
-    claims  iss, sub, jti, exp, cnf {jwk}, rights [{action, topic}]; also nbf, iat, attributes {}, proof
+    claims  iss, sub, jti, exp, cnf {jwk}, rights [{action, topic}]; also nbf, iat, roles [], groups [], attributes {},
+            proof
 
 Invariants
 - Nothing that a token says is believed before a configured key of its issuer has verified it, and the algorithm is
@@ -49,12 +50,13 @@ PROPERTY: Final = "capability"
 MAX: Final = 8192  # characters
 MAX_ID: Final = 128
 MAX_RIGHTS: Final = 256
+MAX_GRANTS: Final = 32  # roles, and as many groups
 MAX_DEPTH: Final = 8  # of attributes
 FAR: Final = 253_402_300_799.0  # the end of the year 9999
 ALGORITHMS: Final = ("EdDSA", "Ed25519", "ES256")
 _HEADER: Final = frozenset(("alg", "typ", "kid"))
 _CLAIMS: Final = frozenset(
-    ("iss", "sub", "jti", "exp", "nbf", "iat", "cnf", "rights", "attributes", "proof"),
+    ("iss", "sub", "jti", "exp", "nbf", "iat", "cnf", "rights", "roles", "groups", "attributes", "proof")
 )
 
 
@@ -65,10 +67,16 @@ class Unacceptable:
     why: str
     id: str = ""
     """Its `jti`, if its issuer really signed it."""
+    unknown_signer: bool = False
+    """Whether none of the known keys of its issuer has signed it."""
 
 
 class _Wrong(Exception):
     """What is wrong with a token."""
+
+
+class _UnknownSigner(_Wrong):
+    """None of the known keys of its issuer has signed it."""
 
 
 @cache
@@ -106,7 +114,7 @@ def verify(token: str, issuers: Issuers, *, wall: float, steady: float) -> Capab
         if capability.ahead(wall, steady) > 0:
             raise _Wrong("it is not valid yet")
     except _Wrong as wrong:
-        return Unacceptable(why=str(wrong), id=id)
+        return Unacceptable(why=str(wrong), id=id, unknown_signer=isinstance(wrong, _UnknownSigner))
     return capability
 
 
@@ -175,7 +183,7 @@ def _signer(token: str, header: Mapping[str, Any], keys: tuple[Key, ...]) -> str
         except (jose_errors.JoseError, ValueError):
             continue
         return key.thumbprint
-    raise _Wrong("no key of its issuer has signed it")
+    raise _UnknownSigner("no key of its issuer has signed it")
 
 
 def _id(claims: Mapping[str, Any]) -> str:
@@ -216,6 +224,8 @@ def _capability(claims: dict[str, Any], id: str, signer: str) -> Capability:
         client=client,
         key=key,
         rights=_rights(claims.get("rights")),
+        roles=_names(claims, "roles"),
+        groups=_names(claims, "groups"),
         attributes=_attributes(claims.get("attributes", {})),
         begins=begins,
         expires=expires,
@@ -223,17 +233,17 @@ def _capability(claims: dict[str, Any], id: str, signer: str) -> Capability:
     )
 
 
-def _subject(said: object) -> tuple[str | None, str | None]:
+def _subject(subject: object) -> tuple[str | None, str | None]:
     """The user and the client that it is for."""
-    if not isinstance(said, str) or len(said) > MAX or not said.isprintable():
+    if not isinstance(subject, str) or len(subject) > MAX or not subject.isprintable():
         raise _Wrong("its `sub` is no text")
-    if said.startswith("user:"):
+    if subject.startswith("user:"):
         # a user's name has no slash here, a client's identifier may
-        user, slash, client = said.removeprefix("user:").partition("/client:")
+        user, slash, client = subject.removeprefix("user:").partition("/client:")
         if user and "@" not in user and (client or not slash):
             return user, client or None
-    elif said.startswith("client:") and said != "client:":
-        return None, said.removeprefix("client:")
+    elif subject.startswith("client:") and subject != "client:":
+        return None, subject.removeprefix("client:")
     raise _Wrong("its `sub` is not `user:NAME`, `client:ID` or `user:NAME/client:ID`")
 
 
@@ -246,18 +256,28 @@ def _moment(claims: Mapping[str, Any], name: str, default: float | None) -> floa
     return float(value)
 
 
-def _rights(said: object) -> tuple[Right, ...]:
-    if not isinstance(said, list) or len(said) > MAX_RIGHTS:
+def _rights(rights: object) -> tuple[Right, ...]:
+    if not isinstance(rights, list) or len(rights) > MAX_RIGHTS:
         raise _Wrong(f"its `rights` are no list of at most {MAX_RIGHTS}")
-    return tuple(_right(one) for one in said)
+    return tuple(_right(right) for right in rights)
 
 
-def _right(said: object) -> Right:
-    if not isinstance(said, dict) or said.keys() != {"action", "topic"}:
+def _names(claims: Mapping[str, Any], claim: str) -> tuple[str, ...]:
+    names = claims.get(claim, [])
+    if not isinstance(names, list) or len(names) > MAX_GRANTS:
+        raise _Wrong(f"its `{claim}` are no list of at most {MAX_GRANTS}")
+    for name in names:
+        if not isinstance(name, str) or not 0 < len(name) <= MAX_ID or not name.isprintable() or "@" in name:
+            raise _Wrong(f"its `{claim}` are no names: 1 to {MAX_ID} printable characters, without `@`")
+    return tuple(dict.fromkeys(names))
+
+
+def _right(right: object) -> Right:
+    if not isinstance(right, dict) or right.keys() != {"action", "topic"}:
         raise _Wrong("a right is not `{action, topic}`")
-    written, topic = said["action"], said["topic"]
+    written, topic = right["action"], right["topic"]
     try:
-        action = frozenset(Action(one) for one in (written if isinstance(written, list) else [written]))
+        action = frozenset(Action(name) for name in (written if isinstance(written, list) else [written]))
     except ValueError:
         raise _Wrong("a right is neither to `read` nor to `write`") from None
     if not action or not isinstance(topic, str) or not valid_filter(topic) or topic.startswith("$share/"):
@@ -265,17 +285,17 @@ def _right(said: object) -> Right:
     return Right(action=action, topic=topic)
 
 
-def _attributes(said: object) -> Mapping[str, Any]:
-    if not isinstance(said, dict):
+def _attributes(attributes: object) -> Mapping[str, Any]:
+    if not isinstance(attributes, dict):
         raise _Wrong("its `attributes` are no mapping")
-    for name, value in said.items():
+    for name, value in attributes.items():
         if name in BUILT_IN:
             raise _Wrong(f"it sets the attribute `{name}`, which only the node itself sets")
         if not name.isidentifier():
             raise _Wrong("it sets an attribute that cannot be read: names have letters, digits and `_`")
         if _depth(value) > MAX_DEPTH:
             raise _Wrong(f"its attributes are nested more than {MAX_DEPTH} deep")
-    return MappingProxyType(said)
+    return MappingProxyType(attributes)
 
 
 def _depth(value: object) -> int:
@@ -283,10 +303,10 @@ def _depth(value: object) -> int:
     while level:
         depth += 1
         below: list[object] = []
-        for one in level:
-            if isinstance(one, dict):
-                below += one.values()
-            elif isinstance(one, list):
-                below += one
+        for each in level:
+            if isinstance(each, dict):
+                below += each.values()
+            elif isinstance(each, list):
+                below += each
         level = below
     return depth

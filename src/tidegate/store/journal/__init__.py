@@ -4,7 +4,7 @@
 bytes that can be checked,
 `index` finds them, `together` keeps rows from being separated, `segment` is the file they are in, `repair` makes good
 what a crash has left, `writer` is the thread that writes, `retention` says what goes, `readers` for whom it stays,
-`reader` is what others see, `selection` what they want of it.
+`reader` is what others see, `selection` what they want of it; `identity` tells one journal from another.
 A segment is read by any Arrow tool:
 
     pyarrow.ipc.open_stream("…/journal/audit/0/00000000000000000000.arrow").read_all()
@@ -12,6 +12,7 @@ A segment is read by any Arrow tool:
 
 from __future__ import annotations
 
+from tidegate.store.journal.identity import journal_id, known_journal
 from tidegate.store.journal.reader import Reader
 from tidegate.store.journal.retention import Retention
 from tidegate.store.journal.rows import (
@@ -46,6 +47,8 @@ __all__ = [
     "Writer",
     "audit_row",
     "ingest_row",
+    "journal_id",
+    "known_journal",
     "schema",
     "stream_named",
     "traffic_row",

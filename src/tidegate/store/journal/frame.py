@@ -71,8 +71,7 @@ def encode(stream: Stream, shard: int, first: int, rows: Sequence[Row], *, compr
         pa.array(range(first, first + len(rows)), pa.int64()),
         pa.array(times, layout.field(2).type),
     ]
-    for index, column in enumerate(columns[1:], 3):
-        arrays.append(pa.array(column, layout.field(index).type))
+    arrays += (pa.array(column, layout.field(index).type) for index, column in enumerate(columns[1:], 3))
     batch = pa.RecordBatch.from_arrays(arrays, schema=layout)
     squeeze = "zstd" if compress and batch.nbytes >= _COMPRESS else None
     sink = pa.BufferOutputStream()
@@ -87,8 +86,8 @@ def encode(stream: Stream, shard: int, first: int, rows: Sequence[Row], *, compr
 
 def header(stream: Stream) -> bytes:
     """What a segment begins with: the schema, as an IPC message."""
-    found: bytes = schema(stream).serialize().to_pybytes()
-    return found
+    header: bytes = schema(stream).serialize().to_pybytes()
+    return header
 
 
 def decode(message: memoryview, layout: pa.Schema) -> pa.RecordBatch:

@@ -39,29 +39,37 @@ def entry_after(before: Entry | None, place: Place) -> Entry:
 
 
 def to_bytes(entry: Entry) -> bytes:
-    place = entry.place
-    packed = _ENTRY.pack(*place, entry.low, entry.high)
+    packed = _ENTRY.pack(*entry.place, entry.low, entry.high)
     return packed + _SUM.pack(zlib.crc32(packed))
 
 
 class Index:
-    """An open index, for reading. Anybody may be writing it meanwhile."""
+    """An index for reading, empty if there is no file. Anybody may be writing it meanwhile."""
 
     def __init__(self, path: Path) -> None:
-        """FileNotFoundError if there is none."""
-        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            self._file = -1
+
+    def __enter__(self) -> Index:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
-        os.close(self._file)
+        if self._file >= 0:
+            os.close(self._file)
 
     def __len__(self) -> int:
-        if os.pread(self._file, SIZE, 0) != _HEADER:
+        if self._file < 0 or os.pread(self._file, SIZE, 0) != _HEADER:
             return 0  # of another version, or damaged: as if there were none
         return max(0, os.fstat(self._file).st_size // SIZE - 1)
 
     def entry(self, number: int) -> Entry | None:
         """None if it is not there, or wrong."""
-        if number < 0:
+        if number < 0 or self._file < 0:
             return None
         data = os.pread(self._file, SIZE, (number + 1) * SIZE)
         if len(data) < SIZE or zlib.crc32(data[: _ENTRY.size]) != _SUM.unpack_from(data, _ENTRY.size)[0]:
@@ -71,11 +79,8 @@ class Index:
 
     def last(self) -> Entry | None:
         """The last good one: after a power failure the end may be zeros."""
-        for number in range(len(self) - 1, -1, -1):
-            entry = self.entry(number)
-            if entry is not None:
-                return entry
-        return None
+        entries = map(self.entry, range(len(self) - 1, -1, -1))
+        return next((entry for entry in entries if entry is not None), None)
 
     def at_offset(self, offset: int) -> Place | None:
         """The batch that holds this offset, or else the last one before it; None: look from the beginning."""
@@ -104,14 +109,8 @@ class Index:
 
 def read_last(path: Path) -> Entry | None:
     """The last entry of the index at this path, None if there is none."""
-    try:
-        index = Index(path)
-    except FileNotFoundError:
-        return None
-    try:
+    with Index(path) as index:
         return index.last()
-    finally:
-        index.close()
 
 
 def write_new(path: Path, places: Iterable[Place]) -> Entry | None:
@@ -122,8 +121,7 @@ def write_new(path: Path, places: Iterable[Place]) -> Entry | None:
         entry = entry_after(entry, place)
         data += to_bytes(entry)
     new = path.with_name(path.name + ".new")
-    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with open(file, "wb") as stream:
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as stream:
         stream.write(data)
     new.replace(path)
     return entry

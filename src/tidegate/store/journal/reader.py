@@ -14,7 +14,6 @@ import os
 from bisect import bisect_right
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.errors import StoreError
@@ -87,7 +86,7 @@ class Reader:
     def __enter__(self) -> Reader:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -103,66 +102,50 @@ class Reader:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """What is there now."""
-        while found := self.poll():
-            yield from found
+        while batches := self.poll():
+            yield from batches
 
     def poll(self) -> list[pa.RecordBatch]:
-        """What is there and was not seen before, a few megabytes at a time, in order; nothing: no more for now."""
-        found: list[pa.RecordBatch] = []
+        """The batches not seen before, in order, a few megabytes at a time; none: there are no more for now."""
+        batches: list[pa.RecordBatch] = []
         size = 0
         while size < _POLL and (batch := self._batch()) is not None:
             if batch.num_rows:
-                found.append(batch)
+                batches.append(batch)
                 size += batch.nbytes
-        return found
+        return batches
 
     def tail(self, rows: int) -> list[pa.RecordBatch]:
         """The newest so many rows that are wanted, the newest last. `poll` goes on after them."""
         self.close()
-        found: list[pa.RecordBatch] = []
+        batches: list[pa.RecordBatch] = []
         end: int | None = None
-        for first in reversed(first_offsets(self.folder)):
-            try:
-                segment = _Open(self.folder, first, self.stream)
-            except FileNotFoundError:
-                continue
-            try:
-                for place in reversed(self._places(segment)):
-                    end = place.next if end is None else end
-                    batch = self._read(segment, place) if self._select.may_hold(place.low, place.high) else None
-                    if batch is not None and batch.num_rows and rows > 0:
-                        found.append(batch.slice(max(0, batch.num_rows - rows)))
-                        rows -= found[-1].num_rows
-                    if rows <= 0:
-                        break
-            finally:
-                segment.close()
-            if end is not None and (rows <= 0 or first <= self.next):
+        for segment in self._newest_first():
+            for place in reversed(self._places(segment)):
+                end = place.next if end is None else end
+                batch = self._read(segment, place) if self._select.may_hold(place.low, place.high) else None
+                if batch is not None and batch.num_rows and rows > 0:
+                    batches.append(batch.slice(max(0, batch.num_rows - rows)))
+                    rows -= batches[-1].num_rows
+                if rows <= 0:
+                    break
+            if end is not None and (rows <= 0 or segment.first <= self.next):
                 break
         self.next = max(self.next, end or 0)
         self._from_oldest = self._from_oldest and end is None
-        return found[::-1]
+        return batches[::-1]
 
     def bounds(self) -> tuple[int, int]:
         """The oldest offset there is, and the one after the newest."""
-        firsts = first_offsets(self.folder)
-        for first in reversed(firsts):
-            try:
-                segment = _Open(self.folder, first, self.stream)
-            except FileNotFoundError:
-                continue
-            try:
-                last = index.read_last(index_of(segment.path))
-                if last is None:
-                    position, following = len(segment.header), first
-                else:
-                    position, following = last.place.end, last.place.next
-                if not self._settled:
-                    for place in frame.walk(segment.window, position, following):
-                        following = place.next
-            finally:
-                segment.close()
-            return firsts[0], following
+        oldest = next(iter(first_offsets(self.folder)), 0)
+        for segment in self._newest_first():
+            position, following = len(segment.header), segment.first
+            if (last := index.read_last(index_of(segment.path))) is not None:
+                position, following = last.place.end, last.place.next
+            if not self._settled:
+                for place in frame.walk(segment.window, position, following):
+                    following = place.next
+            return oldest, following
         return 0, 0
 
     # one batch after the other
@@ -221,6 +204,18 @@ class Reader:
         self._from_oldest = False
 
     # from one segment to the next
+
+    def _newest_first(self) -> Iterator[_Open]:
+        """Every segment, open until the next one is asked for."""
+        for first in reversed(first_offsets(self.folder)):
+            try:
+                segment = _Open(self.folder, first, self.stream)
+            except FileNotFoundError:
+                continue  # retention was faster
+            try:
+                yield segment
+            finally:
+                segment.close()
 
     def _candidates(self) -> list[int]:
         """The segment that holds the next offset, or else the first after it, and all that follow."""
@@ -285,14 +280,8 @@ class Reader:
         return not self._select.may_hold(last.low, last.high)
 
     def _at_offset(self, segment: _Open) -> Place | None:
-        try:
-            known = index.Index(index_of(segment.path))
-        except FileNotFoundError:
-            return None
-        try:
+        with index.Index(index_of(segment.path)) as known:
             return known.at_offset(self.next)
-        finally:
-            known.close()
 
     def _settled_end(self, segment: _Open) -> int | None:
         if not self._settled:
@@ -302,32 +291,17 @@ class Reader:
 
     def _places(self, segment: _Open) -> list[Place]:
         """Every batch of a segment, as far as it may be read."""
-        found: list[Place] = []
+        places: list[Place] = []
         position, least = len(segment.header), segment.first
-        for place in _indexed(segment.path):
-            if place.position > position:
-                found.extend(_between(segment, position, least, place.position))
-            found.append(place)
-            position, least = place.end, place.next
+        with index.Index(index_of(segment.path)) as known:
+            for indexed in known.from_position(0):
+                if indexed.position > position:  # the index lacks batches before one that it has
+                    for place in frame.walk(segment.window, position, least):
+                        if place.end > indexed.position:
+                            break
+                        places.append(place)
+                places.append(indexed)
+                position, least = indexed.end, indexed.next
         if not self._settled:
-            found.extend(frame.walk(segment.window, position, least))
-        return found
-
-
-def _indexed(path: Path) -> list[Place]:
-    try:
-        known = index.Index(index_of(path))
-    except FileNotFoundError:
-        return []
-    try:
-        return list(known.from_position(0))
-    finally:
-        known.close()
-
-
-def _between(segment: _Open, position: int, least: int, end: int) -> Iterator[Place]:
-    """Batches that the index does not mention though it does those after them."""
-    for place in frame.walk(segment.window, position, least):
-        if place.end > end:
-            return
-        yield place
+            places.extend(frame.walk(segment.window, position, least))
+        return places

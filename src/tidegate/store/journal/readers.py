@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -23,8 +22,7 @@ import orjson
 
 from tidegate.errors import StoreError
 from tidegate.store.journal.rows import Stream
-from tidegate.store.journal.segment import sync_folder
-from tidegate.store.opening import create_folder
+from tidegate.store.opening import create_folder, sync_path, written_aside
 
 FOLDER: Final = "readers"
 SUFFIX: Final = ".json"
@@ -41,17 +39,9 @@ def commit(folder: Path, name: str, offsets: Mapping[str, int]) -> None:
     path = _path(folder, name)
     try:
         create_folder(folder)
-        descriptor, aside = tempfile.mkstemp(prefix=f".{name}-", dir=folder)
-        try:
-            with open(descriptor, "wb") as file:
-                file.write(orjson.dumps(dict(offsets)))
-                file.flush()
-                os.fsync(descriptor)
+        with written_aside(path, orjson.dumps(dict(offsets))) as aside:
             os.replace(aside, path)
-        except BaseException:
-            Path(aside).unlink(missing_ok=True)
-            raise
-        sync_folder(folder)
+        sync_path(folder)
     except OSError as error:
         raise StoreError(
             f"{path} cannot be written: {error.strerror}. Remedy: free some space, and let the user that reads the "
@@ -76,27 +66,26 @@ def withdraw(folder: Path, name: str) -> dict[str, int] | None:
         at = {}  # nobody knows; it goes all the same
     try:
         path.unlink(missing_ok=True)
-        sync_folder(folder)
+        sync_path(folder)
     except OSError as error:
-        raise StoreError(
-            f"{path} cannot be removed: {error.strerror}. Remedy: do it as the user that owns it."
-        ) from error
+        text = f"{path} cannot be removed: {error.strerror}. Remedy: do it as the user that owns it."
+        raise StoreError(text) from error
     return at
 
 
 def offsets_of(path: Path) -> dict[str, int]:
     """What a reader has said, by shard. StoreError if the file cannot be read."""
     try:
-        found = orjson.loads(path.read_bytes())
+        offsets = orjson.loads(path.read_bytes())
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {error.strerror}. {_REMEDY}") from error
     except orjson.JSONDecodeError:
         raise StoreError(f"{path} is no JSON. {_REMEDY}") from None
-    if not isinstance(found, dict) or not all(
-        shard.isdecimal() and type(offset) is int and offset >= 0 for shard, offset in found.items()
+    if not isinstance(offsets, dict) or not all(
+        shard.isdecimal() and type(offset) is int and offset >= 0 for shard, offset in offsets.items()
     ):
         raise StoreError(f'{path} is not like {{"0": 1234}}. {_REMEDY}')
-    return found
+    return offsets
 
 
 def known(folder: Path) -> dict[str, Path]:
@@ -117,11 +106,11 @@ def lowest(
     """
     needed: list[int] = []
     try:
-        found = known(folder)
+        paths = known(folder).values()
     except OSError as error:
         broken(folder, StoreError(f"{folder} cannot be read: {error.strerror}. {_REMEDY}"))
         return 0
-    for path in found.values():
+    for path in paths:
         try:
             needed.append(offsets_of(path).get(str(shard), 0))
         except StoreError as error:

@@ -28,8 +28,8 @@ from tidegate.store.journal.segment import (
     header_in,
     index_of,
     segment_of,
-    sync_folder,
 )
+from tidegate.store.opening import sync_path
 
 log = structlog.get_logger("tidegate.store")
 
@@ -43,24 +43,25 @@ def open_shard(folder: Path, stream: Stream, *, sync: bool) -> tuple[Segment, li
         return Segment.create(folder, 0, header, sync=sync), []
     closed = [_closed(segment_of(folder, first), first, follower) for first, follower in pairwise(firsts)]
     path, first = segment_of(folder, firsts[-1]), firsts[-1]
-    found = _Survey(path, first)
-    if not found.legible(stream):
-        following = found.next
+    survey = _Survey(path, first)
+    if not survey.legible(stream):
         log.error("a journal segment has no legible header and is put aside", path=str(path))
-        _put_aside(path)
-        return Segment.create(folder, following, header, sync=sync), closed
-    if found.size > found.end and not found.finished:
-        log.warning("the torn end of a journal is cut off", path=str(path), bytes=found.size - found.end)
-        os.truncate(path, found.end)
-    if found.damaged:
+        path.rename(path.with_name(path.name + ".damaged"))
+        index_of(path).unlink(missing_ok=True)
+        sync_path(folder)
+        return Segment.create(folder, survey.next, header, sync=sync), closed
+    if survey.size > survey.end and not survey.finished:
+        log.warning("the torn end of a journal is cut off", path=str(path), bytes=survey.size - survey.end)
+        os.truncate(path, survey.end)
+    if survey.damaged:
         log.error("a journal segment is damaged; what can be read of it is kept", path=str(path))
-    _flush(path)
-    last = index.write_new(index_of(path), found.places)
-    if found.damaged or found.finished or found.header != header:
-        if found.places:
-            closed.append(_as_closed(path, first, found.next, last))
-        return Segment.create(folder, found.next, header, sync=sync), closed
-    return Segment(path, first=first, end=found.end, last=last, entries=len(found.places), sync=sync), closed
+    sync_path(path)  # its entries in the index promise readers that the batches are on the disk
+    last = index.write_new(index_of(path), survey.places)
+    if survey.damaged or survey.finished or survey.header != header:
+        if survey.places:
+            closed.append(_as_closed(path, first, survey.next, last))
+        return Segment.create(folder, survey.next, header, sync=sync), closed
+    return Segment(path, first=first, end=survey.end, last=last, entries=len(survey.places), sync=sync), closed
 
 
 class _Survey:
@@ -107,16 +108,10 @@ class _Survey:
 
 def next_whole(window: Window, path: Path, position: int, least: int) -> Place | None:
     """The first whole batch at or after this position that the index at `path` knows of."""
-    try:
-        known = index.Index(path)
-    except FileNotFoundError:
-        return None
-    try:
+    with index.Index(path) as known:
         for place in known.from_position(position):
             if place.first >= least and frame.peek(window, place.position) == place and frame.whole(window, place):
                 return place
-    finally:
-        known.close()
     return None
 
 
@@ -134,21 +129,6 @@ def _as_closed(path: Path, first: int, following: int, last: index.Entry | None)
     size = status.st_size + index_of(path).stat().st_size
     high = status.st_mtime if last is None else last.high / 1_000_000
     return Closed(first=first, next=following, size=size, high=high)
-
-
-def _put_aside(path: Path) -> None:
-    path.rename(path.with_name(path.name + ".damaged"))
-    index_of(path).unlink(missing_ok=True)
-    sync_folder(path.parent)
-
-
-def _flush(path: Path) -> None:
-    """What is found is promised to readers by its entries in the index; so it has to be on the disk."""
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
 
 
 def _sweep(folder: Path, firsts: list[int]) -> None:

@@ -35,12 +35,12 @@ def expired(
 ) -> list[Closed]:
     """Those to delete; `writing` is the size of the segment being written."""
     total = writing + sum(segment.size for segment in closed)
-    found = []
+    segments = []
     for segment in closed:
         too_old = retention.age is not None and segment.high < now - retention.age
         too_much = retention.size is not None and total > retention.size
         if not (too_old or too_much) or (keep_from is not None and segment.next > keep_from):
             break
         total -= segment.size
-        found.append(segment)
-    return found
+        segments.append(segment)
+    return segments

@@ -37,7 +37,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from inspect import signature
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 Row: TypeAlias = tuple[Any, ...]
 Pairs: TypeAlias = Sequence[tuple[str, str]]
@@ -67,37 +67,27 @@ class Happening(StrEnum):
     LOST = "lost"
 
 
-def audit_row(
-    at: float,
-    node: str | None = None,
-    kind: str = Kind.DENY.value,
-    link: str | None = None,
-    user: str | None = None,
-    client: str | None = None,
-    action: str | None = None,
-    topic: str | None = None,
-    stage: str | None = None,
-    rule: str | None = None,
-    policy_version: str | None = None,
-    count: int = 1,
-    detail: str | None = None,
-) -> Row:
+class AuditRow(NamedTuple):
     """A row of `audit`."""
-    return (
-        at,
-        node,
-        kind,
-        link,
-        user,
-        client,
-        action,
-        topic,
-        stage,
-        rule,
-        policy_version,
-        count,
-        detail,
-    )
+
+    at: float
+    node: str | None = None
+    kind: str = Kind.DENY.value
+    link: str | None = None
+    user: str | None = None
+    client: str | None = None
+    action: str | None = None
+    topic: str | None = None
+    stage: str | None = None
+    rule: str | None = None
+    policy_version: str | None = None
+    count: int = 1  # type: ignore[assignment]  # the column's name; nobody counts in a row
+    detail: str | None = None
+
+
+def audit_row(*columns: Any, **named: Any) -> Row:
+    """A row of `audit` as a plain tuple."""
+    return tuple(AuditRow(*columns, **named))
 
 
 def ingest_row(
@@ -144,56 +134,16 @@ def ingest_row(
 
 
 def traffic_row(
-    received_at: float,
-    id: str | None = None,
-    topic: str | None = None,
-    payload: bytes | None = None,
-    qos: int | None = None,
-    retain: bool | None = None,
-    content_type: str | None = None,
-    properties: Pairs | None = None,
-    source: str | None = None,
-    source_kind: str | None = None,
-    registered: bool | None = None,
-    mode: str | None = None,
-    client: str | None = None,
-    user: str | None = None,
-    level: str | None = None,
-    floor: str | None = None,
-    context: bytes | None = None,
-    policy_version: str | None = None,
+    *message: Any,
     event: str = Happening.MESSAGE.value,
     filter: str | None = None,
     options: int | None = None,
     attributes: str | None = None,
     target: str | None = None,
+    **columns: Any,
 ) -> Row:
     """A row of `traffic`: the columns of `ingest` and five more."""
-    return (
-        received_at,
-        id,
-        topic,
-        payload,
-        qos,
-        retain,
-        content_type,
-        properties,
-        source,
-        source_kind,
-        registered,
-        mode,
-        client,
-        user,
-        level,
-        floor,
-        context,
-        policy_version,
-        event,
-        filter,
-        options,
-        attributes,
-        target,
-    )
+    return (*ingest_row(*message, **columns), event, filter, options, attributes, target)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,14 +162,12 @@ class Stream:
 
 
 def _audit_weight(row: Row) -> int:
-    topic = row[7]
-    detail = row[12]
+    topic, detail = row[7], row[12]
     return ROW + (len(topic) if topic else 0) + (len(detail) if detail else 0)
 
 
 def _message_weight(row: Row) -> int:
-    topic = row[2]
-    payload = row[3]
+    topic, payload = row[2], row[3]
     weight = ROW + (len(topic) if topic else 0) + (len(payload) if payload else 0)
     for name, value in row[7] or ():
         weight += len(name) + len(value)
@@ -227,8 +175,7 @@ def _message_weight(row: Row) -> int:
 
 
 def _traffic_weight(row: Row) -> int:
-    filter = row[19]
-    attributes = row[21]
+    filter, attributes = row[19], row[21]
     return _message_weight(row) + (len(filter) if filter else 0) + (len(attributes) if attributes else 0)
 
 
@@ -241,13 +188,15 @@ def _traffic_lost(at: float, rows: int) -> Row:
     return traffic_row(at, event=Happening.LOST.value, attributes=f'{{"rows": {rows}}}')
 
 
-def _columns(row: Callable[..., Row]) -> tuple[str, ...]:
-    return tuple(signature(row).parameters)
+_MESSAGE: Final = tuple(signature(ingest_row).parameters)
 
-
-AUDIT: Final = Stream(name="audit", row=audit_row, columns=_columns(audit_row), weigh=_audit_weight, lost=_audit_lost)
+AUDIT: Final = Stream(name="audit", row=audit_row, columns=AuditRow._fields, weigh=_audit_weight, lost=_audit_lost)
 TRAFFIC: Final = Stream(
-    name="traffic", row=traffic_row, columns=_columns(traffic_row), weigh=_traffic_weight, lost=_traffic_lost
+    name="traffic",
+    row=traffic_row,
+    columns=(*_MESSAGE, "event", "filter", "options", "attributes", "target"),
+    weigh=_traffic_weight,
+    lost=_traffic_lost,
 )
-INGEST: Final = Stream(name="ingest", row=ingest_row, columns=_columns(ingest_row), weigh=_message_weight, lost=None)
+INGEST: Final = Stream(name="ingest", row=ingest_row, columns=_MESSAGE, weigh=_message_weight, lost=None)
 STREAMS: Final = {stream.name: stream for stream in (AUDIT, TRAFFIC, INGEST)}

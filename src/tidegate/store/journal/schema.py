@@ -71,12 +71,12 @@ def conform(batch: pa.RecordBatch, stream: Stream) -> pa.RecordBatch:
     current = schema(stream)
     if batch.schema.equals(current, check_metadata=False):
         return batch
-    columns = []
-    for field in current:
-        if batch.schema.get_field_index(field.name) < 0:
-            columns.append(pa.nulls(batch.num_rows, field.type))
-        else:
-            columns.append(batch.column(field.name).cast(field.type))
+    columns = [
+        batch.column(field.name).cast(field.type)
+        if batch.schema.get_field_index(field.name) >= 0
+        else pa.nulls(batch.num_rows, field.type)
+        for field in current
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=current)
 
 

@@ -19,6 +19,7 @@ from tidegate.errors import StoreError
 from tidegate.store.journal import index
 from tidegate.store.journal.frame import END, Place
 from tidegate.store.journal.rows import Stream
+from tidegate.store.opening import sync_path
 
 SUFFIX: Final = ".arrow"
 NEW: Final = ".new"  # on its way to become a segment or an index
@@ -39,20 +40,12 @@ def index_of(segment: Path) -> Path:
 
 
 def first_offsets(folder: Path) -> list[int]:
-    """Of every segment in the folder, in order."""
+    """The first offset of every segment in the folder, in order."""
     try:
         names = os.listdir(folder)
     except FileNotFoundError:
         return []
     return sorted(int(name[: -len(SUFFIX)]) for name in names if name.endswith(SUFFIX) and name[:20].isdecimal())
-
-
-def sync_folder(folder: Path) -> None:
-    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
 
 
 class Window:
@@ -87,8 +80,8 @@ def header_in(window: Window) -> bytes | None:
     size = int.from_bytes(prefix[4:8], "little")
     if len(prefix) < 8 or bytes(prefix[:4]) != b"\xff\xff\xff\xff" or not 0 < size <= _LONGEST_HEADER:
         return None
-    found = bytes(window.at(0, 8 + size))
-    return found if len(found) == 8 + size else None
+    header = bytes(window.at(0, 8 + size))
+    return header if len(header) == 8 + size else None
 
 
 class Segment:
@@ -123,7 +116,7 @@ class Segment:
             os.close(file)
         index.write_new(index_of(path), ())
         new.replace(path)
-        sync_folder(folder)
+        sync_path(folder)
         return cls(path, first=first, end=len(header), last=None, entries=0, sync=sync)
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import StoreError
@@ -66,10 +67,7 @@ class Selection:
             column = batch.column(name)
             conditions.append(pc.is_in(column, value_set=pa.array(_several(value), column.type)))
         if conditions:
-            mask = conditions[0]
-            for condition in conditions[1:]:
-                mask = pc.and_(mask, condition)
-            batch = batch.filter(mask)
+            batch = batch.filter(reduce(pc.and_, conditions))
         if self.accept is not None and batch.num_rows:
             batch = batch.filter(pa.array([self.accept(row) for row in batch.to_pylist()], pa.bool_()))
         return batch

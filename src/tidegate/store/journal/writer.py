@@ -39,6 +39,7 @@ import structlog
 
 from tidegate.errors import StoreError
 from tidegate.store.journal import frame, readers
+from tidegate.store.journal.identity import journal_id
 from tidegate.store.journal.repair import open_shard
 from tidegate.store.journal.retention import Closed, Retention, expired
 from tidegate.store.journal.rows import Row, Stream
@@ -84,6 +85,7 @@ class Writer:
         """`call` runs a function on the loop, from any thread. `rolled` is told, there, that a segment begins."""
         self.stream = stream
         self.folder = folder_of(data, stream, shard)
+        self._data = data
         self.dropped = 0
         self.spoilt = 0
         self.trouble: str | None = None
@@ -140,6 +142,7 @@ class Writer:
         create_folder(self.folder)
         self._lock.acquire()
         try:
+            journal_id(self._data)
             durability = "sync" if self._sync else "async"
             self._lock.write(Record(database=self.stream.name, durability=durability, process=os.getpid()))
             self._segment, self._closed = open_shard(self.folder, self.stream, sync=self._sync)

@@ -1,6 +1,6 @@
 """What people administer: policies, preferences, views, monitors, the directory, rules, sources, keys and tokens.
 
-Documents are JSON objects with a version and a history; secrets are small binary records. One interface (`Registry`),
+Documents are JSON objects with a version and a history; secrets are small binary records. One class (`Registry`),
 two databases: an SQLite file for one node, a PostgreSQL server for several. Sessions and messages are elsewhere.
 """
 
@@ -12,7 +12,6 @@ from urllib.parse import unquote
 
 from tidegate.errors import StoreError
 from tidegate.store.registry.connection import Connection
-from tidegate.store.registry.contract import Listening, Registry, Secrets
 from tidegate.store.registry.documents import (
     Answer,
     Applied,
@@ -27,10 +26,12 @@ from tidegate.store.registry.documents import (
     Secret,
     Snapshot,
 )
-from tidegate.store.registry.sql_registry import SqlRegistry
+from tidegate.store.registry.listener import Listener
+from tidegate.store.registry.sql_registry import IDENTITIES, Registry, Secrets
 from tidegate.store.registry.sqlite import SqliteConnection
 
 __all__ = [
+    "IDENTITIES",
     "Answer",
     "Applied",
     "Body",
@@ -39,7 +40,7 @@ __all__ = [
     "Document",
     "Entry",
     "Limits",
-    "Listening",
+    "Listener",
     "Reason",
     "Refused",
     "Registry",
@@ -56,7 +57,7 @@ def registry(url: str, *, limits: Limits | None = None, patience: float = 10.0, 
     `sqlite:///relative/path`, `sqlite:////absolute/path` or `postgresql://…`. `patience` is how many seconds a call
     tries to reach a database that is away, `wait` how long it waits for another writer.
     """
-    return SqlRegistry(_connection_factory(url, wait), limits=limits or Limits(), patience=patience)
+    return Registry(_connection_factory(url, wait), limits=limits or Limits(), patience=patience)
 
 
 def _connection_factory(url: str, wait: float) -> Callable[[], Connection]:
@@ -68,9 +69,8 @@ def _connection_factory(url: str, wait: float) -> Callable[[], Connection]:
         try:
             from tidegate.store.registry.postgres import PostgresConnection
         except ImportError as error:
-            raise StoreError(
-                "PostgreSQL needs the package psycopg. Remedy: pip install 'tidegate[postgres]'."
-            ) from error
+            text = "PostgreSQL needs the package psycopg. Remedy: pip install 'tidegate[postgres]'."
+            raise StoreError(text) from error
         return lambda: PostgresConnection(url, wait=wait)
     # Without the rest: there may be a password in it.
     raise StoreError(

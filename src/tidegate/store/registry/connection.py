@@ -7,13 +7,15 @@ a connection.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from tidegate.errors import StoreError
 
 Row: TypeAlias = tuple[Any, ...]
+T = TypeVar("T")
 
 
 class ConnectionLost(StoreError):
@@ -91,3 +93,15 @@ class Connection(Protocol):
     def wait(self, stop: threading.Event) -> None:
         """Until it is worth a look whether something has changed, or soon after `stop` is set."""
         ...
+
+
+def transact(connection: Connection, mode: Mode, work: Callable[[Connection], T]) -> T:
+    """Does the work in a transaction, all of it or nothing."""
+    connection.begin(mode)
+    try:
+        result = work(connection)
+    except BaseException:
+        connection.rollback()
+        raise
+    connection.commit()
+    return result

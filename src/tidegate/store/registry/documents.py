@@ -42,6 +42,8 @@ class Change:
     """None deletes it."""
     expected: int | None = None
     """The version that the caller saw. None: there is no such document yet; for a deletion: whatever it is."""
+    restores: bool = False
+    """It puts back what was deleted: a user or a client is then the same one as before, not another of that name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ import structlog
 
 from tidegate.errors import StoreError
 from tidegate.store.registry import tables
-from tidegate.store.registry.connection import Connection, Mode
+from tidegate.store.registry.connection import Connection, Mode, transact
 
 PAUSES: Final = (0.05, 0.1, 0.2, 0.5)  # seconds before the next attempt to connect; the last one again and again
 
@@ -63,13 +63,7 @@ class Listener:
         self._connection.close()
 
     def _look(self) -> None:
-        self._connection.begin(Mode.READ)
-        try:
-            sequence = tables.read_state(self._connection).sequence
-        except BaseException:
-            self._connection.rollback()
-            raise
-        self._connection.commit()
+        sequence = transact(self._connection, Mode.READ, tables.read_state).sequence
         self._report(None)
         if sequence != self._told:
             self._told = sequence

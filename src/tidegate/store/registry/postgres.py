@@ -148,24 +148,26 @@ class PostgresConnection:
             self._connection = None
 
     def execute(self, sql: str, *values: object) -> list[Row]:
-        return self._execute(sql, values)
+        if self._connection is None:
+            raise ConnectionLost(f"{self.place} is not connected.")
+        try:
+            cursor = self._connection.execute(sql.replace("?", "%s"), values or None)
+            return cursor.fetchall() if cursor.description is not None else []
+        except psycopg.Error as error:
+            raise self._trouble(error, committing=sql == "COMMIT") from error
 
     def begin(self, mode: Mode) -> None:
         if self._connection is not None:
             self._connection.silence = math.inf if mode is Mode.MIGRATE else self._silence
-        match mode:
-            case Mode.READ:
-                self.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            case Mode.WRITE:
-                self.execute("BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE")
-            case Mode.MIGRATE:
-                self.execute("BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE")
-                self.execute(f"SET LOCAL lock_timeout = {round(MIGRATING * 1000)}")
-                self.execute("SET LOCAL statement_timeout = 0")
-                self.execute("SELECT pg_advisory_xact_lock(?)", LOCK)
+        level = "REPEATABLE READ, READ ONLY" if mode is Mode.READ else "READ COMMITTED, READ WRITE"
+        self.execute(f"BEGIN ISOLATION LEVEL {level}")
+        if mode is Mode.MIGRATE:
+            self.execute(f"SET LOCAL lock_timeout = {round(MIGRATING * 1000)}")
+            self.execute("SET LOCAL statement_timeout = 0")
+            self.execute("SELECT pg_advisory_xact_lock(?)", LOCK)
 
     def commit(self) -> None:
-        self._execute("COMMIT", (), committing=True)
+        self.execute("COMMIT")
 
     def rollback(self) -> None:
         if self._connection is None or self._connection.closed:
@@ -202,15 +204,6 @@ class PostgresConnection:
                 f"{self.place} has the encoding {encoding}, which cannot hold every text. "
                 "Remedy: create the database with ENCODING 'UTF8'."
             )
-
-    def _execute(self, sql: str, values: tuple[object, ...], *, committing: bool = False) -> list[Row]:
-        if self._connection is None:
-            raise ConnectionLost(f"{self.place} is not connected.")
-        try:
-            cursor = self._connection.execute(sql.replace("?", "%s"), values or None)
-            return cursor.fetchall() if cursor.description is not None else []
-        except psycopg.Error as error:
-            raise self._trouble(error, committing=committing) from error
 
     def _trouble(self, error: psycopg.Error, *, committing: bool = False) -> StoreError:
         """While connected."""

@@ -5,6 +5,7 @@ says that the document was deleted. There is no second table of current document
 `tidegate_state` has one row. Whoever changes anything locks it first: changes are therefore made one after the other,
 and become visible in the order of their numbers. It also holds the counts that the limits need.
 `tidegate_done` knows the last changes by their ids, `tidegate_room` the last change of each room of secrets.
+`tidegate_identity` has one row for each identity that there is, and for those of the past (`identities`).
 
 The tables are made or migrated in one transaction, under a lock: of nodes that start at once, one does it. A version
 that is newer than ours is refused, also when a newer Tidegate migrates the tables while we run.
@@ -13,14 +14,28 @@ that is newer than ours is refused, also when a newer Tidegate migrates the tabl
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Final
 
 from tidegate.errors import StoreError
 from tidegate.store.registry.connection import Connection, Dialect
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 # what is in braces is called differently by the databases
+IDENTITIES: Final = (
+    """CREATE TABLE IF NOT EXISTS tidegate_identity (
+        id {text} PRIMARY KEY,
+        kind {text} NOT NULL,
+        name {text} NOT NULL,
+        since {real} NOT NULL,
+        retired {real},
+        holders {text} NOT NULL, -- JSON
+        changed {integer} NOT NULL -- the number of the change that wrote it
+    ) {end}""",
+    "CREATE INDEX IF NOT EXISTS tidegate_identity_name ON tidegate_identity (kind, name)",
+    "CREATE INDEX IF NOT EXISTS tidegate_identity_changed ON tidegate_identity (changed)",
+)
 TABLES: Final = (
     "CREATE TABLE tidegate_schema (version {integer} NOT NULL) {end}",
     """CREATE TABLE tidegate_state (
@@ -59,10 +74,11 @@ TABLES: Final = (
     "CREATE INDEX tidegate_secret_expires ON tidegate_secret (expires) WHERE expires IS NOT NULL",
     "CREATE TABLE tidegate_room (room {text} PRIMARY KEY, sequence {integer} NOT NULL) {end}",
     "INSERT INTO tidegate_state VALUES (1, 0, 0, 0, 0, 0)",
+    *IDENTITIES,
 )
 
 # version n: the statements that lead to n + 1
-MIGRATIONS: Final[Mapping[int, Sequence[str]]] = {}
+MIGRATIONS: Final[Mapping[int, Sequence[str]]] = {1: IDENTITIES}
 
 
 def stored_version(connection: Connection) -> int:
@@ -88,11 +104,8 @@ def prepare(connection: Connection) -> None:
     check(version, connection.place)
     if version == VERSION:
         return
-    if version == 0:
-        statements: list[str] = list(TABLES)
-    else:
-        statements = [statement for old in range(version, VERSION) for statement in MIGRATIONS[old]]
-    for statement in statements:
+    migrations = [statement for old in range(version, VERSION) for statement in MIGRATIONS[old]] if version else []
+    for statement in migrations if version else TABLES:
         connection.execute(spelled(statement, connection.dialect))
     connection.execute("DELETE FROM tidegate_schema")
     connection.execute("INSERT INTO tidegate_schema VALUES (?)", VERSION)
@@ -100,6 +113,4 @@ def prepare(connection: Connection) -> None:
 
 def spelled(statement: str, dialect: Dialect) -> str:
     """The statement in the dialect."""
-    return statement.format(
-        integer=dialect.integer, real=dialect.real, text=dialect.text, bytes=dialect.bytes, end=dialect.end
-    )
+    return statement.format(**asdict(dialect))

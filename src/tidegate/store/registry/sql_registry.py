@@ -19,12 +19,14 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from tidegate.errors import StoreError, Uncertain
-from tidegate.store.registry import schema, tables, validation
-from tidegate.store.registry.connection import Connection, ConnectionLost, Mode
+from tidegate.policy.identities import FileEntries, Identities, IdentityRecord, taken_up
+from tidegate.store.registry import identities, schema, tables, validation
+from tidegate.store.registry.connection import Connection, ConnectionLost, Mode, transact
 from tidegate.store.registry.documents import (
     Answer,
     Applied,
     Change,
+    Conflict,
     Entry,
     Limits,
     Refused,
@@ -36,14 +38,25 @@ from tidegate.store.registry.listener import Listener
 
 T = TypeVar("T")
 
+IDENTITIES: Final = "identities"
+"""The room under which nodes are told that identities have changed."""
 PAUSE: Final = 0.1  # seconds between attempts to connect
 
 
-class SqlRegistry:
-    """A Registry. `make_connection` makes connections that are not open yet."""
+class Registry:
+    """What people administer: documents with a history, and secrets.
+
+    All calls block and belong on a worker thread; several threads may call at once. Time comes in as an argument:
+    seconds of the wall clock. `make_connection` makes connections that are not open yet.
+
+    StoreError if the database is in trouble; it names the remedy, and nothing was changed. Uncertain, a StoreError, if
+    the connection broke while a change was being committed and the database did not come back in time: then `outcome`
+    tells as soon as it is there again, and the same call with the same id does it unless it was done.
+    """
 
     def __init__(self, make_connection: Callable[[], Connection], *, limits: Limits, patience: float) -> None:
-        self.secrets = SqlSecrets(self)
+        self.secrets = Secrets(self)
+        self.identities = IdentityTable(self)
         self.limits: Final = limits
         self._make_connection = make_connection
         self._connection = make_connection()
@@ -54,6 +67,7 @@ class SqlRegistry:
         self._listeners: list[Listener] = []
 
     def open(self) -> None:
+        """Connects, and makes or migrates the tables."""
         if self._opened or self._closing.is_set():
             raise StoreError(f"{self._connection.place} was opened before")
         try:
@@ -67,6 +81,7 @@ class SqlRegistry:
         self._opened = True
 
     def close(self) -> None:
+        """Ends the listening as well. What waits for the database gives up."""
         self._closing.set()
         for listener in self._listeners:
             listener.close()
@@ -74,28 +89,24 @@ class SqlRegistry:
             self._connection.close()
 
     def load(self) -> Snapshot:
-        def work(connection: Connection) -> Snapshot:
-            return Snapshot(
-                sequence=tables.read_state(connection).sequence, documents=tuple(tables.current(connection))
-            )
-
-        return self.run(Mode.READ, work)
+        """Everything."""
+        return self.run(Mode.READ, tables.current)
 
     def since(self, sequence: int) -> list[Entry] | None:
-        def work(connection: Connection) -> list[Entry] | None:
-            state = tables.read_state(connection)
-            if not state.forgotten <= sequence <= state.sequence:
-                return None
-            return tables.after(connection, sequence)
+        """The changes after `sequence`, oldest first; None: they are no longer known, load again.
 
-        return self.run(Mode.READ, work)
+        Of a document that was changed very often only the last versions are among them, always the current one.
+        """
+        return self.run(Mode.READ, lambda connection: tables.after(connection, sequence))
 
     def history(self, kind: str, id: str) -> list[Entry]:
+        """The versions of a document, oldest first, deletions included."""
         if validation.name(kind, id) is not None:
             return []
         return self.run(Mode.READ, lambda connection: tables.history(connection, kind, id))
 
     def apply(self, changes: Sequence[Change], *, by: str, why: str, at: float, id: str = "") -> Answer:
+        """Makes all these changes or none. One that is repeated with the same `id` is not made again."""
         bodies = validation.documents(changes, self.limits)
         if isinstance(bodies, Refused):
             return bodies
@@ -104,21 +115,18 @@ class SqlRegistry:
             signed, lambda connection, state: tables.change(connection, state, changes, bodies, signed, self.limits)
         )
 
-    def revert(self, sequence: int, *, by: str, why: str, at: float, id: str = "") -> Answer:
-        signed = _signed(by=by, why=why, at=at, id=id)
+    def reverting(self, sequence: int, *, besides: tuple[str, str] | None = None) -> list[Change] | Conflict | Refused:
+        """The changes that take one change back, with everything that was made together with it.
 
-        def work(connection: Connection, state: tables.State) -> Answer:
-            changes = tables.reverting(connection, state, sequence)
-            if not isinstance(changes, list):
-                return changes
-            bodies = validation.documents(changes, self.limits)
-            if isinstance(bodies, Refused):
-                return bodies
-            return tables.change(connection, state, changes, bodies, signed, self.limits)
-
-        return self.write(signed, work)
+        A Conflict if any of it was changed again since. The document `besides`, by kind and id, is left out.
+        """
+        return self.run(Mode.READ, lambda connection: tables.reverting(connection, sequence, besides))
 
     def outcome(self, id: str) -> Applied | None:
+        """Whether the change of that id was made. None: it was not, and what is under way cannot make it any more.
+
+        For the last thousand changes.
+        """
         if not validation.change_id(id):
             return None
 
@@ -129,6 +137,11 @@ class SqlRegistry:
         return self.run(Mode.WRITE, work)
 
     def listen(self, callback: Callable[[int], None], *, after: int) -> Listener:
+        """Calls back, on a thread of its own, with the number of the newest change whenever it is not `after` any more.
+
+        Within a second of any change, by whomever; several changes may be one call. A number that is lower than the
+        last one means that the database was put back: load again.
+        """
         if not self._opened or self._closing.is_set():
             raise StoreError(f"{self._connection.place} is not open")
         listener = Listener(self._make_connection(), callback, after=after)
@@ -170,7 +183,7 @@ class SqlRegistry:
                 if self._closing.is_set():
                     raise StoreError(f"{self._connection.place} is closed.")
                 self._connection.connect()
-                return self._once(mode, work)
+                return transact(self._connection, mode, work)
             except ConnectionLost as error:
                 self._connection.close()
                 doubt = doubt or error.committing
@@ -182,30 +195,22 @@ class SqlRegistry:
                     raise _final(error, id) from error
                 raise
 
-    def _once(self, mode: Mode, work: Callable[[Connection], T]) -> T:
-        self._connection.begin(mode)
-        try:
-            result = work(self._connection)
-        except BaseException:
-            self._connection.rollback()
-            raise
-        self._connection.commit()
-        return result
 
+class Secrets:
+    """Small binary records by room and key. They have no history."""
 
-class SqlSecrets:
-    """The secrets of a registry."""
-
-    def __init__(self, registry: SqlRegistry) -> None:
+    def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
     def get(self, room: str, key: str, *, at: float) -> Secret | None:
+        """None also if it has expired."""
         if validation.name(room, key) is not None:
             return None
-        found = self._registry.run(Mode.READ, lambda connection: tables.secrets(connection, room, key, at=at))
-        return found[0] if found else None
+        secrets = self._registry.run(Mode.READ, lambda connection: tables.secrets(connection, room, key, at=at))
+        return secrets[0] if secrets else None
 
     def all(self, room: str, *, at: float) -> list[Secret]:
+        """Those that have not expired, by key."""
         if validation.name(room, "-") is not None:
             return []
         return self._registry.run(Mode.READ, lambda connection: tables.secrets(connection, room, None, at=at))
@@ -221,6 +226,7 @@ class SqlSecrets:
         expires: float | None = None,
         id: str = "",
     ) -> Answer:
+        """Compare and set; None removes. `expected` as in `Change`; what has expired does not exist."""
         limits = self._registry.limits
         wrong = validation.secret(room, key, value, expires, limits)
         if wrong is not None:
@@ -234,7 +240,65 @@ class SqlSecrets:
         )
 
     def changed(self, sequence: int) -> frozenset[str]:
+        """The rooms in which something was put or removed after the change `sequence`."""
         return self._registry.run(Mode.READ, lambda connection: tables.rooms(connection, sequence))
+
+
+class IdentityTable:
+    """The identities of users and clients (`policy.identities`)."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def since(self, sequence: int) -> tuple[list[IdentityRecord], int]:
+        """Those that were written after the change `sequence`, and the number of the newest change."""
+
+        def work(connection: Connection) -> tuple[list[IdentityRecord], int]:
+            newest = tables.read_state(connection).sequence
+            return identities.after(connection, sequence if sequence <= newest else -1), newest
+
+        return self._registry.run(Mode.READ, work)
+
+    def take_up(
+        self,
+        known: Identities,
+        sequence: int,
+        file: FileEntries,
+        *,
+        at: float,
+        changed: bool,
+        brought: Sequence[IdentityRecord] = (),
+    ) -> tuple[list[IdentityRecord], int]:
+        """A node takes up a file: what has changed after `sequence`, by others and by this, and the newest change.
+
+        `brought` are identities that the node has kept elsewhere so far. ConfigError if the file gives an id that was
+        used before.
+        """
+        news: list[IdentityRecord] = []
+        newest = sequence
+        signed = _signed(by=file.node, why="identities", at=at, id="")
+
+        def work(connection: Connection, state: tables.State) -> Answer:
+            nonlocal newest
+            news[:] = identities.after(connection, sequence if sequence <= state.sequence else -1)
+            newest = state.sequence
+            known.update(news)
+            records = [each for each in brought if each.retired is not None or not known.id(*each.key)]
+            known.update(records)
+            records += taken_up(known, file, at=at, new_id=identities.new_id, changed=changed)
+            if not records:
+                return Applied(sequence=newest, id=signed.id)
+            records = list({each.id: each for each in records}.values())
+            news.extend(records)
+            answer = tables.take_up(connection, state, records, signed, IDENTITIES)
+            newest = state.sequence
+            return answer
+
+        match self._registry.write(signed, work):
+            case Applied():
+                return news, newest
+            case answer:
+                raise StoreError(f"identities cannot be stored: {answer}. Remedy: look at the registry.")
 
 
 def _final(error: StoreError, doubtful: str) -> StoreError:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from tidegate.errors import StoreError
-from tidegate.store.opening import create_folder
+from tidegate.store.opening import create_folder, error_name, remedy_for
 from tidegate.store.registry.connection import Dialect, Mode, Row
 
 APPLICATION: Final = 0x54477265  # "TGre"
@@ -161,6 +161,6 @@ class SqliteConnection:
         self.execute(f"PRAGMA busy_timeout = {round(seconds * 1000)}")
 
     def _trouble(self, error: sqlite3.Error) -> StoreError:
-        name = getattr(error, "sqlite_errorname", None) or type(error).__name__
-        remedy = _REMEDIES.get("_".join(name.split("_")[:2]), _RESTORE)
+        name = error_name(error)
+        remedy = remedy_for(name, _REMEDIES)
         return StoreError(f"{self.place}: {error} ({name}). Nothing was changed. Remedy: {remedy}.")

@@ -7,10 +7,11 @@ what the caller expects, and only if all of them hold is anything written. A cha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Final
 
-from tidegate.store.registry import schema, validation
+from tidegate.policy.identities import IdentityRecord
+from tidegate.store.registry import identities, schema, validation
 from tidegate.store.registry.connection import Connection, Row
 from tidegate.store.registry.documents import (
     Answer,
@@ -24,6 +25,7 @@ from tidegate.store.registry.documents import (
     Refused,
     Secret,
     Signature,
+    Snapshot,
 )
 
 REMEMBERED: Final = 1000
@@ -33,6 +35,7 @@ GRACE: Final = 3600.0
 nothing that has not expired by the clock of the database."""
 
 _ENTRY: Final = "SELECT sequence, kind, id, body, changed_at, changed_by, why FROM tidegate_entry"
+_NEWEST: Final = "SELECT sequence, body IS NULL FROM tidegate_entry WHERE kind = ? AND id = ? AND newest = 1"
 _RECORD: Final = "SELECT room, key, value, version, expires FROM tidegate_secret"
 _STATE: Final = (
     "SELECT (SELECT max(version) FROM tidegate_schema), sequence, forgotten, documents, deleted, secrets"
@@ -42,7 +45,7 @@ _STATE: Final = (
 
 @dataclass(slots=True)
 class State:
-    """The one row of `tidegate_state`."""
+    """The one row of `tidegate_state`, with its columns in the order of the UPDATE."""
 
     sequence: int
     forgotten: int
@@ -58,15 +61,21 @@ def read_state(connection: Connection, *, lock: bool = False) -> State:
     return State(*numbers)
 
 
-def current(connection: Connection) -> list[Document]:
+def current(connection: Connection) -> Snapshot:
+    sequence = read_state(connection).sequence
     rows = connection.execute(_ENTRY + " WHERE newest = 1 AND body IS NOT NULL ORDER BY kind, id")
-    return [
+    documents = tuple(
         Document(kind=kind, id=id, body=validation.body(body), version=version, changed_at=at, changed_by=by, why=why)
         for version, kind, id, body, at, by, why in rows
-    ]
+    )
+    return Snapshot(sequence=sequence, documents=documents)
 
 
-def after(connection: Connection, sequence: int) -> list[Entry]:
+def after(connection: Connection, sequence: int) -> list[Entry] | None:
+    """The changes after `sequence`; None: they are no longer known."""
+    state = read_state(connection)
+    if not state.forgotten <= sequence <= state.sequence:
+        return None
     return _entries(connection.execute(_ENTRY + " WHERE sequence > ? ORDER BY sequence, kind, id", sequence))
 
 
@@ -91,12 +100,9 @@ def change(
     """Make the changes, whose bodies are `bodies`, or say why not."""
     growth = buried = 0
     known: list[bool] = []  # has it a history?
+    come_and_gone: list[Change] = []
     for each, body in zip(changes, bodies, strict=True):
-        there = connection.execute(
-            "SELECT sequence, body IS NULL FROM tidegate_entry WHERE kind = ? AND id = ? AND newest = 1",
-            each.kind,
-            each.id,
-        )
+        there = connection.execute(_NEWEST, each.kind, each.id)
         deleted = bool(there) and bool(there[0][1])
         version = there[0][0] if there and not deleted else None
         wrong = compared(each.kind, each.id, version, each.expected, removing=body is None)
@@ -104,6 +110,8 @@ def change(
             return wrong
         known.append(bool(there))
         growth += (body is not None) - (version is not None)
+        if (body is None) != (version is None):
+            come_and_gone.append(each)
         buried += (body is None) - deleted
     if growth > 0 and state.documents + growth > limits.documents:
         return Refused(what=f"there are {state.documents} documents, and no more than {limits.documents} may be stored")
@@ -113,15 +121,23 @@ def change(
     for each, body, old in zip(changes, bodies, known, strict=True):
         if old:
             _supersede(connection, each.kind, each.id, limits.history)
-        _insert(connection, state.sequence, len(changes), each, body, signed)
+        connection.execute(
+            "INSERT INTO tidegate_entry (kind, id, sequence, size, newest, body, changed_at, changed_by, why)"
+            " VALUES (?, ?, ?, ?, 1, ?, ?, ?, ?)",
+            *(each.kind, each.id, state.sequence, len(changes), body, signed.at, signed.by, signed.why),
+        )
+    identities.follow(connection, come_and_gone, at=signed.at, sequence=state.sequence)
     _forget(connection, state, limits)
     return _finish(connection, state, signed.id)
 
 
-def reverting(connection: Connection, state: State, sequence: int) -> list[Change] | Conflict | Refused:
-    """The changes that take the change `sequence` back."""
-    if not 0 < sequence <= state.sequence:
-        return Refused(what=f"there was no change {sequence}: the newest one is {state.sequence}")
+def reverting(
+    connection: Connection, sequence: int, besides: tuple[str, str] | None
+) -> list[Change] | Conflict | Refused:
+    """The changes that take the change `sequence` back, without the document `besides`."""
+    newest_sequence = read_state(connection).sequence
+    if not 0 < sequence <= newest_sequence:
+        return Refused(what=f"there was no change {sequence}: the newest one is {newest_sequence}")
     rows = connection.execute(
         "SELECT kind, id, size, newest, body IS NULL FROM tidegate_entry WHERE sequence = ? ORDER BY kind, id", sequence
     )
@@ -131,6 +147,8 @@ def reverting(connection: Connection, state: State, sequence: int) -> list[Chang
         )
     changes: list[Change] = []
     for kind, id, _, newest, deletion in rows:
+        if (kind, id) == besides:
+            continue
         if not newest:
             return _overtaken(connection, kind, id)
         # As long as a version is the newest, the one before it is kept: without one, the document was new.
@@ -169,31 +187,38 @@ def put(
     state.secrets += (value is not None) - bool(rows)
     connection.execute("DELETE FROM tidegate_secret WHERE room = ? AND key = ?", room, key)
     if value is not None:
+        row = (room, key, value, state.sequence, expires)
         connection.execute(
-            "INSERT INTO tidegate_secret (room, key, value, version, expires) VALUES (?, ?, ?, ?, ?)",
-            room,
-            key,
-            value,
-            state.sequence,
-            expires,
+            "INSERT INTO tidegate_secret (room, key, value, version, expires) VALUES (?, ?, ?, ?, ?)", *row
         )
     ((now,),) = connection.execute(connection.dialect.now)
-    late = connection.execute(
-        "DELETE FROM tidegate_secret WHERE expires < ? RETURNING room", min(signed.at, now) - GRACE
-    )
-    state.secrets -= len(late)
-    connection.execute("DELETE FROM tidegate_room WHERE room = ?", room)
-    connection.execute("INSERT INTO tidegate_room (room, sequence) VALUES (?, ?)", room, state.sequence)
+    expired = min(signed.at, now) - GRACE
+    state.secrets -= len(connection.execute("DELETE FROM tidegate_secret WHERE expires < ? RETURNING room", expired))
+    _touch(connection, room, state.sequence)
     return _finish(connection, state, signed.id)
+
+
+def take_up(
+    connection: Connection, state: State, records: Sequence[IdentityRecord], signed: Signature, room: str
+) -> Answer:
+    """Writes identities, and tells of it under the name of a room."""
+    state.sequence += 1
+    identities.write(connection, records, state.sequence)
+    _touch(connection, room, state.sequence)
+    return _finish(connection, state, signed.id)
+
+
+def _touch(connection: Connection, room: str, sequence: int) -> None:
+    connection.execute("DELETE FROM tidegate_room WHERE room = ?", room)
+    connection.execute("INSERT INTO tidegate_room (room, sequence) VALUES (?, ?)", room, sequence)
 
 
 def secrets(connection: Connection, room: str, key: str | None, *, at: float) -> list[Secret]:
     """Those of a room that have not expired; with a key, that one."""
-    rows = (
-        connection.execute(_RECORD + " WHERE room = ? ORDER BY key", room)
-        if key is None
-        else connection.execute(_RECORD + " WHERE room = ? AND key = ?", room, key)
-    )
+    if key is None:
+        rows = connection.execute(_RECORD + " WHERE room = ? ORDER BY key", room)
+    else:
+        rows = connection.execute(_RECORD + " WHERE room = ? AND key = ?", room, key)
     return [
         Secret(room=room, key=key, value=bytes(value), version=version, expires=expires)
         for room, key, value, version, expires in rows
@@ -226,28 +251,7 @@ def _supersede(connection: Connection, kind: str, id: str, most: int) -> None:
     connection.execute(
         "DELETE FROM tidegate_entry WHERE kind = ? AND id = ? AND sequence <= (SELECT sequence FROM tidegate_entry"
         " WHERE kind = ? AND id = ? ORDER BY sequence DESC LIMIT 1 OFFSET ?)",
-        kind,
-        id,
-        kind,
-        id,
-        most - 1,
-    )
-
-
-def _insert(
-    connection: Connection, sequence: int, size: int, change: Change, body: str | None, signed: Signature
-) -> None:
-    connection.execute(
-        "INSERT INTO tidegate_entry (kind, id, sequence, size, newest, body, changed_at, changed_by, why)"
-        " VALUES (?, ?, ?, ?, 1, ?, ?, ?, ?)",
-        change.kind,
-        change.id,
-        sequence,
-        size,
-        body,
-        signed.at,
-        signed.by,
-        signed.why,
+        *(kind, id, kind, id, most - 1),
     )
 
 
@@ -270,11 +274,7 @@ def _forget(connection: Connection, state: State, limits: Limits) -> None:
 def _finish(connection: Connection, state: State, id: str) -> Applied:
     connection.execute(
         "UPDATE tidegate_state SET sequence = ?, forgotten = ?, documents = ?, deleted = ?, secrets = ? WHERE one = 1",
-        state.sequence,
-        state.forgotten,
-        state.documents,
-        state.deleted,
-        state.secrets,
+        *astuple(state),
     )
     connection.execute("INSERT INTO tidegate_done (id, sequence) VALUES (?, ?)", id, state.sequence)
     connection.execute("DELETE FROM tidegate_done WHERE sequence <= ?", state.sequence - REMEMBERED)
@@ -284,26 +284,17 @@ def _finish(connection: Connection, state: State, id: str) -> Applied:
 
 
 def _overtaken(connection: Connection, kind: str, id: str) -> Conflict:
-    ((version, gone),) = connection.execute(
-        "SELECT sequence, body IS NULL FROM tidegate_entry WHERE kind = ? AND id = ? AND newest = 1", kind, id
-    )
+    ((version, gone),) = connection.execute(_NEWEST, kind, id)
     if gone:
         return Conflict(kind=kind, id=id, reason=Reason.MISSING, version=None)
     return Conflict(kind=kind, id=id, reason=Reason.CHANGED, version=version)
 
 
 def _entries(rows: Sequence[Row]) -> list[Entry]:
+    bodies = [None if row[3] is None else validation.body(row[3]) for row in rows]
     return [
-        Entry(
-            sequence=sequence,
-            kind=kind,
-            id=id,
-            body=None if body is None else validation.body(body),
-            at=at,
-            by=by,
-            why=why,
-        )
-        for sequence, kind, id, body, at, by, why in rows
+        Entry(sequence=sequence, kind=kind, id=id, body=body, at=at, by=by, why=why)
+        for (sequence, kind, id, _, at, by, why), body in zip(rows, bodies, strict=True)
     ]
 
 

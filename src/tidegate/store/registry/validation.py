@@ -85,8 +85,8 @@ def change_id(id: str) -> bool:
 
 def body(text: str) -> dict[str, Any]:
     """Back from JSON."""
-    found: dict[str, Any] = orjson.loads(text)
-    return found
+    body: dict[str, Any] = orjson.loads(text)
+    return body
 
 
 def _text(body: Body) -> bytes | None:

@@ -1,0 +1,1 @@
+"""`bench broker`: Tidegate beside Mosquitto."""

@@ -1,0 +1,1 @@
+"""`bench flow`: what reaches what, in graphs of up to 20,000 links."""

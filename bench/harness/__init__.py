@@ -1,0 +1,1 @@
+"""What all works share: servers, rounds, ratios, tables, plots, the machine."""

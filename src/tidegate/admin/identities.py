@@ -1,0 +1,162 @@
+"""The identities of a node: taken up with each configuration, and kept where its documents are.
+
+With a registry they are there, for all nodes that share it. Without one they are in the node's own store, or, if it has
+none, in memory. A node that gets a registry later takes them along.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Final, Protocol
+
+import orjson
+import structlog
+
+from tidegate.config import Config
+from tidegate.errors import StoreError
+from tidegate.policy.identities import CLIENT, NODE, USER, FileEntries, Identities, IdentityRecord, Key, taken_up
+from tidegate.store.registry import Registry
+
+ROOM: Final = "identities"
+"""In the store of the node."""
+
+log = structlog.get_logger("tidegate.node")
+
+Keep = Callable[[str, str, bytes | None], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """What changes when a configuration is taken up: nothing counts before `NodeIdentities.adopt`."""
+
+    records: list[IdentityRecord] = field(default_factory=list)
+    sequence: int = 0
+    named: Mapping[Key, str] = field(default_factory=dict)
+    first: bool = False
+    """The node had none before: what it stored refers to names."""
+    untold: bool = False
+    """The registry could not be told."""
+
+
+class Documents(Protocol):
+    """What is administered (`Administration`)."""
+
+    registry: Registry
+
+    def people(self) -> frozenset[Key]:
+        """Users and clients that are documents."""
+        ...
+
+
+class NodeIdentities:
+    """Those of one node."""
+
+    def __init__(self, node: str, records: Mapping[str, bytes], keep: Keep, documents: Documents | None) -> None:
+        """`records` is what the store kept under `ROOM`, `keep` is the store's."""
+        self._documents = documents
+        registry = None if documents is None else documents.registry
+        local = [_decoded(each) for each in records.values()]
+        self.table = Identities(local if registry is None else ())
+        self._brought = [] if registry is None else local  # what the registry has not been told yet
+        self._node = node
+        self._keep = keep
+        self._registry = registry
+        self._sequence = -1
+
+    @property
+    def untold(self) -> bool:
+        """Whether the registry was away when some of them changed."""
+        return bool(self._brought)
+
+    def check(self, config: Config) -> None:
+        """ConfigError if the file gives an id that was used before."""
+        file = self._file_entries(config)
+        if file.named:
+            taken_up(self.table, file, at=time.time(), new_id=_new_id)
+
+    async def take_up(self, config: Config, *, changed: bool) -> Taken:
+        """What becomes of them with a configuration. `changed`: its file is another one than before, or read first.
+
+        While the registry is away a file can still be taken up: it is told later. ConfigError if the file gives an id
+        that was used before; StoreError if the registry is needed and cannot be reached.
+        """
+        file = self._file_entries(config)
+        work = partial(self._take_up, file, time.time(), changed or self.untold)
+        return await asyncio.get_running_loop().run_in_executor(None, work)
+
+    def _take_up(self, file: FileEntries, at: float, changed: bool) -> Taken:
+        """In a thread. The table only changes when somebody adopts what this returns."""
+        registry, started = self._registry, self._sequence >= 0
+        own = [] if not changed else taken_up(self.table, file, at=at, new_id=_new_id)
+        if registry is None or (changed and started and not own and not self.untold):
+            return Taken(records=own, named=file.named, first=registry is None and not self.table.held_by(self._node))
+        known, brought = self.table.copy(), self._brought
+        try:
+            records, sequence = registry.identities.take_up(
+                known, self._sequence, file, at=at, changed=changed, brought=brought
+            )
+        except StoreError as error:
+            if not changed or not started:
+                raise
+            log.warning("the registry is told later who was added to the file, and who removed", reason=str(error))
+            return Taken(records=own, named=file.named, untold=True)
+        first = not known.held_by(self._node)
+        return Taken(records=records, sequence=sequence, named=file.named, first=first)
+
+    def named(self, users: Iterable[str]) -> dict[str, str]:
+        """The ids of users, by their principals."""
+        return {f"{USER}:{name}": self.table.id(USER, name) for name in users}
+
+    def _file_entries(self, config: Config) -> FileEntries:
+        """Who stands in the file, and who is a document."""
+        documents = frozenset() if self._documents is None else self._documents.people()
+        directory, entries = config.directory, dict[Key, str | None]({(NODE, self._node): None})
+        for kind, people in ((USER, directory.users), (CLIENT, directory.clients)):
+            entries |= {(kind, name): entry.id for name, entry in people.items() if (kind, name) not in documents}
+        return FileEntries(node=self._node, entries=entries, documents=documents)
+
+    async def behind(self) -> bool:
+        """Whether another node has changed any since they were taken up here; StoreError if nobody can tell."""
+        if self._registry is None or self.untold:
+            return self.untold
+        look = partial(self._registry.identities.since, self._sequence)
+        records, _ = await asyncio.get_running_loop().run_in_executor(None, look)
+        return any(self.table.record(each.id) != each for each in records)
+
+    def adopt(self, taken: Taken) -> list[IdentityRecord]:
+        """They count from now on; those that have changed."""
+        self._sequence = max(self._sequence, taken.sequence)
+        names = {each.id: self.table.name(each.id) for each in taken.records}
+        news = self.table.update(taken.records)
+        self.table.call(taken.named)
+        if self._registry is None:
+            for each in news:
+                self._keep(ROOM, each.id, _encoded(each))
+        if taken.untold:
+            self._brought += taken.records
+        elif taken.sequence:
+            for each in self._brought:  # they are in the registry now
+                self._keep(ROOM, each.id, None)
+            self._brought = []
+        for each in news:
+            if each.retired is not None and names[each.id] is not None:
+                log.info("an identity is retired", kind=each.kind, name=each.name, id=each.id)
+        return news
+
+
+def _new_id() -> str:
+    return secrets.token_hex(8)
+
+
+def _encoded(record: IdentityRecord) -> bytes:
+    return orjson.dumps({**asdict(record), "holders": sorted(record.holders)})
+
+
+def _decoded(data: bytes) -> IdentityRecord:
+    known = orjson.loads(data)
+    return IdentityRecord(**{**known, "holders": frozenset(known["holders"])})

@@ -1,0 +1,124 @@
+"""Whether a change of views and monitors only narrows: after it nobody is shown anything that was hidden before.
+
+That is what operators may do. It is decided by what is in force and what would be, without a message:
+
+Views. Rows of one topic that apply to somebody unite, and a topic without rows is seen whole. So
+- a new row narrows where there was none for any of its topics, or where one row, for all of its topics and all of its
+  subjects, kept as much before;
+- a row that goes narrows if another one remains for all of its topics; where `view_default` is `all`, that one must
+  also be for all of its subjects, or the row had kept everything.
+
+Monitors. One that only suppresses puts out the event that came in, unchanged and once, or nothing. So
+- a new one narrows if it only suppresses, and does not take the place of one with `default: true`;
+- one that is changed narrows if nothing but its bounds is changed, and these only down: fewer topics in `filter`, a
+  lower `rate` or `burst`, a longer `dedupe`;
+- one that goes never does.
+
+It will not judge what monitors behind it do with fewer events, and says no where it cannot tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from tidegate import policy, topics
+from tidegate.config.enums import BuiltInMonitor, ViewDefault
+from tidegate.config.monitors import Emission, Emit, Monitor, Transition, pace
+from tidegate.config.section import as_tuple
+
+if TYPE_CHECKING:
+    from tidegate.config.model import Config
+
+_BOUNDS: Final = ("filter", "rate", "burst", "dedupe")
+
+
+def widening(before: Config, after: Config) -> str | None:
+    """The first thing that a change of views or monitors shows somebody more by; None: it only narrows."""
+    return _wider_views(before, after) or _wider_monitors(before.monitors, after.monitors)
+
+
+# -- views -------------------------------------------------------------------------------------------------------------
+
+
+def _wider_views(before: Config, after: Config) -> str | None:
+    old, new = frozenset(_rows(before)), frozenset(_rows(after))
+    for row in new:
+        if row not in old and not _shown_before(row, old):
+            return f"the view `{row.id}` shows what was hidden before"
+    for row in old:
+        if row not in new and not _hidden_after(row, new, open=after.view_default is ViewDefault.ALL):
+            return f"without the view `{row.id}` as it is, what it hides is shown"
+    return None
+
+
+def _rows(config: Config) -> Sequence[policy.Row]:
+    return config.built.rules.views.rows
+
+
+def _shown_before(row: policy.Row, old: Iterable[policy.Row]) -> bool:
+    overlapping = [each for each in old if topics.overlaps(each.topic, row.topic)]
+    return not overlapping or any(
+        topics.covers(each.topic, row.topic) and each.subject.covers(row.subject) and row.view & each.view == row.view
+        for each in overlapping
+    )
+
+
+def _hidden_after(row: policy.Row, new: Iterable[policy.Row], *, open: bool) -> bool:
+    return any(
+        topics.covers(each.topic, row.topic) and (not open or row.view.shows_all or each.subject.covers(row.subject))
+        for each in new
+    )
+
+
+# -- monitors ----------------------------------------------------------------------------------------------------------
+
+
+def _wider_monitors(before: Sequence[Monitor], after: Sequence[Monitor]) -> str | None:
+    old, new = ({each.id: each for each in entries if each.id is not None} for entries in (before, after))
+    for id in old.keys() - new.keys():
+        return f"without the monitor `{id}`, what it suppresses passes"
+    for id, entry in new.items():
+        if id not in old:
+            if not suppresses(entry):
+                return f"the monitor `{id}` does not only suppress: it emits or renames"
+            if not entry.default and any(each.default for each in after):
+                return f"where the monitor `{id}` acts, one with `default: true` would not act any more"
+        elif entry != old[id] and not _narrower(old[id], entry):
+            return f"the monitor `{id}` would not only suppress more than before"
+    return None
+
+
+def suppresses(entry: Monitor) -> bool:
+    """Whether it puts out nothing but the events that come in, unchanged and once."""
+    if entry.automaton is not None:
+        return all(_passes_or_not(each) for state in entry.automaton.states.values() for each in state)
+    if entry.filter is not None or entry.use is BuiltInMonitor.HSUP:
+        return True
+    return entry.way is None and entry.emit is None
+
+
+def _passes_or_not(transition: Transition) -> bool:
+    outputs: tuple[Emit, ...] = () if transition.emit is None else as_tuple(transition.emit)
+    return len(outputs) <= 1 and not any(isinstance(each, Emission) for each in outputs)
+
+
+def _narrower(old: Monitor, new: Monitor) -> bool:
+    if not suppresses(old) or any(
+        getattr(old, name) != getattr(new, name) for name in Monitor.model_fields if name not in _BOUNDS
+    ):
+        return False
+    if any((getattr(old, name) is None) is not (getattr(new, name) is None) for name in _BOUNDS if name != "burst"):
+        return False
+    if old.filter is not None and new.filter is not None:
+        return all(any(topics.covers(each, inner) for each in old.filter) for inner in new.filter)
+    if old.dedupe is not None and new.dedupe is not None and new.dedupe < old.dedupe:
+        return False
+    return all(less <= more for less, more in zip(_pace(new), _pace(old), strict=True))
+
+
+def _pace(entry: Monitor) -> tuple[float, int]:
+    if entry.rate is None:
+        return 0.0, 0
+    rate, burst = pace(entry.rate)
+    return rate, entry.burst or burst

@@ -1,0 +1,56 @@
+"""What is asked of the rules: on the command line, over HTTP, and by the tests of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Annotated, Any
+
+from annotated_types import Ge, Le
+from pydantic import Strict
+
+from tidegate.config import Operation
+from tidegate.net.control_command import ControlCommand, Flag, Seconds, Text, command
+
+Pairs = tuple[tuple[str, str], ...]
+Qos = Annotated[int, Strict(), Ge(0), Le(2)]
+
+
+@command("explain")
+class Question(ControlCommand):
+    """May somebody do something with a topic? Also the control command that asks a node, by the rules in force."""
+
+    subject: Text
+    """As on the command line: `user:mary/client:tr1`."""
+    action: Operation
+    topic: Text
+    """For `subscribe` the filter."""
+    publisher: Text | None = None
+    payload: bytes = b""
+    qos: Qos = 0
+    retain: Flag = False
+    properties: Pairs = ()
+    """User properties of the message."""
+    terms: Pairs = ()
+    """User properties of the subscription: `where`, `require`."""
+    at: Seconds | None = None
+    """Since 1970; None: now."""
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    """Attributes to assume, by path: `s.level`."""
+
+    @classmethod
+    def about(
+        cls, action: Operation, given: Pairs, where: str | None = None, require: str | None = None, **rest: Any
+    ) -> Question:
+        """A question with user properties: those of a subscription where the action is to subscribe, else of a message.
+
+        `where` is the subscription's, and so is `require`, except for a write: then the message demands a level.
+        """
+        terms = tuple((name, value) for name, value in (("where", where), ("require", require)) if value is not None)
+        match action:
+            case Operation.SUBSCRIBE:
+                return cls(action=action, terms=(*given, *terms), **rest)
+            case Operation.WRITE:
+                return cls(action=action, properties=(*given, *terms), **rest)
+            case Operation.READ:
+                return cls(action=action, properties=given, terms=terms, **rest)

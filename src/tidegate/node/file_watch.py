@@ -1,0 +1,42 @@
+"""Notices that a file has changed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+Stamp = tuple[int, int, int]
+
+
+def stamp(path: Path) -> Stamp | None:
+    """Another one if the file was written or replaced; None: there is no file."""
+    with contextlib.suppress(OSError):
+        stat = path.stat()
+        return stat.st_mtime_ns, stat.st_size, stat.st_ino
+    return None
+
+
+class FileWatch:
+    """Watches one file, as it is now."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen = stamp(path)
+
+    async def run(self, changed: Callable[[], Awaitable[None]]) -> None:
+        """Calls back when the file has changed. It watches the folders: editors and links replace the file itself.
+
+        A file system may send no events, and a link may lead elsewhere, so it also looks at the file once a second.
+        """
+        from watchfiles import awatch
+
+        folders = {self._path.absolute().parent, self._path.resolve().parent}
+        events = awatch(
+            *folders, watch_filter=None, debounce=200, recursive=False, rust_timeout=1000, yield_on_timeout=True
+        )
+        async for _ in events:
+            now = stamp(self._path)
+            if now != self._seen and now is not None:
+                self._seen = now
+                await changed()

@@ -1,0 +1,120 @@
+"""Revoked certificates of a node: read from the files that the configuration names, and read again when they change.
+
+A list that cannot be read refuses the configuration that names it. If a file changes later and cannot be read, the last
+good list stays, until it expires: then every certificate of its authority is refused, and that is logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Protocol
+
+import structlog
+
+from tidegate.audit.auditor import Auditor
+from tidegate.authentication.authentication import Authentication
+from tidegate.config import Config
+from tidegate.errors import ConfigError
+from tidegate.node.file_watch import Stamp, stamp
+from tidegate.node.key_service import NodeKeys
+from tidegate.policy.revocation import Revocation, RevocationLists
+from tidegate.scope import Realm
+from tidegate.session import Site
+
+LOOK: Final = 1.0  # seconds between two looks at the files
+
+log = structlog.get_logger("tidegate.node")
+
+
+def read_revocation(config: Config) -> Revocation:
+    """What the files say now; blocks. ConfigError if one cannot be relied on."""
+    lists: dict[str, RevocationLists] = {}
+    for listener in config.listeners:
+        if listener.crl is not None and listener.client_ca is not None:
+            try:
+                lists[str(listener.url)] = RevocationLists(listener.crl.read_bytes(), listener.client_ca.read_bytes())
+            except OSError as error:
+                text = f"`crl` names {listener.crl}, or `client_ca` a file, which cannot be read: {error.strerror}"
+                raise ConfigError(f"{text}; check names and permissions") from error
+            except ConfigError as error:
+                raise ConfigError(f"`crl` names {listener.crl}, which is no good: {error}") from error
+    return Revocation(config.built.revoked, lists)
+
+
+class RevokingNode(Protocol):
+    """What is needed of a node."""
+
+    config: Config
+    authentication: Authentication
+    site: Site
+    realm: Realm
+    audit: Auditor
+    keys: NodeKeys
+    changing: asyncio.Lock
+
+
+class RevocationWatch:
+    """Looks at the files of the configuration in force, and at the clock."""
+
+    def __init__(self, node: RevokingNode) -> None:
+        self._node = node
+        self._stamps: Mapping[Path, Stamp | None] = {}
+        self._expired: frozenset[str] = frozenset()
+
+    def loaded(self, config: Config, revocation: Revocation) -> None:
+        """This is in force from now on."""
+        self._stamps = _stamps(config)
+        self._expired = frozenset()
+        self._look_at_clock(revocation)
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK)
+            config = self._node.config
+            stamps = await asyncio.to_thread(_stamps, config) if self._stamps else {}
+            if stamps != self._stamps and config is self._node.config:
+                self._stamps = stamps
+                try:
+                    revocation = await asyncio.to_thread(read_revocation, config)
+                except ConfigError as error:
+                    log.error("a revocation list cannot be read, the last good one stays", reason=str(error))
+                else:
+                    await self._take_up(config, revocation)
+            if self._look_at_clock(self._node.authentication.revocation):
+                await self._take_up(config, self._node.authentication.revocation)
+
+    async def _take_up(self, config: Config, revocation: Revocation) -> None:
+        """Other certificates are revoked, or a list has expired: who came with such a one has to go."""
+        node = self._node
+        async with node.changing:
+            if node.config is not config:  # a reload came in between, and has read the files
+                return
+            node.site.open()
+            if revocation.more_than(node.authentication.revocation):
+                node.keys.rotate()
+            node.authentication.revocation = revocation
+            node.realm.change(node.realm.rules)
+            node.audit.changed(node.audit.version, "revoked certificates", action="refresh")
+            log.info("revoked certificates refreshed")
+
+    def _wall(self) -> float:
+        self._node.site.open()
+        return self._node.site.wall
+
+    def _look_at_clock(self, revocation: Revocation) -> bool:
+        """Whether a list has expired since the last look."""
+        expired = frozenset(revocation.expired(self._wall()))
+        for listener in expired - self._expired:
+            log.error(
+                "a revocation list has expired: certificates of its authority are refused",
+                listener=listener,
+                remedy="write the new list of the authority to the file that `crl` names",
+            )
+        news, self._expired = bool(expired - self._expired), expired
+        return news
+
+
+def _stamps(config: Config) -> dict[Path, Stamp | None]:
+    return {listener.crl: stamp(listener.crl) for listener in config.listeners if listener.crl is not None}

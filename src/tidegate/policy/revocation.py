@@ -1,0 +1,142 @@
+"""Certificates that count no more: listed one by one, or in certificate revocation lists (RFC 5280, 5).
+
+A list (CRL) counts if its signature is by an authority of the listener. A certificate of an authority without a list,
+or with one that is past its next update, is refused: nobody can tell whether it was revoked. Only the certificate of
+the peer is looked up, not those of authorities between it and the root.
+
+It reads no files and knows no clock: bytes and the time come in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tidegate.errors import ConfigError
+from tidegate.lazy import LazyModule
+from tidegate.policy.trust import Subject, certificate_fingerprint, fingerprint, subject_of
+
+if TYPE_CHECKING:
+    from cryptography import x509
+else:
+    x509 = LazyModule("cryptography.x509")
+
+REVOKED: Final = "it was revoked"
+_PEM: Final = re.compile(rb"-----BEGIN X509 CRL-----.+?-----END X509 CRL-----", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _List:
+    """What the newest list of one authority says."""
+
+    updated: float
+    expires: float | None
+    serials: frozenset[int]
+
+
+class RevocationLists:
+    """The lists of the authorities of one listener."""
+
+    def __init__(self, content: bytes, authorities: bytes) -> None:
+        """From the content of the files, PEM or DER; ConfigError if a list cannot be relied on."""
+        self._lists: dict[Subject, _List] = {}
+        signers = _authorities(authorities)
+        for crl in _crls(content):
+            name = crl.issuer.rfc4514_string()
+            if any(each.critical for each in crl.extensions):
+                raise ConfigError(f"the list of `{name}` covers only a part of its certificates; write a complete one")
+            candidates = [each for each in signers if subject_of(each.subject) == subject_of(crl.issuer)]
+            if not any(_signed_by(crl, each) for each in candidates):
+                raise ConfigError(f"the list of `{name}` is signed by no authority of `client_ca`; take the right one")
+            expires = crl.next_update_utc
+            newest = _List(
+                updated=crl.last_update_utc.timestamp(),
+                expires=None if expires is None else expires.timestamp(),
+                serials=frozenset(each.serial_number for each in crl),
+            )
+            issuer = subject_of(crl.issuer)
+            if issuer not in self._lists or self._lists[issuer].updated <= newest.updated:
+                self._lists[issuer] = newest
+
+    @property
+    def expires(self) -> float | None:
+        """When the first of them does; None: none ever does."""
+        return min((each.expires for each in self._lists.values() if each.expires is not None), default=None)
+
+    @property
+    def revoked(self) -> frozenset[tuple[Subject, int]]:
+        return frozenset((issuer, serial) for issuer, found in self._lists.items() for serial in found.serials)
+
+    def objection(self, certificate: x509.Certificate, now: float) -> str:
+        """Why a certificate does not count; empty: it does."""
+        found = self._lists.get(subject_of(certificate.issuer))
+        if found is None:
+            return "there is no revocation list of its authority"
+        if certificate.serial_number in found.serials:
+            return REVOKED
+        if found.expires is not None and found.expires <= now:
+            return "the revocation list of its authority has expired"
+        return ""
+
+
+class Revocation:
+    """What was revoked: certificates by their fingerprints on all listeners, and lists by listener."""
+
+    def __init__(self, revoked: Iterable[str] = (), lists: dict[str, RevocationLists] | None = None) -> None:
+        """`revoked` are fingerprints or certificates in PEM; `lists` are by the name of the listener."""
+        self._revoked = frozenset(map(certificate_fingerprint, revoked))
+        self._lists = lists or {}
+
+    def more_than(self, before: Revocation) -> bool:
+        """Whether it revokes anything that was not revoked before."""
+        if self._revoked - before._revoked:
+            return True
+        return any(
+            lists.revoked - (before._lists[name].revoked if name in before._lists else frozenset())
+            for name, lists in self._lists.items()
+        )
+
+    def expired(self, now: float) -> Iterator[str]:
+        """The listeners with a list that has expired."""
+        return (name for name, each in self._lists.items() if each.expires is not None and each.expires <= now)
+
+    def objection(self, der: bytes | None, listener: str, now: float) -> str:
+        """Why the verified certificate of a peer does not count; empty: it does, or there is none."""
+        lists = self._lists.get(listener)
+        if der is None or (lists is None and not self._revoked):
+            return ""
+        if fingerprint(der) in self._revoked:
+            return REVOKED
+        if lists is None:
+            return ""
+        try:
+            return lists.objection(x509.load_der_x509_certificate(der), now)
+        except ValueError as error:
+            return f"it cannot be read: {error}"
+
+
+def _crls(content: bytes) -> Sequence[x509.CertificateRevocationList]:
+    try:
+        texts = _PEM.findall(content)
+        lists = [x509.load_pem_x509_crl(each) for each in texts] or [x509.load_der_x509_crl(content)]
+        for each in lists:
+            list(each)  # an entry that cannot be read is found now
+    except ValueError as error:
+        raise ConfigError(f"it holds no revocation list that can be read: {error}") from error
+    return lists
+
+
+def _authorities(content: bytes) -> Sequence[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(content)
+    except ValueError as error:
+        raise ConfigError(f"`client_ca` holds a certificate that cannot be read: {error}") from error
+
+
+def _signed_by(crl: x509.CertificateRevocationList, authority: x509.Certificate) -> bool:
+    try:
+        return crl.is_signature_valid(authority.public_key())  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False

@@ -1,0 +1,98 @@
+"""Who a session's client is: its subject under the rules in force, and whether it may be connected here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidegate.policy import Demand
+from tidegate.policy.scopes import Role
+from tidegate.scope.authenticator import ANONYMOUS, Authenticator, Identity, Refused
+from tidegate.session import Link, Session, Subject
+
+if TYPE_CHECKING:
+    from tidegate.scope.scope import Scope
+
+
+class Subjects:
+    """The subjects of one scope's sessions."""
+
+    def __init__(self, scope: Scope, authenticator: Authenticator) -> None:
+        self.scope = scope
+        self.site = scope.site
+        self.authenticator = authenticator
+
+    def subject(self, identity: Identity, *, client: str, address: str, listener: str, bridge: bool = False) -> Subject:
+        return Subject(
+            kind="client",
+            client=client,
+            user=identity.user,
+            scope=self.scope.name,
+            node=self.scope.node,
+            domain=self.scope.gate.rules.domain,
+            level=identity.level,
+            facts=identity.facts,
+            address=address,
+            listener=listener,
+            roles=identity.roles,
+            groups=identity.groups,
+            tls=identity.tls,
+            impostor=identity.impostor,
+            certified=identity.certified,
+            principal=identity.principal if identity.user is None and identity.principal != ANONYMOUS else "",
+            attributes=identity.attributes,
+            capability=identity.capability,
+            identity=identity.id,
+            bridge=bridge,
+        )
+
+    def identify(self, session: Session, subject: Subject, demand: Demand | None) -> None:
+        """Who a session's client is, and what it demands, under the rules in force."""
+        types = self.scope.gate.rules.brokering.types(subject)
+        context = self.scope.gate.context(Link(subject, True, types.inward, demand))
+        old = session.subject
+        session.identify(subject, demand, context.encode(), types, self.scope.entrance.name)
+        session.generation = self.site.generation
+        self.scope.publishers.came(session, old)
+        self.scope.path.monitoring.states.attach(session)
+
+    def objection(self, identity: Identity, subject: Subject) -> str:
+        """Why a client may not be connected here; empty if it may."""
+        if identity.scopes and self.front not in identity.scopes:
+            return f"you may not connect to the scope {self.front}"
+        if self.front != self.scope.name:
+            placed = self.scope.gate.rules.space.role(self.front, subject.roles)
+            if not isinstance(placed, Role):
+                return placed or ""
+            if placed.receiving != self.scope.name:
+                return "brokering: you have another role now; connect again"
+        return self.scope.gate.rules.brokering.objection(subject)
+
+    def fresh(self, session: Session) -> bool:
+        """Brings a session's subject up to the rules in force; False if its access has been withdrawn."""
+        return session.generation == self.site.generation or self.renewed(session) is None
+
+    def renewed(self, session: Session) -> Refused | None:
+        """Why a session's access has been withdrawn; None if it has not, and then its subject is up to date."""
+        if session.generation == self.site.generation:
+            return None
+        identity = self.authenticator.renew(session)
+        if isinstance(identity, Refused):
+            return identity
+        old = session.subject
+        subject = self.subject(
+            identity, client=session.client, address=old.address, listener=old.listener, bridge=old.bridge
+        )
+        if objection := self.objection(identity, subject):
+            return Refused(text=objection)
+        self.identify(session, subject, session.inward.demand)
+        return None
+
+    def another(self, session: Session, subject: Subject) -> bool:
+        """Whether a session belongs to somebody else who had the name of this subject."""
+        before = session.subject.identity
+        return before != subject.identity and (bool(before) or subject.user is not None)
+
+    @property
+    def front(self) -> str:
+        """The scope that its clients connect to: with roles, the bus."""
+        return self.scope.gate.rules.space.bus if self.scope.entrance is not self.scope else self.scope.name

@@ -1,0 +1,592 @@
+"""The reading side of one connection: frames, the handshake, and the packets that a client sends.
+
+`receive` is the hot path (docs/design/hot-path.md). QoS 0 publishes without properties whose route is known are
+passed on as they came; acknowledgements and QoS 1 and 2 publishes without properties avoid the decoder; everything
+else is decoded by `wire` and dispatched. All of them follow the same route.
+
+Each packet has its price (`prices`). A client that has sent more than a turn has room for is put off: nothing is read
+from it until it is served again. Quick packets are priced by the stretch, not one by one.
+
+Bytes can cause this connection to be closed with the reason that the specification names, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, assert_never
+
+from tidegate.errors import PacketError, ProtocolError
+from tidegate.session.host import Lane, Route
+from tidegate.session.phase import CLOSED, GOES_ON, OPEN, Hold, Phase
+from tidegate.session.prices import ACKNOWLEDGED, BYTES, LARGE, QUICK, READ_ON, STRETCH, Payer, price
+from tidegate.session.session import Session
+from tidegate.wire import (
+    NONE,
+    V5,
+    Auth,
+    Connack,
+    Connect,
+    Disconnect,
+    Pingreq,
+    Pingresp,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Reason,
+    Suback,
+    Subscribe,
+    Type,
+    Unsuback,
+    Unsubscribe,
+    decode,
+    encode_varint,
+    frame,
+    level,
+)
+
+if TYPE_CHECKING:
+    from tidegate.session.connection import Connection
+
+FLUSH_BYTES = 64 * 1024  # read in one turn before what they caused is written, without waiting for its end
+HTTP = (b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS", b"CONNECT", b"PRI")
+STALLED = 1 << 40  # bytes that never come: what is left of a chunk is looked at when the journal has caught up
+MAX_CONNECT = 128 * 1024  # bytes of a CONNECT or an AUTH, unless the listener says otherwise
+QUICK_PUBLISH = (0x32, 0x34)  # QoS 1 or 2, neither DUP nor retained
+REPEATED_31 = (0x6A, 0x8A, 0xAA)  # PUBREL, SUBSCRIBE and UNSUBSCRIBE with DUP, which MQTT 3.1 has there
+
+
+def spoken(data: bytes) -> str:
+    """What is spoken to an MQTT port if it is not MQTT; empty if nobody can tell."""
+    if data[0] == 0x16 and data[1:2] in (b"", b"\x03"):
+        return "TLS spoken to a plain port: use the port of an mqtts:// or wss:// listener"
+    if data.startswith((b"PROXY ", b"\r\n\r\n\0\r\nQUIT\n")):
+        return "PROXY header on a listener without `proxy: true`"
+    if data.split(b" ", 1)[0] in HTTP:
+        return "HTTP spoken to an MQTT port: use the port of a ws:// or wss:// listener"
+    return ""
+
+
+class Reader:
+    """Turns the bytes of one connection into packets."""
+
+    __slots__ = (
+        "connection",
+        "held",
+        "hot",
+        "lane",
+        "last_read",
+        "max_connect",
+        "max_packet",
+        "need",
+        "on_bug",
+        "parked",
+        "payer",
+        "publishing",
+        "quick",
+        "site",
+        "unread",
+        "v5",
+        "waiting",
+        "work",
+    )
+
+    def __init__(
+        self,
+        connection: Connection,
+        max_packet: int,
+        on_bug: Callable[[Connection, BaseException], None],
+        max_connect: int = MAX_CONNECT,
+    ) -> None:
+        self.connection = connection
+        self.publishing = connection.publishing
+        self.site = connection.site
+        self.max_packet = max_packet
+        self.max_connect = min(max_connect, max_packet)
+        self.last_read = connection.site.now
+        self.lane: Lane  # the routes that it follows
+        self.on_bug = on_bug
+        self.v5 = False
+        self.hot = False  # open, and publishes need not be counted against a rate
+        self.unread: bytes | bytearray = b""
+        self.need = 0  # how long `unread` has to be before it is worth looking at
+        self.quick: dict[int, Callable[[int], None]] = {}  # acknowledgements in their shortest form
+        self.payer = Payer()  # before login, that of its address
+        self.held = 0  # bytes of `unread` that count as those of a client that has not logged in
+        self.waiting = False  # for a turn that has room for it
+        self.parked = False  # its turn came while something else kept it from being read
+        self.work: Iterator[float] | None = None  # what its last packet asks for, if that was too much for one turn
+
+    def begin(self, session: Session, lane: Lane) -> None:
+        """The connection is open."""
+        self.lane = lane
+        self.payer = Payer()
+        self.quick = {
+            0x40: session.acknowledged,
+            0x50: session.received,
+            0x62: self.publishing.release,
+            0x70: session.completed,
+        }
+        self.v5 = self.connection.version == V5
+        self.hot = self.connection.bucket is None
+
+    def stop(self) -> None:
+        """The connection is closed."""
+        self.hot = False
+        self.unread = b""
+        self.work = None
+        self._count_held()
+
+    def resume(self) -> None:
+        """Reads what came while nothing was to be read."""
+        self.need = 0
+        if self.unread and not self.waiting:  # else it reads on when it is served
+            self.receive(b"")
+
+    # -- bytes in ----------------------------------------------------------------------------------------------
+
+    def receive(self, data: bytes) -> None:
+        """Whatever the socket brought, split anywhere."""
+        site = self.site
+        if not site.opened:
+            site.open()
+        self.last_read = site.now
+        unread = self.unread
+        # hot: one QoS 0 publish that came alone, with a known route: one dict lookup, one append per target. The same
+        # as in `_read`, without its loop; what does not fit is read there.
+        if not unread and self.hot and data[0] == 0x30 and (end := len(data)) > 6:
+            length = data[1]
+            start = 2
+            if length > 127:
+                high = data[2]
+                length = length + ((high - 1) << 7) if 0 < high < 128 else 0
+                start = 3
+            if start + length == end and end <= self.max_packet:
+                after = start + 2 + (data[start] << 8 | data[start + 1])
+                route = self.lane.plans.get(data[start + 2 : after])
+                if (
+                    route is not None
+                    and (fast := route.fast) is not None
+                    and ((after <= end) if not self.v5 else (after < end and not data[after]))
+                    and (not route.guarded or route.calm(self.connection.session))
+                ):
+                    for target in fast:
+                        out = target.out
+                        if not out:
+                            site.dirty.append(target)
+                        out.append(data)
+                    if route.cross:
+                        self._cross(route, data, start, after)
+                    route.passed += 1
+                    site.publishes += 1
+                    site.read += end
+                    if site.read > FLUSH_BYTES:
+                        site.flush()
+                    return
+        if unread or self.waiting:
+            if isinstance(unread, bytes):
+                unread = self.unread = bytearray(unread)
+            unread += data
+            if self.need > LARGE and not self.waiting and self.connection.phase is OPEN:
+                self._pay_for_part(len(data))
+            if self.waiting or len(unread) < self.need:
+                if self.connection.phase is not OPEN:
+                    self._count_held()
+                return
+            data = bytes(unread)
+            self.unread = b""
+            self.need = 0
+        # as much as this turn has room for is read; the rest is kept, and whoever sent it pays
+        connection = self.connection
+        before, payer = site.effort, self.payer
+        try:
+            try:
+                if self.work is not None and not self._work_on():
+                    used = 0
+                else:
+                    used = self._read(data) if connection.phase is OPEN else self._read_handshake(data)
+            except PacketError as error:
+                connection.fail(error)
+                return
+        except Exception as error:  # noqa: BLE001 - a bug closes one connection and is reported, the loop goes on
+            self.on_bug(connection, error)
+            connection.close(Reason.UNSPECIFIED_ERROR, "internal error")
+        else:
+            if used < len(data) and connection.phase is not CLOSED:
+                self.unread = data[used:] if used else data
+            if self.held or connection.phase is not OPEN:
+                self._count_held()
+        finally:
+            payer.credit = credit = payer.credit + before - site.effort
+            if credit < 0:
+                self._settle(payer)
+
+    def _settle(self, payer: Payer) -> None:
+        """A client that has taken too much while others publish has to wait."""
+        site = self.site
+        if payer.settle(site.now, site.heavy_after) and site.contended:
+            if not (self.waiting or site.serving) and self.connection.phase is not CLOSED:
+                self._wait()
+
+    def _pay_for_part(self, size: int) -> None:
+        """A large packet is paid for while it comes: its bytes take time before anybody can look at it."""
+        site, payer = self.site, self.payer
+        spent = size // BYTES
+        site.effort += spent
+        payer.credit -= spent
+        if payer.credit < 0:
+            self._settle(payer)
+        if site.effort > site.room and not self.waiting:
+            self._wait()
+
+    def _count_held(self) -> None:
+        """What is kept for clients that have not logged in has a bound for all of them together."""
+        connection, site = self.connection, self.site
+        held = 0 if connection.phase is OPEN else len(self.unread)
+        site.handshake_bytes += held - self.held
+        grown, self.held = held > self.held, held
+        if grown and site.handshake_bytes > site.limits.handshake_bytes:
+            connection.fail(ProtocolError("too much is waiting to log in; try again later", Reason.SERVER_BUSY))
+
+    def _read(self, data: bytes) -> int:
+        """Takes all whole frames; how many bytes that was."""
+        # hot: for a QoS 0 publish with a known route, one dict lookup and one append per target
+        site = self.site
+        connection = self.connection
+        publishing = self.publishing
+        plans = self.lane.plans
+        quick = self.quick
+        v5 = self.v5
+        limit = self.max_packet
+        end = len(data)
+        publishes = acknowledgements = counted = 0
+        fast: tuple[Session, ...] | None = None
+        pos = 0
+        last = end - 1 if end <= STRETCH else STRETCH  # a frame that begins before it may be read
+        while True:
+            while pos < last:
+                first = data[pos]
+                length = data[pos + 1]
+                start = pos + 2
+                if length > 127:
+                    if end - pos < 3:
+                        break
+                    if 0 < (high := data[pos + 2]) < 128:
+                        length += (high - 1) << 7
+                        start = pos + 3
+                    else:
+                        whole = frame(data, pos, limit)
+                        if whole is None:
+                            self.need = self._announced(data, pos) - pos
+                            break
+                        _, start, stop = whole
+                        length = stop - start
+                stop = start + length
+                if stop - pos > limit:
+                    raise ProtocolError("packet larger than this listener allows", Reason.PACKET_TOO_LARGE)
+                if stop > end:
+                    self.need = stop - pos
+                    break
+                if first == 0x30 and length > 2:
+                    publishes += 1
+                    after = start + 2 + (data[start] << 8 | data[start + 1])
+                    route = plans.get(data[start + 2 : after])
+                    if route is not None and ((after <= stop) if not v5 else (after < stop and not data[after])):
+                        if (fast := route.fast) is not None and (not route.guarded or route.calm(connection.session)):
+                            packet = data if not pos and stop == end else data[pos:stop]
+                            dirty = site.dirty
+                            for target in fast:
+                                out = target.out
+                                if not out:
+                                    dirty.append(target)
+                                out.append(packet)
+                            if route.cross:
+                                self._cross(route, packet, start - pos, after - pos)
+                            route.passed += 1
+                        else:
+                            if site.effort > site.room:
+                                publishes -= 1
+                                self._wait()
+                                break
+                            payload = data[after + 1 if v5 else after : stop]
+                            publishing.take(
+                                route, payload, 0, False, 0, NONE, None, b"", data[pos:after], data[after:stop]
+                            )
+                            if connection.phase is not OPEN:
+                                pos = end  # it was denied, and that ended the connection
+                                break
+                            if publishing.stalled:
+                                pos = stop
+                                self.need = STALLED
+                                break
+                        pos = stop
+                        continue
+                elif length == 2 and (handler := quick.get(first)) is not None:
+                    acknowledgements += 1
+                    handler(data[start] << 8 | data[start + 1])
+                    if connection.phase is not OPEN:
+                        pos = end
+                        break
+                    pos = stop
+                    if publishing.stalled:
+                        self.need = STALLED
+                        break
+                    continue
+                elif first in QUICK_PUBLISH and length > 4:
+                    publishes += 1
+                    after = start + 2 + (data[start] << 8 | data[start + 1])
+                    route = plans.get(data[start + 2 : after])
+                    body = after + 3 if v5 else after + 2
+                    if (
+                        route is not None
+                        and body <= stop
+                        and (pid := data[after] << 8 | data[after + 1])
+                        and not (v5 and data[body - 1])
+                    ):
+                        if site.effort > site.room:
+                            publishes -= 1
+                            self._wait()
+                            break
+                        publishing.take(
+                            route,
+                            data[body:stop],
+                            first >> 1 & 3,
+                            False,
+                            pid,
+                            NONE,
+                            None,
+                            b"",
+                            data[pos:after],
+                            data[after + 2 : stop],
+                        )
+                        if connection.phase is not OPEN:
+                            pos = end  # it was denied, and that ended the connection
+                            break
+                        pos = stop
+                        if publishing.stalled:
+                            self.need = STALLED
+                            break
+                        continue
+                elif first >> 4 == Type.PUBLISH:
+                    publishes += 1
+                elif first >> 4 == Type.CONNECT:
+                    raise ProtocolError("a second CONNECT")  # [MQTT-3.1.0-2], whatever is in it
+                if not self._affords(first >> 4, length):
+                    # This turn has done enough: it comes after those who ask for less. What is known goes on meanwhile.
+                    publishes -= first >> 4 == Type.PUBLISH
+                    break
+                self._packet(first, data[start:stop])
+                pos = stop
+                if connection.phase is not OPEN:
+                    pos = end  # nothing is read behind the end
+                    break
+                if self.waiting:
+                    break
+                if publishing.stalled:
+                    self.need = STALLED
+                    break
+                plans = self.lane.plans
+            else:
+                if pos + 1 < end:
+                    # a stretch is read: what was quick in it has its price as well
+                    quick_price = (publishes - counted) * (QUICK + len(fast or ()) // 8)
+                    site.effort += quick_price + ACKNOWLEDGED * acknowledgements
+                    counted, acknowledgements = publishes, 0
+                    if site.effort <= site.room:
+                        last = min(end - 1, pos + STRETCH)
+                        continue
+                    self._wait()
+            break
+        if publishes:
+            site.publishes += publishes
+            site.effort += (publishes - counted) * QUICK
+            if self.payer.until > site.heavy_after:
+                site.heavy += publishes
+            if not self.hot:
+                connection.throttle(publishes)
+        site.read += pos
+        if site.read > FLUSH_BYTES:
+            site.flush()
+        return pos
+
+    # -- put off -----------------------------------------------------------------------------------------------
+
+    def _affords(self, kind: int, length: int) -> bool:
+        """Whether this turn has room for a packet; its price is counted. Else its sender has to wait."""
+        site = self.site
+        if site.effort > site.room or self._has_to_rest():
+            self._wait()
+            return False
+        if not site.may_begin(price(kind, length)):
+            self._wait(site.rested)
+            return False
+        return True
+
+    def _wait(self, until: float = 0.0) -> None:
+        """Nothing more is read from this client before it is served again, at that time or with the next turns."""
+        self.hot = False
+        self.waiting = True
+        self.connection.hold_reading(Hold.WORK)
+        if until > self.site.now:
+            self.site.timers.at(until, self._line_up)
+        else:
+            self._line_up()
+
+    def _has_to_rest(self) -> bool:
+        """Whether it takes too large a part of the loop while there are others; those who are served have rested."""
+        site = self.site
+        return self.payer.until > site.heavy_after and not site.serving and site.contended
+
+    def _line_up(self) -> None:
+        site = self.site
+        heavy = self.payer.until > site.heavy_after and site.contended
+        (site.resting if heavy else site.waiting).add(self.payer, self._serve)
+
+    def _serve(self) -> None:
+        """Reads on where too much was asked for."""
+        connection = self.connection
+        if connection.holds & ~GOES_ON and connection.phase is not CLOSED:
+            self.parked = True  # there is another reason not to read from it
+            return
+        self.waiting = False
+        if connection.phase is CLOSED:
+            return
+        if len(self.unread) < self.need:
+            self.site.effort += READ_ON
+        elif not self.publishing.stalled:
+            self.need = 0
+            self.receive(b"")
+        if not self.waiting:
+            self.hot = connection.phase is OPEN and connection.bucket is None
+            connection.release_reading(Hold.WORK)
+
+    def unpark(self) -> None:
+        """The other reasons not to read from it are gone."""
+        if self.parked:
+            self.parked = False
+            self._line_up()
+
+    def _work_on(self) -> bool:
+        """Goes on with what the last packet asks for; whether it is done."""
+        assert self.work is not None
+        until = next(self.work, None)
+        if until is None:
+            self.work = None
+            return True
+        if self.connection.phase is not CLOSED:
+            self._wait(until)
+        return False
+
+    def _announced(self, data: bytes, pos: int) -> int:
+        """Where the frame at `pos` will end, as far as its header says; the header is valid or incomplete."""
+        length = shift = 0
+        for index in range(pos + 1, min(pos + 5, len(data))):
+            length |= (data[index] & 0x7F) << shift
+            if data[index] < 128:
+                return index + 1 + length
+            shift += 7
+        return len(data) + 1
+
+    def _cross(self, route: Route, whole: bytes, start: int, after: int) -> None:
+        """The same publish with other properties: those of 3.1.1 have none, those of 5.0 may be told something."""
+        dirty = self.site.dirty
+        name = whole[start:after]
+        payload = whole[after + 1 :] if self.v5 else whole[after:]
+        for block, targets in route.cross:
+            if block is None:
+                other = b"\x30%b%b%b" % (encode_varint(len(name) + len(payload)), name, payload)
+            else:
+                length = len(name) + len(block) + len(payload)
+                other = b"\x30%b%b%b%b" % (encode_varint(length), name, block, payload)
+            for target in targets:
+                out = target.out
+                if not out:
+                    dirty.append(target)
+                out.append(other)
+
+    # -- the handshake -----------------------------------------------------------------------------------------
+
+    def _read_handshake(self, data: bytes) -> int:
+        connection = self.connection
+        pos = 0
+        while connection.phase in (Phase.NEW, Phase.WAITING) and pos < len(data):
+            if connection.phase is Phase.NEW and data[0] != Type.CONNECT << 4:
+                # [MQTT-3.1.0-1] the first packet is CONNECT; whoever sends another may not speak MQTT at all
+                if language := spoken(data):
+                    connection.host.handshake.misdirected(connection, language)
+                raise ProtocolError("the first packet is not CONNECT")
+            if connection.phase is Phase.NEW and V5 in (level(data[start:12]) for start in range(2, 6)):
+                connection.version = V5  # so that it is refused in its own words even if it cannot be decoded
+            whole = frame(data, pos, self.max_packet if connection.phase is Phase.WAITING else self.max_connect)
+            if whole is None:
+                self.need = self._announced(data, pos) - pos
+                return pos
+            first, start, stop = whole
+            if connection.phase is Phase.WAITING and first >> 4 not in (Type.AUTH, Type.DISCONNECT):
+                if connection.authentication is not None:
+                    raise ProtocolError("only AUTH and DISCONNECT before CONNACK")  # [MQTT-3.1.2-30]
+                return pos  # sent ahead of CONNACK; it is read when the handshake is over
+            if stop - pos > self.max_connect:
+                raise ProtocolError("AUTH larger than this listener allows", Reason.PACKET_TOO_LARGE)
+            if not self._affords(first >> 4, stop - start):
+                return pos
+            packet = decode(first, data[start:stop], connection.version)
+            pos = stop
+            if isinstance(packet, Connect):
+                if connection.phase is not Phase.NEW:
+                    raise ProtocolError("a second CONNECT")
+                connection.version = packet.version
+                connection.old, connection.bridge = packet.old, packet.bridge
+                wants = packet.properties.request_problem_information
+                connection.problem_information = wants != 0
+                connection.client_max_packet = packet.properties.maximum_packet_size or 0
+                connection.phase = Phase.WAITING
+                connection.host.handshake.connect(connection, packet)
+            elif isinstance(packet, Auth):
+                connection.host.handshake.auth(connection, packet)
+            elif isinstance(packet, Disconnect):
+                connection.disconnected(packet)
+        if connection.phase is OPEN and pos < len(data):
+            return pos + self._read(data[pos:])
+        if len(data) - pos > self.max_packet + FLUSH_BYTES:
+            raise ProtocolError("too much sent ahead of CONNACK", Reason.PACKET_TOO_LARGE)
+        return pos
+
+    # -- packets -----------------------------------------------------------------------------------------------
+
+    def _packet(self, first: int, body: bytes) -> None:
+        connection = self.connection
+        session = connection.session
+        if connection.old and first in REPEATED_31:
+            first &= ~0x08
+        packet = decode(first, body, connection.version)
+        match packet:
+            case Publish():
+                self.publishing.publish(packet)
+            case Puback():
+                session.acknowledged(packet.packet_id)
+            case Pubrec():
+                session.received(packet.packet_id, packet.reason)
+            case Pubrel():
+                self.publishing.release(packet.packet_id)
+            case Pubcomp():
+                session.completed(packet.packet_id)
+            case Subscribe():
+                self.work = connection.host.subscribing.subscribe(session, packet)
+                self._work_on()
+            case Unsubscribe():
+                self.work = connection.host.subscribing.unsubscribe(session, packet)
+                self._work_on()
+            case Pingreq():
+                session.send(b"\xd0\x00")
+            case Disconnect():
+                connection.disconnected(packet)
+            case Auth():
+                connection.host.handshake.auth(connection, packet)
+            case Connect():
+                raise ProtocolError("a second CONNECT")  # [MQTT-3.1.0-2]
+            case Connack() | Suback() | Unsuback() | Pingresp():
+                raise ProtocolError(f"{type(packet).__name__.upper()} is never sent by a client")
+            case _:
+                assert_never(packet)

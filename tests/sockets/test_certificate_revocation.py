@@ -1,0 +1,153 @@
+"""A certificate that was revoked, by a list of its authority or one by one, ends what it opened and opens nothing.
+
+Seen from the attacker, who has the key and the certificate of somebody and keeps trying.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from structlog.testing import capture_logs
+
+from harness import Client
+from processes import Served, from_file, on_uvloop, until
+from sockets.acts import PEOPLE, come, dismissed, inbox, secure, setting
+from tidegate import wire
+from tidegate.cli import certificates as cli
+from tidegate.errors import TidegateError
+
+REFUSED = 0x87
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Path:
+    """A CA of its own, whose list is empty, with the certificates of some clients."""
+    folder = tmp_path / "authority"
+    cli.make_ca(folder, "Revoking CA", days=2)
+    cli.issue(folder, "node", ["127.0.0.1"], client=False, days=2)
+    for name in ("bob", "mary", "sensor"):
+        cli.issue(folder, name, [], client=True, days=2)
+    cli.revoke(folder, [], days=2)
+    return folder
+
+
+def with_list(authority: Path, crl: str | None = "ca.crl", **sections: Any) -> str:
+    written = json.loads(setting(certificates=authority, directory={"users": PEOPLE}, **sections))
+    if crl is not None:
+        written["listeners"][1]["crl"] = str(authority / crl)
+    return json.dumps(written)
+
+
+async def enter(node: Served, authority: Path, name: str, expect: int = 0, **more: Any) -> Client:
+    return await come(node, None, client=f"of-{name}", tls=secure(authority, name), expect=expect, **more)
+
+
+def write_list(authority: Path, *, expires: datetime, signer: Path | None = None) -> None:
+    """A list with nothing in it, that expires then."""
+    ca = x509.load_pem_x509_certificate((authority / "ca.pem").read_bytes())
+    key = serialization.load_pem_private_key(((signer or authority) / "ca.key").read_bytes(), password=None)
+    builder = x509.CertificateRevocationListBuilder().issuer_name(ca.subject)
+    builder = builder.last_update(expires - timedelta(days=9)).next_update(expires)
+    data = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)  # type: ignore[arg-type]
+    (authority / "ca.crl").write_bytes(data)
+
+
+def by_list(authority: Path, node: Served) -> str | None:
+    cli.revoke(authority, [authority / "bob.pem"], days=2)
+    return None  # the file is watched
+
+
+def by_reload(authority: Path, node: Served) -> str | None:
+    cli.revoke(authority, [authority / "bob.pem"], days=2)
+    return with_list(authority)
+
+
+def by_fingerprint(authority: Path, node: Served) -> str | None:
+    return with_list(authority, trust={"revoked": [cli.show(authority / "bob.pem")["fingerprint"]]})
+
+
+def by_file(authority: Path, node: Served) -> str | None:
+    return with_list(authority, crl=None, trust={"revoked": [str(authority / "bob.pem")]})
+
+
+@pytest.mark.parametrize("revoke", [by_list, by_reload, by_fingerprint, by_file])
+@on_uvloop
+async def test_a_revoked_certificate(
+    tmp_path: Path, authority: Path, revoke: Callable[[Path, Served], str | None]
+) -> None:
+    """Who is connected with it goes, without a will and without a session; nobody enters with it; others stay."""
+    async with from_file(tmp_path, with_list(authority)) as node:
+        mary = await enter(node, authority, "mary")
+        await mary.subscribe("wills", qos=1)
+        will = wire.Will(topic="wills", payload=b'"late"', qos=1, retain=False)
+        bob = await enter(node, authority, "bob", stays=True, will=will)
+        await bob.subscribe("t", qos=1)
+        if (text := revoke(authority, node)) is not None:
+            await node.reload(text)
+        await dismissed(bob, REFUSED)
+        await until(lambda: all(each.client != "of-bob" for each in node.node.scopes["main"].sessions.values()))
+        await enter(node, authority, "bob", expect=REFUSED)
+        # nor beside the password of somebody: whoever has the key may have that as well
+        await come(node, "alice", tls=secure(authority, "bob"), expect=REFUSED)
+        await come(node, "bob")  # the user is not revoked
+        assert await inbox(mary) == []
+        await enter(node, authority, "sensor")
+
+
+@on_uvloop
+async def test_a_list_that_has_expired_lets_nobody_in(tmp_path: Path, authority: Path) -> None:
+    """Whether a certificate was revoked is not known then; the log says so, and what to do."""
+    write_list(authority, expires=datetime.now(UTC) - timedelta(seconds=1))
+    with capture_logs() as logs:
+        async with from_file(tmp_path, with_list(authority)) as node:
+            assert [each for each in logs if "has expired" in each["event"] and "crl" in each["remedy"]]
+            await enter(node, authority, "bob", expect=REFUSED)
+            await come(node, "bob", tls=secure(authority))  # without a certificate
+            cli.revoke(authority, [], days=2)
+            await until(lambda: any("refreshed" in each["event"] for each in logs))
+            await enter(node, authority, "bob")
+
+
+@on_uvloop
+async def test_a_list_expires_while_somebody_is_connected(
+    tmp_path: Path, authority: Path, clock: Callable[[str], None]
+) -> None:
+    write_list(authority, expires=datetime(2026, 2, 12, tzinfo=UTC))
+    async with from_file(tmp_path, with_list(authority)) as node:
+        bob = await enter(node, authority, "bob")
+        clock("2026-02-12T00:00:01")
+        await dismissed(bob, REFUSED)
+
+
+@on_uvloop
+async def test_a_file_that_becomes_useless_changes_nothing(tmp_path: Path, authority: Path) -> None:
+    with capture_logs() as logs:
+        async with from_file(tmp_path, with_list(authority)) as node:
+            bob = await enter(node, authority, "bob")
+            (authority / "ca.crl").write_text("half a li")
+            await until(lambda: any("the last good one stays" in each["event"] for each in logs))
+            await bob.silent()
+            await enter(node, authority, "sensor")
+
+
+@pytest.mark.parametrize("wrong", ["nonsense", "forged", "of another"])
+@on_uvloop
+async def test_a_list_that_cannot_be_relied_on_is_refused(tmp_path: Path, authority: Path, wrong: str) -> None:
+    other = tmp_path / "other"
+    cli.make_ca(other, "Revoking CA" if wrong == "forged" else "Other CA", days=2)
+    if wrong == "nonsense":
+        (authority / "ca.crl").write_text("nonsense")
+    elif wrong == "forged":
+        write_list(authority, expires=datetime.now(UTC) + timedelta(days=1), signer=other)
+    else:
+        (authority / "ca.crl").write_bytes(cli.revoke(other, [], days=2).read_bytes())
+    with pytest.raises(TidegateError, match="crl"):
+        async with from_file(tmp_path, with_list(authority)):
+            pass

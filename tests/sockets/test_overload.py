@@ -1,0 +1,230 @@
+"""Nobody can stop the loop: every packet has a price, and whoever asks for much waits, not the others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from harness import Client, Live
+from processes import Served, on_uvloop, until
+from sockets.acts import asking, come, door, policy
+from tidegate import wire
+from tidegate.scope import subscribing
+from tidegate.wire.properties import MOST
+
+MINE = policy("mine", "mine/#", subject="user:mary")
+COSTLY = " && ".join(["o.size + 1 > 0"] * 24)
+REFUSED, QUOTA, TOO_LARGE, BUSY = 0x87, 0x97, 0x95, 0x89
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The conditions that were compiled."""
+    texts: list[str] = []
+    compile = subscribing.condition
+
+    def condition(text: str, functions: object) -> object:
+        texts.append(text)
+        return compile(text, functions)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(subscribing, "condition", condition)
+    return texts
+
+
+@on_uvloop
+async def test_a_condition_is_compiled_only_for_who_may_subscribe_and_only_once(
+    tmp_path: Path, compiled: list[str]
+) -> None:
+    async with door(tmp_path, MINE) as node:
+        stranger, mary, again = await come(node, "bob"), await come(node, "mary"), await come(node, "mary", client="m2")
+        for number in range(20):
+            where = asking(("where", f"{COSTLY} && o.size > {number}"))
+            assert (await stranger.subscribe("mine/x", properties=where)).reasons == (REFUSED,)
+        assert compiled == []
+        where = asking(("where", COSTLY))
+        assert (await mary.subscribe("mine/x", "others/x", properties=where)).reasons == (0, REFUSED)
+        assert (await again.subscribe("mine/y", properties=where)).reasons == (0,)
+        assert compiled == [COSTLY]
+
+
+@on_uvloop
+async def test_a_condition_that_is_none_is_an_error_only_for_what_would_be_granted(tmp_path: Path) -> None:
+    async with door(tmp_path, MINE) as node:
+        mary = await come(node, "mary")
+        suback = await mary.subscribe("others/x", "mine/x", properties=asking(("where", "o.size >")))
+        assert suback.reasons == (REFUSED, 0x83)
+
+
+@on_uvloop
+async def test_long_conditions_rest_between_each_other_and_all_are_compiled(tmp_path: Path) -> None:
+    async with door(tmp_path, MINE) as node:
+        mary = await come(node, "mary")
+        for number in range(5):
+            where = asking(("where", f"{COSTLY} && o.size > {number}"))
+            assert (await mary.subscribe(f"mine/{number}", properties=where)).reasons == (0,)
+        assert node.node.site.rested > 0
+
+
+# -- what comes before login ---------------------------------------------------------------------------------------
+
+
+def connect(pairs: int = 0, payload: int = 0) -> bytes:
+    properties = wire.Properties(user_properties=(("", ""),) * pairs)
+    will = wire.Will(topic="w", payload=b"x" * payload, qos=0, retain=False) if payload else None
+    packet = wire.Connect(version=5, client_id="c", clean_start=True, keep_alive=0, will=will, properties=properties)
+    return wire.encode(packet, 5)
+
+
+@on_uvloop
+async def test_the_number_of_properties_is_bounded(tmp_path: Path) -> None:
+    async with door(tmp_path) as node:
+        for pairs, reason in ((MOST, 0), (MOST + 1, QUOTA), (20_000, QUOTA)):
+            client = await node.socket()
+            await client.raw(connect(pairs))
+            assert (await client.expect(wire.Connack)).reason == reason
+        client = await node.connect("other")
+        many = wire.Properties(user_properties=(("", ""),) * (MOST + 1))
+        await client.send(wire.Publish(topic="t", payload=b"", properties=many))
+        assert (await client.expect(wire.Disconnect)).reason == QUOTA
+
+
+@on_uvloop
+async def test_connect_has_a_size_of_its_own(tmp_path: Path) -> None:
+    listener = {"url": "mqtt://127.0.0.1:PORT", "anonymous": True, "max_connect": "1KiB"}
+    async with door(tmp_path, listeners=[listener]) as node:
+        for payload, reason in ((900, 0), (1100, TOO_LARGE)):
+            client = await node.socket()
+            await client.raw(connect(payload=payload))
+            assert (await client.closed())[3] == reason if reason else (await client.expect(wire.Connack)).reason == 0
+        client = await node.connect("other")
+        await client.publish("t", b"x" * 5000)
+        await client.silent()
+
+
+@on_uvloop
+async def test_what_is_kept_before_login_is_bounded_in_sum(tmp_path: Path) -> None:
+    async with door(tmp_path, limits={"handshake_bytes": "4KiB"}) as node:
+        whole = connect(payload=3000)
+        slow, slower = await node.socket(), await node.socket()
+        await slow.raw(whole[:2500])
+        await until(lambda: node.node.site.handshake_bytes == 2500)
+        await slower.raw(whole[:2500])
+        await slower.closed()  # there is room for one of them
+        other = await node.socket()
+        await other.raw(connect(payload=900))  # what comes whole is not kept
+        assert (await other.expect(wire.Connack)).reason == 0
+        await slow.raw(whole[2500:])
+        assert (await slow.expect(wire.Connack)).reason == 0
+        assert node.node.site.handshake_bytes == 0
+
+
+@on_uvloop
+async def test_connections_of_one_address_are_bounded(tmp_path: Path) -> None:
+    listener = {"url": "mqtt://127.0.0.1:PORT", "anonymous": True, "address_connections": 2}
+    async with door(tmp_path, listeners=[listener]) as node:
+        first, _ = await node.connect("1"), await node.connect("2")
+        third = await node.socket()
+        assert await third.closed() == b""
+        (bound,) = node.node.listeners.bound.values()
+        assert bound.turned_away == 1
+        first.abort()
+        await until(lambda: len(bound.connections) == 1)
+        await node.connect("3")
+
+
+# -- what comes after it -------------------------------------------------------------------------------------------
+
+FLOODS = {
+    "PINGREQ": b"\xc0\x00" * 20_000,
+    "SUBSCRIBE": wire.encode(
+        wire.Subscribe(packet_id=1, subscriptions=tuple(wire.Subscription(filter=f"f/{n}") for n in range(50))), 5
+    )
+    * 100,
+    "UNSUBSCRIBE": wire.encode(wire.Unsubscribe(packet_id=1, filters=("f/0",) * 50), 5) * 100,
+    "PUBLISH QoS 0": wire.encode(wire.Publish(topic="known", payload=b""), 5) * 50_000,
+    "PUBLISH QoS 1": wire.encode(wire.Publish(topic="known", payload=b"", qos=1, packet_id=1), 5) * 5000,
+    "PUBLISH to new topics": b"".join(wire.encode(wire.Publish(topic=f"t/{n}", payload=b""), 5) for n in range(2000)),
+    "PUBACK": wire.encode(wire.Puback(packet_id=1), 5) * 50_000,
+    "PUBREL": wire.encode(wire.Pubrel(packet_id=1), 5) * 20_000,
+}
+
+
+def waits(node: Live) -> bool:
+    """Whether anybody does."""
+    return len(node.node.site.waiting) + len(node.node.site.resting) > 0
+
+
+@contextlib.asynccontextmanager
+async def flooding(attacker: Client, data: bytes) -> AsyncIterator[None]:
+    """Sends it, reads the answers, and at the end sees that the connection is alive and everything was read."""
+
+    async def read() -> None:
+        while not isinstance(await attacker.receive(), wire.Disconnect):
+            pass
+
+    async def write() -> None:
+        await attacker.raw(data)
+
+    reading, writing = asyncio.create_task(read()), asyncio.create_task(write())
+    try:
+        yield
+        await writing
+        await attacker.raw(b"\x10\x00")  # a second CONNECT, which is answered with DISCONNECT when all is read
+        await reading
+    finally:
+        reading.cancel()
+        writing.cancel()
+
+
+@pytest.mark.parametrize("kind", FLOODS)
+@on_uvloop
+async def test_others_are_served_while_a_flood_waits(tmp_path: Path, kind: str) -> None:
+    async with door(tmp_path, data=kind == "PUBREL") as node:
+        attacker, victim, reader = await node.connect("attacker"), await node.connect("v"), await node.connect("r")
+        await reader.subscribe("v/#")
+        await attacker.publish("known")
+        async with flooding(attacker, FLOODS[kind]):
+            between = 0
+            await until(lambda: waits(node))
+            while waits(node):
+                await victim.publish("v/0")
+                await victim.publish("v/1", qos=1)
+                assert [(await reader.message()).topic for _ in range(2)] == ["v/0", "v/1"]
+                between += 1
+            assert between  # both were served before all of the flood was
+
+
+@on_uvloop
+async def test_one_request_for_very_many_filters_is_done_in_pieces(tmp_path: Path) -> None:
+    async with door(tmp_path) as node:
+        attacker, victim = await node.connect("attacker"), await node.connect("victim")
+        asked = asyncio.create_task(attacker.subscribe(*(f"f/{number}" for number in range(5000))))
+        await until(lambda: waits(node))
+        await victim.silent()
+        assert not asked.done()
+        assert (await asked).reasons == (0,) * 5000
+        gone = asyncio.create_task(attacker.unsubscribe(*(f"f/{number}" for number in range(5000))))
+        assert (await gone).reasons == (0,) * 5000
+        assert not waits(node)
+
+
+@on_uvloop
+async def test_a_client_that_leaves_while_it_waits_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with door(tmp_path) as node:
+        attacker, victim = await node.connect("attacker"), await node.connect("victim")
+        packet = wire.Subscribe(
+            packet_id=1, subscriptions=tuple(wire.Subscription(filter=f"f/{n}") for n in range(5000))
+        )
+        await attacker.send(packet)
+        await until(lambda: waits(node))
+        attacker.abort()
+        await until(lambda: not waits(node) and not _sessions(node, "attacker"))
+        await victim.silent()
+
+
+def _sessions(node: Live | Served, client: str) -> bool:
+    return any(name == client for scope in node.node.realm.scopes.values() for _, name in scope.sessions)
