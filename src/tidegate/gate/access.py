@@ -69,10 +69,13 @@ class AccessStage:
     def _left(self, answer: Undecided[Permit | Refuse], s: dict[str, Any], actor: Subject) -> Residual:
         attributes, residual, said = self.attributes, answer.residual, self._said
         environment = attributes.environment(actor)
-        reads_p = any(path.partition(".")[0] == "p" for path in answer.reads)
+        roots = {path.partition(".")[0] for path in answer.reads}
+        reads_e, reads_p = "e" in roots or answer.volatile, "p" in roots
 
         def decide(message: Message) -> Allow | Deny:
-            env: dict[str, Any] = {"s": s, "o": attributes.facts(message), "e": attributes.now(environment)}
+            env: dict[str, Any] = {"s": s, "o": attributes.facts(message)}
+            if reads_e:
+                env["e"] = attributes.now(environment)
             if reads_p:
                 env["p"] = attributes.published(message)
             return said(residual(env))

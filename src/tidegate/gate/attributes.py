@@ -64,7 +64,6 @@ class MessageAttributes(dict[str, Any]):
     __slots__ = ("attributes", "message")
 
     def __init__(self, attributes: Attributes, message: Message) -> None:
-        super().__init__()
         self.attributes = attributes
         self.message = message
 
@@ -74,7 +73,12 @@ class MessageAttributes(dict[str, Any]):
 
     def _found(self, name: str) -> object:
         message = self.message
-        match name:
+        match name:  # hot: what most conditions read comes first
+            case "payload" if len(message.payload) <= MAX_CONTENT and not self.attributes.context(message).sealed:
+                try:
+                    return orjson.loads(message.payload)
+                except orjson.JSONDecodeError:
+                    raise KeyError(name) from None
             case "topic":
                 return message.topic
             case "levels":
@@ -90,11 +94,6 @@ class MessageAttributes(dict[str, Any]):
                 return category
             case "size":
                 return len(message.payload)
-            case "payload" if len(message.payload) <= MAX_CONTENT and not self.attributes.context(message).sealed:
-                try:
-                    return orjson.loads(message.payload)
-                except orjson.JSONDecodeError:
-                    raise KeyError(name) from None
             case "properties":
                 pairs = message.properties.user_properties
                 if self.attributes.rules.announces_floor and pairs and pairs[-1][0] == FLOOR:

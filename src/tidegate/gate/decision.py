@@ -22,20 +22,17 @@ class PartialDecision:
     What the subscription itself wants is asked of what the view leaves.
     """
 
-    __slots__ = ("failed", "grant", "residuals", "view", "wants")
+    __slots__ = ("failed", "grant", "residuals", "session", "view", "wants")
 
     def __init__(self, grant: Grant | None, residuals: tuple[Residual, ...], view: View, wants: tuple[Residual, ...]):
         self.grant = grant
+        if grant is not None:
+            self.session = grant.session
         self.residuals = residuals
         self.view = view
         self.wants = wants
         self.failed: tuple[tuple[str, str], ...] = ()
         """Conditions that failed on the last message, or for every message, and counted as false."""
-
-    @property
-    def session(self) -> Session:
-        assert self.grant is not None
-        return self.grant.session
 
     @property
     def clear(self) -> bool:
@@ -72,11 +69,11 @@ def part_of(message: Message, view: View) -> Message | None:
     parts = message.views
     if parts is None:
         parts = message.views = {}
-    elif view in parts:
-        return parts[view]
+    elif view.keep in parts:
+        return parts[view.keep]
     payload = view.apply(message.payload)
     if payload is None:
-        parts[view] = None
+        parts[view.keep] = None
         return None
     properties = message.properties
     left = NONE
@@ -103,7 +100,7 @@ def part_of(message: Message, view: View) -> Message | None:
         message.expires,
         message.output,
     )
-    parts[view] = part
+    parts[view.keep] = part
     return part
 
 

@@ -7,7 +7,7 @@ is not shown. A condition that fails is not met.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from tidegate.gate.attributes import Attributes, later
 from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, Stage, Step
@@ -52,9 +52,14 @@ class WhereStage(Stage):
         if known.away and (known.unclear or later(asked.reads, asked.volatile)):
             return ALLOW
 
+        reads_e = asked.volatile or any(path.partition(".")[0] == "e" for path in asked.reads)
+
         def decide(message: Message) -> Allow | Deny:
+            env: dict[str, Any] = {"o": attributes.facts(message)}
+            if reads_e:
+                env["e"] = attributes.now(environment)
             try:
-                met = asked({"o": attributes.facts(message), "e": attributes.now(environment)})
+                met = asked(env)
             except PredicateFailed as failed:
                 return _failed(failed)
             return ALLOW if met else UNMET

@@ -9,11 +9,13 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from tidegate import topics
+from tidegate.bounded import Bounded
 from tidegate.monitor.event import Event
 from tidegate.monitor.machine import MonitorFailed
 from tidegate.predicate import Predicate, PredicateFailed
 
 EVERYTHING: Final = ("#",)
+TOPICS: Final = 1000  # whose answer one matcher keeps: few topics have most of the messages
 
 
 def matcher(filters: Sequence[str]) -> Callable[[str], bool]:
@@ -28,7 +30,7 @@ def matcher(filters: Sequence[str]) -> Callable[[str], bool]:
     def matches(topic: str) -> bool:
         return topic in plain or any(topics.matches(each, topic) for each in wild)
 
-    return matches
+    return Bounded(TOPICS, matches).__getitem__
 
 
 def _everything(topic: str) -> bool:

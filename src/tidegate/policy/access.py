@@ -406,7 +406,11 @@ def _combined(spoken: list[Policy], decisive: tuple[bool, ...]) -> Permit | Refu
     """What the policies say whose condition is true, in file order. None of them has failed."""
     if not spoken:
         return Refuse(DEFAULT)
-    chosen = next((policy for policy in spoken if policy.allows in decisive), spoken[0])
+    chosen = spoken[0]
+    for policy in spoken:
+        if policy.allows in decisive:
+            chosen = policy
+            break
     return chosen.permit if chosen.allows else chosen.refuse
 
 

@@ -81,13 +81,12 @@ def kept(value: Any, wanted: Tree) -> Any:
     if not wanted:
         return value
     if isinstance(value, dict):
-        parts = {
-            token: part
-            for token, below in wanted.items()
-            if token in value and (part := kept(value[token], below)) is not _Hidden
-        }
-        # in the order of the document, which tells nothing of the set
-        return {name: parts[name] for name in value if name in parts} if parts else _Hidden
+        parts = {}
+        for name, part in value.items():  # in the order of the document, which tells nothing of the set
+            below = wanted.get(name)
+            if below is not None and (left := kept(part, below) if below else part) is not _Hidden:
+                parts[name] = left
+        return parts or _Hidden
     if isinstance(value, list):
         places: dict[int, Any] = {}
         for token, below in wanted.items():

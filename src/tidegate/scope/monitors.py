@@ -270,7 +270,7 @@ class Monitoring:
     def _step(self, instance: Instance, one: Made, crossing: Crossing) -> list[Made]:
         message = one[0]
         attachment = instance.attachment
-        scene = self._scene(attachment, message, crossing.link)
+        scene = self._scene(attachment, message, crossing.link) if self._roots[attachment.id] else NO_SCENE
         event = Event(
             message.topic,
             message.payload,
@@ -284,6 +284,8 @@ class Monitoring:
         outputs = self._asked(instance, event, message, crossing)
         if outputs is None:
             return []
+        if len(outputs) == 1 and outputs[0] is event and not sources:
+            return [one]  # hot: it passes
         if not outputs:
             self.states.tallies[attachment.id].suppressed += 1
             why = crossing.suppress(attachment)
@@ -380,8 +382,6 @@ class Monitoring:
     def _scene(self, attachment: Attachment, message: Message, link: Link) -> Any:
         """The roots that its conditions read."""
         roots = self._roots[attachment.id]
-        if not roots:
-            return NO_SCENE
         attributes = self.scope.gate.attributes
         found: dict[str, Any] = {}
         if "s" in roots:

@@ -179,7 +179,10 @@ class Path:
         events, why = self.enter(plan, message, link, source, self.site.journal)
         if why is not None:
             return why
-        return sum(self.deliver(way, event, source, message) for way, event in events)
+        reached = 0
+        for way, event in events:
+            reached += self.deliver(way, event, source, message)
+        return reached
 
     def write(self, plan: Plan, message: Message, link: Link) -> Deny | None:
         """Step 1: why it must not be written, which is audited."""
@@ -225,10 +228,11 @@ class Path:
         """Step 4: the same messages, sealed where the plan says so; without those that cannot be."""
         sealed: list[tuple[Plan, Message]] = []
         why: Deny | None = None
-        for plan, event in events:
-            denied = self._seal(plan, event, link)
+        for step in events:
+            plan, event = step
+            denied = None if plan.sealing is None else self._seal(plan, event, link)
             if denied is None:
-                sealed.append((plan, event))
+                sealed.append(step)
             else:
                 why = denied
         return tuple(sealed), why

@@ -87,7 +87,7 @@ class Connection:
         self.old = False  # it speaks MQTT 3.1
         self.bridge = False  # it is a broker that bridges
         self.phase = Phase.NEW
-        self.holds = Hold(0)
+        self.holds = 0  # of `Hold`
         self.problem_information = True
         self.client_max_packet = 0  # largest packet the client takes; 0: any
         self.keep_alive = 0.0  # the longest silence allowed, in seconds; 0: any

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum, IntFlag
+from enum import Enum, IntEnum
 from typing import Final
 
 
@@ -13,8 +13,8 @@ class Phase(Enum):
     CLOSED = "closed"
 
 
-class Hold(IntFlag):
-    """Why nothing is read from a connection for now."""
+class Hold(IntEnum):
+    """Why nothing is read from a connection for now: one bit each. Sums of them are plain numbers, which are quick."""
 
     HANDSHAKE = 1
     RATE = 2
@@ -24,7 +24,7 @@ class Hold(IntFlag):
     JOURNAL = 32  # what it publishes is written down, and the disk is behind
 
 
-GOES_ON = Hold.WORK | Hold.RATE  # what was received before is read all the same
+GOES_ON: Final = Hold.WORK | Hold.RATE  # what was received before is read all the same
 
 OPEN: Final = Phase.OPEN  # hot: to look up the member of an enumeration takes as long as a call
 CLOSED: Final = Phase.CLOSED

@@ -32,6 +32,8 @@ PROOF = 100  # what verifying one costs: see `prices`
 RETRY = 1.0  # seconds after which what found no room in the journal is tried again
 PENDING = 20_000  # acknowledgements waiting for the disk before their publisher is paused
 
+FORMS = tuple(tuple(form(version, qos, False) for qos in range(3)) for version in (V311, V5))
+"""How frames that are passed on as they came are encoded, by whether the client speaks MQTT 5, and by QoS."""
 _FORWARDED = (
     "payload_format_indicator",
     "content_type",
@@ -69,6 +71,7 @@ class Publishing:
         "aliases",
         "connection",
         "deadline",
+        "forms",
         "inherited",
         "notified",
         "path",
@@ -87,6 +90,7 @@ class Publishing:
         self.session: Session
         self.path: Path
         self.v5 = False
+        self.forms = FORMS[False]
         self.acks: deque[Ack] | None = None  # what is acknowledged when it is safe, in order
         self.notified = 0  # the last batch whose commit we asked to be told of
         self.unfinished = 0  # those of `acks` that end an exchange
@@ -102,6 +106,7 @@ class Publishing:
         self.session = session
         self.path = path
         self.v5 = self.connection.version == V5
+        self.forms = FORMS[self.v5]
         self.quota = self.site.limits.receive_maximum  # as CONNACK says; a reload does not change it
         self.inherited = set(session.incoming) if session.incoming else None
         self.deadline.begin(session)
@@ -209,7 +214,7 @@ class Publishing:
             expires,
         )
         if head:
-            message.form = form(V5 if self.v5 else V311, qos, False)
+            message.form = self.forms[qos]
             message.head = head
             message.tail = tail
         if qos == 2:
