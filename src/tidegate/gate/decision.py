@@ -9,7 +9,7 @@ from __future__ import annotations
 from tidegate.gate.attributes import FLOOR, NO_TIME
 from tidegate.gate.verdict import Allow, Deny, Known, Residual, Stage, Step
 from tidegate.policy import ALL, View
-from tidegate.session import Grant, Message, Session, SourceContext
+from tidegate.session import Grant, Message, SourceContext
 from tidegate.wire import NONE, Properties
 
 UNSEEN = Deny(step=Step.VIEW, rule="nothing is left")

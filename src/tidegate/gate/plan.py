@@ -61,6 +61,7 @@ class Plan:
     failed: tuple[tuple[Session, tuple[tuple[str, str], ...]], ...] = ()  # conditions, and what went wrong
     local: bool = False  # some target does not want its own messages
     durable: bool = False
+    immediate: bool = False  # nothing is decided or done on the way in: steps 1 to 5 are empty
     fast: tuple[Session, ...] | None = None
     cross: tuple[tuple[bytes | None, tuple[Session, ...]], ...] = ()
     monitored: bool = False  # those of the link it comes over have to see each message
@@ -177,9 +178,9 @@ class Plan:
             or any(one.grant is not None and one.grant.session.row for ways in conditional for one in ways)
             or any(ways[0].session.row for _, ways in self.deferred)
         )
-        if self.refusal or self.admission or not self.simple or self.local or watched or not leads:
-            return
-        if self.sealing is not None or self.ingested:
+        open_way = not (self.refusal or self.admission or self.control or self.sealing is not None or self.ingested)
+        self.immediate = open_way and not self.monitored
+        if not open_way or not self.simple or self.local or watched or not leads:
             return
         if not all(states for _, states in (*self.still, *self.quiet)):
             return  # a monitor that has to see every message

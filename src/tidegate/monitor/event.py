@@ -22,7 +22,7 @@ NO_SCENE: Final[Mapping[str, Any]] = MappingProxyType({})
 class Event:
     """A message on its way over a link, or a tick."""
 
-    __slots__ = ("overheard", "payload", "qos", "retain", "scene", "time", "topic")
+    __slots__ = ("is_tick", "overheard", "payload", "qos", "retain", "scene", "time", "topic")
 
     def __init__(
         self,
@@ -35,6 +35,8 @@ class Event:
         overheard: bool = False,
     ) -> None:
         self.topic = topic
+        self.is_tick = not topic
+        """Whether it is no message, but the timer."""
         self.payload = payload
         self.qos = qos
         self.retain = retain
@@ -49,11 +51,6 @@ class Event:
     def tick(cls, time: float) -> Event:
         """The event that a machine gets when it is due. No message has an empty topic."""
         return cls("", b"", time=time)
-
-    @property
-    def is_tick(self) -> bool:
-        """Whether it is no message, but the timer."""
-        return not self.topic
 
     def changed(
         self,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.gate import Branch, Deny, Known, Plan, ScopeExit, Step
 from tidegate.session import Link, Message, Session, Site
-from tidegate.session.prices import PLAN
+from tidegate.session.prices import VISITED
 from tidegate.wire import Properties
 
 if TYPE_CHECKING:
@@ -56,14 +56,14 @@ class Journey:
         while self._waiting:
             scope, plan, message, path = self._waiting.popleft()
             visits += 1
-            if len(path) > 1 and (full := scope.retained.refusal(message)):
+            if message.retain and len(path) > 1 and (full := scope.retained.refusal(message)):
                 message = self._unkept(scope, message, full)
             reached += scope.path.arrived(plan, message, self.source, self._seen)
             for branch in plan.branches:
                 self._cross(scope, branch, message, path)
             if message is not root and (message.rows or message.noted or (message.retain and site.store.noted)):
                 root.noted = True
-        site.effort += visits * PLAN // 2  # each takes about as long as half a plan
+        site.effort += visits * VISITED
         return reached
 
     def _unkept(self, scope: Scope, message: Message, why: Deny) -> Message:
@@ -122,7 +122,7 @@ class Journey:
                 arrived = _called(message, exit, branch.topic, branch.qos)
         beyond = (*path, exit.target)
         watched = bool(exit.entering) and (branch is None or branch.watched)
-        for plan, event in scope.path.arrive(exit, arrived, self.root, lambda: scope.plans.of(lane, name), watched):
+        for plan, event in scope.path.arrive(exit, arrived, self.root, lane, name, watched):
             self._waiting.append((scope, plan, event, beyond))
 
 

@@ -27,16 +27,7 @@ from tidegate.scope.derived import renumbered
 from tidegate.scope.monitor_states import States
 from tidegate.scope.source_contexts import PUBLISHERS, SourceContexts, Sources
 from tidegate.scope.timer_context import Cause
-from tidegate.session import (
-    Context,
-    Delivery,
-    Grant,
-    Link,
-    Message,
-    Route,
-    Session,
-    Subject,
-)
+from tidegate.session import Context, Delivery, Grant, Link, Message, Session, Subject
 from tidegate.wire import Reason
 
 if TYPE_CHECKING:
@@ -50,7 +41,7 @@ LINK: Final = ""
 
 UNWRITABLE: Final = Deny(step=Step.MONITOR_IN, rule="monitor", reason=Reason.NO_MATCHING_SUBSCRIBERS)
 
-Made = tuple[Message, Route | None]  # and the way it takes, if it is not the event itself
+Made = tuple[Message, Plan | None]  # and the plan it follows, on the way in
 
 
 class Crossing:
@@ -98,10 +89,6 @@ class Emission:
     """The link between scopes that it is; None: a client's."""
     session: Session | None
     emitted: list[Made]
-
-    @property
-    def events(self) -> list[tuple[Plan, Message]]:
-        return _planned(self.emitted)
 
     @property
     def messages(self) -> list[Message]:
@@ -155,9 +142,7 @@ class Monitoring:
 
     # -- on the way in -------------------------------------------------------------------------------------------
 
-    def enter(
-        self, link: Link, message: Message, route: Route, session: Session | None
-    ) -> tuple[list[tuple[Plan, Message]], Deny | None]:
+    def enter(self, link: Link, message: Message, plan: Plan, session: Session | None) -> tuple[list[Made], Deny]:
         """Step 2: what goes on of a message that came over a link, and why it was suppressed if that is nothing.
 
         Without a session its client sends without being connected.
@@ -170,10 +155,9 @@ class Monitoring:
         else:
             principal, chain = session.principal, session.entering
         crossing = Crossing(link, principal, message)
-        outputs = self._run(chain, [(message, route)], crossing)
+        outputs = self._run(chain, [(message, plan)], crossing)
         message.outputs = crossing.count
-        events = _planned(outputs)
-        return events, None if events else crossing.refusal
+        return outputs, crossing.refusal
 
     # -- on the way out ------------------------------------------------------------------------------------------
 
@@ -246,11 +230,12 @@ class Monitoring:
     def _run(self, chain: Iterable[Instance], made: list[Made], crossing: Crossing) -> list[Made]:
         """What comes out of several monitors, each of which sees what the one before it put out."""
         for instance in chain:
+            attachment = instance.attachment
+            if crossing.overheard and not attachment.monitor.overhears:
+                continue
             following: list[Made] = []
             for one in made:
-                if crossing.overheard and not instance.attachment.monitor.overhears:
-                    following.append(one)
-                elif self._hears(instance.attachment, one[0].topic):
+                if self._hears(attachment, one[0].topic):
                     following += self._step(instance, one, crossing)
                 else:
                     following.append(one)
@@ -291,15 +276,15 @@ class Monitoring:
             why = crossing.suppress(attachment)
             if not crossing.overheard and not attachment.silent:
                 self.scope.report(crossing.action, crossing.link, message.topic, why)
-        made = [
-            self._made(instance, output, message, crossing, sources)
-            if output is not event
-            else one
-            if not sources
-            else self._passed(instance, one, crossing, sources)
-            for output in outputs
-        ]
-        return [each for each in made if each is not None]
+        made: list[Made] = []
+        for output in outputs:
+            if output is not event:
+                each = self._made(instance, output, message, crossing, sources)
+            else:
+                each = self._passed(instance, one, crossing, sources) if sources else one
+            if each is not None:
+                made.append(each)
+        return made
 
     def _passed(self, instance: Instance, one: Made, crossing: Crossing, sources: Sources) -> Made | None:
         """An event that passes unchanged: with the contexts that the state comes from, if another state would have
@@ -408,7 +393,7 @@ class Monitoring:
             scope.report(crossing.action, crossing.link, output.topic, why)
             return None
         limits = self.site.limits
-        if excess := limits.excess(output.topic):
+        if output.topic != shown.topic and (excess := limits.excess(output.topic)):
             why = crossing.suppress(attachment, f"puts out a topic of {excess}")
             scope.report(crossing.action, crossing.link, output.topic, why)
             return None
@@ -542,8 +527,3 @@ class Monitoring:
         emitted = self._run(rest, [each for each in first if each is not None], crossing)
         message.outputs = crossing.count
         return Emission(cause=message, link=link, inward=cause.inward, exit=exit, session=session, emitted=emitted)
-
-
-def _planned(outputs: Iterable[Made]) -> list[tuple[Plan, Message]]:
-    """Those that go on into the scope, with the plans that they follow."""
-    return [(plan, message) for message, plan in outputs if isinstance(plan, Plan)]

@@ -28,27 +28,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from tidegate.gate import Deny, Plan, ScopeExit, Step, passed, undecided
+from tidegate.gate import Deny, Lane, Plan, ScopeExit, Step, passed, undecided
 from tidegate.monitor import Instance
 from tidegate.policy.brokering import PLAIN
 from tidegate.policy.capability import BEFORE, NOTHING
 from tidegate.policy.control import KEYS
 from tidegate.scope.deferring import Deferring
 from tidegate.scope.journey import Journey, crossed
-from tidegate.scope.monitors import Emission, Monitoring
+from tidegate.scope.monitors import Emission, Made, Monitoring
 from tidegate.scope.protection import Keyring, Protector
-from tidegate.session import (
-    Connection,
-    Delivery,
-    Grant,
-    Journal,
-    Later,
-    Link,
-    Message,
-    Refusal,
-    Route,
-    Session,
-)
+from tidegate.session import Connection, Delivery, Grant, Journal, Later, Link, Message, Refusal, Session
 from tidegate.topics import matches
 from tidegate.wire import NONE, V5, Properties, Reason
 
@@ -85,6 +74,10 @@ class Path:
     def publish(self, plan: Plan, message: Message, source: Session) -> int | Refusal:
         """A PUBLISH of QoS 0 or 1: how many it reached, or why it did not go on."""
         # hot: nothing but what the plan asks for
+        if plan.immediate and not message.retain:
+            if message.qos and plan.durable and self._no_room(plan, False):
+                return NO_ROOM
+            return self.deliver(plan, message, source)
         link = source.inward
         if plan.refusal is not None or plan.admission or plan.control or message.retain:
             why = self.write(plan, message, link)
@@ -211,7 +204,7 @@ class Path:
     ) -> tuple[Events, Deny | None]:
         """Steps 2 to 5: what goes on of a message that may be written; or why nothing does."""
         refusal: Deny | None = None
-        outputs: Iterable[tuple[Plan, Message]] = ((plan, message),)
+        outputs: Iterable[Made] = ((message, plan),)
         if plan.monitored:
             outputs, refusal = self.monitoring.enter(link, message, plan, source)
         events, denied = self._protected(outputs, link)
@@ -224,15 +217,14 @@ class Path:
                     return (), NO_ROOM
         return events, None
 
-    def _protected(self, events: Iterable[tuple[Plan, Message]], link: Link) -> tuple[Events, Deny | None]:
+    def _protected(self, outputs: Iterable[Made], link: Link) -> tuple[Events, Deny | None]:
         """Step 4: the same messages, sealed where the plan says so; without those that cannot be."""
         sealed: list[tuple[Plan, Message]] = []
         why: Deny | None = None
-        for step in events:
-            plan, event = step
-            denied = None if plan.sealing is None else self._seal(plan, event, link)
-            if denied is None:
-                sealed.append(step)
+        for event, plan in outputs:
+            assert plan is not None  # they are on the way in
+            if plan.sealing is None or (denied := self._seal(plan, event, link)) is None:
+                sealed.append((plan, event))
             else:
                 why = denied
         return tuple(sealed), why
@@ -251,7 +243,7 @@ class Path:
         if emission.exit is not None:
             self._tick_between(emission, emission.exit)
         elif emission.inward:
-            events, _ = self._protected(emission.events, emission.link)
+            events, _ = self._protected(emission.emitted, emission.link)
             for plan, event in events:
                 if plan.ingested:
                     self.site.journal.write(event)
@@ -267,7 +259,7 @@ class Path:
         if not emission.inward:
             journey.resume(exit, emission.messages, path)
             return
-        events, _ = self._protected(emission.events, emission.link)
+        events, _ = self._protected(emission.emitted, emission.link)
         for plan, event in events:
             journey.begin(self.scope, plan, event, path)
 
@@ -278,20 +270,24 @@ class Path:
         return self.monitoring.export(exit, message, root)
 
     def arrive(
-        self, exit: ScopeExit, message: Message, root: Message, plan: Callable[[], Plan], watched: bool
-    ) -> Iterator[tuple[Plan, Message]]:
+        self, exit: ScopeExit, message: Message, root: Message, lane: Lane, name: bytes, watched: bool
+    ) -> list[tuple[Plan, Message]]:
         """Steps 2 to 4 where a message enters this scope from another one; it was journaled where it entered the node.
 
-        `plan`: that of the message itself. `watched`: monitors of the link have to see it.
+        `lane`, `name`: where its own plan is found. `watched`: monitors of the link have to see it.
         """
-        events: list[tuple[Message, Route | None]] = [(message, None)]
+        outputs: list[Made] = [(message, None)]
         if watched:
-            events = self.monitoring.arrive(exit, message, root)
+            outputs = self.monitoring.arrive(exit, message, root)
             if message.noted:
                 root.noted = True  # a monitor has changed its state, and may have suppressed it
-        ways = ((way, event) if isinstance(way, Plan) else (plan(), crossed(event, exit)) for event, way in events)
-        sealed, _ = self._protected(ways, exit.inward)
-        yield from sealed
+        events: list[tuple[Plan, Message]] = []
+        for event, plan in outputs:
+            if plan is None:
+                event, plan = crossed(event, exit), self.scope.plans.of(lane, name)  # noqa: PLW2901
+            if plan.sealing is None or self._seal(plan, event, exit.inward) is None:
+                events.append((plan, event))
+        return events
 
     # -- out -----------------------------------------------------------------------------------------------------
 
@@ -329,7 +325,7 @@ class Path:
         plan = scope.plans.of(
             gate.derived_lane(message.context, gate.attributes.context(message), message.link, None), name
         )
-        events, _ = self._protected(((plan, message),), link)
+        events, _ = self._protected(((message, plan),), link)
         return sum(self.deliver(way, event, source, root) for way, event in events)
 
     def _deliver_flat(self, plan: Plan, message: Message, source: Session | None) -> int:
@@ -356,8 +352,8 @@ class Path:
             plan.apart += 1
         else:
             plan.passed += 1
-        retained = self.scope.retained
         if message.retain:
+            retained = self.scope.retained
             if seen is not None and not _first(seen, (retained, message.topic), message):
                 retained.came_over(message)
             elif self.scope.keepable(message):

@@ -10,7 +10,7 @@ again when it is sent.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from tidegate.policy.capability import Use
 from tidegate.wire import NONE, Properties
@@ -175,6 +175,9 @@ class State(IntEnum):
     QUEUED = 0
     SENT = 1  # PUBLISH sent, waiting for PUBACK or PUBREC
     RELEASED = 2  # QoS 2: PUBREC received, PUBREL owed or sent, waiting for PUBCOMP
+
+
+SENT: Final = State.SENT  # hot: to look up the member of an enumeration takes as long as a call
 
 
 class Delivery:

@@ -28,7 +28,7 @@ from tidegate.wire import Type
 TURN: Final = 400  # microseconds of work in a turn before those who need more wait for the next
 SECONDS: Final = 1e-5  # in which a microsecond of work is paid for: a tenth of the loop; whoever takes more is heavy
 BURST: Final = 0.005  # seconds: work of a tenth of that is done for anybody before it makes heavy
-CREDIT: Final = 40  # microseconds of work that a light client is done before its account is looked at
+CREDIT: Final = 100  # microseconds of work that a light client is done before its account is looked at
 MEMORY: Final = 0.1  # seconds: after that nobody is heavy for what it has done before
 LONG: Final = 1000  # a piece of work that costs more has to wait until the last such piece is paid for
 REST: Final = 3  # times its price, before another one begins
@@ -38,6 +38,7 @@ ACKNOWLEDGED: Final = 1  # an acknowledgement in its shortest form
 LARGE: Final = 16 * 1024  # bytes: a packet that is longer is paid for while it comes
 BYTES: Final = 1024  # of it that cost a microsecond
 READ_ON: Final = LONG  # to read on in such a packet when its sender is served: nobody else is in the same stretch
+VISITED: Final = 7  # a message in one of several scopes, apart from its receivers
 TAKEN: Final = 4  # a message on the general path, and 1 for each receiver
 FILTER: Final = 20  # a filter that is subscribed to or unsubscribed from
 CONDITION: Final = 6  # a byte of a condition that has to be compiled

@@ -230,6 +230,9 @@ class Publishing:
             return
         site.effort += TAKEN + reached
         if qos:
+            if reached and not (retain or self.acks or message.rows or message.noted or message.journaled):
+                session.send(bytes((0x40, 2, pid >> 8, pid & 0xFF)))  # hot: PUBACK, nothing to wait for or to tell
+                return
             reason = Reason.SUCCESS if reached else self._nobody(Reason.NO_MATCHING_SUBSCRIBERS)
             explanation = b""
             if retain and not message.retain:

@@ -28,7 +28,7 @@ from tidegate.session.deferred import Deferred
 from tidegate.session.frames import Parts, TopicAliases, parts
 from tidegate.session.grant import Grant, Shut
 from tidegate.session.link import Link
-from tidegate.session.message import Delivery, Message, State
+from tidegate.session.message import SENT, Delivery, Message, State
 from tidegate.session.queue import DeliveryQueue
 from tidegate.session.runtime import Site
 from tidegate.session.store import StoredSession
@@ -324,7 +324,7 @@ class Session(DeliveryQueue):
             if pid not in inflight:
                 break
         self.pid = delivery.pid = pid
-        delivery.state = State.SENT
+        delivery.state = SENT
         inflight[pid] = delivery
         self.window -= 1
         size = len(delivery.message.payload)
@@ -386,7 +386,7 @@ class Session(DeliveryQueue):
             if pid not in inflight and (self.deferred is None or pid not in self.deferred.pids):
                 break
         self.pid = delivery.pid = pid
-        delivery.state = State.SENT
+        delivery.state = SENT
         inflight[pid] = delivery
         self.window -= 1
         self._fly(len(delivery.message.payload))
@@ -404,7 +404,7 @@ class Session(DeliveryQueue):
 
     def _emit_safe(self, delivery: Delivery, connection: Connection | None, shown: Message, generation: int) -> None:
         """Its identifier is in the store. Decided again if the rules have changed meanwhile: it is sent now."""
-        if generation != self.site.generation and self.connection is connection and delivery.state is State.SENT:
+        if generation != self.site.generation and self.connection is connection and delivery.state is SENT:
             permitted = self.decider.permits(self, delivery)
             if permitted is Later.LATER:
                 self.window += 1
@@ -417,7 +417,7 @@ class Session(DeliveryQueue):
         self._emit(delivery, connection, shown)
 
     def _emit(self, delivery: Delivery, connection: Connection | None, shown: Message, dup: bool = False) -> None:
-        if connection is None or self.connection is not connection or delivery.state is not State.SENT:
+        if connection is None or self.connection is not connection or delivery.state is not SENT:
             return
         fitting = self._fitting(shown, delivery.qos, delivery.retain, delivery.ids)
         if fitting is None:
@@ -528,7 +528,7 @@ class Session(DeliveryQueue):
             self._forget(delivery)
             self.pump()
             return
-        if delivery.state is State.SENT:
+        if delivery.state is SENT:
             delivery.state = State.RELEASED
             if delivery.row:
                 self.site.store.update(delivery)
