@@ -301,3 +301,57 @@ async def test_status_tells_who_holds_most() -> None:
             "reached": 0,
             "largest": {"user": "user:ann", "used": 2},
         }
+
+
+# -- what strangers choose the size of -----------------------------------------------------------------------------
+
+
+async def test_conditions_of_a_user() -> None:
+    """Each is asked of every message that matches, whoever publishes it."""
+    asking = wire.Properties(user_properties=(("where", "o.size > 1"),))
+    async with live(USERS.format(limits="user: {conditions: 3}")) as node:
+        one, two, bob = await come(node, "ann", "1"), await come(node, "ann", "2"), await come(node, "bob", "1")
+        assert (await one.subscribe("a", "b", properties=asking)).reasons == (0, 0)
+        assert (await two.subscribe("a", "b", properties=asking)).reasons == (0, 0x97)
+        assert (await two.subscribe("b")).reasons == (0,), "without a condition it may"
+        assert (await bob.subscribe("a", properties=asking)).reasons == (0,)
+        assert node.node.status()["limits"]["conditions"]["reached"] == 1
+        await one.unsubscribe("a")
+        assert used(node, "conditions", "ann") == 2
+        assert (await two.subscribe("c", properties=asking)).reasons == (0,)
+        await one.disconnect()
+        await until(node, "conditions", 2, "ann")
+
+
+async def test_long_filters_and_client_identifiers_count_for_more() -> None:
+    async with live(USERS.format(limits="user: {subscriptions: 10, sessions: 10}")) as node:
+        ann = await come(node, "ann", "1")
+        assert (await ann.subscribe("f" * 1000)).reasons == (0,)
+        assert used(node, "subscriptions", "ann") == 4
+        assert (await ann.subscribe("g" * 1600, "h")).reasons == (0x97, 0)
+        await ann.unsubscribe("f" * 1000)
+        assert used(node, "subscriptions", "ann") == 1
+        long = await come(node, "ann", "c" * 2000)
+        assert used(node, "sessions", "ann") == 9
+        await come(node, "ann", "d" * 300, expect=0x97)
+        await come(node, "bob", "d" * 300)
+        await long.disconnect()
+        await until(node, "sessions", 1, "ann")
+
+
+async def test_wills_and_tables_of_visibility_count() -> None:
+    will = wire.Will(topic="w", payload=b"x" * 5000, qos=0, retain=False)
+    async with live(USERS.format(limits="user: {queued_bytes: 8KiB, retained_bytes: 8KiB}")) as node:
+        first = await come(node, "ann", "1", will=will, properties=STAY)
+        assert used(node, "queued_bytes", "ann") == 5001
+        refused = await come(node, "ann", "2", will=will, expect=0x97)
+        assert "wills" in (refused.connack.properties.reason_string or "")
+        await come(node, "ann", "3")
+        await come(node, "ann", "1", clean_start=False, properties=STAY)  # without its will
+        assert used(node, "queued_bytes", "ann") == 0
+        await first.closed()
+        bob = await come(node, "bob", "1")
+        table = wire.Properties(user_properties=(("view", '{"user:ann": ["/' + "p" * 5000 + '"]}'),))
+        assert (await bob.publish("r/1", b"{}", qos=1, retain=True, properties=table)).reason != 0x97
+        assert used(node, "retained_bytes", "bob") > 5000
+        assert (await bob.publish("r/2", b"{}", qos=1, retain=True, properties=table)).reason == 0x97

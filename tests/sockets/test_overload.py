@@ -228,3 +228,45 @@ async def test_a_client_that_leaves_while_it_waits_leaves_nothing_behind(tmp_pat
 
 def _sessions(node: Live | Served, client: str) -> bool:
     return any(name == client for scope in node.node.realm.scopes.values() for _, name in scope.sessions)
+
+
+# -- work that is done for the messages of others ------------------------------------------------------------------
+
+NESTED = "o.payload.l.exists(a, o.payload.l.exists(b, a + b == -%d))"
+LIST = b'{"l": [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20]}'
+
+
+def paid(node: Live, client: str) -> int:
+    """What was done for a client of mary's, in microseconds."""
+    sessions = [one for one in node.node.scopes["main"].sessions.values() if one.client == client]
+    assert sessions[0].connection is not None
+    payer = sessions[0].connection.reader.payer
+    return payer.paid + payer._given - payer.credit
+
+
+@on_uvloop
+async def test_conditions_are_paid_for_by_whoever_publishes(tmp_path: Path) -> None:
+    """One message that is asked a hundred costly conditions has the price of that work."""
+    async with door(tmp_path, MINE) as node:
+        mary, publisher = await come(node, "mary"), await come(node, "mary", client="p")
+        for number in range(100):
+            asked = asking(("where", NESTED % (number + 1)))
+            assert (await mary.subscribe(f"mine/{'+/' * (number % 7)}#", properties=asked)).reasons[0] in (0, QUOTA)
+        await publisher.publish("mine/a/b/c/d/e/f/g", LIST, qos=1)
+        assert paid(node, "p") > 100, "seven conditions of some 50 µs each"
+        await mary.silent()
+
+
+@on_uvloop
+async def test_a_changed_subscription_pays_for_large_plans_that_are_compiled_again(tmp_path: Path) -> None:
+    async with door(tmp_path, MINE) as node:
+        crowd = [await come(node, "mary", client=f"m{number}") for number in range(60)]
+        for one in crowd:
+            await one.subscribe("mine/x", "mine/+", "mine/#")
+        publisher, changing = await come(node, "mary", client="p"), await come(node, "mary", client="c")
+        await publisher.publish("mine/x", b"1", qos=1)
+        before = paid(node, "c")
+        await changing.subscribe("mine/x")
+        assert paid(node, "c") - before > 200, "the plan had 60 targets"
+        for one in crowd:
+            one.writer.close()

@@ -203,11 +203,12 @@ class UserLimits(Section):
     are one user."""
 
     sessions: Count = Field(default=100_000, ge=1)
-    """Sessions, connected or kept; one more is refused with 0x97."""
+    """Sessions, connected or kept; one more is refused with 0x97. A client identifier counts once more for each 256
+    characters."""
     queued_messages: Count = Field(default=1_000_000, ge=1)
     """Messages that wait for these sessions; what happens to one more, `limits.queue.full` says."""
     queued_bytes: Size = Field(default=1 << 30, ge=1)
-    """Bytes of messages that wait for them or are under way to them."""
+    """Bytes of messages that wait for them or are under way to them, and of their wills over 1 KiB."""
     unreleased: Count = Field(default=100_000, ge=1)
     """QoS 2 messages that they have sent and not released; one more is refused with 0x97."""
     unreleased_bytes: Size = Field(default=256 << 20, ge=1)
@@ -217,7 +218,10 @@ class UserLimits(Section):
     retained_bytes: Size = Field(default=512 << 20, ge=1)
     """Bytes of these."""
     subscriptions: Count = Field(default=1_000_000, ge=1)
-    """Subscriptions of their sessions; one more is refused with 0x97."""
+    """Subscriptions of their sessions; one more is refused with 0x97. A filter counts once more for each 256
+    characters."""
+    conditions: Count = Field(default=500, ge=0)
+    """Subscriptions among these with a `where`, each of which is asked of every message that matches."""
 
 
 class NodeLimits(Section):
@@ -239,6 +243,8 @@ class NodeLimits(Section):
     """Bytes of these."""
     subscriptions: Count = Field(default=2_000_000, ge=1)
     """Subscriptions of all sessions."""
+    conditions: Count = Field(default=50_000, ge=0)
+    """Those with a `where`."""
 
 
 class Limits(Section):

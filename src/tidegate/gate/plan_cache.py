@@ -114,13 +114,14 @@ class PlanCache:
 
     # -- invalidation ------------------------------------------------------------------------------------------
 
-    def touch(self, filter: str) -> None:
-        """A subscription with this filter came, went or changed."""
+    def touch(self, filter: str) -> int:
+        """A subscription with this filter came, went or changed; how many targets the plans had that are gone."""
         index = self._index
+        before = self.cost
         reached = list(islice(index.iterate(filter), WHOLESALE))
         if len(reached) == WHOLESALE:
             self.clear()
-            return
+            return before
         for topic, holders in reached:
             index.pop(topic)
             name = topic.encode()
@@ -128,6 +129,7 @@ class PlanCache:
                 self._drop(lane, name)
         if len(self._order) > 1024 and len(self._order) > 2 * len(index) + 1024:
             self._order = deque(entry for entry in self._order if entry[0].plans.get(entry[1]) is entry[2])
+        return before - self.cost
 
     def tick(self) -> None:
         """The clock has reached the end of some plan, or was put back."""

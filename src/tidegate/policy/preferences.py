@@ -27,6 +27,8 @@ from tidegate.policy.views import ALL, View, united
 from tidegate.predicate import UNKNOWN, Env, Function, Predicate, PredicateError, PredicateFailed, Ranking, compile
 
 ANY_SCOPE: Final = "*"
+BUDGET: Final = 500
+"""Operations of one evaluation, some 50 µs: an owner may have many, and each receiver asks all that match."""
 MAX_TRAVELLING: Final = 256
 """Preferences that one message may bring along."""
 
@@ -71,7 +73,7 @@ class Preference:
             user=user,
             topic=plain_filter(topic),
             to=to,
-            when=None if when is None else compile(when, functions=functions, ranking=ranking),
+            when=None if when is None else compile(when, functions=functions, budget=BUDGET, ranking=ranking),
             keep=View.parse(keep),
             text=when,
         )
@@ -275,7 +277,7 @@ def _decoded(data: object, functions: Mapping[str, Function] | None, ranking: Ra
     predicate, broken = None, None
     if when is not None:
         try:
-            predicate = compile(when, functions=functions, ranking=ranking)
+            predicate = compile(when, functions=functions, budget=BUDGET, ranking=ranking)
         except PredicateError as error:
             broken = str(error)
     return Preference(

@@ -16,9 +16,11 @@ from tidegate.policy import Demand
 from tidegate.policy.actor import state_topic
 from tidegate.policy.capability import Capability, proof
 from tidegate.policy.levels import REQUIRE
+from tidegate.scope import wills
 from tidegate.scope.authenticator import Accepted, Authenticator, Continue, Exchange, Identity, Refused
 from tidegate.scope.role_member import Member
 from tidegate.session import NEVER, Connection, Hold, Link, Phase, Session, Subject
+from tidegate.session.usage import session_weight
 from tidegate.wire import V5, Auth, Connack, Connect, Properties, Reason, Will, encode
 
 if TYPE_CHECKING:
@@ -266,7 +268,7 @@ class Handshake:
         if old is not None and scope.subjects.another(old, subject):
             scope.lifetime.withdraw(old, Refused(ended=True))
             old = None
-        if old is None and (refusal := self._no_session(principal)):
+        if refusal := self._no_session(principal, client, packet.will, old):
             self._refuse(connection, packet, refusal)
             return
         if old is not None and old.connection is not None:
@@ -281,7 +283,7 @@ class Handshake:
         scope.subjects.identify(session, subject, admitted.demand)
         session.authenticated = self.site.generation
         if scope.sessions.get(key) is not session:
-            self.site.accounts.add(session.usage, "sessions")
+            self.site.accounts.add(session.usage, "sessions", session_weight(client))
         lane = scope.entrance.gate.lane(session.inward, packet.version)
         scope.sessions[key] = session
         timers = self.site.timers
@@ -299,7 +301,7 @@ class Handshake:
             maximum=properties.maximum_packet_size or 0,
             aliases=min(properties.topic_alias_maximum or 0, limits.topic_aliases),
         )
-        session.will = packet.will
+        wills.keep(session, packet.will)
         session.will_proven = admitted.will_proven
         if session.expiry or session.row:
             session.save()
@@ -329,7 +331,7 @@ class Handshake:
             said = encode(connack, packet.version)  # [MQTT-3.2.2-20] the level is left out
         if session.maximum and len(said) > session.maximum:
             # [MQTT-3.1.2-24] it may not be sent, and without it there is no connection
-            session.will = None
+            wills.keep(session, None)
             connection.lost()
             return
         session.send(said)
@@ -348,14 +350,20 @@ class Handshake:
         told = (LEVEL, levels.told(subject.level, levels.floor_facts(subject.facts)))
         return replace(connack, properties=replace(connack.properties, user_properties=(told,)))
 
-    def _no_session(self, principal: str) -> Refused | None:
-        """Why there is no room for one more session of a user."""
+    def _no_session(self, principal: str, client: str, will: Will | None, old: Session | None) -> Refused | None:
+        """Why there is no room for one more session of a user, or for its will."""
         accounts, limits = self.site.accounts, self.site.limits
-        bound = accounts.full(accounts.seen(principal), limits.user, limits.node, "sessions")
+        usage, what, bound = accounts.seen(principal), "sessions", ""
+        if old is None:
+            bound = accounts.full(usage, limits.user, limits.node, what, session_weight(client))
+        more = wills.size(will) - wills.size(None if old is None else old.will)
+        if not bound and more > 0:
+            what = "bytes of wills and queued messages"
+            bound = accounts.full(usage, limits.user, limits.node, "queued_bytes", more)
         if not bound:
             return None
         whose = "one user" if bound.startswith("limits.user") else "the node"
-        return Refused(reason=Reason.QUOTA_EXCEEDED, text=f"there are as many sessions as {whose} may have", rule=bound)
+        return Refused(reason=Reason.QUOTA_EXCEEDED, text=f"there are as many {what} as {whose} may have", rule=bound)
 
     def _unproven(self, capability: Capability | None, will: Will) -> Deny | None:
         """A will is proven when it comes, not when it fires, by whoever has to prove each message."""

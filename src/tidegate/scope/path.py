@@ -62,7 +62,7 @@ class Path:
         self.site = scope.site
         self.protector = Protector(scope, keyring)
         self.monitoring = Monitoring(scope, stopwatch, self.tick)
-        self.egress = Egress(scope, self.monitoring)
+        self.egress = Egress(scope, self.monitoring, stopwatch)
 
     def change(self) -> None:
         """Other rules are in force."""
@@ -309,8 +309,8 @@ class Path:
             reached = Journey(message, source).begin(scope, plan, message)
         else:
             reached = self._deliver_flat(plan, message, source)
-        if root is not None and root is not message and _stored(message, self.site.store.noted):
-            root.noted = True
+        if root is not None and root is not message:
+            root.noted |= message.rows > 0 or message.noted or (message.retain and self.site.store.noted)
         return reached
 
     def deliver_later(
@@ -379,10 +379,11 @@ class Path:
 class Egress:
     """Steps 6 to 11: what leaves a scope for its sessions (session.Decider)."""
 
-    def __init__(self, scope: Scope, monitoring: Monitoring) -> None:
+    def __init__(self, scope: Scope, monitoring: Monitoring, stopwatch: Callable[[], float]) -> None:
         self.scope = scope
         self.site = scope.site
         self.monitoring = monitoring
+        self._stopwatch = stopwatch
         self.fresh = scope.subjects.fresh
         self.deferring = Deferring(scope)
         self.stream, self.too_weak = self.deferring.stream, self.deferring.too_weak
@@ -409,6 +410,7 @@ class Egress:
                 grant.ids,
             )
         reached = len(plan.targets) + plan.unwanted
+        begun = self._stopwatch() if plan.conditional else 0.0
         for ways in plan.conditional:
             session = ways[0].session
             if seen is not None and (session, message.output) in seen:
@@ -430,6 +432,8 @@ class Egress:
                     continue
                 grant = grant.own or grant
             session.deliver(message, min(qos, grant.qos), retain and grant.retain_as_published, grant.ids, None, shown)
+        if plan.conditional:
+            self.site.effort += int((self._stopwatch() - begun) * 1e6)  # whoever publishes pays for what it is asked
         for weak, ways in plan.deferred:
             reached += self.deferring.defer(weak, ways, message, source, seen)
         for group, members in plan.groups:
@@ -471,8 +475,9 @@ class Egress:
         return True
 
     def _decide(self, session: Session, message: Message, grant: Grant) -> Message | None:
-        gate = self.scope.gate
+        gate, begun = self.scope.gate, self._stopwatch()
         verdict = gate.decide(message, session, grant)
+        self.site.effort += int((self._stopwatch() - begun) * 1e6)
         if isinstance(verdict, Deny):
             self.scope.report("read", session.outward, message.topic, verdict)
             return None
@@ -586,11 +591,6 @@ def _matching(session: Session, topic: str, group: tuple[str, str] | None) -> It
 
 def _copy(message: Message) -> Message:
     return message.across(message.topic, message.qos, message.context, message.link, message.properties)
-
-
-def _stored(message: Message, noted: bool) -> bool:
-    """Whether something of a message is safe only after the next commit."""
-    return message.rows > 0 or message.noted or (message.retain and noted)
 
 
 def _first(seen: Seen, where: object, message: Message) -> bool:

@@ -20,6 +20,7 @@ from tidegate.wire import Reason
 
 PIECE = 100  # messages sent per turn to one subscriber; each is decided, which takes some 20 µs
 PIECE_BYTES = 256 * 1024  # and bytes of them: what does not fit its socket waits here, not in its outbox
+PIECE_EFFORT = 400  # and microseconds: a subscription may have a condition, and a message may be decided by many
 WALK = 20_000  # topics looked at per turn
 
 Send = Callable[[Session, Grant, Message], None]
@@ -226,6 +227,8 @@ class Replay:
         if session.shut or session.queued > PIECE:
             return True  # wait until it has read some
         sent = size = 0
+        site = session.site
+        before = site.effort
         while True:
             if self.grant is None:
                 if not self.wanted:
@@ -246,5 +249,5 @@ class Replay:
                 retained.send(session, self.grant, message)
             sent += 1
             size += message.size
-            if sent == PIECE or size > PIECE_BYTES:
+            if sent == PIECE or size > PIECE_BYTES or site.effort - before > PIECE_EFFORT:
                 return True

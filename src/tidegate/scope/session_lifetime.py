@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tidegate.policy.actor import state_topic
+from tidegate.scope import wills
 from tidegate.scope.authenticator import Refused
 from tidegate.session import NEVER, Connection, Context, Session, StoredSession, Terms, unreleased
+from tidegate.session.usage import session_weight
 from tidegate.wire import Disconnect, Reason
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ class SessionLifetime:
             if asked is not None:
                 session.expiry = self.allowed_expiry(asked)
             if packet.reason == Reason.SUCCESS:  # [MQTT-3.14.4-3]
-                session.will = None
+                wills.keep(session, None)
         if self.site.closing and session.will is not None and session.expiry:
             # MQTT 5, 3.1.2.5: at shutdown wills may wait for the next start; those of persistent sessions do
             session.save()
@@ -67,7 +69,7 @@ class SessionLifetime:
     def end(self, session: Session) -> None:
         """The session is over: its subscriptions go, its will is due, what others could take is handed to them."""
         if self.scope.sessions.pop((session.principal, session.client), None) is session:
-            self.site.accounts.add(session.usage, "sessions", -1)
+            self.site.accounts.add(session.usage, "sessions", -session_weight(session.client))
         self.scope.publishers.ended(session)
         timers = self.site.timers
         timers.cancel(session.timer)
@@ -137,13 +139,13 @@ class SessionLifetime:
         session.version = record.version
         session.expiry = record.expiry
         session.row = record.row
-        session.will = record.will
+        wills.keep(session, record.will)
         session.ended = site.wall if record.ended is None else record.ended
         for pid, messages in record.incoming.items():
             unreleased.keep(session, pid, messages)
         session.restore(record.deliveries)
         self.scope.sessions[session.principal, session.client] = session
-        site.accounts.add(session.usage, "sessions")
+        site.accounts.add(session.usage, "sessions", session_weight(session.client))
         session.subscriptions = {}
         for subscription, identifier, terms in record.subscriptions.values():
             self.scope.subscribing.restore(session, subscription, identifier, Terms.decode(terms))

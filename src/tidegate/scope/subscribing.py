@@ -24,7 +24,8 @@ from tidegate.policy.publisher_decision import ActiveRule
 from tidegate.policy.publisher_rules import Rule
 from tidegate.predicate import Predicate, PredicateError
 from tidegate.session import NO_TERMS, Connection, Grant, Link, Message, Session, Terms
-from tidegate.session.prices import CONDITION, FILTER
+from tidegate.session.prices import CONDITION, FILTER, TARGET
+from tidegate.session.usage import subscription_weight
 from tidegate.topics import matches, overlaps, share
 from tidegate.wire import (
     NONE,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from tidegate.scope.scope import Scope
 
 TOUCH = 100_000  # cached topics looked at per turn because of changed subscriptions, unless one filter costs more
+SMALL_PLANS = 32  # targets of plans that a change of a subscription makes necessary to compile again for nothing
 WHERE_SUBSCRIPTIONS = 100  # of one session: each is asked for every message that it matches
 WHERES = 1000  # conditions that are kept for others who ask for the same
 
@@ -219,9 +221,13 @@ class Subscribing:
             len(known) >= limits.subscriptions or (group is not None and session.shares >= limits.shares)
         ):
             return Reason.QUOTA_EXCEEDED, denied
-        if old is None and (bound := self.site.accounts.full(session.usage, limits.user, limits.node, "subscriptions")):
+        if old is None and (bound := self._full(session, "subscriptions", subscription_weight(subscription.filter))):
             return Reason.QUOTA_EXCEEDED, Deny(step=Step.READ, rule=bound, reason=Reason.QUOTA_EXCEEDED)
         return Reason.SUCCESS, denied
+
+    def _full(self, session: Session, name: str, more: int = 1) -> str:
+        limits = self.site.limits
+        return self.site.accounts.full(session.usage, limits.user, limits.node, name, more)
 
     def _subscribe(self, request: Request, subscription: Subscription) -> None:
         """Grants, holds or refuses one filter of a request."""
@@ -234,7 +240,8 @@ class Subscribing:
             if request.error:
                 reason = Reason.IMPLEMENTATION_SPECIFIC_ERROR
             elif request.where is not None and (old is None or old.where is None):
-                reason = Reason.QUOTA_EXCEEDED if session.conditions >= WHERE_SUBSCRIPTIONS else reason
+                if session.conditions >= WHERE_SUBSCRIPTIONS or self._full(session, "conditions"):
+                    reason = Reason.QUOTA_EXCEEDED
         if request.bridge and not subscription.filter.startswith("$share/"):
             # it cannot ask for it in its version: what it sends does not come back, and retained stays retained
             subscription = replace(subscription, no_local=True, retain_as_published=True)
@@ -270,8 +277,8 @@ class Subscribing:
         if (old := session.subscriptions.get(subscription.filter)) is not None:
             self._left(old)
         else:
-            self.site.accounts.add(session.usage, "subscriptions")
-        session.conditions += where is not None
+            self.site.accounts.add(session.usage, "subscriptions", subscription_weight(subscription.filter))
+        self._count_condition(session, where, 1)
         session.subscriptions[subscription.filter] = grant
         if group is None:
             self.scope.subscriptions.add(filter, session, grant)
@@ -296,7 +303,13 @@ class Subscribing:
     def _left(self, grant: Grant) -> None:
         """It is not subscribed any more, or otherwise."""
         self._hold(grant, False)
-        grant.session.conditions -= grant.where is not None
+        self._count_condition(grant.session, grant.where, -1)
+
+    def _count_condition(self, session: Session, where: Predicate | None, more: int) -> None:
+        """Somebody's message is asked one condition more, or less."""
+        if where is not None:
+            session.conditions += more
+            self.site.accounts.add(session.usage, "conditions", more)
 
     def wake(self, session: Session, filters: Iterable[str] | None = None) -> int:
         """Held subscriptions that are allowed now come alive, with their retained messages; others may fall asleep.
@@ -372,7 +385,7 @@ class Subscribing:
                 if self.forget(session, filter):
                     back += session.shared_out(filter)
                     session.pump()  # its monitors may have caught up
-                self._left(session.subscriptions.pop(filter))
+                del session.subscriptions[filter]
                 self.scope.audit.unsubscribed(session, filter)
                 if session.row:
                     self.site.store.unsubscribe(session.row, filter)
@@ -394,7 +407,8 @@ class Subscribing:
             self.scope.subscriptions.remove(inner, session)
         else:
             session.shares -= self.scope.shares.remove(group, inner, session)
-        self.site.accounts.add(session.usage, "subscriptions", -1)
+        self.site.accounts.add(session.usage, "subscriptions", -subscription_weight(filter))
+        self._left((session.subscriptions or {})[filter])
         self._touch(inner)
         return group is not None
 
@@ -421,7 +435,8 @@ class Subscribing:
                 return
             self._touched += topics
             self.site.effort += topics // 2
-        self.scope.gate.cache.touch(filter)
+        # whoever publishes next compiles these plans again: whoever made that necessary pays for large ones
+        self.site.effort += max(0, self.scope.gate.cache.touch(filter) - SMALL_PLANS) * TARGET
         self.scope.sweep()
 
     def restore(self, session: Session, subscription: Subscription, identifier: int | None, terms: Terms) -> None:

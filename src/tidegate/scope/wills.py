@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidegate.policy.capability import BEFORE, NOTHING
 from tidegate.session import Session, forwarded
+from tidegate.wire import Will
 
 if TYPE_CHECKING:
     from tidegate.scope.scope import Scope
+
+SMALL: Final = 1024  # bytes of a will that are part of what a session counts for
+
+
+def keep(session: Session, will: Will | None) -> None:
+    """Sets the will of a session. Its bytes count as queued ones: they are kept for as long as the session is."""
+    more = size(will) - size(session.will)
+    if more:
+        session.site.accounts.add(session.usage, "queued_bytes", more)
+    session.will = will
+
+
+def size(will: Will | None) -> int:
+    """Bytes that a will counts for; large ones only."""
+    if will is None:
+        return 0
+    properties = sum(len(name) + len(value) for name, value in will.properties.user_properties)
+    kept = len(will.payload) + len(will.topic) + properties + len(will.properties.correlation_data or b"")
+    return kept if kept > SMALL else 0
 
 
 class Wills:
@@ -25,7 +45,8 @@ class Wills:
     def fire(self, session: Session) -> None:
         """The will, decided now like any other publish."""
         will = session.will
-        session.will = session.will_timer = None
+        keep(session, None)
+        session.will_timer = None
         if will is None or not self.scope.subjects.fresh(session):
             return
         properties = will.properties
@@ -52,6 +73,7 @@ class Wills:
     def drop(self, session: Session) -> None:
         """semantics.md, Time: a revoked subject's will is dropped."""
         self.site.timers.cancel(session.will_timer)
-        session.will = session.will_timer = None
+        keep(session, None)
+        session.will_timer = None
         if session.row:
             session.save()

@@ -161,12 +161,17 @@ class Message:
     def size(self) -> int:
         """What it counts for against a queue's limit in bytes."""
         size = len(self.payload) + len(self.topic) + 64
+        if len(self.context) > SHARED_CONTEXT:
+            size += len(self.context)  # a table of visibility is in it
         properties = self.properties
         if properties is not NONE:
             size += sum(len(name) + len(value) + 64 for name, value in properties.user_properties)
             size += len(properties.correlation_data or b"")
             size += len(properties.content_type or "") + len(properties.response_topic or "")
         return size
+
+
+SHARED_CONTEXT: Final = 1024  # bytes: smaller ones are the same for many messages
 
 
 class State(IntEnum):

@@ -26,6 +26,7 @@ class Bounds:
     retained: int = 500_000
     retained_bytes: int = 512 * 2**20
     subscriptions: int = 1_000_000
+    conditions: int = 500
 
 
 USER_BOUNDS: Final = Bounds()
@@ -38,14 +39,27 @@ NODE_BOUNDS: Final = Bounds(
     retained=1_000_000,
     retained_bytes=2**30,
     subscriptions=2_000_000,
+    conditions=50_000,
 )
 NAMES: Final = tuple(field.name for field in fields(Bounds))
+LONG: Final = 256  # characters of a filter or a client identifier that count like another subscription or session
+
+
+def subscription_weight(filter: str) -> int:
+    """What a subscription counts for: strangers choose how long its filter is."""
+    return 1 + len(filter) // LONG
+
+
+def session_weight(client: str) -> int:
+    """What a session counts for: strangers choose how long its client identifier is."""
+    return 1 + len(client) // LONG
 
 
 class Usage:
     """What one user, or the node, holds."""
 
     __slots__ = (
+        "conditions",
         "name",
         "node",
         "queued_bytes",
@@ -63,12 +77,13 @@ class Usage:
         self.node = self if node is None else node  # what all users hold together
         self.sessions = 0
         self.queued_messages = 0  # that wait; those under way are bounded by the windows of the sessions
-        self.queued_bytes = 0  # of those that wait, and of the payloads under way
+        self.queued_bytes = 0  # of those that wait, of the payloads under way, and of large wills
         self.unreleased = 0
         self.unreleased_bytes = 0
         self.retained = 0
         self.retained_bytes = 0
         self.subscriptions = 0
+        self.conditions = 0  # `where` of these
 
     @property
     def empty(self) -> bool:
