@@ -9,6 +9,7 @@ import pytest
 
 from pure import End, World
 from tidegate import wire
+from tidegate.scope import wills
 from tidegate.session import Bounds, Limits
 from tidegate.session.runtime import Full
 from tidegate.session.usage import NAMES, Accounts, Usage
@@ -22,6 +23,7 @@ TIGHT = Bounds(
     retained=4,
     retained_bytes=500,
     subscriptions=3,
+    conditions=1,
 )
 WIDE = Bounds(
     sessions=8,
@@ -32,6 +34,7 @@ WIDE = Bounds(
     retained=6,
     retained_bytes=900,
     subscriptions=12,
+    conditions=4,
 )
 TOPICS = ("a", "b", "c", "d/e", "d/f", "g", "h")
 FILTERS = (*TOPICS, "#", "d/+", "$share/s/a", "$share/s/#", "$share/t/d/#")
@@ -43,7 +46,10 @@ def counted(world: World) -> dict[str, tuple[int, ...]]:
     for session in world.scope.sessions.values():
         usage = accounts.of(session.principal)
         accounts.add(usage, "sessions")
-        accounts.add(usage, "subscriptions", len(session.subscriptions or ()))
+        grants = (session.subscriptions or {}).values()
+        accounts.add(usage, "subscriptions", len(grants))
+        accounts.add(usage, "conditions", sum(grant.where is not None for grant in grants))
+        accounts.add(usage, "queued_bytes", wills.size(session.will))
         accounts.add(usage, "queued_messages", len(session._queue or ()))
         waiting = sum(delivery.message.size for delivery in session._queue or ())
         flying = sum(len(delivery.message.payload) for delivery in (session._inflight or {}).values())
@@ -96,8 +102,9 @@ class History:
         stay = wire.Properties(session_expiry_interval=choice((0, 3, 50)))
         version = choice((wire.V5, wire.V311))
         properties: dict[str, Any] = {"properties": stay} if version == wire.V5 else {}
+        will = choice((None, None, None, wire.Will(topic="a", payload=b"w" * 1100, qos=0, retain=False)))
         self.ends[user, client] = self.world.peer(
-            client, username=user, version=version, clean_start=choice((True, False)), **properties
+            client, username=user, version=version, clean_start=choice((True, False)), will=will, **properties
         )
 
     def go(self) -> None:
@@ -106,7 +113,12 @@ class History:
 
     def subscribe(self) -> None:
         if end := self.end():
-            end.subscribe(self.random.choice(FILTERS), self.random.choice((0, 1, 1, 2)))
+            asking = self.random.choice(
+                (wire.NONE, wire.NONE, wire.Properties(user_properties=(("where", "o.size > 0"),)))
+            )
+            wanted = wire.Subscription(filter=self.random.choice(FILTERS), qos=self.random.choice((0, 1, 1, 2)))
+            properties = {"properties": asking} if end.version == wire.V5 else {}
+            end.send(wire.Subscribe(packet_id=2, subscriptions=(wanted,), **properties))
 
     def unsubscribe(self) -> None:
         if end := self.end():

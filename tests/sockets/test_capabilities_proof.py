@@ -11,6 +11,7 @@ from harness import Client
 from processes import from_file, on_uvloop
 from sockets.acts import asking, come, dismissed, go, inbox, payloads, policy, say, secure
 from sockets.holding import DEVICE, OTHER, Holder, answer, denied, gated
+from sockets.watchers import automaton, entering
 from tidegate import wire
 
 EACH: dict[str, Any] = {"proof": "per-message"}
@@ -291,3 +292,51 @@ async def test_one_authentication_at_a_time(tmp_path: Path) -> None:
             await answer(mary, holder.token.encode(), wire.Reason.RE_AUTHENTICATE)
         await mary.expect(wire.Auth)
         await dismissed(mary, 0x82)
+
+
+# -- what is changed is not signed any more ----------------------------------------------------------------------
+
+SIGNED = asking(("require", "signed"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"map": {"door/status": "door/unlock"}},
+        automaton("s", s=[{"on": "door/status", "emit": [{"topic": "door/unlock"}]}]),
+        automaton("s", s=[{"on": "door/status", "emit": [{"topic": "door/status", "retain": True}]}]),
+    ],
+)
+@on_uvloop
+async def test_what_a_monitor_renames_is_not_signed(tmp_path: Path, change: dict[str, Any]) -> None:
+    """*A node that changes the content (monitor, `keep`) removes them*: a proof covers topic, QoS and retain, too."""
+    rules = policy("all"), policy("made", "#", "write", subject="monitor:change")
+    text = gated(tmp_path, *rules, proof="per-message", monitors=[entering("change", **change)])
+    async with from_file(tmp_path, text) as node:
+        holder = Holder()
+        mary, bob, carol = await holder.come(node), await come(node, "bob"), await come(node, "carol")
+        await bob.subscribe("door/#", "other", properties=SIGNED)
+        await carol.subscribe("door/#")
+        for topic in ("door/status", "other"):
+            await say(mary, topic, b"1", holder.write(topic, b"1", qos=1), qos=1)
+        assert [message.topic for message in await inbox(bob)] == ["other"]
+        assert len(await inbox(carol)) == 1
+
+
+@on_uvloop
+async def test_a_part_of_a_message_is_not_signed(tmp_path: Path) -> None:
+    views = [
+        {"id": "part", "topic": "cut", "for": "*", "keep": ["/a"]},
+        {"id": "uncut", "topic": "whole", "for": "*", "keep": "all"},
+    ]
+    async with from_file(tmp_path, gated(tmp_path, policy("all"), proof="per-message", views=views, levels={})) as node:
+        holder = Holder()
+        mary, bob, carol = await holder.come(node), await come(node, "bob"), await come(node, "carol")
+        await bob.subscribe("cut", "whole", properties=SIGNED)
+        await carol.subscribe("cut", "whole")
+        content = b'{"a":1,"b":2}'
+        for topic in ("cut", "whole"):
+            await say(mary, topic, content, holder.write(topic, content, qos=1), qos=1)
+        assert [message.topic for message in await inbox(bob)] == ["whole"]
+        floors = {one.topic: dict(one.properties.user_properties).get("floor", "") for one in await inbox(carol)}
+        assert ("signed" in floors["whole"], "signed" in floors["cut"]) == (True, False)

@@ -167,6 +167,24 @@ async def test_nobody_says_it_for_another(tmp_path: Path) -> None:
         assert await inbox(watcher) == []
 
 
+@on_uvloop
+async def test_a_state_is_one_or_zero_and_its_name_is_that_of_one_user(tmp_path: Path) -> None:
+    async with door(tmp_path, *RULES) as node:
+        watcher = await come(node, "mary", client="watcher")
+        await watcher.subscribe("$SYS/broker/connection/#")
+        edge = await bridge(node, version=V5)
+        refused = await edge.publish(STATE, b"x" * 50_000, retain=True, qos=1)
+        assert refused is not None
+        assert refused.reason == 0x87
+        await come(node, "carol", client="edge", will=_will(STATE), expect=0x87)
+        await come(node, "carol", client="edge", version=V311, bridge=True, expect=5)
+        assert await inbox(watcher) == []
+        await edge.disconnect()
+        carol = await come(node, "carol", client="edge", will=_will(STATE))
+        await carol.publish(STATE, b"1", retain=True, qos=1)
+        assert (await watcher.message()).payload == b"1", "the name is free"
+
+
 def _will(topic: str) -> wire.Will:
     return wire.Will(topic=topic, payload=b"0", qos=1, retain=True)
 

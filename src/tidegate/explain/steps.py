@@ -15,7 +15,7 @@ from tidegate.explain.explanation import ConsideredRule, Line, Verdict
 from tidegate.gate.access import AccessStage, ForwardingAccessStage
 from tidegate.gate.attributes import CLOCK_PATHS, Attributes
 from tidegate.gate.brokering import BrokeringStage
-from tidegate.gate.decision import UNSEEN, part_of
+from tidegate.gate.decision import UNSEEN, UNSIGNED, part_of
 from tidegate.gate.levels import DemandStage, LevelStage
 from tidegate.gate.preferences import ForwardingPreferenceStage, PreferenceStage
 from tidegate.gate.reserved import RESERVED, ReservedTopicStage
@@ -58,6 +58,7 @@ class StepRecorder:
         self.view = ALL
         self.lines: list[Line] = []
         self.denied = False
+        self.whole = False
         self.clocked = False
         self._looked = False
 
@@ -102,6 +103,7 @@ class StepRecorder:
             line = replace(line, verdict=Verdict.DENY, error=answer.error or answer.detail)
         else:
             self.view &= answer.view
+            self.whole = self.whole or answer.whole
             line = replace(line, view=answer.view)
         self.lines.append(line)
 
@@ -114,7 +116,10 @@ class StepRecorder:
         at = next(at for at, line in reversed(list(enumerate(self.lines))) if line.step is Step.VIEW)
         line = replace(self.lines[at], view=self.view)
         self.shown = None if self.view.shows_nothing else part_of(self.message, self.view)
-        if self.shown is None:
+        if self.whole and not self.view.shows_nothing:
+            self.denied = True
+            line = replace(line, verdict=Verdict.DENY, rule=UNSIGNED.rule, error=UNSIGNED.detail)
+        elif self.shown is None:
             self.denied = True
             why = self._unseen(self.message)
             line = replace(line, verdict=Verdict.DENY, rule=UNSEEN.rule, notes=(*line.notes, why))

@@ -9,10 +9,12 @@ from __future__ import annotations
 from tidegate.gate.attributes import FLOOR, NO_TIME
 from tidegate.gate.verdict import Allow, Deny, Known, Residual, Stage, Step
 from tidegate.policy import ALL, View
+from tidegate.policy.levels import SIGNED
 from tidegate.session import Grant, Message, SourceContext
 from tidegate.wire import NONE, Properties
 
 UNSEEN = Deny(step=Step.VIEW, rule="nothing is left")
+UNSIGNED = Deny(step=Step.VIEW, rule=SIGNED, detail="a part of a message is not signed, and that is demanded")
 _AFTER_THE_VIEW = frozenset((Step.WHERE, Step.MONITOR_OUT))
 
 
@@ -22,7 +24,7 @@ class PartialDecision:
     What the subscription itself wants is asked of what the view leaves.
     """
 
-    __slots__ = ("failed", "grant", "residuals", "session", "view", "wants")
+    __slots__ = ("failed", "grant", "residuals", "session", "view", "wants", "whole")
 
     def __init__(self, grant: Grant | None, residuals: tuple[Residual, ...], view: View, wants: tuple[Residual, ...]):
         self.grant = grant
@@ -31,6 +33,7 @@ class PartialDecision:
         self.residuals = residuals
         self.view = view
         self.wants = wants
+        self.whole = False  # it must not be cut
         self.failed: tuple[tuple[str, str], ...] = ()
         """Conditions that failed on the last message, or for every message, and counted as false."""
 
@@ -53,9 +56,9 @@ class PartialDecision:
                 self.failed += answer.errors
         shown: Message | None = message
         if view.keep is not None:
-            shown = part_of(message, view)
+            shown = None if self.whole else part_of(message, view)
             if shown is None:
-                return UNSEEN
+                return UNSIGNED if self.whole else UNSEEN
         assert shown is not None
         for residual in self.wants:
             answer = residual.decide(shown)
@@ -79,7 +82,7 @@ def part_of(message: Message, view: View) -> Message | None:
     left = NONE
     if properties is not NONE:
         # user properties, response topic and correlation data are content; the floor is ours
-        floor = tuple(pair for pair in properties.user_properties[-1:] if pair[0] == FLOOR)
+        floor = tuple((name, _unsigned(told)) for name, told in properties.user_properties[-1:] if name == FLOOR)
         left = Properties(
             payload_format_indicator=properties.payload_format_indicator,
             content_type=properties.content_type,
@@ -104,6 +107,11 @@ def part_of(message: Message, view: View) -> Message | None:
     return part
 
 
+def _unsigned(floor: str) -> str:
+    """The floor of a part of a message, which its publisher has not signed."""
+    return ",".join(name for name in floor.split(",") if name != SIGNED)
+
+
 def evaluate(stages: tuple[Stage, ...], known: Known, grant: Grant | None = None) -> PartialDecision | Deny:
     """What is left to ask of a message when these stages have said what they can, or who denies every one.
 
@@ -112,6 +120,7 @@ def evaluate(stages: tuple[Stage, ...], known: Known, grant: Grant | None = None
     residuals: list[Residual] = []
     wants: list[Residual] = []
     view = ALL
+    whole = False
     failed: tuple[tuple[str, str], ...] = ()
     for stage in stages:
         answer = stage.evaluate(known)
@@ -123,6 +132,7 @@ def evaluate(stages: tuple[Stage, ...], known: Known, grant: Grant | None = None
             case Allow():
                 if answer.view is not ALL:
                     view &= answer.view
+                whole = whole or answer.whole
                 failed += answer.errors
     if known.target is not None and known.context.others:
         before_the_view = tuple(stage for stage in stages if stage.step not in _AFTER_THE_VIEW)
@@ -135,11 +145,14 @@ def evaluate(stages: tuple[Stage, ...], known: Known, grant: Grant | None = None
                 return way
             residuals += (_asked_of(source, there, residual) for residual in way.residuals)
             view &= way.view
+            whole = whole or way.whole
             failed += way.failed
     if view.shows_nothing:
         return UNSEEN
+    if whole and not view.shows_all:
+        return UNSIGNED
     decision = PartialDecision(grant, tuple(residuals), view, tuple(wants))
-    decision.failed = failed
+    decision.failed, decision.whole = failed, whole
     return decision
 
 

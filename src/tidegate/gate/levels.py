@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from tidegate.gate.verdict import ALLOW, Answer, Deny, Known, Stage, Step
+from tidegate.gate.verdict import ALLOW, WHOLE, Allow, Answer, Deny, Known, Stage, Step
 from tidegate.policy import Demand, Levels
-from tidegate.policy.levels import REQUIRE
+from tidegate.policy.levels import REQUIRE, SIGNED
 from tidegate.session import Link
 from tidegate.wire import Reason
 
@@ -52,7 +52,9 @@ class LevelStage(Stage):
             # over which connection it will be sent is not known; what the subscription itself demands is
             demand = known.terms.demand
             met = demand is None or levels.meets(floor, demand, facts)
-            return ALLOW if demand is None or met else _denied(SUBSCRIBER, demand, levels.told(floor, facts))
+            if demand is not None and not met:
+                return _denied(SUBSCRIBER, demand, levels.told(floor, facts))
+            return _met(demand, context.demand)
         receiver = target.subject
         demand = context.demand
         if demand is not None:
@@ -62,10 +64,17 @@ class LevelStage(Stage):
                 told = levels.told(levels.floor(own.level, receiver.level), both)
                 return _denied(PUBLISHER, demand, told, waits=True)
         demand = levels.effective(receiver.level, known.terms.demand, target.demand)
-        return ALLOW if levels.meets(floor, demand, facts) else _denied(SUBSCRIBER, demand, levels.told(floor, facts))
+        if not levels.meets(floor, demand, facts):
+            return _denied(SUBSCRIBER, demand, levels.told(floor, facts))
+        return _met(demand, context.demand)
 
     def cache_key(self, source: Link) -> Hashable:
         return source.subject.level, source.subject.facts, source.demand
+
+
+def _met(*demands: Demand | None) -> Allow:
+    """What is demanded holds; what is to be signed must not be cut by a view."""
+    return WHOLE if any(one is not None and SIGNED in one.names for one in demands) else ALLOW
 
 
 def unknown_demand(levels: Levels, demand: Demand | None) -> Deny | None:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable
 
-from tidegate.gate.verdict import ALLOW, Answer, Deny, Known, Stage, Step
+from tidegate.gate.verdict import ALLOW, Answer, Deny, Known, Residual, Stage, Step
 from tidegate.policy import Subject
 from tidegate.policy.actor import state_topic
 from tidegate.session import Link
 
 RESERVED = ("$SYS", "$tidegate", "$share")
+DENIED = Deny(step=Step.WRITE, rule="reserved")
+STATES = (b"0", b"1", b"")  # of a bridge; the last one clears what is retained
 
 
 class ReservedTopicStage(Stage):
     """Topics below `$SYS` and the like are the node's own: only its services write there.
 
     But clients speak to the node on `heard`: they send rules, and ask for keys, where there are any. And a bridge says
-    there, under its own name, whether it is connected.
+    there, under its own name, whether it is connected: `1` or `0`, and nothing else.
     """
 
     step = Step.WRITE
@@ -28,10 +30,10 @@ class ReservedTopicStage(Stage):
         if known.topic[:1] == "$" and known.topic.split("/", 1)[0] in RESERVED:
             subject = known.context.subject
             kind = subject.kind
-            if kind != "service" and not (
-                kind == "client" and (known.topic in self.heard or is_own_state(subject, known.topic))
-            ):
-                return Deny(step=Step.WRITE, rule="reserved")
+            if kind == "client" and is_own_state(subject, known.topic):
+                return Residual(lambda message: ALLOW if message.payload in STATES else DENIED)
+            if kind != "service" and not (kind == "client" and known.topic in self.heard):
+                return DENIED
         return ALLOW
 
     def cache_key(self, source: Link) -> Hashable:

@@ -46,9 +46,12 @@ class Allow:
     view: View = ALL
     errors: tuple[tuple[str, str], ...] = ()
     """Conditions that failed and counted as false, with what went wrong."""
+    whole: bool = False
+    """Somebody demands that it is signed: a part of it is not."""
 
 
 ALLOW = Allow()
+WHOLE = Allow(whole=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

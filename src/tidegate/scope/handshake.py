@@ -209,6 +209,9 @@ class Handshake:
         client = packet.client_id or self.site.random_id()
         if packet.will is not None and packet.will.topic == state_topic(client):
             connection.bridge = True  # those that speak MQTT 5 have no bit to say so
+        if connection.bridge and (other := scope.bridges.get(client)) and other.principal != identity.principal:
+            self._refuse(connection, packet, Refused(text=f"somebody else's bridge is called {client} here"))
+            return
         subject = self._subject(connection, client, identity)
         brokering = scope.gate.rules.brokering
         if objection := self._objection(identity, subject):
@@ -286,6 +289,8 @@ class Handshake:
             self.site.accounts.add(session.usage, "sessions", session_weight(client))
         lane = scope.entrance.gate.lane(session.inward, packet.version)
         scope.sessions[key] = session
+        if subject.bridge:
+            scope.bridges[client] = session
         timers = self.site.timers
         timers.cancel(session.timer)
         timers.cancel(session.will_timer)  # [MQTT-3.1.3-9] it came back in time

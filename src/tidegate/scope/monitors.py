@@ -411,9 +411,9 @@ class Monitoring:
         if whose is None:
             self._excessive(attachment, output.topic, crossing)
             return None
-        if output.payload is not shown.payload:
-            whose = self._own_words(whose)
-        data, lane, name = self._way(attachment.id, whose, cause.topic, output.topic, crossing)
+        rewritten = output.payload is not shown.payload
+        changed = rewritten or (output.topic, output.qos, output.retain) != (shown.topic, shown.qos, shown.retain)
+        data, lane, name = self._way(attachment.id, whose, cause.topic, output.topic, crossing, rewritten, changed)
         qos, retain = min(output.qos, limits.max_qos), output.retain and limits.retain
         message = cause.derived(number, output.topic, output.payload, qos, retain, data, crossing.came)
         if message.properties.user_properties:
@@ -435,29 +435,33 @@ class Monitoring:
         return message, plan
 
     def _way(
-        self, id: str, whose: bytes, before: str, after: str, crossing: Crossing
+        self, id: str, whose: bytes, before: str, after: str, crossing: Crossing, rewritten: bool, changed: bool
     ) -> tuple[bytes, Lane | None, bytes]:
-        """The context of what a monitor makes, and on the way in the lane that it takes."""
+        """The context of what a monitor makes, and on the way in the lane that it takes.
+
+        `rewritten`: the payload is the monitor's own. `changed`: it is not as its publisher signed it.
+        """
         gate = self.scope.gate
         at = (gate.cache.epoch, self.scope.publishers.revision)
         if self._ways_at != at:
             self._ways_at = at
             self._ways.clear()
         inward = crossing.link.inward
-        key = (id, whose, before, after, crossing.came, inward)
+        key = (id, whose, before, after, crossing.came, inward, rewritten, changed)
         found = self._ways.get(key)
         if found is None:
-            data, context = self.context(whose, before, after)
+            data, context = self.context(self._unproven(whose, rewritten, changed), before, after)
             lane = gate.derived_lane(data, context, crossing.came, self._writers[id]) if inward else None
             found = self._ways[key] = (data, lane, after.encode())
         return found
 
-    def _own_words(self, data: bytes) -> bytes:
-        """The context of what a monitor says itself, its publisher neither sealed nor signed that."""
+    def _unproven(self, data: bytes, rewritten: bool, changed: bool) -> bytes:
+        """The context of what a monitor says itself: its publisher has neither signed it nor, if it was rewritten,
+        sealed it."""
         context = self.scope.gate.attributes.decoded(data)
-        if not (context.sealed or context.signed):
-            return data
-        return replace(context, sealed=False, under=None, signed=False).encode()
+        if rewritten and context.sealed:
+            context = replace(context, sealed=False, under=None)
+        return replace(context, signed=context.signed and not changed).encode()
 
     def context(
         self, data: bytes, before: str, topic: str, qos: int | None = None, *, crossed: bool = False

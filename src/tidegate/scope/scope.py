@@ -56,6 +56,7 @@ class Scope:
         self.site = site
         self.audit = audit
         self.sessions: dict[Key, Session] = {}
+        self.bridges: dict[str, Session] = {}  # of other brokers, by their names: see `gate.reserved`
         self.subscriptions: Subscriptions[Session, Grant] = Subscriptions()
         self.shares: Shares[Session, Grant] = Shares()
         self.publishers = Publishers(site, {name: self}, audit) if publishers is None else publishers

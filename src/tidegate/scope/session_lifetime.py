@@ -70,6 +70,8 @@ class SessionLifetime:
         """The session is over: its subscriptions go, its will is due, what others could take is handed to them."""
         if self.scope.sessions.pop((session.principal, session.client), None) is session:
             self.site.accounts.add(session.usage, "sessions", -session_weight(session.client))
+        if self.scope.bridges.get(session.client) is session:
+            del self.scope.bridges[session.client]
         self.scope.publishers.ended(session)
         timers = self.site.timers
         timers.cancel(session.timer)
@@ -145,6 +147,8 @@ class SessionLifetime:
             unreleased.keep(session, pid, messages)
         session.restore(record.deliveries)
         self.scope.sessions[session.principal, session.client] = session
+        if subject.bridge:
+            self.scope.bridges[session.client] = session
         site.accounts.add(session.usage, "sessions", session_weight(session.client))
         session.subscriptions = {}
         for subscription, identifier, terms in record.subscriptions.values():
