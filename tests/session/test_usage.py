@@ -158,7 +158,7 @@ class History:
 @pytest.mark.parametrize("full", Full)
 def test_what_is_counted_is_what_is_there(full: Full) -> None:
     reached: set[str] = set()
-    for seed in range(5):
+    for seed in range(12):
         history = History(seed, full)
         for _ in range(300):
             history.step()
