@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
+from policy.written import class_of, policy_of, preference_of, row_of
 from pure import World
 from tidegate import wire
 from tidegate.explain.explainer import Explainer
@@ -21,17 +22,13 @@ from tidegate.monitor.library import Alternate, Filter
 from tidegate.policy import (
     ALL,
     NOTHING,
-    Class,
     Classification,
     Combining,
     Demand,
     Environment,
     Levels,
     Policies,
-    Policy,
-    Preference,
     Preferences,
-    Row,
     Selector,
     Views,
 )
@@ -61,14 +58,14 @@ def made(
     """Rules from texts; `policies` of None are open."""
     found = None
     if policies is not None:
-        parsed = [Policy.parse(**each, functions=functions) for each in policies]
+        parsed = [policy_of(**each, functions=functions) for each in policies]
         found = Policies(parsed, Combining(combining), domain="gym")
     return RuleSet(
         version="7-0123456789ab",
         domain="gym",
         policies=found,
-        preferences=Preferences([Preference.parse(**each) for each in preferences], domain="gym"),
-        views=Views([Row.parse(**each) for each in views], otherwise=ALL if shows == "all" else NOTHING, domain="gym"),
+        preferences=Preferences([preference_of(**each) for each in preferences], domain="gym"),
+        views=Views([row_of(**each) for each in views], otherwise=ALL if shows == "all" else NOTHING, domain="gym"),
         **more,
     )
 
@@ -476,7 +473,7 @@ def test_category_and_environment_are_known() -> None:
     rule = {**ANYTHING, "when": "o.category == 'sensitive' && e.location == 'milan'"}
     rules = made(
         [rule],
-        classification=Classification([Class.parse(topic="tr1/#", category="sensitive")]),
+        classification=Classification([class_of(topic="tr1/#", category="sensitive")]),
         environment=Environment({"location": "milan"}),
     )
     assert write(rules, MARY).lines[1].knew == {"o.category": "sensitive", "e.location": "milan"}
@@ -662,7 +659,7 @@ def all_rules(draw: st.DrawFn) -> RuleSet:
         shows=draw(st.sampled_from(["nothing", "all"])),
         levels=Levels(implied=draw(st.sampled_from([False, False, True]))),
         announces_floor=draw(st.booleans()),
-        classification=Classification([Class.parse(topic="a/#", category="sensitive")]),
+        classification=Classification([class_of(topic="a/#", category="sensitive")]),
         environment=Environment({"location": "milan"} if draw(st.booleans()) else {}),
         holds=True,
     )

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
+from policy.written import policy_of, preference_of
 from pure import World
 from scope.spaces import COMPONENT, both, chain, got, hierarchy, say
 from tidegate import wire
@@ -17,7 +18,7 @@ from tidegate.explain.explanation import Explanation, Line, Publication, Verdict
 from tidegate.gate import Deny, RuleSet, Step
 from tidegate.monitor import Attachment, Direction, Monitors
 from tidegate.monitor.library import Filter, Mapper, Names
-from tidegate.policy import Combining, Policies, Policy, Preference, Preferences
+from tidegate.policy import Combining, Policies, Preferences
 from tidegate.policy.brokering import Brokering, Types
 from tidegate.policy.scopes import ALL, ScopeGraph, ScopeLink, TopicMapping, Way
 from tidegate.session import Link, Subject
@@ -35,11 +36,11 @@ def made(
     **more: Any,
 ) -> RuleSet:
     """Rules from texts; without policies they are open."""
-    parsed = [Policy.parse(**each) for each in policies]
+    parsed = [policy_of(**each) for each in policies]
     return RuleSet(
         space=space,
         policies=Policies(parsed, Combining(combining)) if policies else None,
-        preferences=Preferences([Preference.parse(**each) for each in preferences]),
+        preferences=Preferences([preference_of(**each) for each in preferences]),
         monitors=Monitors(monitors),
         **more,
     )

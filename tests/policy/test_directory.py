@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from policy.written import policy_of
 from tidegate.errors import ConfigError
-from tidegate.policy.access import Policies, Policy
+from tidegate.policy.access import Policies
 from tidegate.policy.actor import BUILT_IN
 from tidegate.policy.directory import Directory, Entry, Known
 from tidegate.policy.selector import Term
@@ -89,10 +90,10 @@ def test_rules_about_nobody_are_found() -> None:
     assert Term("role", "door") in gym.terms()
     policies = Policies(
         [
-            Policy.parse(id="a", subject="role:door", topic="#", action="read"),
-            Policy.parse(id="b", subject="user:zoe", topic="#", action="read"),
-            Policy.parse(id="c", subject="user:mary", topic="#", action="read"),
-            Policy.parse(id="d", subject="group:pilates", topic="#", action="read"),
+            policy_of(id="a", subject="role:door", topic="#", action="read"),
+            policy_of(id="b", subject="user:zoe", topic="#", action="read"),
+            policy_of(id="c", subject="user:mary", topic="#", action="read"),
+            policy_of(id="d", subject="group:pilates", topic="#", action="read"),
         ],
         domain="mygymbrand",
     )

@@ -16,7 +16,7 @@ It does not say who somebody is, and knows nothing of preferences, capabilities 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, assert_never
@@ -26,11 +26,10 @@ from tidegate.bounded import Bounded
 from tidegate.errors import ConfigError
 from tidegate.policy.actor import Paths, Subject, attributes_of, facets, paths_below
 from tidegate.policy.index import FilterIndex
-from tidegate.policy.levels import DEFAULT_RANKING
 from tidegate.policy.selector import Selector, Term, Terms, names_needed, terms_of
 from tidegate.policy.template import Template
 from tidegate.policy.verdict import DEFAULT, Answer, Outcome, Permit, Refuse, Undecided, outcome, partial_outcome
-from tidegate.predicate import Env, Function, Predicate, PredicateFailed, Ranking, compile
+from tidegate.predicate import Env, Predicate, PredicateFailed
 
 
 class Action(Enum):
@@ -82,32 +81,6 @@ class Policy:
         object.__setattr__(self, "permit", Permit(self.id))
         object.__setattr__(self, "refuse", Refuse(self.id))
 
-    @classmethod
-    def parse(
-        cls,
-        *,
-        id: str,
-        subject: str | Sequence[str],
-        topic: str,
-        action: str | Sequence[str],
-        effect: str = "allow",
-        when: str | None = None,
-        functions: Mapping[str, Function] | None = None,
-        ranking: Ranking = DEFAULT_RANKING,
-    ) -> Policy:
-        """A policy from the texts of the configuration; ConfigError says what is wrong."""
-        actions = (action,) if isinstance(action, str) else tuple(action)
-        if not actions:
-            raise ConfigError("no action: write `read`, `write` or both")
-        return cls(
-            id=id,
-            subject=Selector.parse(subject),
-            topic=Template.parse(topic),
-            action=frozenset(_one_of(Action, text) for text in actions),
-            effect=_one_of(Effect, effect),
-            when=None if when is None else compile(when, functions=functions, ranking=ranking),
-        )
-
     @property
     def allows(self) -> bool:
         return self.effect is Effect.ALLOW
@@ -119,14 +92,6 @@ class Policy:
     @property
     def reads(self) -> frozenset[str]:
         return self.topic.reads if self.when is None else self.topic.reads | self.when.reads
-
-
-def _one_of(choices: type[Any], text: str) -> Any:
-    try:
-        return choices(text)
-    except ValueError:
-        names = " or ".join(f"`{choice.value}`" for choice in choices)
-        raise ConfigError(f"`{text}` is no {choices.__name__.lower()}: write {names}") from None
 
 
 Hit = tuple[Policy, Predicate | None]

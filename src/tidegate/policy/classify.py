@@ -10,9 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tidegate import topics
-from tidegate.errors import ConfigError
 from tidegate.policy.index import FilterIndex
-from tidegate.policy.template import plain_filter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,12 +19,6 @@ class Class:
 
     topic: str
     category: str
-
-    @classmethod
-    def parse(cls, *, topic: str, category: str) -> Class:
-        if not category:
-            raise ConfigError("a category needs a name")
-        return cls(topic=plain_filter(topic), category=category)
 
 
 class Classification:

@@ -13,7 +13,7 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,7 +21,6 @@ from tidegate import topics
 from tidegate.errors import ConfigError, MalformedPacket
 from tidegate.policy.actor import Subject, attributes_of
 from tidegate.policy.levels import DEFAULT_RANKING
-from tidegate.policy.template import plain_filter
 from tidegate.policy.verdict import Outcome, Refuse, Undecided, outcome, partial_outcome
 from tidegate.policy.views import ALL, View, united
 from tidegate.predicate import UNKNOWN, Env, Function, Predicate, PredicateError, PredicateFailed, Ranking, compile
@@ -47,34 +46,6 @@ class Preference:
     keep: View = ALL
     text: str | None = None
     broken: str | None = None
-
-    @classmethod
-    def parse(
-        cls,
-        *,
-        id: str,
-        user: str,
-        topic: str,
-        to: str | None = None,
-        when: str | None = None,
-        keep: str | Sequence[str] = "all",
-        functions: Mapping[str, Function] | None = None,
-        ranking: Ranking = DEFAULT_RANKING,
-    ) -> Preference:
-        """A preference from the texts of the configuration; ConfigError says what is wrong."""
-        if not user or "@" in user:
-            raise ConfigError(f"`{user}` is no user of this domain: preferences are of a domain's own people")
-        if to is not None and not to:
-            raise ConfigError('`to` names a scope, or is "*" for any other')
-        return cls(
-            id=id,
-            user=user,
-            topic=plain_filter(topic),
-            to=to,
-            when=None if when is None else compile(when, functions=functions, ranking=ranking),
-            keep=View.parse(keep),
-            text=when,
-        )
 
     @property
     def condition(self) -> Predicate | PredicateFailed | None:

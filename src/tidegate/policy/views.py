@@ -26,7 +26,6 @@ from tidegate.policy.actor import Subject
 from tidegate.policy.index import FilterIndex
 from tidegate.policy.pointers import Pointer
 from tidegate.policy.selector import Selector, Term, terms_of
-from tidegate.policy.template import plain_filter
 from tidegate.policy.verdict import DEFAULT
 
 MAX_CONTENT: Final = 256 << 10
@@ -132,10 +131,6 @@ class Row:
     topic: str
     subject: Selector
     view: View
-
-    @classmethod
-    def parse(cls, *, id: str, topic: str, subject: str | Sequence[str], keep: str | Sequence[str]) -> Row:
-        return cls(id=id, topic=plain_filter(topic), subject=Selector.parse(subject), view=View.parse(keep))
 
 
 @dataclass(frozen=True, slots=True)
