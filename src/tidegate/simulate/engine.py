@@ -34,7 +34,7 @@ from tidegate.simulate.configured import configured
 from tidegate.simulate.run import Outcome
 from tidegate.simulate.scenario import Publication, Scenario
 from tidegate.simulate.schema import Entity, Link, Schema
-from tidegate.simulate.state import Delivery
+from tidegate.simulate.steps import Delivery
 
 CLIENT: Final = "client:"
 NOW: Final = 1_000_000_000.0

@@ -12,8 +12,7 @@ from itertools import count
 
 from tidegate.simulate.scenario import Change, Round, Rounds
 from tidegate.simulate.schema import Entity, Schema, Symbol
-from tidegate.simulate.state import Delivery, State, initial
-from tidegate.simulate.steps import Step, steps, t_publish
+from tidegate.simulate.steps import Delivery, State, Step, initial, steps, t_publish
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ from typing import Final, assert_never
 from tidegate.monitor import Event
 from tidegate.simulate.automata import NamedState
 from tidegate.simulate.schema import Annotated, Broker, Entity, Symbol, Transmit
-from tidegate.simulate.state import State
-from tidegate.simulate.steps import Rule, Step
+from tidegate.simulate.steps import Rule, State, Step
 
 SUBSCRIBES: Final = "subscribes"
 
