@@ -83,7 +83,6 @@ class Explainer:
     # -- questions -----------------------------------------------------------------------------------------------
 
     def write(self, publication: Publication, at: float) -> Explanation:
-        """May it be published?"""
         gate, link = self._gate, self._typed(publication.link)
         message, context = self._published(publication, at)
         known = Known(topic=message.topic, context=context, link=link.type, now=at)
@@ -144,7 +143,6 @@ class Explainer:
     def _delivery(
         self, written: Explanation, arrival: Arrival, target: Link, at: float, terms: Terms, where: Predicate | None
     ) -> Explanation:
-        """The steps of the last link, to whoever reads it."""
         message, context = arrival.message, arrival.context
         self._clock.wall = at
         known = Known(
@@ -253,7 +251,6 @@ class Explainer:
     # -- what is asked about -------------------------------------------------------------------------------------
 
     def _published(self, publication: Publication, at: float) -> tuple[Message, Context]:
-        """A message as somebody publishes it."""
         gate, link = self._gate, self._typed(publication.link)
         self._clock.wall = at
         options, left = gate.read_options(publication.properties)

@@ -17,8 +17,6 @@ _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class Verdict(Enum):
-    """What a step said."""
-
     ALLOW = "allow"
     DENY = "deny"
     SILENT = "nothing to say"
@@ -80,8 +78,6 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """The verdict, and how it came about."""
-
     action: str
     topic: str
     subject: Subject

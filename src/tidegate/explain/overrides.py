@@ -103,7 +103,6 @@ def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tls_of(overrides: Mapping[str, Any], root: str) -> dict[str, str]:
-    """The overrides of the encryption."""
     tls = overrides.get("tls", {})
     if not isinstance(tls, Mapping) or not tls.keys() <= TLS.keys():
         raise ConfigError(f"`{root}.tls` has `version` and `cipher`; set `{root}.tls.version`")

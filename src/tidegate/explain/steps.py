@@ -48,8 +48,6 @@ _LEFT_OUT: Final[Mapping[type, str]] = {
 
 
 class StepRecorder:
-    """Records one way through the gate."""
-
     def __init__(self, attributes: Attributes, known: Known | None, message: Message | None) -> None:
         self.attributes = attributes
         self.known = known
@@ -85,7 +83,6 @@ class StepRecorder:
         return self.known is not None and isinstance(stage.evaluate(self.known), Deny)
 
     def note(self, kind: Stage, answer: Allow | Deny, details: StepDetails) -> None:
-        """Writes an answer down."""
         self.clocked = self.clocked or details.clocked
         line = Line(
             step=kind.step,
@@ -209,8 +206,6 @@ class StepRecorder:
 
 
 class StepDetails:
-    """What one stage looked at."""
-
     def __init__(self) -> None:
         self.considered: list[ConsideredRule] = []
         self.knew: dict[str, Any] = {}

@@ -53,8 +53,6 @@ class _Connected:
 
 
 class WhatIf:
-    """Answers questions about one configuration."""
-
     def __init__(self, config: Config) -> None:
         self.config = config
         self.rules = config.built.rules

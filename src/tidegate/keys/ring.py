@@ -195,7 +195,6 @@ class Ring:
         return id in self._gone
 
     def used(self, id: str) -> int:
-        """How often a key has sealed."""
         kept = self._keys.get(id)
         return 0 if kept is None else kept.used
 

@@ -182,7 +182,6 @@ class Policies:
         return refused
 
     def _applying(self, action: Action, terms: Terms, topic: str, known: Env) -> Iterator[Policy]:
-        """The policies that apply, in file order."""
         s: Any = known["s"]
         trees = self._about(action, terms)
         named = names_needed(terms)

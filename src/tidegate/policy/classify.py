@@ -15,8 +15,6 @@ from tidegate.policy.index import FilterIndex
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Class:
-    """Topics of one category."""
-
     topic: str
     category: str
 
@@ -32,7 +30,6 @@ class Classification:
             self._index.add(row.topic.split("/"), position)
 
     def category(self, topic: str) -> str | None:
-        """The category of a topic, if it has one."""
         for position in sorted(self._index.matching(topic)):
             if topics.matches(self.rows[position].topic, topic):
                 return self.rows[position].category

@@ -38,8 +38,6 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What is known of an identity."""
-
     user: str | None
     roles: tuple[str, ...]
     groups: tuple[str, ...]

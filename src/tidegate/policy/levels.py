@@ -89,7 +89,6 @@ class Demand:
 
     @property
     def text(self) -> str:
-        """The names with commas between them."""
         return ",".join(self.names)
 
 
@@ -114,7 +113,6 @@ def _met_by(predicate: Predicate) -> Callable[[Transport], bool]:
 
 
 def ranking(order: Sequence[str]) -> Ranking:
-    """How conditions compare levels."""
     return Ranking(order, RANKED, "level")
 
 
@@ -161,7 +159,6 @@ class Levels:
         return self.order[-1]
 
     def level_of(self, transport: Transport) -> str:
-        """The highest level whose condition the connection meets."""
         for name, met in self._met:
             if met(transport):
                 return name

@@ -71,7 +71,6 @@ class Applicable:
 
     @property
     def reads(self) -> frozenset[str]:
-        """The attributes that the answer depends on."""
         return frozenset().union(*(each.when.reads for each in self.preferences if each.when is not None))
 
     def decide(
@@ -184,13 +183,11 @@ class Preferences:
 
     @property
     def reads(self) -> frozenset[str]:
-        """Every attribute that some preference reads."""
         return frozenset().union(*(each.when.reads for each in self.preferences if each.when is not None))
 
     # -- travelling ----------------------------------------------------------------------------------------------
 
     def encode(self) -> dict[str, Any]:
-        """As plain data."""
         return {"domain": self.domain, "preferences": [_encoded(each) for each in self.preferences]}
 
     @classmethod

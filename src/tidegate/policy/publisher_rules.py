@@ -97,8 +97,6 @@ class Fault(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """Why a publication is not taken."""
-
     fault: Fault
     text: str
 
@@ -349,7 +347,6 @@ class Book:
         return Book(sequence=self.sequence, rules={id: rule for id, rule in self.rules.items() if id not in ids})
 
     def encode(self) -> bytes:
-        """For the store."""
         return _STORED + orjson.dumps({"sequence": self.sequence, "rules": [_plain(r) for r in self.rules.values()]})
 
     @classmethod

@@ -62,8 +62,6 @@ ALL: Final = (TopicMapping(filter="#"),)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScopeLink:
-    """A directed link between two scopes."""
-
     source: str
     target: str
     type: str = PLAIN.inward

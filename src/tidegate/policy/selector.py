@@ -41,7 +41,6 @@ Terms = frozenset[Term]
 
 
 def terms_of(actor: Subject) -> Terms:
-    """Everything a selector can say of an actor."""
     terms = [ANYONE]
     if not actor.impostor:
         terms.append(Term(actor.kind, actor.client))

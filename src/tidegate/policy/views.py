@@ -125,8 +125,6 @@ def united(views: Iterable[View]) -> View:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One line of the administrator's table."""
-
     id: str
     topic: str
     subject: Selector
@@ -156,7 +154,6 @@ class Views:
         self._spoken: frozenset[Term] = frozenset().union(*self._terms)
 
     def seen(self, actor: Subject, topic: str) -> Seen:
-        """What an actor may see of messages on a topic."""
         considered = self.considered(actor, topic)
         if not considered:
             return Seen(ALL)
@@ -226,7 +223,6 @@ class Table:
         return [(subject, view, not subject.within(domain).terms.isdisjoint(terms)) for subject, view in self.rows]
 
     def plain(self) -> dict[str, Any]:
-        """As it travels."""
         return {str(subject): view.plain for subject, view in self.rows}
 
 

@@ -89,7 +89,6 @@ def _function(name: str, run: Callable[..., object], *overloads: Overload, cost:
 
 
 def _metered(name: str, run: Callable[..., object], *overloads: Overload, **more: Any) -> Function:
-    """A function that takes a meter first."""
     return _function(name, run, *overloads, metered=True, **more)
 
 
@@ -103,7 +102,6 @@ def _metered_conversion(name: str, run: Callable[..., object], result: Kind, *ki
 
 
 def _text_test(name: str, cost: int, run: Callable[..., bool], prepare: Callable[..., object], **more: Any) -> Function:
-    """A test of one text with another."""
     return _metered(name, run, ((S, S), B), cost=cost, prepare=prepare, **more)
 
 

@@ -119,7 +119,6 @@ def function(*, volatile: bool = False) -> Callable[[Callable[..., object]], Fun
 
 
 def load_function(reference: str) -> Function:
-    """The function that `package.module:name` refers to."""
     module, colon, name = reference.partition(":")
     if not colon or not module or not name:
         raise ConfigError(f"function {reference!r}: expected package.module:name")

@@ -256,7 +256,6 @@ def _minutes(hours: str, minutes: str, text: str) -> int:
 
 
 def windows(value: Any) -> list[tuple[int, int]]:
-    """One window or a list of them."""
     return [window(item) for item in value] if kind(value) is Kind.LIST else [window(value)]
 
 

@@ -85,7 +85,6 @@ class EngineRun:
         )
 
     def run(self) -> Outcome:
-        """What clients get from the engine."""
         return _InMemoryNode(self).run()
 
 
@@ -93,7 +92,6 @@ class EngineRun:
 
 
 def _identity(config: Config, scenario: Scenario, link: Link) -> Identity:
-    """Who a client is by the directory."""
     directory = config.built.directory
     client = link[1].removeprefix(CLIENT)
     user = scenario.users.get(link)

@@ -56,7 +56,6 @@ def reachable(schema: Schema, rounds: Rounds, *, bound: int = BOUND) -> Iterator
 
 
 def outcomes(schema: Schema, rounds: Rounds, *, bound: int = BOUND) -> frozenset[Outcome]:
-    """All outcomes."""
     return frozenset(run.outcome for run in _search(schema, rounds, PersistentMoves(schema), bound) if run.finished)
 
 
@@ -93,7 +92,6 @@ def _search(schema: Schema, rounds: Rounds, moves: Callable[[Run], Iterable[Run]
 
 
 def chosen_run(schema: Schema, rounds: Rounds, choose: Choice, *, bound: int = BOUND) -> Run:
-    """One run to its end."""
     return _one(schema, rounds, lambda possible: possible[choose(len(possible))], bound)
 
 

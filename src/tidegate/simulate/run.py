@@ -41,7 +41,6 @@ class Run:
 
     @property
     def trace(self) -> tuple[Step, ...]:
-        """The steps from the initial state on."""
         steps: list[Step] = []
         run: Run | None = self
         while run is not None and run.last is not None:
@@ -51,7 +50,6 @@ class Run:
 
     @property
     def outcome(self) -> Outcome:
-        """What has been heard so far."""
         return Outcome.of(self.state.heard)
 
     @property

@@ -89,7 +89,6 @@ class Expectation:
     """None: at least once."""
 
     def met(self, heard: Iterable[Symbol]) -> bool:
-        """Whether it holds of what the client has heard."""
         times = sum(isinstance(symbol, Event) and topics.matches(self.filter, symbol.topic) for symbol in heard)
         return times > 0 if self.times is None else times == self.times
 
@@ -256,7 +255,6 @@ class _Reader:
         return tuple(rounds)
 
     def _action(self, value: DocumentValue) -> Publication | Change | None:
-        """What one client does."""
         entries = value.entries(("client", *ACTIONS, "payload", "scope"), needed=("client",))
         link = self._connection(entries, value) if entries and "client" in entries else None
         if entries is None or link is None:
@@ -325,7 +323,6 @@ def _payload(written: object) -> bytes:
 
 
 def _filters(value: DocumentValue) -> tuple[str, ...]:
-    """A filter or a list of them."""
     values = value.items() if not isinstance(value.node.value, str) else [value]
     filters = [each for each in map(_topic_filter, values) if each is not None]
     for each in filters:

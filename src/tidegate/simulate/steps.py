@@ -78,8 +78,6 @@ def key(schema: Schema, state: State) -> Hashable:
 
 
 class Rule(Enum):
-    """Which rule was applied."""
-
     PUBLISH = "T-Publish"
     NOTIFY = "T-Notify"
     DELIVER = "T-Deliver"

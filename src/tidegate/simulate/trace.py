@@ -20,8 +20,6 @@ SUBSCRIBES: Final = "subscribes"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One step, in words."""
-
     time: int
     rule: str
     link: str
@@ -117,7 +115,6 @@ def _task(one: Annotated) -> str:
 
 
 def joint(x: Entity, y: Entity) -> str:
-    """A link as people write it."""
     return f"{short(x)} -> {short(y)}"
 
 

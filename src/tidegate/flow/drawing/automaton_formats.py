@@ -29,7 +29,6 @@ def arrows(graph: Graph) -> dict[tuple[str, str], list[str]]:
 
 
 def mermaid(title: str, graph: Graph) -> str:
-    """A state diagram in Mermaid."""
     lines = ["---", f"title: {quoted(title)}", "---", "stateDiagram-v2", "    direction LR"]
     parts = list(stages(graph))
     for number, part in enumerate(parts):
@@ -47,7 +46,6 @@ def mermaid(title: str, graph: Graph) -> str:
 
 
 def dot(title: str, graph: Graph) -> str:
-    """A directed graph for Graphviz."""
     lines = [f"digraph {quoted(title)} {{", "  rankdir=LR; compound=true;", '  node [shape=box, style="rounded"];']
     parts = list(stages(graph))
     for number, part in enumerate(parts):

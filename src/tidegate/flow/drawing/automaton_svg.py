@@ -50,7 +50,6 @@ class _Box:
 
 
 def svg(title: str, graph: Graph) -> str:
-    """The picture of a machine."""
     body: list[str] = []
     top, widest = 40.0, MARGIN * 2 + max(len(title), len(_NOTE)) * _CHARACTER
     for number, part in enumerate(stages(graph)):

@@ -51,8 +51,6 @@ _ORDER: Final = (Proof.NONE, Proof.CONNECT, Proof.PER_MESSAGE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Right:
-    """Something that may be done with the topics of a filter."""
-
     action: frozenset[Action]
     topic: str
 

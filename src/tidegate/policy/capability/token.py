@@ -127,7 +127,6 @@ def unverified(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def sign(claims: Mapping[str, Any], key: PrivateKey, name: str | None = None) -> str:
-    """A token with these claims."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     signing: jwk.OKPKey | jwk.ECKey
