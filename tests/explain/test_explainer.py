@@ -14,7 +14,7 @@ from policy.written import class_of, policy_of, preference_of, row_of
 from pure import World
 from tidegate import wire
 from tidegate.explain.explainer import Explainer
-from tidegate.explain.explanation import Explanation, Line, Publication, Verdict
+from tidegate.explain.explanation import Explanation, Line, Verdict
 from tidegate.gate import Deny, Lane, Plan, RuleSet, Step
 from tidegate.gate.where import NAMES
 from tidegate.monitor import Attachment, Direction, Monitors
@@ -123,7 +123,7 @@ ANYTHING: dict[str, Any] = {"id": "any", "subject": "*", "topic": "#", "action":
 
 
 def write(rules: RuleSet, who: Subject, topic: str = TOPIC, payload: bytes = b"", at: float = NOON) -> Explanation:
-    return Explainer(rules).write(Publication(link=Link(who, True, "in"), topic=topic, payload=payload), at)
+    return Explainer(rules).write(Link(who, True, "in"), wire.Publish(topic=topic, payload=payload), at)
 
 
 def read(
@@ -141,7 +141,7 @@ def read(
     explainer = Explainer(rules)
     said = Properties(user_properties=properties) if properties else NONE
     link = Link(of, True, "in")
-    written = explainer.write(Publication(link=link, topic=topic, payload=payload, properties=said), at)
+    written = explainer.write(link, wire.Publish(topic=topic, payload=payload, properties=said), at)
     condition = None if where is None else compile(where, names=NAMES)
     return explainer.read(written, Link(who, False, "out"), at, Terms(demand, where), condition)
 
@@ -723,14 +723,8 @@ def test_the_engine_does_what_the_explanation_says(
         wire.Publish(topic=topic, payload=payload, qos=qos, retain=retain, packet_id=2 if qos else 0, properties=packet)
     )
     written = explainer.write(
-        Publication(
-            link=source.connection.session.inward,
-            topic=topic,
-            payload=payload,
-            qos=qos,
-            retain=retain,
-            properties=packet,
-        ),
+        source.connection.session.inward,
+        wire.Publish(topic=topic, payload=payload, qos=qos, retain=retain, properties=packet),
         world.wall,
     )
     assert [why for action, why in ear.heard if action == "write"] == ([written.denial] if written.denial else [])
@@ -791,7 +785,7 @@ def test_monitors_that_listen_are_named() -> None:
     half = Attachment(id="calm", monitor=Alternate(), scope="main", direction=Direction.IM_PUB)
     subject = Subject(kind="client", client="c", user="mary", scope="main", node="n")
     explainer = Explainer(RuleSet(monitors=Monitors((half,))))
-    named = explainer.write(Publication(link=Link(subject, True, "in"), topic="other"), at=0.0)
+    named = explainer.write(Link(subject, True, "in"), wire.Publish(topic="other", payload=b""), at=0.0)
     notes = [line.notes[0] for line in named.lines if line.step is Step.MONITOR_IN]
     assert named.allowed
     assert len(notes) == 1
@@ -802,9 +796,9 @@ def test_a_filter_on_a_link_decides() -> None:
     only = Attachment(id="only", monitor=Filter(("status/+",)), scope="main", direction=Direction.IM_PUB)
     subject = Subject(kind="client", client="c", user="mary", scope="main", node="n")
     explainer = Explainer(RuleSet(monitors=Monitors((only,))))
-    stopped = explainer.write(Publication(link=Link(subject, True, "in"), topic="other"), at=0.0)
+    stopped = explainer.write(Link(subject, True, "in"), wire.Publish(topic="other", payload=b""), at=0.0)
     assert not stopped.allowed
     assert stopped.decided is not None
     assert stopped.decided.rule == "only"
-    quiet = explainer.write(Publication(link=Link(subject, True, "in"), topic="status/1"), at=0.0)
+    quiet = explainer.write(Link(subject, True, "in"), wire.Publish(topic="status/1", payload=b""), at=0.0)
     assert not [line for line in quiet.lines if line.step is Step.MONITOR_IN]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, Final
 
 from tidegate.explain.explanation import ConsideredRule, Line, Verdict
@@ -28,7 +27,6 @@ from tidegate.policy.verdict import Outcome, outcome
 from tidegate.predicate import UNKNOWN, Predicate, PredicateFailed
 from tidegate.session import Message, Subject
 
-_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 _CLOCKS: Final = CLOCK_PATHS | {"e", "p", "p.e", "p.time"}
 _PARTS: Final[Mapping[type, str]] = {
     ReservedTopicStage: "reserved",
@@ -310,7 +308,7 @@ def _tables(stage: ViewStage, details: StepDetails, known: Known) -> None:
     assert known.target is not None
     actor, written = known.target.subject, known.context.view
     for row, applies in stage.views.considered(actor, known.topic):
-        details.rule(row.id, f"{_keeps(row.view)} for {row.subject}", None, applies, _NOTHING)
+        details.rule(row.id, f"{_keeps(row.view)} for {row.subject}", None, applies, {})
     if written is None:
         return
     details.spoke = True
@@ -318,4 +316,4 @@ def _tables(stage: ViewStage, details: StepDetails, known: Known) -> None:
     if table.error:
         details.notes.append(table.error)
     for subject, view, applies in table.considered(actor, known.context.subject.domain):
-        details.rule(PUBLISHER, f"{_keeps(view)} for {subject}", None, applies, _NOTHING)
+        details.rule(PUBLISHER, f"{_keeps(view)} for {subject}", None, applies, {})

@@ -18,7 +18,7 @@ from tidegate.config import ClientCert, Config, Listener, Operation, SubjectName
 from tidegate.config.problems import unknown
 from tidegate.errors import ConfigError
 from tidegate.explain.explainer import Explainer
-from tidegate.explain.explanation import Explanation, ExtraStep, Line, Publication, Verdict
+from tidegate.explain.explanation import Explanation, ExtraStep, Line, Verdict
 from tidegate.explain.overrides import TLS, Overrides, apply_overrides, merged, tls_of
 from tidegate.explain.question import Pairs, Question
 from tidegate.gate import RuleSet
@@ -29,7 +29,7 @@ from tidegate.policy.brokering import PLAIN
 from tidegate.policy.scopes import Role
 from tidegate.predicate import Predicate
 from tidegate.session import NO_TERMS, Link, Subject, Terms
-from tidegate.wire import NONE, Properties
+from tidegate.wire import NONE, Properties, Publish
 
 UNKNOWN: Final = "unknown"
 """The client identifier of whoever has none that matters."""
@@ -75,7 +75,7 @@ class WhatIf:
         if question.action is not Operation.READ and actor.refusal:
             explanation = self._refused(question, actor, at)
         elif question.action is Operation.WRITE:
-            explanation = here.write(_publication(question, actor), at)
+            explanation = here.write(*_published(question, actor), at)
         elif question.action is Operation.SUBSCRIBE:
             self._terms(question.terms)
             explanation = here.subscribe(question.topic, Link(subject, False, "out"), at)
@@ -89,7 +89,7 @@ class WhatIf:
             else:
                 there = self._within(rules, author.subject, overrides.around)
                 published = at if overrides.time is None else overrides.time
-                written = there.write(_publication(question, author), published)
+                written = there.write(*_published(question, author), published)
                 explanation = here.read(written, Link(subject, False, "out"), at, terms, where)
                 if question.publisher is None:
                     self._check_anonymous(written, explanation, overrides)
@@ -128,7 +128,7 @@ class WhatIf:
         author = self._publisher(question, overrides)
         published = at if overrides.time is None else overrides.time
         here = self._within(rules, end.subject, overrides.e)
-        explanation = here.cross(action, end, _publication(question, author), published)
+        explanation = here.cross(action, end, *_published(question, author), published)
         if question.publisher is not None:
             return replace(explanation, publisher=author.subject, notes=(*explanation.notes, *author.notes))
         why = _reads_publisher(explanation.lines)
@@ -329,13 +329,13 @@ def _check_topic(question: Question) -> None:
         raise ConfigError(f"`{topic}` is no topic, and `{question.action}` is of one; write it without `+` and `#`")
 
 
-def _publication(question: Question, actor: _Connected) -> Publication:
-    properties = Properties(user_properties=question.properties) if question.properties else NONE
-    return Publication(
-        link=Link(actor.subject, True, "in", scope=actor.enters),
+def _published(question: Question, actor: _Connected) -> tuple[Link, Publish]:
+    """The message of a question, and the link that it comes over."""
+    packet = Publish(
         topic=question.topic,
         payload=question.payload,
         qos=question.qos,
         retain=question.retain,
-        properties=properties,
+        properties=Properties(user_properties=question.properties) if question.properties else NONE,
     )
+    return Link(actor.subject, True, "in", scope=actor.enters), packet
