@@ -16,8 +16,8 @@ from policy.written import policy_of
 from tidegate import topics
 from tidegate.errors import ConfigError
 from tidegate.policy.access import Action, Combining, Effect, Policies, Policy
-from tidegate.policy.actor import Subject, attributes_of
 from tidegate.policy.selector import Term
+from tidegate.policy.subject import Subject, attributes_of
 from tidegate.policy.verdict import Permit, Refuse, Undecided
 from tidegate.predicate import UNKNOWN, PredicateError, PredicateFailed, compile
 

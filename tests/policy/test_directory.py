@@ -7,9 +7,9 @@ import pytest
 from policy.written import policy_of
 from tidegate.errors import ConfigError
 from tidegate.policy.access import Policies
-from tidegate.policy.actor import BUILT_IN
 from tidegate.policy.directory import Directory, Entry, Known
 from tidegate.policy.selector import Term
+from tidegate.policy.subject import BUILT_IN
 
 gym = Directory(
     users={

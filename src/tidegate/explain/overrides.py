@@ -14,8 +14,8 @@ from typing import Any, Final
 from tidegate.config import Operation
 from tidegate.errors import ConfigError
 from tidegate.gate import RuleSet
-from tidegate.policy.actor import KINDS
 from tidegate.policy.environment import CLOCK
+from tidegate.policy.subject import KINDS
 from tidegate.session import Subject
 
 TLS: Final = {"version": "TLSv1.3", "cipher": "TLS_AES_256_GCM_SHA384"}

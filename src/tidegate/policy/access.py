@@ -24,9 +24,9 @@ from typing import Any, assert_never
 from tidegate import topics
 from tidegate.bounded import Bounded
 from tidegate.errors import ConfigError
-from tidegate.policy.actor import Paths, Subject, attributes_of, facets, paths_below
 from tidegate.policy.index import FilterIndex
 from tidegate.policy.selector import Selector, Term, Terms, names_needed, terms_of
+from tidegate.policy.subject import Paths, Subject, attributes_of, facets, paths_below
 from tidegate.policy.template import Template
 from tidegate.policy.verdict import DEFAULT, Answer, Outcome, Permit, Refuse, Undecided, outcome, partial_outcome
 from tidegate.predicate import Env, Predicate, PredicateFailed

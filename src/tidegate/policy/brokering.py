@@ -22,8 +22,8 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Final
 
 from tidegate.errors import ConfigError
-from tidegate.policy.actor import Subject
 from tidegate.policy.selector import Selector, Term, terms_of
+from tidegate.policy.subject import Subject
 
 UNTYPED: Final = "untyped"
 RESERVED: Final = frozenset(("in", "out", UNTYPED))

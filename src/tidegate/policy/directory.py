@@ -18,8 +18,8 @@ from types import MappingProxyType
 from typing import Any
 
 from tidegate.errors import ConfigError
-from tidegate.policy.actor import BUILT_IN
 from tidegate.policy.selector import Term
+from tidegate.policy.subject import BUILT_IN
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 

@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from tidegate import topics
 from tidegate.errors import ConfigError, MalformedPacket
-from tidegate.policy.actor import Subject, attributes_of
 from tidegate.policy.levels import DEFAULT_RANKING
+from tidegate.policy.subject import Subject, attributes_of
 from tidegate.policy.verdict import Outcome, Refuse, Undecided, outcome, partial_outcome
 from tidegate.policy.views import ALL, View, united
 from tidegate.predicate import UNKNOWN, Env, Function, Predicate, PredicateError, PredicateFailed, Ranking, compile
@@ -151,7 +151,10 @@ class Preferences:
         return len(self.preferences)
 
     def of(self, user: str | None, domain: str, identity: str = "") -> list[Preference]:
-        """All of an owner. Without an identity it may be anybody who has the name or had it, so all of theirs count."""
+        """All of an owner; a message without an owner has none.
+
+        Without an identity it may be anybody who has the name or had it, so all of theirs count.
+        """
         if user is None or domain != self.domain:
             return []
         named = self._by_user.get(user, [])

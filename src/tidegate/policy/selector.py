@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tidegate.errors import ConfigError
-from tidegate.policy.actor import Subject
+from tidegate.policy.subject import Subject
 
 SORTS: Final = ("user", "role", "group", "client", "scope", "link", "service", "monitor")
 

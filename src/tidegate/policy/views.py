@@ -22,10 +22,10 @@ import orjson
 from tidegate import topics
 from tidegate.errors import ConfigError
 from tidegate.policy import pointers
-from tidegate.policy.actor import Subject
 from tidegate.policy.index import FilterIndex
 from tidegate.policy.pointers import Pointer
 from tidegate.policy.selector import Selector, Term, terms_of
+from tidegate.policy.subject import Subject
 from tidegate.policy.verdict import DEFAULT
 
 MAX_CONTENT: Final = 256 << 10

@@ -28,9 +28,9 @@ import orjson
 from tidegate.errors import ConfigError
 from tidegate.lazy import LazyModule
 from tidegate.policy.access import Action
-from tidegate.policy.actor import BUILT_IN
 from tidegate.policy.capability.capability import Capability, Proof, Right
 from tidegate.policy.capability.keys import Issuers, Key, PrivateKey, decoded, native, public_jwk
+from tidegate.policy.subject import BUILT_IN
 from tidegate.topics import valid_filter
 
 if TYPE_CHECKING:
