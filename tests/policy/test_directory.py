@@ -97,4 +97,5 @@ def test_rules_about_nobody_are_found() -> None:
         ],
         domain="mygymbrand",
     )
-    assert set(policies.never_decides(gym.terms())) == {"b", "d"}
+    about = {policy.id: policy.subject.within("mygymbrand").terms for policy in policies.policies}
+    assert {id for id, terms in about.items() if terms.isdisjoint(gym.terms())} == {"b", "d"}

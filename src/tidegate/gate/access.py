@@ -91,7 +91,7 @@ class AccessStage:
         if self.action is Action.WRITE:
             subject = source.subject
             person = attributes.person(subject)
-            own = self.policies.cache_key(subject, Action.WRITE, terms=person.terms, s=person.s)
+            own = self.policies.cache_key(Action.WRITE, person.terms, person.s)
             return own, facets(attributes.environment(subject).known, self._paths)
         return attributes.cache_key(source, self._paths)
 

@@ -249,47 +249,32 @@ class Policies:
         """Every attribute of `s`, `o`, `e` and `p` that some policy for this action reads."""
         return frozenset().union(*self._reads[action].values())
 
-    def cache_key(
-        self,
-        actor: Subject,
-        action: Action | None = None,
-        *,
-        terms: Terms | None = None,
-        s: Mapping[str, Any] | None = None,
-    ) -> Hashable:
+    def cache_key(self, action: Action, terms: Terms, s: Mapping[str, Any]) -> Hashable:
         """Actors with equal values are decided alike: what policies that are about them can tell them apart by.
 
-        `terms` and `s` are the actor's, from whoever has them already.
+        `terms` and `s` are the actor's.
         """
-        terms = terms_of(actor) if terms is None else terms
-        s = attributes_of(actor, self.domain) if s is None else s
-        values: list[Hashable] = []
-        for each in Action if action is None else (action,):
-            by_term = self._reads[each]
-            own = frozenset(term for term in terms if term in by_term)
-            paths = self._paths.get((each, own))
-            if paths is None:
-                reads: frozenset[str] = frozenset().union(*(by_term[term] for term in own))
-                paths = self._paths[each, own] = paths_below("s", reads)
-            values += [own, facets(s, paths)]
-        return tuple(values)
+        by_term = self._reads[action]
+        own = frozenset(term for term in terms if term in by_term)
+        paths = self._paths.get((action, own))
+        if paths is None:
+            reads: frozenset[str] = frozenset().union(*(by_term[term] for term in own))
+            paths = self._paths[action, own] = paths_below("s", reads)
+        return own, facets(s, paths)
 
     # -- warnings ------------------------------------------------------------------------------------------------
 
-    def never_decides(self, known: Iterable[Term] | None = None) -> dict[str, str]:
+    def never_decides(self) -> dict[str, str]:
         """Ids of policies that can never decide, and why.
 
-        `known` are the users, roles and groups of the directory; None if others may come. A policy behind one that
-        always decides before it can still deny by an error in its condition; it is named all the same.
+        A policy behind one that always decides before it can still deny by an error in its condition; it is named all
+        the same.
         """
-        there = None if known is None else frozenset(known)
         shadows = {action: self._unconditional(action) for action in Action}
         reasons: dict[str, str] = {}
         for position, policy in enumerate(self.policies):
             if policy.when is not None and policy.when.partial({}) is False:
                 reasons[policy.id] = "its condition is always false"
-            elif there is not None and (missing := _missing(self._subjects[position], there)):
-                reasons[policy.id] = f"the directory has no {missing}"
             else:
                 by = {self._shadow(position, shadows[action]) for action in policy.action}
                 if None not in by:
@@ -324,13 +309,6 @@ class Policies:
                 if self._subjects[other].covers(subject) and topics.covers(above.topic.text, policy.topic.text):
                     return above.id
         return None
-
-
-def _missing(subject: Selector, there: frozenset[Term]) -> str | None:
-    """What the directory lacks, if it lacks everything that the selector speaks of."""
-    if any(term.sort not in ("user", "role", "group") or term in there for term in subject.terms):
-        return None
-    return ", ".join(sorted(map(str, subject.terms)))
 
 
 def _settled(hits: tuple[Hit, ...], combining: Combining, others: bool) -> Answer:

@@ -126,7 +126,7 @@ def unverified(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
         raise ConfigError(f"it is no capability ({wrong}): check that all of it is there") from None
 
 
-def sign(claims: Mapping[str, Any], key: PrivateKey, name: str | None = None) -> str:
+def sign(claims: Mapping[str, Any], key: PrivateKey) -> str:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     signing: jwk.OKPKey | jwk.ECKey
@@ -134,7 +134,7 @@ def sign(claims: Mapping[str, Any], key: PrivateKey, name: str | None = None) ->
         algorithm, signing = "EdDSA", jwk.OKPKey(key, key)
     else:
         algorithm, signing = "ES256", jwk.ECKey(key, key)
-    header = {"alg": algorithm, "typ": TYPE} | ({} if name is None else {"kid": name})
+    header = {"alg": algorithm, "typ": TYPE}
     return jws.serialize_compact(header, orjson.dumps(dict(claims)), signing, registry=_registry())
 
 
