@@ -23,8 +23,7 @@ from flow.figures import (
     rbac,
 )
 from flow.worlds import graphs
-from tidegate.flow.drawing.graph_formats import document, dot, flows, mermaid, rows
-from tidegate.flow.drawing.graph_svg import svg
+from tidegate.flow.drawing.graph import document, dot, flows, mermaid, rows, svg
 from tidegate.flow.graph import ConnectionGraph, connection
 from tidegate.flow.route import Route, shortest
 

@@ -192,7 +192,7 @@ def _print_tables(
 
 def _print_flows(selection: _Selection) -> None:
     from tidegate.flow.bundles import ThinnedGraph
-    from tidegate.flow.drawing.graph_formats import flows, rows
+    from tidegate.flow.drawing.graph import flows, rows
     from tidegate.flow.reach import Reach
 
     thin = ThinnedGraph(selection.graph, apart=selection.named)
@@ -285,7 +285,7 @@ def _asserted(assertion: Assertion, broken: Violation | None, graph: ConnectionG
 def _document(
     selection: _Selection, asserted: Iterable[Assertion], broken: Mapping[Assertion, Violation]
 ) -> dict[str, object]:
-    from tidegate.flow.drawing.graph_formats import document, flows
+    from tidegate.flow.drawing.graph import document, flows
     from tidegate.flow.reach import Reach
 
     if selection.everything:
@@ -314,8 +314,7 @@ def _assertion_document(assertion: Assertion, broken: Violation | None, absent: 
 def _drawn(form: Format, config: Config, selection: _Selection) -> str:
     """The graph; only what one reaches, or what reaches one; or with the route between two."""
     from tidegate.flow.bundles import within
-    from tidegate.flow.drawing.graph_formats import dot, mermaid
-    from tidegate.flow.drawing.graph_svg import svg
+    from tidegate.flow.drawing.graph import dot, mermaid, svg
     from tidegate.flow.reach import Reach
     from tidegate.flow.route import shortest
 

@@ -26,7 +26,6 @@ from tidegate.gate.links import link_ends
 from tidegate.gate.where import WHERE, condition
 from tidegate.policy import Action, Class, Classification, Environment, Transport
 from tidegate.policy.brokering import PLAIN
-from tidegate.policy.scopes import Role
 from tidegate.predicate import Predicate
 from tidegate.session import NO_TERMS, Link, Subject, Terms
 from tidegate.wire import NONE, Properties, Publish
@@ -225,15 +224,11 @@ class WhatIf:
         subject = apply_overrides(subject, overrides, self.rules, root)
         refusal = "" if not within or front in within else f"you may not connect to the scope {front}"
         refusal = refusal or self.rules.brokering.objection(subject)
-        match self.rules.space.role(front, subject.roles):
-            case Role(publishing=enters, receiving=leaves):
-                subject = replace(subject, scope=leaves)
-                return _Connected(subject=subject, enters=enters, notes=notes, refusal=refusal)
-            case str() as objection:
-                refusal = refusal or objection
-            case None:
-                pass
-        return _Connected(subject=subject, enters=front, notes=notes, refusal=refusal)
+        placed = self.rules.space.place(front, subject.roles)
+        if isinstance(placed, str):
+            return _Connected(subject=subject, enters=front, notes=notes, refusal=refusal or placed)
+        subject = replace(subject, scope=placed.receiving)
+        return _Connected(subject=subject, enters=placed.publishing, notes=notes, refusal=refusal)
 
     def _entrance(self, overrides: Mapping[str, Any], within: tuple[str, ...], root: str) -> tuple[Listener, str]:
         """The listener and the scope to which somebody connects, who may connect only to some scopes or to all."""

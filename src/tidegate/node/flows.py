@@ -62,7 +62,7 @@ def _document(
 
     Takes long where there are many: runs on a thread.
     """
-    from tidegate.flow.drawing.graph_formats import document, flows
+    from tidegate.flow.drawing.graph import document, flows
 
     rules = config.built.rules
     there = list(presences)

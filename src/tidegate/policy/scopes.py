@@ -127,5 +127,9 @@ class ScopeGraph:
             return "brokering: you have none of the roles that may connect here"
         return f"brokering: you have several roles ({', '.join(names)}), and may have one here"
 
+    def place(self, scope: str, held: Iterable[str]) -> Role | str:
+        """The same, where whoever stays in a scope publishes and receives there."""
+        return self.role(scope, held) or Role(publishing=scope, receiving=scope)
+
 
 ALONE: Final = ScopeGraph()
