@@ -24,7 +24,7 @@ from tidegate.explain.question import Pairs, Question
 from tidegate.gate import RuleSet
 from tidegate.gate.links import link_ends
 from tidegate.gate.where import WHERE, condition
-from tidegate.policy import Action, Class, Classification, Environment, Transport
+from tidegate.policy import Action, Class, Classification, Transport
 from tidegate.policy.brokering import PLAIN
 from tidegate.predicate import Predicate
 from tidegate.session import NO_TERMS, Link, Subject, Terms
@@ -264,9 +264,10 @@ class WhatIf:
     def _within(self, rules: RuleSet, subject: Subject, added: Mapping[str, Any]) -> Explainer:
         """Explains in the surroundings of one subject, with these attributes added to them and to the node."""
         if added:
-            around = {subject.listener: _extended(rules.surroundings(subject.listener), added)}
-            node = _extended(rules.environment, added)
-            rules = replace(rules, environment=node, environments=MappingProxyType(around))
+            node, around = rules.environment, rules.surroundings(subject.listener)
+            there = {subject.listener: around.extended(merged(around.added, added))}
+            node = node.extended(merged(node.added, added))
+            rules = replace(rules, environment=node, environments=MappingProxyType(there))
         return self._explainer if rules is self.rules else Explainer(rules, self.config.node.name)
 
     def _terms(self, pairs: Pairs) -> tuple[Terms, Predicate | None]:
@@ -309,10 +310,6 @@ class WhatIf:
 def _reads_publisher(lines: Iterable[Line]) -> str:
     read = any(path.partition(".")[0] == "p" for line in lines for path in (*line.knew, *line.absent))
     return "policies read `p`" if read else ""
-
-
-def _extended(around: Environment, added: Mapping[str, Any]) -> Environment:
-    return Environment({**around.added, **merged(around.added, added)}, zone=around.zone)
 
 
 def _check_topic(question: Question) -> None:

@@ -94,7 +94,6 @@ class Demand:
 
 RELAXED: Final = Demand()
 
-
 _BUILT_IN: Final[dict[str, Callable[[Transport], bool]]] = {
     TLS: lambda transport: transport.tls_version is not None,
     MTLS: lambda transport: transport.tls_version is not None and transport.certificate,
