@@ -3,29 +3,13 @@
 Which of several possible steps comes next is nobody's choice, so a scenario has a set of outcomes.
 
 - `reachable`: every state, once. `outcomes`: every outcome, by fewer states.
-- `realise`: a run with a given outcome, if there is one. It leaves out what has heard something else, so it goes far
-  beyond what `outcomes` can do. What a real system delivered is right iff it can be realised.
-- `walk`: one run, chosen by whoever asks: `walk(schema, rounds, random.Random(7).randrange)`.
-- `patient`: the run in which everything arrives before the next publication, the oldest first.
+- `find_run`: a run with a given outcome, if there is one. It leaves out what has heard something else, so it goes far
+  beyond what `outcomes` can do. What a real system delivered is right iff there is such a run.
+- `chosen_run`: one run, chosen by whoever asks: `chosen_run(schema, rounds, random.Random(7).randrange)`.
+- `sequential_run`: the run in which everything arrives before the next publication, the oldest first.
 
 Invariants: nothing is left out silently. Whoever would meet more states, or take more steps, than the bound raises
 `Unfinished`.
-
-Outcomes are found by fewer runs (`PersistentMoves`): what commutes need not be tried in every order.
-
-Under normal QoS a work list is a set of queues (`order`), and steps meet in few places:
-- two publications, if they are in the same scope;
-- two tasks that arrive at the same entity from different queues: a scope passes their events on, and a device hears
-  them, in the order of arrival;
-- brokering meets nothing: what it appends to, only brokering in the same scope appends to, and there is one at a time.
-  The same holds for what has crossed a link, if events cross it once.
-
-So if every queue that can still bring something to an entity has something now, it is enough to try their first tasks,
-and to leave all other steps for later: none of those can change what these do, nor be changed by it. The same holds for
-all clients that have yet to publish in a scope, if each would do it next. Such a set of steps is called persistent
-(Godefroid, 1996). Trying only these leads to every final state, though not to every state on the way.
-
-With another order nothing is left out.
 """
 
 from __future__ import annotations
@@ -118,7 +102,23 @@ def _one(schema: Schema, rounds: Rounds, choose: Callable[[list[Run]], Run], bou
 
 
 class PersistentMoves:
-    """The moves of runs that are enough to find every outcome."""
+    """The moves of runs that are enough to find every outcome: what commutes need not be tried in every order.
+
+    Under normal QoS a work list is a set of queues (`order`), and steps meet in few places:
+    - two publications, if they are in the same scope;
+    - two tasks that arrive at the same entity from different queues: a scope passes their events on, and a device hears
+      them, in the order of arrival;
+    - brokering meets nothing: what it appends to, only brokering in the same scope appends to, and there is one at a
+      time. The same holds for what has crossed a link, if events cross it once.
+
+    So if every queue that can still bring something to an entity has something now, it is enough to try their first
+    tasks, and to leave all other steps for later: none of those can change what these do, nor be changed by it. The
+    same holds for all clients that have yet to publish in a scope, if each would do it next. Such a set of steps is
+    called persistent (Godefroid, 1996). Trying only these leads to every final state, though not to every state on the
+    way.
+
+    With another order nothing is left out.
+    """
 
     __slots__ = ("_follows", "_schema")
 
