@@ -20,7 +20,9 @@ from typing import assert_never
 
 from bench.harness.figures import Spread, spread
 from bench.harness.procfs import fresh_processes
-from tidegate.flow import ConnectionGraph, Link, Reach, connection, shortest
+from tidegate.flow.graph import ConnectionGraph, Link, connection
+from tidegate.flow.reach import Reach
+from tidegate.flow.route import shortest
 from tidegate.policy.brokering import chain
 
 SIZES = (200, 500, 1_000, 2_000, 5_000, 10_000, 20_000)

@@ -13,13 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from policy.written import policy_of, preference_of
 from pure import World
 from tidegate import wire
 from tidegate.audit.auditor import Auditor
 from tidegate.audit.decisions import LONG
 from tidegate.audit.journals import Journals
 from tidegate.gate import Deny, Plan, RuleSet, Step
-from tidegate.policy import Policies, Policy, Preference, Preferences
+from tidegate.policy import Policies, Preferences
 from tidegate.session import Link, Subject
 from tidegate.session.runtime import Counters
 from tidegate.store.journal.rows import AuditRow
@@ -421,7 +422,7 @@ def test_the_counts_of_all_rows_are_the_denials_that_happened(steps: list[Any], 
 
 
 def policies(*said: dict[str, Any]) -> Policies:
-    return Policies([Policy.parse(**each) for each in said])
+    return Policies([policy_of(**each) for each in said])
 
 
 def world(rules: RuleSet, **settings: Any) -> tuple[World, Auditor]:
@@ -503,8 +504,8 @@ def test_a_preference_that_fails_counts_as_false_and_is_told() -> None:
     rules = RuleSet(
         preferences=Preferences(
             [
-                Preference.parse(id="up1", user="mary", topic="a", when="o.payload.x == 1"),
-                Preference.parse(id="up2", user="mary", topic="a", when="o.size > 0"),
+                preference_of(id="up1", user="mary", topic="a", when="o.payload.x == 1"),
+                preference_of(id="up2", user="mary", topic="a", when="o.size > 0"),
             ]
         )
     )

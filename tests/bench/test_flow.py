@@ -14,7 +14,8 @@ from bench.flow.graphs import Found, Shape, graph, growth, look, measure, rows
 from bench.flow.report import report
 from typer.testing import CliRunner
 
-from tidegate.flow import Reach, forest_fault
+from tidegate.flow.forest import forest_fault
+from tidegate.flow.reach import Reach
 
 
 @pytest.mark.parametrize("shape", Shape)

@@ -11,7 +11,7 @@ import pytest
 
 from cli.administering import CONFIGURATION, Administered, administered, tidegate
 from tidegate.keys import Kem, PrivateKey, PublicKey
-from tidegate.keys.rest import parse_masters
+from tidegate.keys.at_rest import parse_masters
 
 PROTECTED = CONFIGURATION + 'keys: {protect: ["vault/#", "safe/#"], rotate: 5m, overlap: 1h}\n'
 

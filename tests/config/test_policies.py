@@ -83,6 +83,7 @@ def policy(**other: str) -> str:
             {"action": ""},
             "`policies[0].action` is missing; add it (`read` (receive), `write` (publish), or a list of both)",
         ),
+        ({"effect": "permit"}, "`policies[0].effect` must be `allow` or `deny`; write one of these"),
         ({"effect": "alow"}, "`policies[0].effect` must be `allow` or `deny`; did you mean `allow`?"),
         ({"efect": "deny"}, "unknown key `efect` in `policies[0]`; did you mean `effect`?"),
         ({"when": "5"}, "`policies[0].when` must be text; put it in quotes"),
@@ -141,6 +142,11 @@ def test_a_condition_over_several_lines(when: str, line: int, column: int) -> No
             "preferences: [{id: u, user: mary@x, topic: t}]\n",
             "`preferences[0].user` has an `@`, which stands between a name and its domain; choose a name without one",
         ),
+        (
+            "preferences: [{id: u, user: mary, topic: t, to: ''}]\n",
+            "`preferences[0].to` names the unknown scope ``; add it under `scopes`",
+        ),
+        ("classify: [{topic: t, category: ''}]\n", "`classify[0].category` is empty; write for example `sensitive`"),
         (
             "preferences: [{id: u, user: mary, topic: '{s.user}'}]\n",
             "`preferences[0].topic` is wrong: `{s.user}` has a placeholder, which only policies can have; "

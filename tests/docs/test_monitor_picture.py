@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from docs.pages import ROOT, blocks
 from tidegate.config import Config, load, parse
-from tidegate.flow.drawing import automaton_svg as picture
+from tidegate.flow.drawing import automaton as picture
 
 PICTURE = (ROOT / "docs/monitors/a1.svg").read_text()
 

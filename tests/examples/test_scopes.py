@@ -17,7 +17,9 @@ from flow import figures
 from processes import from_file, on_uvloop
 from tidegate.config import Config, ConfigErrors, load
 from tidegate.errors import ConfigError
-from tidegate.flow import ConnectionGraph, Reach, shortest
+from tidegate.flow.graph import ConnectionGraph
+from tidegate.flow.reach import Reach
+from tidegate.flow.route import shortest
 from tidegate.flow.watch import connection_graph
 
 EXAMPLES = ROOT / "examples"

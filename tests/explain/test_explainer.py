@@ -10,10 +10,11 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
+from policy.written import class_of, policy_of, preference_of, row_of
 from pure import World
 from tidegate import wire
 from tidegate.explain.explainer import Explainer
-from tidegate.explain.explanation import Explanation, Line, Publication, Verdict
+from tidegate.explain.explanation import Explanation, Line, Verdict
 from tidegate.gate import Deny, Lane, Plan, RuleSet, Step
 from tidegate.gate.where import NAMES
 from tidegate.monitor import Attachment, Direction, Monitors
@@ -21,17 +22,13 @@ from tidegate.monitor.library import Alternate, Filter
 from tidegate.policy import (
     ALL,
     NOTHING,
-    Class,
     Classification,
     Combining,
     Demand,
     Environment,
     Levels,
     Policies,
-    Policy,
-    Preference,
     Preferences,
-    Row,
     Selector,
     Views,
 )
@@ -61,14 +58,14 @@ def made(
     """Rules from texts; `policies` of None are open."""
     found = None
     if policies is not None:
-        parsed = [Policy.parse(**each, functions=functions) for each in policies]
+        parsed = [policy_of(**each, functions=functions) for each in policies]
         found = Policies(parsed, Combining(combining), domain="gym")
     return RuleSet(
         version="7-0123456789ab",
         domain="gym",
         policies=found,
-        preferences=Preferences([Preference.parse(**each) for each in preferences], domain="gym"),
-        views=Views([Row.parse(**each) for each in views], otherwise=ALL if shows == "all" else NOTHING, domain="gym"),
+        preferences=Preferences([preference_of(**each) for each in preferences], domain="gym"),
+        views=Views([row_of(**each) for each in views], otherwise=ALL if shows == "all" else NOTHING, domain="gym"),
         **more,
     )
 
@@ -126,7 +123,7 @@ ANYTHING: dict[str, Any] = {"id": "any", "subject": "*", "topic": "#", "action":
 
 
 def write(rules: RuleSet, who: Subject, topic: str = TOPIC, payload: bytes = b"", at: float = NOON) -> Explanation:
-    return Explainer(rules).write(Publication(link=Link(who, True, "in"), topic=topic, payload=payload), at)
+    return Explainer(rules).write(Link(who, True, "in"), wire.Publish(topic=topic, payload=payload), at)
 
 
 def read(
@@ -144,7 +141,7 @@ def read(
     explainer = Explainer(rules)
     said = Properties(user_properties=properties) if properties else NONE
     link = Link(of, True, "in")
-    written = explainer.write(Publication(link=link, topic=topic, payload=payload, properties=said), at)
+    written = explainer.write(link, wire.Publish(topic=topic, payload=payload, properties=said), at)
     condition = None if where is None else compile(where, names=NAMES)
     return explainer.read(written, Link(who, False, "out"), at, Terms(demand, where), condition)
 
@@ -476,7 +473,7 @@ def test_category_and_environment_are_known() -> None:
     rule = {**ANYTHING, "when": "o.category == 'sensitive' && e.location == 'milan'"}
     rules = made(
         [rule],
-        classification=Classification([Class.parse(topic="tr1/#", category="sensitive")]),
+        classification=Classification([class_of(topic="tr1/#", category="sensitive")]),
         environment=Environment({"location": "milan"}),
     )
     assert write(rules, MARY).lines[1].knew == {"o.category": "sensitive", "e.location": "milan"}
@@ -662,7 +659,7 @@ def all_rules(draw: st.DrawFn) -> RuleSet:
         shows=draw(st.sampled_from(["nothing", "all"])),
         levels=Levels(implied=draw(st.sampled_from([False, False, True]))),
         announces_floor=draw(st.booleans()),
-        classification=Classification([Class.parse(topic="a/#", category="sensitive")]),
+        classification=Classification([class_of(topic="a/#", category="sensitive")]),
         environment=Environment({"location": "milan"} if draw(st.booleans()) else {}),
         holds=True,
     )
@@ -726,14 +723,8 @@ def test_the_engine_does_what_the_explanation_says(
         wire.Publish(topic=topic, payload=payload, qos=qos, retain=retain, packet_id=2 if qos else 0, properties=packet)
     )
     written = explainer.write(
-        Publication(
-            link=source.connection.session.inward,
-            topic=topic,
-            payload=payload,
-            qos=qos,
-            retain=retain,
-            properties=packet,
-        ),
+        source.connection.session.inward,
+        wire.Publish(topic=topic, payload=payload, qos=qos, retain=retain, properties=packet),
         world.wall,
     )
     assert [why for action, why in ear.heard if action == "write"] == ([written.denial] if written.denial else [])
@@ -794,7 +785,7 @@ def test_monitors_that_listen_are_named() -> None:
     half = Attachment(id="calm", monitor=Alternate(), scope="main", direction=Direction.IM_PUB)
     subject = Subject(kind="client", client="c", user="mary", scope="main", node="n")
     explainer = Explainer(RuleSet(monitors=Monitors((half,))))
-    named = explainer.write(Publication(link=Link(subject, True, "in"), topic="other"), at=0.0)
+    named = explainer.write(Link(subject, True, "in"), wire.Publish(topic="other", payload=b""), at=0.0)
     notes = [line.notes[0] for line in named.lines if line.step is Step.MONITOR_IN]
     assert named.allowed
     assert len(notes) == 1
@@ -805,9 +796,9 @@ def test_a_filter_on_a_link_decides() -> None:
     only = Attachment(id="only", monitor=Filter(("status/+",)), scope="main", direction=Direction.IM_PUB)
     subject = Subject(kind="client", client="c", user="mary", scope="main", node="n")
     explainer = Explainer(RuleSet(monitors=Monitors((only,))))
-    stopped = explainer.write(Publication(link=Link(subject, True, "in"), topic="other"), at=0.0)
+    stopped = explainer.write(Link(subject, True, "in"), wire.Publish(topic="other", payload=b""), at=0.0)
     assert not stopped.allowed
     assert stopped.decided is not None
     assert stopped.decided.rule == "only"
-    quiet = explainer.write(Publication(link=Link(subject, True, "in"), topic="status/1"), at=0.0)
+    quiet = explainer.write(Link(subject, True, "in"), wire.Publish(topic="status/1", payload=b""), at=0.0)
     assert not [line for line in quiet.lines if line.step is Step.MONITOR_IN]

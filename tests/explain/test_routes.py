@@ -9,15 +9,16 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
+from policy.written import policy_of, preference_of
 from pure import World
 from scope.spaces import COMPONENT, both, chain, got, hierarchy, say
 from tidegate import wire
 from tidegate.explain.explainer import Explainer
-from tidegate.explain.explanation import Explanation, Line, Publication, Verdict
+from tidegate.explain.explanation import Explanation, Line, Verdict
 from tidegate.gate import Deny, RuleSet, Step
 from tidegate.monitor import Attachment, Direction, Monitors
 from tidegate.monitor.library import Filter, Mapper, Names
-from tidegate.policy import Combining, Policies, Policy, Preference, Preferences
+from tidegate.policy import Combining, Policies, Preferences
 from tidegate.policy.brokering import Brokering, Types
 from tidegate.policy.scopes import ALL, ScopeGraph, ScopeLink, TopicMapping, Way
 from tidegate.session import Link, Subject
@@ -35,11 +36,11 @@ def made(
     **more: Any,
 ) -> RuleSet:
     """Rules from texts; without policies they are open."""
-    parsed = [Policy.parse(**each) for each in policies]
+    parsed = [policy_of(**each) for each in policies]
     return RuleSet(
         space=space,
         policies=Policies(parsed, Combining(combining)) if policies else None,
-        preferences=Preferences([Preference.parse(**each) for each in preferences]),
+        preferences=Preferences([preference_of(**each) for each in preferences]),
         monitors=Monitors(monitors),
         **more,
     )
@@ -53,7 +54,7 @@ def read(rules: RuleSet, source: str, target: str, topic: str = "t", payload: by
     """What bob reads in one scope of what mary publishes in another."""
     explainer = Explainer(rules, "n")
     link = Link(person("mary", source), True, "in")
-    written = explainer.write(Publication(link=link, topic=topic, payload=payload, qos=qos), NOON)
+    written = explainer.write(link, wire.Publish(topic=topic, payload=payload, qos=qos), NOON)
     return explainer.read(written, Link(person("bob", target), False, "out"), NOON)
 
 
@@ -394,8 +395,8 @@ def test_the_engine_does_what_the_explanation_says(rules: RuleSet, topic: str, p
     source = world.peer("source", scope="a", username="mary")
     source.send(wire.Publish(topic=topic, payload=payload, qos=qos, packet_id=2 if qos else 0))
     explainer = Explainer(rules, "n")
-    publication = Publication(link=source.connection.session.inward, topic=topic, payload=payload, qos=qos)
-    written = explainer.write(publication, world.wall)
+    packet = wire.Publish(topic=topic, payload=payload, qos=qos)
+    written = explainer.write(source.connection.session.inward, packet, world.wall)
     for name, end in ends.items():
         session = end.connection.session
         if "#" not in (session.subscriptions or {}):

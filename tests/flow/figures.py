@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tidegate.flow import ConnectionGraph, Link, connection
+from tidegate.flow.graph import ConnectionGraph, Link, connection
 from tidegate.policy.brokering import chain
 
 Parents = Mapping[str, tuple[str, ...]]

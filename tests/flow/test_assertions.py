@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from flow.worlds import every_flow, graphs
 from tidegate.errors import ConfigError
-from tidegate.flow import Assertion, ConnectionGraph, Expect, connection, violations
+from tidegate.flow.assertions import Assertion, Expect, violations
+from tidegate.flow.graph import ConnectionGraph, connection
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ import pytest
 from monitor.test_automaton import BY_HAND, WAITING
 from monitor.test_sequence import A1
 from monitor.traces import made
-from tidegate.flow.drawing.automaton_formats import dot, mermaid
-from tidegate.flow.drawing.automaton_svg import svg
+from tidegate.flow.drawing.automaton import dot, mermaid, svg
 
 BRANCHING = {
     "automaton": {

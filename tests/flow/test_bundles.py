@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 
 from flow.worlds import graphs, pairs
-from tidegate.flow import ConnectionGraph, Reach, connection
 from tidegate.flow.bundles import ThinnedGraph, bundle_label, bundles, within
-from tidegate.flow.graph import is_scope
+from tidegate.flow.graph import ConnectionGraph, connection, is_scope
+from tidegate.flow.reach import Reach
 
 
 def crowd(number: int, kind: str = "") -> list[str]:

@@ -21,18 +21,11 @@ from flow.figures import (
     labelled,
     rbac,
 )
-from tidegate.flow import (
-    Assertion,
-    ConnectionGraph,
-    Expect,
-    Reach,
-    TwoPaths,
-    connection,
-    forest_fault,
-    shortest,
-    violations,
-)
-from tidegate.flow.graph import is_scope
+from tidegate.flow.assertions import Assertion, Expect, violations
+from tidegate.flow.forest import TwoPaths, forest_fault
+from tidegate.flow.graph import ConnectionGraph, connection, is_scope
+from tidegate.flow.reach import Reach
+from tidegate.flow.route import shortest
 
 
 def reached(graph: ConnectionGraph, source: str, *, paths: bool = False) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.flow import Cycle, TwoPaths, forest_fault
+from tidegate.flow.forest import Cycle, TwoPaths, forest_fault
 
 HIERARCHIES = st.dictionaries(st.sampled_from("abcdef"), st.lists(st.sampled_from("abcdef"), max_size=3), max_size=6)
 

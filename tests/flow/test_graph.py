@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from flow.worlds import graphs
 from tidegate.errors import ConfigError
-from tidegate.flow import ConnectionGraph, Link, connection
+from tidegate.flow.graph import ConnectionGraph, Link, connection
 from tidegate.policy.brokering import Brokering
 
 

@@ -23,9 +23,9 @@ from flow.figures import (
     rbac,
 )
 from flow.worlds import graphs
-from tidegate.flow import ConnectionGraph, Route, connection, shortest
-from tidegate.flow.drawing.graph_formats import document, dot, flows, mermaid, rows
-from tidegate.flow.drawing.graph_svg import svg
+from tidegate.flow.drawing.graph import document, dot, flows, mermaid, rows, svg
+from tidegate.flow.graph import ConnectionGraph, connection
+from tidegate.flow.route import Route, shortest
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 
 from flow.worlds import graphs
-from tidegate.flow import ConnectionGraph, Link, connection, groups
-from tidegate.flow.graph import is_scope
+from tidegate.flow.graph import ConnectionGraph, Link, connection, is_scope
+from tidegate.flow.groups import groups
 
 
 def scopes(trusted: str, untrusted: str = "") -> ConnectionGraph:

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flow.worlds import all_link_pairs, closed, every_flow, graphs, is_flow, pairs
-from tidegate.flow import ConnectionGraph, Link, Reach, Search, connection, shortest
-from tidegate.flow.graph import is_scope
+from tidegate.flow.graph import ConnectionGraph, Link, connection, is_scope
+from tidegate.flow.reach import Reach
+from tidegate.flow.route import Search, shortest
 
 
 @given(graphs(), st.booleans())

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.flow import Assertion, Expect
+from tidegate.flow.assertions import Assertion, Expect
 from tidegate.flow.presence import Presence
 from tidegate.flow.route import Search
 from tidegate.flow.watch import Watch, connection_graph, violated

@@ -7,8 +7,8 @@ from itertools import pairwise, product
 
 from hypothesis import strategies as st
 
-from tidegate.flow import ConnectionGraph, Link, Reach
-from tidegate.flow.graph import is_scope
+from tidegate.flow.graph import ConnectionGraph, Link, is_scope
+from tidegate.flow.reach import Reach
 
 TYPES = ("a", "b", "c")
 PAIRS = tuple(product(TYPES, TYPES))

@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from policy.written import policy_of
 from pure import End, World
 from tidegate import wire
 from tidegate.gate import Allow, Deny, Known, RuleSet, Step
 from tidegate.gate.reserved import ReservedTopicStage
 from tidegate.gate.verdict import ALLOW, Answer, Residual
-from tidegate.policy import Environment, Policies, Policy
+from tidegate.policy import Environment, Policies
 from tidegate.session import Link, Message, Subject
 from tidegate.topics import matches
 
@@ -342,7 +343,7 @@ def test_decide_without_stages_allows() -> None:
 
 
 def _clocked(when: str) -> RuleSet:
-    policy = Policy.parse(id="p", subject="*", topic="#", action=["read", "write"], when=when)
+    policy = policy_of(id="p", subject="*", topic="#", action=["read", "write"], when=when)
     return RuleSet(policies=Policies((policy,)), environment=Environment(zone=ZoneInfo("Europe/Rome")))
 
 
@@ -376,7 +377,7 @@ def test_messages_that_ask_for_something_leave_no_lanes_behind() -> None:
 
 
 def test_lanes_go_with_the_last_who_used_them() -> None:
-    policy = Policy.parse(id="p", subject="*", topic="{s.client}/#", action=["read", "write"])
+    policy = policy_of(id="p", subject="*", topic="{s.client}/#", action=["read", "write"])
     world = World(rules=RuleSet(policies=Policies((policy,))))
     world.scope.gate.cache.bound = 10
     for number in range(100):

@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 
 from gate import oracle
 from gate.oracle import Connection, Message, Step, decide_policies, selects, true
+from policy.written import policy_of
 from pure import End, World
 from session.test_safe import Disk
 from tidegate import wire
 from tidegate.gate import RuleSet
-from tidegate.policy import Combining, Policies, Policy
+from tidegate.policy import Combining, Policies
 from tidegate.policy.publisher_rules import CONTROL
 from tidegate.topics import covers, matches, overlaps
 
@@ -155,7 +156,7 @@ class Trial:
         self.config["directory"] = {"users": {name: {} for name in (*PUBLISHERS, *READERS)}}
         made = None
         if not isinstance(policies, str):
-            made = Policies([Policy.parse(**each) for each in policies], Combining(combining))
+            made = Policies([policy_of(**each) for each in policies], Combining(combining))
         self.disk = Disk()
         self.world = World(rules=RuleSet(policies=made, ceiling=CEILING), store=self.disk)
         self.book = Book()

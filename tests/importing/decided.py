@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from policy.people import HOME, Person
+from policy.written import policy_of
 from tidegate import policy
 from tidegate.importing import Imported, to_yaml
 
@@ -15,7 +16,7 @@ def rules(imported: Imported) -> policy.Policies:
     """The policies as they are read back from the YAML text."""
     data = yaml.safe_load(to_yaml(imported, "source"))
     assert data["version"] == 1
-    made = [policy.Policy.parse(**{**entry, **_unescaped(entry)}) for entry in data["policies"]]
+    made = [policy_of(**{**entry, **_unescaped(entry)}) for entry in data["policies"]]
     return policy.Policies(made, policy.Combining(data["combining"]), domain=HOME)
 
 

@@ -11,7 +11,7 @@ from harness import Client, Live
 from keys.making import entropy
 from tidegate import wire
 from tidegate.keys import PrivateKey, ReadKey, key_id, read_key, unseal
-from tidegate.policy.control import ANSWER, GET_KEY, PUBLISH_KEY
+from tidegate.policy.control_topics import ANSWER, GET_KEY, PUBLISH_KEY
 
 PAIRS = {name: PrivateKey.generate(entropy(name)) for name in ("nos", "mary", "bob", "carol")}
 KEEP = wire.Properties(session_expiry_interval=1000)

@@ -21,7 +21,7 @@ from tidegate import wire
 from tidegate.keys import key_id, read_key, unseal
 from tidegate.keyservice.control_commands import ListKeys
 from tidegate.net.control_socket import ask
-from tidegate.policy.control import ANSWER, GET_KEY
+from tidegate.policy.control_topics import ANSWER, GET_KEY
 
 SECRET = b"the-secret-of-the-soil"
 RECORDING = HEAD + "record: traffic\n"

@@ -17,7 +17,7 @@ from tidegate.errors import KeysError
 from tidegate.keys import NONCE, Group, PublicKey, ReadKey, TopicKey, key_id, read_key, seal, unseal
 from tidegate.keyservice.control_commands import ListKeys
 from tidegate.net.control_socket import ask
-from tidegate.policy.control import ANSWER, GET_KEY, PUBLISH_KEY
+from tidegate.policy.control_topics import ANSWER, GET_KEY, PUBLISH_KEY
 
 CLEAR = b'{"value":21.5}'
 

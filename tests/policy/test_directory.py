@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from policy.written import policy_of
 from tidegate.errors import ConfigError
-from tidegate.policy.access import Policies, Policy
-from tidegate.policy.actor import BUILT_IN
+from tidegate.policy.access import Policies
 from tidegate.policy.directory import Directory, Entry, Known
 from tidegate.policy.selector import Term
+from tidegate.policy.subject import BUILT_IN
 
 gym = Directory(
     users={
@@ -89,11 +90,12 @@ def test_rules_about_nobody_are_found() -> None:
     assert Term("role", "door") in gym.terms()
     policies = Policies(
         [
-            Policy.parse(id="a", subject="role:door", topic="#", action="read"),
-            Policy.parse(id="b", subject="user:zoe", topic="#", action="read"),
-            Policy.parse(id="c", subject="user:mary", topic="#", action="read"),
-            Policy.parse(id="d", subject="group:pilates", topic="#", action="read"),
+            policy_of(id="a", subject="role:door", topic="#", action="read"),
+            policy_of(id="b", subject="user:zoe", topic="#", action="read"),
+            policy_of(id="c", subject="user:mary", topic="#", action="read"),
+            policy_of(id="d", subject="group:pilates", topic="#", action="read"),
         ],
         domain="mygymbrand",
     )
-    assert set(policies.never_decides(gym.terms())) == {"b", "d"}
+    about = {policy.id: policy.subject.within("mygymbrand").terms for policy in policies.policies}
+    assert {id for id, terms in about.items() if terms.isdisjoint(gym.terms())} == {"b", "d"}

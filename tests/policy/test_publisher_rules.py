@@ -13,22 +13,25 @@ from hypothesis import strategies as st
 from policy.people import HOME, Person, alice, mary
 from tidegate.errors import StoreError
 from tidegate.policy import Effect, Undecided
-from tidegate.policy.actor import attributes_of
 from tidegate.policy.index import FilterIndex
-from tidegate.policy.publisher_decision import ActiveRule, ActiveRules, PublisherDecision, decide_rules
 from tidegate.policy.publisher_rules import (
     MAX_LIFE,
     MAX_RULES,
+    ActiveRule,
+    ActiveRules,
     Book,
     Fault,
     Publication,
+    PublisherDecision,
     Rule,
     Unfit,
     condition,
+    decide_rules,
     publisher_of,
     read,
 )
 from tidegate.policy.selector import Selector
+from tidegate.policy.subject import attributes_of
 from tidegate.predicate import UNKNOWN, PredicateFailed
 from tidegate.topics import matches
 

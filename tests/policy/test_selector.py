@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from policy.people import HOME, Person, alice, mary, stranger
 from tidegate.errors import ConfigError
-from tidegate.policy.actor import Subject
 from tidegate.policy.selector import Selector
+from tidegate.policy.subject import Subject
 
 gym = Person(kind="scope", client="gym", scope="gym")
 bridge = Person(kind="link", client="gym->remotegym", scope="gym")

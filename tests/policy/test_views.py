@@ -10,9 +10,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from policy.people import HOME, Person
+from policy.written import row_of
 from tidegate.errors import ConfigError
 from tidegate.policy import pointers
-from tidegate.policy.views import ALL, NOTHING, Row, Seen, Table, View, Views, united
+from tidegate.policy.views import ALL, NOTHING, Seen, Table, View, Views, united
 
 andrew = Person(user="andrew", groups=("cardiologists",))
 mark = Person(user="mark", groups=("cardiologists",))
@@ -68,9 +69,9 @@ def test_views_of_overlapping_groups_unite() -> None:
 
 office = Views(
     [
-        Row.parse(id="v1", topic="angina", subject="group:cardiologists", keep=["/illness", "/therapy"]),
-        Row.parse(id="v2", topic="angina", subject="user:andrew", keep="all"),
-        Row.parse(id="v3", topic="+/x", subject="*", keep=["/a"]),
+        row_of(id="v1", topic="angina", subject="group:cardiologists", keep=["/illness", "/therapy"]),
+        row_of(id="v2", topic="angina", subject="user:andrew", keep="all"),
+        row_of(id="v3", topic="+/x", subject="*", keep=["/a"]),
     ],
     domain=HOME,
 )

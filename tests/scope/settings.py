@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Final, Protocol
 
+from policy.written import policy_of, preference_of, row_of
 from scope.walk import Link, Setting, Watcher
 from tidegate.gate import RuleSet
 from tidegate.monitor import Attachment, Direction, Each, Monitors
@@ -17,11 +18,10 @@ from tidegate.monitor.automaton import SAME, Automaton, Emit, Transition
 from tidegate.monitor.library import Alternate, Filter, Mapper, Names, Twice
 from tidegate.monitor.machine import Machine
 from tidegate.monitor.sequence import Step, guard
-from tidegate.policy import Combining, Policies, Policy, Preference, Preferences, Views
+from tidegate.policy import Combining, Policies, Preferences, Views
 from tidegate.policy.brokering import OPEN, Assignment, Brokering, Types
 from tidegate.policy.scopes import ScopeGraph, ScopeLink, TopicMapping, Way
 from tidegate.policy.selector import Selector
-from tidegate.policy.views import Row
 
 SCOPES: Final = ("a", "b", "c", "d", "e", "f")
 TOPICS: Final = ("t/x", "t/y", "u", "pre/t/x")
@@ -319,13 +319,13 @@ def rules(setting: Setting) -> RuleSet:
     return RuleSet(
         policies=None
         if setting.policies is None
-        else Policies([Policy.parse(**row) for row in setting.policies], Combining(setting.combining)),
-        preferences=Preferences([Preference.parse(**row) for row in setting.preferences]),
+        else Policies([policy_of(**row) for row in setting.policies], Combining(setting.combining)),
+        preferences=Preferences([preference_of(**row) for row in setting.preferences]),
         brokering=OPEN if setting.allow is None else _brokering(setting),
         space=space(setting),
         views=Views(
             [
-                Row.parse(id=f"v{at}", topic=row["topic"], subject=row["for"], keep=row["keep"])
+                row_of(id=f"v{at}", topic=row["topic"], subject=row["for"], keep=row["keep"])
                 for at, row in enumerate(setting.views)
             ]
         ),

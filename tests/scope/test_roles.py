@@ -8,7 +8,7 @@ from pure import Anybody, End, World
 from scope.spaces import both, got, say
 from scope.written import Roles, rules
 from tidegate import wire
-from tidegate.flow import Assertion, Expect
+from tidegate.flow.assertions import Assertion, Expect
 from tidegate.gate import RuleSet
 from tidegate.policy.scopes import Role, ScopeGraph
 

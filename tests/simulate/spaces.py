@@ -8,9 +8,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tidegate.flow import ConnectionGraph
-from tidegate.flow import Link as FlowLink
-from tidegate.flow.graph import is_scope
+from tidegate.flow.graph import ConnectionGraph, is_scope
+from tidegate.flow.graph import Link as FlowLink
 from tidegate.flow.presence import Presence
 from tidegate.flow.watch import connection_graph
 from tidegate.monitor import Attachment, Direction, Machine, Monitors

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from simulate.spaces import World, flow_routes, worlds
 from simulate.test_laws import routes
 from tidegate.errors import ConfigError
-from tidegate.flow import Search
 from tidegate.flow.presence import Presence
+from tidegate.flow.route import Search
 from tidegate.monitor import Attachment, Direction, Each, Event, Machine, Monitors
 from tidegate.monitor.automaton import Automaton, Transition
 from tidegate.monitor.library import Alternate, Filter, Mapper, Names, Twice

@@ -40,7 +40,7 @@ from tidegate.simulate.explore import Unfinished, find_run
 from tidegate.simulate.run import Outcome
 from tidegate.simulate.scenario import Change, Filters, Publication, Round, Rounds, parse
 from tidegate.simulate.schema import Link
-from tidegate.simulate.state import Delivery
+from tidegate.simulate.steps import Delivery
 
 FOREIGN = "aiomqtt"
 KINDS = ("3.1.1", "5", FOREIGN)

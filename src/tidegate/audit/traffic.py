@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from tidegate.policy import Demand
-from tidegate.policy.actor import attributes_of
+from tidegate.policy.subject import attributes_of
 from tidegate.scope import Scope
 from tidegate.session import Grant, Link, Message, Session, Site, Subject
 from tidegate.store.journal import Writer

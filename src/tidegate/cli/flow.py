@@ -22,9 +22,11 @@ from tidegate.cli.tables import aligned
 
 if TYPE_CHECKING:
     from tidegate.config import Config
-    from tidegate.flow import Assertion, ConnectionGraph, Reach, Violation
+    from tidegate.flow.assertions import Assertion, Violation
     from tidegate.flow.bundles import ThinnedGraph
+    from tidegate.flow.graph import ConnectionGraph
     from tidegate.flow.presence import Presence
+    from tidegate.flow.reach import Reach
 
 _ROWS: Final = 500
 """More are nothing to read."""
@@ -168,7 +170,7 @@ def _entity(graph: ConnectionGraph, written: str | None) -> str | None:
 def _print_tables(
     config: Config, selection: _Selection, asserted: Iterable[Assertion], broken: Mapping[Assertion, Violation]
 ) -> None:
-    from tidegate.flow import groups
+    from tidegate.flow.groups import groups
 
     out, graph = terminal.out(), selection.graph
     kinds = ((graph.scopes, "scope"), (graph.devices, "client"), (graph.links, "link"))
@@ -189,9 +191,9 @@ def _print_tables(
 
 
 def _print_flows(selection: _Selection) -> None:
-    from tidegate.flow import Reach
     from tidegate.flow.bundles import ThinnedGraph
-    from tidegate.flow.drawing.graph_formats import flows, rows
+    from tidegate.flow.drawing.graph import flows, rows
+    from tidegate.flow.reach import Reach
 
     thin = ThinnedGraph(selection.graph, apart=selection.named)
     if selection.everything:
@@ -258,7 +260,8 @@ def _sizes(thin: ThinnedGraph, names: Iterable[str]) -> tuple[int, int]:
 
 
 def _asserted(assertion: Assertion, broken: Violation | None, graph: ConnectionGraph) -> Text:
-    from tidegate.flow import Expect, shortest
+    from tidegate.flow.assertions import Expect
+    from tidegate.flow.route import shortest
 
     if broken is not None:
         return Text.assemble(("  ✗ ", "red"), terminal.harmless(str(broken)))
@@ -282,8 +285,8 @@ def _asserted(assertion: Assertion, broken: Violation | None, graph: ConnectionG
 def _document(
     selection: _Selection, asserted: Iterable[Assertion], broken: Mapping[Assertion, Violation]
 ) -> dict[str, object]:
-    from tidegate.flow import Reach
-    from tidegate.flow.drawing.graph_formats import document, flows
+    from tidegate.flow.drawing.graph import document, flows
+    from tidegate.flow.reach import Reach
 
     if selection.everything:
         count = Reach(selection.graph, paths=selection.paths).entity_pairs
@@ -310,10 +313,10 @@ def _assertion_document(assertion: Assertion, broken: Violation | None, absent: 
 
 def _drawn(form: Format, config: Config, selection: _Selection) -> str:
     """The graph; only what one reaches, or what reaches one; or with the route between two."""
-    from tidegate.flow import Reach, shortest
     from tidegate.flow.bundles import within
-    from tidegate.flow.drawing.graph_formats import dot, mermaid
-    from tidegate.flow.drawing.graph_svg import svg
+    from tidegate.flow.drawing.graph import dot, mermaid, svg
+    from tidegate.flow.reach import Reach
+    from tidegate.flow.route import shortest
 
     graph, route, source, target = selection.graph, None, selection.source, selection.target
     if source is not None and target is not None:

@@ -161,7 +161,7 @@ def chosen(config: Config, id: str) -> Attachment:
 
 def draw(config: Config, form: Format, id: str | None) -> None:
     """Writes the pictures of all monitors, or of one."""
-    from tidegate.flow.drawing import automaton_formats, automaton_svg
+    from tidegate.flow.drawing import automaton
 
     found = list(config.built.rules.monitors) if id is None else [chosen(config, id)]
     if not found:
@@ -170,9 +170,9 @@ def draw(config: Config, form: Format, id: str | None) -> None:
         names = ", ".join(each.id for each in found)
         terminal.usage(f"an SVG file holds one picture; choose one with --monitor: {names}")
     formats = {
-        Format.MERMAID: automaton_formats.mermaid,
-        Format.DOT: automaton_formats.dot,
-        Format.SVG: automaton_svg.svg,
+        Format.MERMAID: automaton.mermaid,
+        Format.DOT: automaton.dot,
+        Format.SVG: automaton.svg,
     }
     picture = formats[form]
     for index, each in enumerate(found):

@@ -17,8 +17,8 @@ from tidegate.cli.tables import rows_table
 
 if TYPE_CHECKING:
     from tidegate.simulate.engine import EngineRun
-    from tidegate.simulate.expectation import Expectation
     from tidegate.simulate.run import Outcome, Run
+    from tidegate.simulate.scenario import Expectation
     from tidegate.simulate.trace import Row
 
 _SHOWN: Final = 20

@@ -48,7 +48,7 @@ from tidegate.policy.capability import METHOD, PROPERTY
 from tidegate.policy.capability import PrivateKey as ProofKey
 from tidegate.policy.capability.keys import private_key as parse_proof_key
 from tidegate.policy.capability.proof import WRITE
-from tidegate.policy.control import ANSWER
+from tidegate.policy.control_topics import ANSWER
 
 V5: Final = 5
 V311: Final = 311

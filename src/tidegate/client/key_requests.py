@@ -16,7 +16,7 @@ from tidegate.client.exceptions import Denied, Refused, Unreachable
 from tidegate.client.http_service import HttpService
 from tidegate.client.mqtt_connection import MqttConnection
 from tidegate.errors import KeysError
-from tidegate.policy.control import ANSWER, GET_KEY, PUBLISH_KEY
+from tidegate.policy.control_topics import ANSWER, GET_KEY, PUBLISH_KEY
 
 _MAX: Final = 8192  # bytes of an answer; the longest there is has some 2,000
 

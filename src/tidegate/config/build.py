@@ -41,7 +41,12 @@ if TYPE_CHECKING:
     from tidegate.config import directory, monitors, policies
     from tidegate.config.model import Config
 
-STATISTICS: Final = policy.Policy.parse(id=f"{BUILT_IN}sys", subject="service:sys", topic="$SYS/#", action="write")
+STATISTICS: Final = policy.Policy(
+    id=f"{BUILT_IN}sys",
+    subject=policy.Selector.parse("service:sys"),
+    topic=policy.Template.parse("$SYS/#"),
+    action=frozenset((policy.Action.WRITE,)),
+)
 """Without it a node with policies could not publish its statistics; who reads them is the administrator's."""
 
 _DECIDES: Final = frozenset(

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from tidegate.config.problems import Finding
 from tidegate.config.section import Section
 from tidegate.errors import ConfigError
-from tidegate.keys.rest import parse_masters
+from tidegate.keys.at_rest import parse_masters
 
 if TYPE_CHECKING:
     from tidegate.config.administration import MasterKey

@@ -69,11 +69,12 @@ def presences(
             continue
         types = brokering.types(actor)
         for scope in entry.scopes or entered:
-            match joined.role(scope, known.roles):
-                case Role(publishing=enters, receiving=leaves):
-                    pass
-                case None:
-                    enters = leaves = scope
-                case _:
-                    continue
-            yield Presence(client=actor.name, enters=enters, leaves=leaves, inward=types.inward, outward=types.outward)
+            placed = joined.place(scope, known.roles)
+            if isinstance(placed, Role):
+                yield Presence(
+                    client=actor.name,
+                    enters=placed.publishing,
+                    leaves=placed.receiving,
+                    inward=types.inward,
+                    outward=types.outward,
+                )

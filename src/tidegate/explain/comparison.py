@@ -149,7 +149,6 @@ def _gone(question: Question, gone: Collection[str]) -> str | None:
 
 
 def _seen(explanation: Explanation) -> object:
-    """What of the content is left."""
     if not explanation.allowed:
         return None
     return [line.view.plain for line in explanation.lines if not line.view.shows_all]

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from tidegate.explain.explanation import Explanation, Line, Publication, Verdict
+from tidegate.explain.explanation import Explanation, Line, Verdict
 from tidegate.explain.routes import Arrival, RouteFinder, Search, monitors_on_way
 from tidegate.explain.steps import StepDetails, StepRecorder, individual_rules
 from tidegate.gate.access import AccessStage
@@ -33,7 +33,7 @@ from tidegate.predicate import Predicate
 from tidegate.routing import Shares, Subscriptions
 from tidegate.session import NO_TERMS, Context, Link, Message, Origin, Session, Terms
 from tidegate.topics import share
-from tidegate.wire import NONE, V5
+from tidegate.wire import NONE, V5, Publish
 
 _NOWHERE: Final = Origin("0" * 16, 0)
 _LAST: Final = frozenset((Step.WHERE, Step.MONITOR_OUT))  # asked of what the view leaves
@@ -82,10 +82,9 @@ class Explainer:
 
     # -- questions -----------------------------------------------------------------------------------------------
 
-    def write(self, publication: Publication, at: float) -> Explanation:
-        """May it be published?"""
-        gate, link = self._gate, self._typed(publication.link)
-        message, context = self._published(publication, at)
+    def write(self, link: Link, packet: Publish, at: float) -> Explanation:
+        gate, link = self._gate, self._typed(link)
+        message, context = self._published(link, packet, at)
         known = Known(topic=message.topic, context=context, link=link.type, now=at)
         walk = StepRecorder(self._gate.attributes, known, message)
         for kind, stage in self._ingress:
@@ -144,7 +143,6 @@ class Explainer:
     def _delivery(
         self, written: Explanation, arrival: Arrival, target: Link, at: float, terms: Terms, where: Predicate | None
     ) -> Explanation:
-        """The steps of the last link, to whoever reads it."""
         message, context = arrival.message, arrival.context
         self._clock.wall = at
         known = Known(
@@ -225,13 +223,13 @@ class Explainer:
             action="subscribe", topic=filter, subject=actor, at=at, version=self.rules.version, **concluded
         )
 
-    def cross(self, action: Action, end: Link, publication: Publication, at: float) -> Explanation:
-        """May a scope or a link between scopes forward what somebody published (write), or import it (read)?
+    def cross(self, action: Action, end: Link, link: Link, packet: Publish, at: float) -> Explanation:
+        """May a scope or a link forward what somebody published over another link (write), or import it (read)?
 
         Whether it was allowed to be published is not asked, nor what brokering says: over which link it came is not
         known.
         """
-        message, context = self._published(publication, at)
+        message, context = self._published(self._typed(link), packet, at)
         asked = self._sending if action is Action.WRITE else self._receiving
         steps = [each for each in asked if each[0].step is not Step.BROKERING]
         known = Known(topic=message.topic, context=context, link=message.link, now=at, target=end)
@@ -252,19 +250,18 @@ class Explainer:
 
     # -- what is asked about -------------------------------------------------------------------------------------
 
-    def _published(self, publication: Publication, at: float) -> tuple[Message, Context]:
-        """A message as somebody publishes it."""
-        gate, link = self._gate, self._typed(publication.link)
+    def _published(self, link: Link, packet: Publish, at: float) -> tuple[Message, Context]:
+        gate = self._gate
         self._clock.wall = at
-        options, left = gate.read_options(publication.properties)
+        options, left = gate.read_options(packet.properties)
         user_properties = (*left, *gate.floor_properties(gate.context(link)).user_properties)
-        properties = replace(publication.properties, user_properties=user_properties)
+        properties = replace(packet.properties, user_properties=user_properties)
         context = gate.context(link, options)
         message = Message(
-            publication.topic,
-            publication.payload,
-            publication.qos,
-            publication.retain,
+            packet.topic,
+            packet.payload,
+            packet.qos,
+            packet.retain,
             at,
             _NOWHERE,
             0,

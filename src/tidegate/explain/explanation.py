@@ -5,20 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 from tidegate.gate.verdict import Deny, Step
 from tidegate.policy import ALL, View
-from tidegate.session import Context, Link, Message, Subject
-from tidegate.wire import NONE, Properties
-
-_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+from tidegate.session import Context, Message, Subject
 
 
 class Verdict(Enum):
-    """What a step said."""
-
     ALLOW = "allow"
     DENY = "deny"
     SILENT = "nothing to say"
@@ -61,7 +55,7 @@ class Line:
     rule: str = ""
     error: str = ""
     considered: tuple[ConsideredRule, ...] = ()
-    knew: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    knew: Mapping[str, Any] = field(default_factory=dict)
     """The attributes that its rules read, by path."""
     absent: tuple[str, ...] = ()
     """Those of them that are not there."""
@@ -80,8 +74,6 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """The verdict, and how it came about."""
-
     action: str
     topic: str
     subject: Subject
@@ -120,15 +112,3 @@ class Explanation:
         if self.decided is None:
             return word
         return f"{word} by {self.decided.rule} ({self.decided.place})"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Publication:
-    """A message that somebody publishes over a link."""
-
-    link: Link
-    topic: str
-    payload: bytes = b""
-    qos: int = 0
-    retain: bool = False
-    properties: Properties = NONE

@@ -42,8 +42,6 @@ _NODES_OWN: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestResults:
-    """How the `tests` of a configuration went."""
-
     passed: int
     problems: tuple[ConfigError, ...]
     """One for each that failed."""
@@ -54,7 +52,6 @@ class TestResults:
 
 
 def run_tests(config: Config, *, file: str = "") -> TestResults:
-    """Runs the tests that stand in a configuration."""
     if not config.tests:
         return TestResults(passed=0, problems=(), lasting=(), warnings=())
     what_if = WhatIf(config)
@@ -95,7 +92,6 @@ def verify_tests(config: Config, *, file: str = "") -> None:
 
 
 def question_of(case: RuleTest, config: Config) -> Question:
-    """What a test asks."""
     payload = case.payload
     if payload is None:
         content = b""

@@ -14,14 +14,12 @@ from typing import Any, Final
 from tidegate.config import Operation
 from tidegate.errors import ConfigError
 from tidegate.gate import RuleSet
-from tidegate.policy.actor import KINDS
 from tidegate.policy.environment import CLOCK
+from tidegate.policy.subject import KINDS, LISTS, TEXTS
 from tidegate.session import Subject
 
 TLS: Final = {"version": "TLSv1.3", "cipher": "TLS_AES_256_GCM_SHA384"}
 """Of a connection to a listener with TLS."""
-_TEXTS: Final = ("kind", "client", "user", "domain", "scope", "node", "level", "address", "listener")
-_LISTS: Final = ("facts", "roles", "groups")
 _OF_THE_MESSAGE: Final = ("topic", "levels", "qos", "retain", "size", "payload", "properties", "scores")
 
 
@@ -103,7 +101,6 @@ def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tls_of(overrides: Mapping[str, Any], root: str) -> dict[str, str]:
-    """The overrides of the encryption."""
     tls = overrides.get("tls", {})
     if not isinstance(tls, Mapping) or not tls.keys() <= TLS.keys():
         raise ConfigError(f"`{root}.tls` has `version` and `cipher`; set `{root}.tls.version`")
@@ -116,9 +113,9 @@ def apply_overrides(subject: Subject, overrides: Mapping[str, Any], rules: RuleS
     attributes: dict[str, Any] = {}
     for name, value in overrides.items():
         path = f"{root}.{name}"
-        if name in _TEXTS:
+        if name in TEXTS:
             fields[name] = _text(path, value)
-        elif name in _LISTS:
+        elif name in LISTS:
             fields[name] = _texts(path, value)
         elif name == "tls":
             fields["tls"] = {**subject.tls, **tls_of(overrides, root)}

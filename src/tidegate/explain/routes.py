@@ -52,8 +52,6 @@ class Arrival:
 
 @dataclass(slots=True)
 class Search:
-    """What was found on the way to one scope."""
-
     arrivals: list[Arrival] = field(default_factory=list)
     """There, the first to come first."""
     lines: list[Line] = field(default_factory=list)
@@ -130,8 +128,6 @@ class RouteFinder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Attempt:
-    """What came of a message at a link."""
-
     line: Line
     arrival: Arrival | None = None
     denied: Deny | None = None
@@ -141,8 +137,6 @@ class _Attempt:
 
 
 class _Way:
-    """One link."""
-
     __slots__ = ("_entering", "_exit", "_leaving", "link")
 
     def __init__(self, link: ScopeLink, gate: Gate, rules: RuleSet, node: str) -> None:
@@ -151,7 +145,6 @@ class _Way:
         self._leaving, self._entering = link_monitors(link, rules)
 
     def take(self, gate: Gate, here: Arrival, at: float) -> _Attempt:
-        """Over the link, if it may."""
         link, message = self.link, here.message
         crossing = link.crossing(message.topic)
         if crossing is None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, Final
 
 from tidegate.explain.explanation import ConsideredRule, Line, Verdict
@@ -28,7 +27,6 @@ from tidegate.policy.verdict import Outcome, outcome
 from tidegate.predicate import UNKNOWN, Predicate, PredicateFailed
 from tidegate.session import Message, Subject
 
-_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 _CLOCKS: Final = CLOCK_PATHS | {"e", "p", "p.e", "p.time"}
 _PARTS: Final[Mapping[type, str]] = {
     ReservedTopicStage: "reserved",
@@ -48,8 +46,6 @@ _LEFT_OUT: Final[Mapping[type, str]] = {
 
 
 class StepRecorder:
-    """Records one way through the gate."""
-
     def __init__(self, attributes: Attributes, known: Known | None, message: Message | None) -> None:
         self.attributes = attributes
         self.known = known
@@ -86,7 +82,6 @@ class StepRecorder:
         return self.known is not None and isinstance(stage.evaluate(self.known), Deny)
 
     def note(self, kind: Stage, answer: Allow | Deny, details: StepDetails) -> None:
-        """Writes an answer down."""
         self.clocked = self.clocked or details.clocked
         line = Line(
             step=kind.step,
@@ -214,8 +209,6 @@ class StepRecorder:
 
 
 class StepDetails:
-    """What one stage looked at."""
-
     def __init__(self) -> None:
         self.considered: list[ConsideredRule] = []
         self.knew: dict[str, Any] = {}
@@ -320,7 +313,7 @@ def _tables(stage: ViewStage, details: StepDetails, known: Known) -> None:
     assert known.target is not None
     actor, written = known.target.subject, known.context.view
     for row, applies in stage.views.considered(actor, known.topic):
-        details.rule(row.id, f"{_keeps(row.view)} for {row.subject}", None, applies, _NOTHING)
+        details.rule(row.id, f"{_keeps(row.view)} for {row.subject}", None, applies, {})
     if written is None:
         return
     details.spoke = True
@@ -328,4 +321,4 @@ def _tables(stage: ViewStage, details: StepDetails, known: Known) -> None:
     if table.error:
         details.notes.append(table.error)
     for subject, view, applies in table.considered(actor, known.context.subject.domain):
-        details.rule(PUBLISHER, f"{_keeps(view)} for {subject}", None, applies, _NOTHING)
+        details.rule(PUBLISHER, f"{_keeps(view)} for {subject}", None, applies, {})

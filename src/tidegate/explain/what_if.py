@@ -18,18 +18,17 @@ from tidegate.config import ClientCert, Config, Listener, Operation, SubjectName
 from tidegate.config.problems import unknown
 from tidegate.errors import ConfigError
 from tidegate.explain.explainer import Explainer
-from tidegate.explain.explanation import Explanation, ExtraStep, Line, Publication, Verdict
+from tidegate.explain.explanation import Explanation, ExtraStep, Line, Verdict
 from tidegate.explain.overrides import TLS, Overrides, apply_overrides, merged, tls_of
 from tidegate.explain.question import Pairs, Question
 from tidegate.gate import RuleSet
 from tidegate.gate.links import link_ends
 from tidegate.gate.where import WHERE, condition
-from tidegate.policy import Action, Class, Classification, Environment, Transport
+from tidegate.policy import Action, Class, Classification, Transport
 from tidegate.policy.brokering import PLAIN
-from tidegate.policy.scopes import Role
 from tidegate.predicate import Predicate
 from tidegate.session import NO_TERMS, Link, Subject, Terms
-from tidegate.wire import NONE, Properties
+from tidegate.wire import NONE, Properties, Publish
 
 UNKNOWN: Final = "unknown"
 """The client identifier of whoever has none that matters."""
@@ -53,8 +52,6 @@ class _Connected:
 
 
 class WhatIf:
-    """Answers questions about one configuration."""
-
     def __init__(self, config: Config) -> None:
         self.config = config
         self.rules = config.built.rules
@@ -77,7 +74,7 @@ class WhatIf:
         if question.action is not Operation.READ and actor.refusal:
             explanation = self._refused(question, actor, at)
         elif question.action is Operation.WRITE:
-            explanation = here.write(_publication(question, actor), at)
+            explanation = here.write(*_published(question, actor), at)
         elif question.action is Operation.SUBSCRIBE:
             self._terms(question.terms)
             explanation = here.subscribe(question.topic, Link(subject, False, "out"), at)
@@ -91,7 +88,7 @@ class WhatIf:
             else:
                 there = self._within(rules, author.subject, overrides.around)
                 published = at if overrides.time is None else overrides.time
-                written = there.write(_publication(question, author), published)
+                written = there.write(*_published(question, author), published)
                 explanation = here.read(written, Link(subject, False, "out"), at, terms, where)
                 if question.publisher is None:
                     self._check_anonymous(written, explanation, overrides)
@@ -130,7 +127,7 @@ class WhatIf:
         author = self._publisher(question, overrides)
         published = at if overrides.time is None else overrides.time
         here = self._within(rules, end.subject, overrides.e)
-        explanation = here.cross(action, end, _publication(question, author), published)
+        explanation = here.cross(action, end, *_published(question, author), published)
         if question.publisher is not None:
             return replace(explanation, publisher=author.subject, notes=(*explanation.notes, *author.notes))
         why = _reads_publisher(explanation.lines)
@@ -227,15 +224,11 @@ class WhatIf:
         subject = apply_overrides(subject, overrides, self.rules, root)
         refusal = "" if not within or front in within else f"you may not connect to the scope {front}"
         refusal = refusal or self.rules.brokering.objection(subject)
-        match self.rules.space.role(front, subject.roles):
-            case Role(publishing=enters, receiving=leaves):
-                subject = replace(subject, scope=leaves)
-                return _Connected(subject=subject, enters=enters, notes=notes, refusal=refusal)
-            case str() as objection:
-                refusal = refusal or objection
-            case None:
-                pass
-        return _Connected(subject=subject, enters=front, notes=notes, refusal=refusal)
+        placed = self.rules.space.place(front, subject.roles)
+        if isinstance(placed, str):
+            return _Connected(subject=subject, enters=front, notes=notes, refusal=refusal or placed)
+        subject = replace(subject, scope=placed.receiving)
+        return _Connected(subject=subject, enters=placed.publishing, notes=notes, refusal=refusal)
 
     def _entrance(self, overrides: Mapping[str, Any], within: tuple[str, ...], root: str) -> tuple[Listener, str]:
         """The listener and the scope to which somebody connects, who may connect only to some scopes or to all."""
@@ -271,9 +264,10 @@ class WhatIf:
     def _within(self, rules: RuleSet, subject: Subject, added: Mapping[str, Any]) -> Explainer:
         """Explains in the surroundings of one subject, with these attributes added to them and to the node."""
         if added:
-            around = {subject.listener: _extended(rules.surroundings(subject.listener), added)}
-            node = _extended(rules.environment, added)
-            rules = replace(rules, environment=node, environments=MappingProxyType(around))
+            node, around = rules.environment, rules.surroundings(subject.listener)
+            there = {subject.listener: around.extended(merged(around.added, added))}
+            node = node.extended(merged(node.added, added))
+            rules = replace(rules, environment=node, environments=MappingProxyType(there))
         return self._explainer if rules is self.rules else Explainer(rules, self.config.node.name)
 
     def _terms(self, pairs: Pairs) -> tuple[Terms, Predicate | None]:
@@ -318,10 +312,6 @@ def _reads_publisher(lines: Iterable[Line]) -> str:
     return "policies read `p`" if read else ""
 
 
-def _extended(around: Environment, added: Mapping[str, Any]) -> Environment:
-    return Environment({**around.added, **merged(around.added, added)}, zone=around.zone)
-
-
 def _check_topic(question: Question) -> None:
     topic = question.topic
     if question.action is Operation.SUBSCRIBE:
@@ -331,13 +321,13 @@ def _check_topic(question: Question) -> None:
         raise ConfigError(f"`{topic}` is no topic, and `{question.action}` is of one; write it without `+` and `#`")
 
 
-def _publication(question: Question, actor: _Connected) -> Publication:
-    properties = Properties(user_properties=question.properties) if question.properties else NONE
-    return Publication(
-        link=Link(actor.subject, True, "in", scope=actor.enters),
+def _published(question: Question, actor: _Connected) -> tuple[Link, Publish]:
+    """The message of a question, and the link that it comes over."""
+    packet = Publish(
         topic=question.topic,
         payload=question.payload,
         qos=question.qos,
         retain=question.retain,
-        properties=properties,
+        properties=Properties(user_properties=question.properties) if question.properties else NONE,
     )
+    return Link(actor.subject, True, "in", scope=actor.enters), packet

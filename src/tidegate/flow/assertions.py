@@ -24,8 +24,6 @@ _ARROW: Final = re.compile(rf"\s*->\s*(?={'|'.join(KINDS)})")
 
 
 class Expect(Enum):
-    """What is expected of a flow."""
-
     FORBID = "forbid"
     REQUIRE = "require"
 
@@ -89,5 +87,4 @@ class Violation:
 
 
 def violations(assertions: Iterable[Assertion], graph: ConnectionGraph) -> list[Violation]:
-    """All that do not hold, in order."""
     return [found for each in assertions if (found := each.violation(graph)) is not None]

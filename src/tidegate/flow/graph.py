@@ -35,7 +35,6 @@ def is_scope(name: str) -> bool:
 
 
 def bare_name(name: str) -> str:
-    """The name without its kind."""
     return name.partition(":")[2]
 
 
@@ -101,7 +100,6 @@ class ConnectionGraph:
             self._bridges[name], self._notices[name], self._entering[name] = {}, {}, {}
 
     def leave(self, name: str) -> None:
-        """Takes an entity out, with all its links."""
         for link in (*self.leaving(name), *self.entering(name)):
             self.remove(link.source, link.target)
         if name in self._bridges:

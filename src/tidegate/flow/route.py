@@ -64,7 +64,6 @@ class Search:
         """Devices on the way."""
 
     def to(self, target: str) -> Route | None:
-        """The shortest one to an entity."""
         direct = self._graph.link(self._source, target)
         if direct is not None:
             return Route((direct,))
@@ -90,7 +89,6 @@ class Search:
         return {name: self._back(first_links[name]) for name in in_order(first_links)}
 
     def reached(self) -> set[str]:
-        """The entities that are reached."""
         return {link.target for front in self._fronts(devices=True) for link in front}
 
     def _fronts(self, *, devices: bool) -> Iterator[list[Link]]:

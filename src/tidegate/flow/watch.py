@@ -156,7 +156,8 @@ class Watch:
 
     def _opened(self, client: str, kind: Kind) -> str:
         """The first forbidden flow that is possible with a client of a kind and not without; what to say of it."""
-        graph, there = self._graph, _links_of(self._graph, client)
+        graph = self._graph
+        there = [*graph.leaving(client), *graph.entering(client)]
         graph.leave(client)
         _place(graph, client, kind)
         possible = [violation for each in self._concerning(client) if (violation := each.violation(graph)) is not None]
@@ -198,10 +199,6 @@ def _place(graph: ConnectionGraph, client: str, kind: Kind) -> None:
         graph.add(Link(source=client, target=scope, type=_OR.join(sorted(types))))
     for scope, types in outward.items():
         graph.add(Link(source=scope, target=client, type=_OR.join(sorted(types))))
-
-
-def _links_of(graph: ConnectionGraph, client: str) -> list[Link]:
-    return [*graph.leaving(client), *graph.entering(client)]
 
 
 def _several(brokering: Brokering) -> Allow:

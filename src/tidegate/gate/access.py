@@ -14,7 +14,7 @@ from tidegate.gate.attributes import Attributes, later
 from tidegate.gate.reserved import is_own_state
 from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, Step
 from tidegate.policy import DEFAULT, Action, Permit, Policies, Refuse, Undecided, facets, paths_below
-from tidegate.policy.control import ANSWER, SAID
+from tidegate.policy.control_topics import ANSWER, SAID
 from tidegate.session import Link, Message, Subject
 
 ANSWERS: Final = 100_000  # that are made once; there is one for each policy
@@ -94,7 +94,7 @@ class AccessStage:
         if self.action is Action.WRITE:
             subject = source.subject
             person = attributes.person(subject)
-            own = self.policies.cache_key(subject, Action.WRITE, terms=person.terms, s=person.s)
+            own = self.policies.cache_key(Action.WRITE, person.terms, person.s)
             return own, facets(attributes.environment(subject).known, self._paths)
         return attributes.cache_key(source, self._paths)
 

@@ -15,7 +15,7 @@ from tidegate.gate.verdict import ALLOW, Allow, Answer, Deny, Known, Residual, S
 from tidegate.policy import Action
 from tidegate.policy.capability import Capability, Proof
 from tidegate.policy.capability.proof import WRITE, Asked, objection
-from tidegate.policy.control import ANSWER, KEYS
+from tidegate.policy.control_topics import ANSWER, KEYS
 from tidegate.session import Link, Message, Subject
 
 SPOKEN: Final = KEYS | {ANSWER}

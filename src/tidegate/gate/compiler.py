@@ -20,7 +20,7 @@ from tidegate.gate.publisher_rules import RULES
 from tidegate.gate.stages import StageSet
 from tidegate.gate.verdict import Deny, Known, Step
 from tidegate.monitor import ModeCounts, ModeRevision
-from tidegate.policy.control import SAID
+from tidegate.policy.control_topics import SAID
 from tidegate.routing import Group, Shares, Subscriptions
 from tidegate.session import Context, Grant, Link, Session
 from tidegate.topics import matches

@@ -27,8 +27,8 @@ from tidegate.gate.stages import StageSet
 from tidegate.gate.stored import StoredMessageDecider
 from tidegate.gate.verdict import Allow, Deny, Known, Residual, Stage, Step
 from tidegate.monitor import Attachment, Direction, ModeRevision
-from tidegate.policy.control import ANSWER, SAID
-from tidegate.policy.publisher_decision import ActiveRule
+from tidegate.policy.control_topics import ANSWER, SAID
+from tidegate.policy.publisher_rules import ActiveRule
 from tidegate.routing import Shares, Subscriptions
 from tidegate.session import NO_OPTIONS, Context, Grant, Link, Message, MessageOptions, Session, Subject
 from tidegate.topics import overlaps, valid_topic

@@ -1,6 +1,7 @@
 """Step 8, its second half: the person whose data it is agrees (semantics, *Preferences*).
 
-Owners decide who may receive their messages, and to which scopes these may be forwarded.
+Owners decide who may receive their messages, and to which scopes these may be forwarded. `policy/preferences.py` knows
+which preferences apply, and that a message without an owner has none.
 """
 
 from __future__ import annotations

@@ -30,8 +30,7 @@ from tidegate.gate.verdict import Deny, Known, Step
 from tidegate.keys.group import Group, protecting
 from tidegate.policy import Action, facets, paths_below
 from tidegate.policy.environment import CLOCK
-from tidegate.policy.publisher_decision import ActiveRule
-from tidegate.policy.publisher_rules import owner_of
+from tidegate.policy.publisher_rules import ActiveRule, owner_of
 from tidegate.predicate import Predicate
 from tidegate.topics import matches
 

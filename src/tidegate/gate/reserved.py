@@ -6,7 +6,7 @@ from collections.abc import Collection, Hashable
 
 from tidegate.gate.verdict import ALLOW, Answer, Deny, Known, Residual, Stage, Step
 from tidegate.policy import Subject
-from tidegate.policy.actor import state_topic
+from tidegate.policy.subject import state_topic
 from tidegate.session import Link
 
 RESERVED = ("$SYS", "$tidegate", "$share")

@@ -18,7 +18,7 @@ from tidegate.gate.verdict import Stage
 from tidegate.gate.views import ViewStage
 from tidegate.gate.where import WhereStage
 from tidegate.policy import Action
-from tidegate.policy.control import KEYS
+from tidegate.policy.control_topics import KEYS
 from tidegate.policy.publisher_rules import CONTROL
 
 

@@ -5,14 +5,13 @@ Everything here is pure: time and randomness come in as arguments. Who may have 
 
 from __future__ import annotations
 
+from tidegate.keys.at_rest import MasterKeySet, new_master
 from tidegate.keys.consuming import Keychain, open_message, read_key
 from tidegate.keys.group import Group, protecting
 from tidegate.keys.key import TopicKey, decode_key, encode_key
 from tidegate.keys.pair import Kem, PrivateKey, PublicKey
-from tidegate.keys.rest import MasterKeySet, new_master
-from tidegate.keys.ring import ROTATE, USES, Ring
+from tidegate.keys.ring import ROTATE, USES, Ring, Steady
 from tidegate.keys.sealing import NONCE, key_id, seal, unseal
-from tidegate.keys.steady import Steady
 from tidegate.keys.wrapping import ReadKey, unwrap, valid_request, wrap
 
 __all__ = [

@@ -27,8 +27,8 @@ from typing import Final
 from tidegate.bounded import Newest
 from tidegate.errors import KeysError
 from tidegate.keys.pair import PrivateKey
+from tidegate.keys.ring import Steady
 from tidegate.keys.sealing import opened, parts
-from tidegate.keys.steady import Steady
 from tidegate.keys.wrapping import ReadKey, unwrap
 
 KEYS: Final = 1024

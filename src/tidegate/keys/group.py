@@ -87,7 +87,6 @@ def protecting(filters: Iterable[str], topic: str) -> str | None:
 
 
 def _digest_of(texts: Iterable[str]) -> bytes:
-    """Of texts, in their order."""
     return _digest(b"texts", *(text.encode() for text in texts))
 
 

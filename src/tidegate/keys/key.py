@@ -72,7 +72,6 @@ def encode_key(key: TopicKey) -> bytes:
 
 
 def decode_key(data: bytes, secret: bytes) -> TopicKey:
-    """The key again."""
     match _loads(data):
         case {
             "id": str() as id,

@@ -130,7 +130,6 @@ class PrivateKey:
         return f"{self.kem.value}{_PRIVATE}:{_encoded(self.seed)}"
 
     def pem(self) -> str:
-        """Of X25519 only."""
         if not isinstance(self.native, x25519.X25519PrivateKey):
             raise KeysError("only an X25519 key can be written in PEM")
         return self.native.private_bytes(

@@ -32,7 +32,6 @@ from typing import Final
 from tidegate.errors import ConfigError, KeysError
 from tidegate.keys.group import Group
 from tidegate.keys.key import SECRET, TopicKey
-from tidegate.keys.steady import Steady
 
 ROTATE: Final = 300.0
 OVERLAP: Final = 30.0
@@ -49,6 +48,32 @@ _SPARE: Final = 8
 _SLACK: Final = 64
 _SHORTEST: Final = 0.001
 _LONGEST: Final = 366 * 86400.0
+
+
+class Steady:
+    """A clock that never goes back, made from one that may: call it with the time to get the steady time.
+
+    It goes forward with the clock it is shown and stands still when that is set back. So what lasts for a time ends
+    when the clock has gone forward for that time, however often it was set back in between; a clock that jumps forward
+    ends it early. Unless it has been set back, it shows the same time.
+
+    Show it times of one clock, in the order in which they were read: an older one looks like a clock that was set back,
+    and with each of them it runs further ahead.
+    """
+
+    __slots__ = ("_ahead", "_last")
+
+    def __init__(self) -> None:
+        self._last = float("-inf")
+        self._ahead = 0.0
+
+    def __call__(self, now: float) -> float:
+        last = self._last
+        if now != last:
+            if now < last:
+                self._ahead += last - now
+            self._last = now
+        return now + self._ahead
 
 
 class _Kept:
@@ -195,7 +220,6 @@ class Ring:
         return id in self._gone
 
     def used(self, id: str) -> int:
-        """How often a key has sealed."""
         kept = self._keys.get(id)
         return 0 if kept is None else kept.used
 

@@ -57,7 +57,6 @@ class SealedBody:
 
     @classmethod
     def parse(cls, text: bytes) -> SealedBody:
-        """From what was sent."""
         try:
             body = orjson.loads(text)
         except orjson.JSONDecodeError:

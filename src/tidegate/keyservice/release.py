@@ -30,7 +30,7 @@ from tidegate.keys.key import valid_id
 from tidegate.keyservice.topic_keys import TopicKeys
 from tidegate.policy import Directory, Transport
 from tidegate.policy.brokering import PLAIN
-from tidegate.policy.control import ANSWER, GET_KEY
+from tidegate.policy.control_topics import ANSWER, GET_KEY
 from tidegate.scope import Realm, Scope
 from tidegate.scope.protection import reader
 from tidegate.session import Bucket, Context, Link, Message, Session, Subject

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 from tidegate.config import Config
 from tidegate.config.problems import suggestion
 from tidegate.errors import Problem
-from tidegate.flow import Assertion, ConnectionGraph, Reach, Violation
-from tidegate.flow.graph import KINDS
+from tidegate.flow.assertions import Assertion, Violation
+from tidegate.flow.graph import KINDS, ConnectionGraph
 from tidegate.flow.presence import Presence
+from tidegate.flow.reach import Reach
 from tidegate.flow.watch import connection_graph, violated
 from tidegate.net.control_socket import Command
 
@@ -61,7 +62,7 @@ def _document(
 
     Takes long where there are many: runs on a thread.
     """
-    from tidegate.flow.drawing.graph_formats import document, flows
+    from tidegate.flow.drawing.graph import document, flows
 
     rules = config.built.rules
     there = list(presences)

@@ -6,13 +6,13 @@ Everything here is pure: time, randomness and the outside world come in as attri
 from __future__ import annotations
 
 from tidegate.policy.access import Action, Combining, Effect, Policies, Policy
-from tidegate.policy.actor import BUILT_IN, Paths, Subject, attributes_of, facets, paths_below
 from tidegate.policy.classify import Class, Classification
 from tidegate.policy.directory import Directory, Entry
 from tidegate.policy.environment import Environment, Moment
 from tidegate.policy.levels import ORDER, RELAXED, Demand, Levels, Transport, ranking
 from tidegate.policy.preferences import Applicable, Granted, Preference, Preferences
 from tidegate.policy.selector import Selector, Term, Terms, terms_of
+from tidegate.policy.subject import BUILT_IN, Paths, Subject, attributes_of, facets, paths_below
 from tidegate.policy.template import Template, plain_filter
 from tidegate.policy.trust import By, Close, Otherwise, Trust, judged
 from tidegate.policy.verdict import DEFAULT, Permit, Refuse, Undecided

@@ -16,7 +16,7 @@ It does not say who somebody is, and knows nothing of preferences, capabilities 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, assert_never
@@ -24,13 +24,12 @@ from typing import Any, assert_never
 from tidegate import topics
 from tidegate.bounded import Bounded
 from tidegate.errors import ConfigError
-from tidegate.policy.actor import Paths, Subject, attributes_of, facets, paths_below
 from tidegate.policy.index import FilterIndex
-from tidegate.policy.levels import DEFAULT_RANKING
 from tidegate.policy.selector import Selector, Term, Terms, names_needed, terms_of
+from tidegate.policy.subject import Paths, Subject, attributes_of, facets, paths_below
 from tidegate.policy.template import Template
 from tidegate.policy.verdict import DEFAULT, Answer, Outcome, Permit, Refuse, Undecided, outcome, partial_outcome
-from tidegate.predicate import Env, Function, Predicate, PredicateFailed, Ranking, compile
+from tidegate.predicate import Env, Predicate, PredicateFailed
 
 
 class Action(Enum):
@@ -82,32 +81,6 @@ class Policy:
         object.__setattr__(self, "permit", Permit(self.id))
         object.__setattr__(self, "refuse", Refuse(self.id))
 
-    @classmethod
-    def parse(
-        cls,
-        *,
-        id: str,
-        subject: str | Sequence[str],
-        topic: str,
-        action: str | Sequence[str],
-        effect: str = "allow",
-        when: str | None = None,
-        functions: Mapping[str, Function] | None = None,
-        ranking: Ranking = DEFAULT_RANKING,
-    ) -> Policy:
-        """A policy from the texts of the configuration; ConfigError says what is wrong."""
-        actions = (action,) if isinstance(action, str) else tuple(action)
-        if not actions:
-            raise ConfigError("no action: write `read`, `write` or both")
-        return cls(
-            id=id,
-            subject=Selector.parse(subject),
-            topic=Template.parse(topic),
-            action=frozenset(_one_of(Action, text) for text in actions),
-            effect=_one_of(Effect, effect),
-            when=None if when is None else compile(when, functions=functions, ranking=ranking),
-        )
-
     @property
     def allows(self) -> bool:
         return self.effect is Effect.ALLOW
@@ -119,14 +92,6 @@ class Policy:
     @property
     def reads(self) -> frozenset[str]:
         return self.topic.reads if self.when is None else self.topic.reads | self.when.reads
-
-
-def _one_of(choices: type[Any], text: str) -> Any:
-    try:
-        return choices(text)
-    except ValueError:
-        names = " or ".join(f"`{choice.value}`" for choice in choices)
-        raise ConfigError(f"`{text}` is no {choices.__name__.lower()}: write {names}") from None
 
 
 Hit = tuple[Policy, Predicate | None]
@@ -217,7 +182,6 @@ class Policies:
         return refused
 
     def _applying(self, action: Action, terms: Terms, topic: str, known: Env) -> Iterator[Policy]:
-        """The policies that apply, in file order."""
         s: Any = known["s"]
         trees = self._about(action, terms)
         named = names_needed(terms)
@@ -285,47 +249,32 @@ class Policies:
         """Every attribute of `s`, `o`, `e` and `p` that some policy for this action reads."""
         return frozenset().union(*self._reads[action].values())
 
-    def cache_key(
-        self,
-        actor: Subject,
-        action: Action | None = None,
-        *,
-        terms: Terms | None = None,
-        s: Mapping[str, Any] | None = None,
-    ) -> Hashable:
+    def cache_key(self, action: Action, terms: Terms, s: Mapping[str, Any]) -> Hashable:
         """Actors with equal values are decided alike: what policies that are about them can tell them apart by.
 
-        `terms` and `s` are the actor's, from whoever has them already.
+        `terms` and `s` are the actor's.
         """
-        terms = terms_of(actor) if terms is None else terms
-        s = attributes_of(actor, self.domain) if s is None else s
-        values: list[Hashable] = []
-        for each in Action if action is None else (action,):
-            by_term = self._reads[each]
-            own = frozenset(term for term in terms if term in by_term)
-            paths = self._paths.get((each, own))
-            if paths is None:
-                reads: frozenset[str] = frozenset().union(*(by_term[term] for term in own))
-                paths = self._paths[each, own] = paths_below("s", reads)
-            values += [own, facets(s, paths)]
-        return tuple(values)
+        by_term = self._reads[action]
+        own = frozenset(term for term in terms if term in by_term)
+        paths = self._paths.get((action, own))
+        if paths is None:
+            reads: frozenset[str] = frozenset().union(*(by_term[term] for term in own))
+            paths = self._paths[action, own] = paths_below("s", reads)
+        return own, facets(s, paths)
 
     # -- warnings ------------------------------------------------------------------------------------------------
 
-    def never_decides(self, known: Iterable[Term] | None = None) -> dict[str, str]:
+    def never_decides(self) -> dict[str, str]:
         """Ids of policies that can never decide, and why.
 
-        `known` are the users, roles and groups of the directory; None if others may come. A policy behind one that
-        always decides before it can still deny by an error in its condition; it is named all the same.
+        A policy behind one that always decides before it can still deny by an error in its condition; it is named all
+        the same.
         """
-        there = None if known is None else frozenset(known)
         shadows = {action: self._unconditional(action) for action in Action}
         reasons: dict[str, str] = {}
         for position, policy in enumerate(self.policies):
             if policy.when is not None and policy.when.partial({}) is False:
                 reasons[policy.id] = "its condition is always false"
-            elif there is not None and (missing := _missing(self._subjects[position], there)):
-                reasons[policy.id] = f"the directory has no {missing}"
             else:
                 by = {self._shadow(position, shadows[action]) for action in policy.action}
                 if None not in by:
@@ -360,13 +309,6 @@ class Policies:
                 if self._subjects[other].covers(subject) and topics.covers(above.topic.text, policy.topic.text):
                     return above.id
         return None
-
-
-def _missing(subject: Selector, there: frozenset[Term]) -> str | None:
-    """What the directory lacks, if it lacks everything that the selector speaks of."""
-    if any(term.sort not in ("user", "role", "group") or term in there for term in subject.terms):
-        return None
-    return ", ".join(sorted(map(str, subject.terms)))
 
 
 def _settled(hits: tuple[Hit, ...], combining: Combining, others: bool) -> Answer:

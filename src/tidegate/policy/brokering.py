@@ -22,8 +22,8 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Final
 
 from tidegate.errors import ConfigError
-from tidegate.policy.actor import Subject
 from tidegate.policy.selector import Selector, Term, terms_of
+from tidegate.policy.subject import Subject
 
 UNTYPED: Final = "untyped"
 RESERVED: Final = frozenset(("in", "out", UNTYPED))
@@ -36,7 +36,6 @@ SEVERAL: Final = "\n"
 
 
 def came_over(link: str) -> Sequence[str]:
-    """The types of the links that a message came over."""
     return link.split(SEVERAL) if SEVERAL in link else (link,)
 
 
@@ -61,8 +60,6 @@ PLAIN: Final = Types(inward="in", outward="out")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """The types of whomever a selector selects."""
-
     subject: Selector
     types: Types
 
@@ -92,7 +89,6 @@ class Brokering:
 
     @property
     def open(self) -> bool:
-        """Whether everything may follow everything."""
         return self.pairs is None
 
     # hot when a plan is compiled: one lookup for each target

@@ -10,23 +10,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tidegate import topics
-from tidegate.errors import ConfigError
 from tidegate.policy.index import FilterIndex
-from tidegate.policy.template import plain_filter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Class:
-    """Topics of one category."""
-
     topic: str
     category: str
-
-    @classmethod
-    def parse(cls, *, topic: str, category: str) -> Class:
-        if not category:
-            raise ConfigError("a category needs a name")
-        return cls(topic=plain_filter(topic), category=category)
 
 
 class Classification:
@@ -40,7 +30,6 @@ class Classification:
             self._index.add(row.topic.split("/"), position)
 
     def category(self, topic: str) -> str | None:
-        """The category of a topic, if it has one."""
         for position in sorted(self._index.matching(topic)):
             if topics.matches(self.rows[position].topic, topic):
                 return self.rows[position].category

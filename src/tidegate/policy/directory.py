@@ -18,10 +18,8 @@ from types import MappingProxyType
 from typing import Any
 
 from tidegate.errors import ConfigError
-from tidegate.policy.actor import BUILT_IN
 from tidegate.policy.selector import Term
-
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
+from tidegate.policy.subject import BUILT_IN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,15 +29,13 @@ class Entry:
     user: str | None = None
     roles: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
-    attributes: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    attributes: Mapping[str, Any] = field(default_factory=dict)
     scopes: tuple[str, ...] = ()
     """Of a client: the scopes that it may connect to; none: all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What is known of an identity."""
-
     user: str | None
     roles: tuple[str, ...]
     groups: tuple[str, ...]
@@ -118,9 +114,9 @@ class Directory:
         groups = _distinct((*(group for each in entries for group in each.groups), *groups))
         attributes: dict[str, Any] = {}
         for role in reversed(roles):
-            attributes |= self.roles.get(role, _NOTHING)
+            attributes |= self.roles.get(role, {})
         for group in reversed(groups):
-            attributes |= self.groups.get(group, _NOTHING)
+            attributes |= self.groups.get(group, {})
         for each in entries:
             attributes |= each.attributes
         known = MappingProxyType(attributes)

@@ -53,7 +53,6 @@ class Environment:
         return Environment({**self.added, **added}, zone=self.zone)
 
     def at(self, seconds: float) -> Moment:
-        """The root `e` at a moment."""
         return Moment(self.added, seconds, self.zone)
 
     def valid_until(self, reads: Iterable[str], seconds: float) -> float | None:

@@ -89,12 +89,10 @@ class Demand:
 
     @property
     def text(self) -> str:
-        """The names with commas between them."""
         return ",".join(self.names)
 
 
 RELAXED: Final = Demand()
-
 
 _BUILT_IN: Final[dict[str, Callable[[Transport], bool]]] = {
     TLS: lambda transport: transport.tls_version is not None,
@@ -114,7 +112,6 @@ def _met_by(predicate: Predicate) -> Callable[[Transport], bool]:
 
 
 def ranking(order: Sequence[str]) -> Ranking:
-    """How conditions compare levels."""
     return Ranking(order, RANKED, "level")
 
 
@@ -161,7 +158,6 @@ class Levels:
         return self.order[-1]
 
     def level_of(self, transport: Transport) -> str:
-        """The highest level whose condition the connection meets."""
         for name, met in self._met:
             if met(transport):
                 return name

@@ -41,7 +41,6 @@ def _unescaped(token: str) -> str:
 
 
 def text(pointer: Pointer) -> str:
-    """As it is written."""
     return "".join("/" + token.replace("~", "~0").replace("/", "~1") for token in pointer)
 
 
@@ -98,7 +97,6 @@ def kept(value: Any, wanted: Tree) -> Any:
 
 
 def hidden(value: object) -> bool:
-    """Whether nothing was left."""
     return value is _Hidden
 
 

@@ -13,15 +13,14 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from tidegate import topics
 from tidegate.errors import ConfigError, MalformedPacket
-from tidegate.policy.actor import Subject, attributes_of
 from tidegate.policy.levels import DEFAULT_RANKING
-from tidegate.policy.template import plain_filter
+from tidegate.policy.subject import Subject, attributes_of
 from tidegate.policy.verdict import Outcome, Refuse, Undecided, outcome, partial_outcome
 from tidegate.policy.views import ALL, View, united
 from tidegate.predicate import UNKNOWN, Env, Function, Predicate, PredicateError, PredicateFailed, Ranking, compile
@@ -50,34 +49,6 @@ class Preference:
     text: str | None = None
     broken: str | None = None
 
-    @classmethod
-    def parse(
-        cls,
-        *,
-        id: str,
-        user: str,
-        topic: str,
-        to: str | None = None,
-        when: str | None = None,
-        keep: str | Sequence[str] = "all",
-        functions: Mapping[str, Function] | None = None,
-        ranking: Ranking = DEFAULT_RANKING,
-    ) -> Preference:
-        """A preference from the texts of the configuration; ConfigError says what is wrong."""
-        if not user or "@" in user:
-            raise ConfigError(f"`{user}` is no user of this domain: preferences are of a domain's own people")
-        if to is not None and not to:
-            raise ConfigError('`to` names a scope, or is "*" for any other')
-        return cls(
-            id=id,
-            user=user,
-            topic=plain_filter(topic),
-            to=to,
-            when=None if when is None else compile(when, functions=functions, budget=BUDGET, ranking=ranking),
-            keep=View.parse(keep),
-            text=when,
-        )
-
     @property
     def condition(self) -> Predicate | PredicateFailed | None:
         return self.when if self.broken is None else PredicateFailed(self.broken)
@@ -102,7 +73,6 @@ class Applicable:
 
     @property
     def reads(self) -> frozenset[str]:
-        """The attributes that the answer depends on."""
         return frozenset().union(*(each.when.reads for each in self.preferences if each.when is not None))
 
     def decide(
@@ -183,7 +153,10 @@ class Preferences:
         return len(self.preferences)
 
     def of(self, user: str | None, domain: str, identity: str = "") -> list[Preference]:
-        """All of an owner. Without an identity it may be anybody who has the name or had it, so all of theirs count."""
+        """All of an owner; a message without an owner has none.
+
+        Without an identity it may be anybody who has the name or had it, so all of theirs count.
+        """
         if user is None or domain != self.domain:
             return []
         named = self._by_user.get(user, [])
@@ -215,13 +188,11 @@ class Preferences:
 
     @property
     def reads(self) -> frozenset[str]:
-        """Every attribute that some preference reads."""
         return frozenset().union(*(each.when.reads for each in self.preferences if each.when is not None))
 
     # -- travelling ----------------------------------------------------------------------------------------------
 
     def encode(self) -> dict[str, Any]:
-        """As plain data."""
         return {"domain": self.domain, "preferences": [_encoded(each) for each in self.preferences]}
 
     @classmethod

@@ -4,10 +4,15 @@ A publisher sends a *publication*: a JSON list of `{id, topic, subject, effect, 
 list under `rules` and a `sequence`. A rule replaces the one with its id, `{id, remove: true}` takes one back, the
 others stay. A publication is taken whole or refused whole, with a text that says which rule and why.
 
-Invariant: what a publisher can ask of the node is bounded, that is its rules, their subjects, conditions and work. All
-conditions of one publisher together may cost as much as one of an administrator's policies.
+Of the rules that are about a message and its reader, those whose condition is true speak: one that denies denies, else
+one that allows allows, else they say nothing. A condition that fails counts as false. Administrators' policies are
+combined first, and their deny is final: `gate/publisher_rules.py` asks about rules only what policies leave open.
 
-`publisher_decision` decides what the rules say of a message.
+Invariants
+- What a publisher can ask of the node is bounded, that is its rules, their subjects, conditions and work. All
+  conditions of one publisher together may cost as much as one of an administrator's policies.
+- `decide_rules` with part of the environment, then its residual with all of it, has the same effect as `decide_rules`
+  with all of it.
 """
 
 from __future__ import annotations
@@ -24,10 +29,11 @@ import orjson
 from tidegate import topics
 from tidegate.errors import ConfigError, StoreError
 from tidegate.policy.access import Effect
-from tidegate.policy.actor import Subject, shown
-from tidegate.policy.selector import Selector
+from tidegate.policy.selector import Selector, Terms
+from tidegate.policy.subject import Paths, Subject, paths_below, shown
 from tidegate.policy.template import plain_filter
-from tidegate.predicate import Function, Predicate, PredicateError, Ranking, compile
+from tidegate.policy.verdict import Outcome, Undecided, outcome, partial_outcome
+from tidegate.predicate import Env, Function, Predicate, PredicateError, PredicateFailed, Ranking, compile
 
 CONTROL: Final = "$tidegate/rules"
 """The topic that publishers send their rules to."""
@@ -91,8 +97,6 @@ class Fault(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """Why a publication is not taken."""
-
     fault: Fault
     text: str
 
@@ -343,7 +347,6 @@ class Book:
         return Book(sequence=self.sequence, rules={id: rule for id, rule in self.rules.items() if id not in ids})
 
     def encode(self) -> bytes:
-        """For the store."""
         return _STORED + orjson.dumps({"sequence": self.sequence, "rules": [_plain(r) for r in self.rules.values()]})
 
     @classmethod
@@ -384,3 +387,100 @@ def _restored(stored: dict[str, Any], now: float) -> Rule:
         expires=None if expires is None else min(expires, now + stored["life"]),
         life=stored["life"],
     )
+
+
+# -- deciding ----------------------------------------------------------------------------------------------------------
+
+
+class ActiveRule:
+    """One rule that counts, with its condition understood; `broken` says why that is not."""
+
+    __slots__ = ("allows", "broken", "expires", "id", "over", "owner", "rule", "terms", "topic", "when")
+
+    def __init__(self, rule: Rule, owner: str, domain: str, when: Predicate | str | None) -> None:
+        self.rule = rule
+        self.owner = owner
+        self.id = f"rule:{owner_name(owner)}/{rule.id}"
+        self.topic = rule.topic
+        self.terms: Terms = rule.subject.within(domain).terms
+        self.allows = rule.allows
+        self.expires = rule.expires
+        self.over = False  # it has been seen to expire, and does not speak again whatever the clock does
+        self.when = when if isinstance(when, Predicate) else None
+        self.broken = when if isinstance(when, str) else None
+
+    def asked(self, known: Env) -> Outcome:
+        """How its condition turns out, as far as `known` decides it."""
+        return partial_outcome(self.when if self.broken is None else PredicateFailed(self.broken), known)
+
+
+class ActiveRules:
+    """The rules of one publisher that count. `revision` is another number whenever they are others."""
+
+    __slots__ = ("paths", "revision", "rules")
+
+    def __init__(self, active_rules: Sequence[ActiveRule], revision: int) -> None:
+        self.rules = tuple(active_rules)
+        self.revision = revision
+        reads: frozenset[str] = frozenset().union(*(each.when.reads for each in active_rules if each.when is not None))
+        self.paths: Paths = paths_below("p", reads)
+
+    def about(self, topic: str, published: str) -> list[ActiveRule]:
+        """Those that speak of a message that is delivered under `topic` and was published under `published`.
+
+        A monitor may have changed the topic. What is denied under either is denied; what is opened is what is
+        delivered under a topic that may be opened.
+        """
+        return [
+            each
+            for each in self.rules
+            if topics.matches(each.topic, topic) or (not each.allows and topics.matches(each.topic, published))
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class PublisherDecision:
+    """What rules say of one delivery: `effect` is None if nothing."""
+
+    effect: Effect | None = None
+    rule: str = ""
+    errors: tuple[tuple[str, str], ...] = ()
+    """Conditions that counted as false because they failed, with what went wrong."""
+
+
+_Hit = tuple[ActiveRule, Outcome]
+
+
+def decide_rules(active_rules: Sequence[ActiveRule], known: Env) -> PublisherDecision | Undecided[PublisherDecision]:
+    """What rules that are about a message and its reader say, as far as `known` decides it."""
+    hits: list[_Hit] = []
+    for rule in active_rules:
+        left = rule.asked(known)
+        if left is True and not rule.allows:
+            return PublisherDecision(Effect.DENY, rule.id)
+        if left is not False:
+            hits.append((rule, left))
+    asked = [(rule, left) for rule, left in hits if isinstance(left, Predicate)]
+    allowed = any(left is True for _, left in hits)
+    if not asked or (allowed and all(rule.allows for rule, _ in asked)):
+        return _Residual(tuple((rule, False if isinstance(left, Predicate) else left) for rule, left in hits))({})
+    return Undecided.of(_Residual(tuple(hits)), [left for _, left in asked])
+
+
+class _Residual:
+    """What is left to ask for each message."""
+
+    __slots__ = ("_hits",)
+
+    def __init__(self, hits: tuple[_Hit, ...]) -> None:
+        self._hits = tuple(sorted(hits, key=lambda hit: hit[0].allows))  # those that deny first
+
+    def __call__(self, env: Env) -> PublisherDecision:
+        errors: tuple[tuple[str, str], ...] = ()
+        for rule, left in self._hits:
+            answer = outcome(left, env)
+            if isinstance(answer, PredicateFailed):
+                errors += ((rule.id, answer.reason),)
+            elif answer:
+                return PublisherDecision(Effect.ALLOW if rule.allows else Effect.DENY, rule.id, errors)
+        return PublisherDecision(errors=errors)

@@ -37,8 +37,6 @@ class _List:
 
 
 class RevocationLists:
-    """The lists of the authorities of one listener."""
-
     def __init__(self, content: bytes, authorities: bytes) -> None:
         """From the content of the files, PEM or DER; ConfigError if a list cannot be relied on."""
         self._lists: dict[Subject, _List] = {}
@@ -99,7 +97,6 @@ class Revocation:
         )
 
     def expired(self, now: float) -> Iterator[str]:
-        """The listeners with a list that has expired."""
         return (name for name, each in self._lists.items() if each.expires is not None and each.expires <= now)
 
     def objection(self, der: bytes | None, listener: str, now: float) -> str:

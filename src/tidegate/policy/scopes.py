@@ -62,8 +62,6 @@ ALL: Final = (TopicMapping(filter="#"),)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScopeLink:
-    """A directed link between two scopes."""
-
     source: str
     target: str
     type: str = PLAIN.inward
@@ -128,6 +126,10 @@ class ScopeGraph:
         if not names:
             return "brokering: you have none of the roles that may connect here"
         return f"brokering: you have several roles ({', '.join(names)}), and may have one here"
+
+    def place(self, scope: str, held: Iterable[str]) -> Role | str:
+        """The same, where whoever stays in a scope publishes and receives there."""
+        return self.role(scope, held) or Role(publishing=scope, receiving=scope)
 
 
 ALONE: Final = ScopeGraph()

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tidegate.errors import ConfigError
-from tidegate.policy.actor import Subject
+from tidegate.policy.subject import Subject
 
 SORTS: Final = ("user", "role", "group", "client", "scope", "link", "service", "monitor")
 
@@ -41,7 +41,6 @@ Terms = frozenset[Term]
 
 
 def terms_of(actor: Subject) -> Terms:
-    """Everything a selector can say of an actor."""
     terms = [ANYONE]
     if not actor.impostor:
         terms.append(Term(actor.kind, actor.client))

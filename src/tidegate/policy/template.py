@@ -61,7 +61,6 @@ class Template:
 
     @property
     def fixed(self) -> str | None:
-        """The filter, if it has no placeholders."""
         match self.pieces:
             case [str() as text]:
                 return text
@@ -70,7 +69,6 @@ class Template:
 
     @property
     def reads(self) -> frozenset[str]:
-        """The attributes it reads, as a predicate's `reads`."""
         return frozenset(".".join(("s", *piece)) for piece in self.pieces if not isinstance(piece, str))
 
     @property
@@ -97,7 +95,6 @@ class Template:
         return "".join(filled)
 
     def matches(self, s: Mapping[str, Any], topic: str) -> bool:
-        """Whether it describes the topic for this subject."""
         filter = self.fill(s)
         return filter is not None and topics.matches(filter, topic)
 

@@ -26,8 +26,6 @@ from tidegate.policy.levels import Transport
 
 
 class By(Enum):
-    """What a list holds."""
-
     SUBJECT = "subject"
     CERTIFICATE = "certificate"
 

@@ -22,11 +22,10 @@ import orjson
 from tidegate import topics
 from tidegate.errors import ConfigError
 from tidegate.policy import pointers
-from tidegate.policy.actor import Subject
 from tidegate.policy.index import FilterIndex
 from tidegate.policy.pointers import Pointer
 from tidegate.policy.selector import Selector, Term, terms_of
-from tidegate.policy.template import plain_filter
+from tidegate.policy.subject import Subject
 from tidegate.policy.verdict import DEFAULT
 
 MAX_CONTENT: Final = 256 << 10
@@ -126,16 +125,10 @@ def united(views: Iterable[View]) -> View:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One line of the administrator's table."""
-
     id: str
     topic: str
     subject: Selector
     view: View
-
-    @classmethod
-    def parse(cls, *, id: str, topic: str, subject: str | Sequence[str], keep: str | Sequence[str]) -> Row:
-        return cls(id=id, topic=plain_filter(topic), subject=Selector.parse(subject), view=View.parse(keep))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +154,6 @@ class Views:
         self._spoken: frozenset[Term] = frozenset().union(*self._terms)
 
     def seen(self, actor: Subject, topic: str) -> Seen:
-        """What an actor may see of messages on a topic."""
         considered = self.considered(actor, topic)
         if not considered:
             return Seen(ALL)
@@ -231,7 +223,6 @@ class Table:
         return [(subject, view, not subject.within(domain).terms.isdisjoint(terms)) for subject, view in self.rows]
 
     def plain(self) -> dict[str, Any]:
-        """As it travels."""
         return {str(subject): view.plain for subject, view in self.rows}
 
 

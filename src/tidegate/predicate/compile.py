@@ -27,10 +27,8 @@ from tidegate.predicate.work import BUDGET, LOADING, Work
 NAMES: Final = frozenset(("s", "o", "e", "p"))
 """The roots of semantics: subject, object, environment, publish context."""
 
-
 LONG_TEXT: Final = 2048
 """Characters of a text from which on its evaluators are made at once: that takes longer than an evaluation may."""
-
 
 SHORT_LIST: Final = 16
 _PLAIN: Final = frozenset((str, int, float, bool))

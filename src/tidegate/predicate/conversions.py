@@ -36,7 +36,6 @@ def _truncated(value: float) -> int:
 
 
 def to_int(value: Any) -> int:
-    """`int(value)`."""
     match kind(value):
         case Kind.INT | Kind.UINT:
             return values.signed(int(value))
@@ -54,7 +53,6 @@ def to_int(value: Any) -> int:
 
 
 def to_uint(value: Any) -> Uint:
-    """`uint(value)`."""
     match kind(value):
         case Kind.INT | Kind.UINT:
             return values.unsigned(int(value))
@@ -71,7 +69,6 @@ def to_uint(value: Any) -> Uint:
 
 
 def to_double(work: Meter, value: Any) -> float:
-    """`double(value)`."""
     match kind(value):
         case Kind.INT | Kind.UINT | Kind.DOUBLE:
             return float(value)
@@ -86,7 +83,6 @@ def to_double(work: Meter, value: Any) -> float:
 
 
 def to_bool(value: Any) -> bool:
-    """`bool(value)`."""
     match kind(value):
         case Kind.BOOL:
             return value  # type: ignore[no-any-return]
@@ -108,7 +104,6 @@ def _write_double(value: float) -> str:
 
 
 def to_string(work: Meter, value: Any) -> str:
-    """`string(value)`."""
     match kind(value):
         case Kind.STRING:
             return value  # type: ignore[no-any-return]
@@ -135,7 +130,6 @@ def to_string(work: Meter, value: Any) -> str:
 
 
 def to_bytes(work: Meter, value: Any) -> bytes:
-    """`bytes(value)`."""
     match kind(value):
         case Kind.BYTES:
             return value  # type: ignore[no-any-return]

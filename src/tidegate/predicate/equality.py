@@ -33,7 +33,6 @@ _HASHED: Final = 16
 
 
 def equal(work: Meter, a: Any, b: Any) -> bool:
-    """`a == b`."""
     if type(a) is str and type(b) is str:
         if len(a) > LONG and len(a) == len(b):
             work.spend(len(a) // LONG)
@@ -80,7 +79,6 @@ def _maps(work: Meter, a: Any, b: Any) -> bool:
 
 
 def unequal(work: Meter, a: object, b: object) -> bool:
-    """`a != b`."""
     return not equal(work, a, b)
 
 
@@ -106,7 +104,6 @@ def holds(work: Meter, mapping: Mapping[Any, Any], key: Any) -> bool:
 
 
 def index(work: Meter, a: Any, b: Any) -> object:
-    """`a[b]`."""
     match kind(a):
         case Kind.MAP:
             if kind(b) not in (Kind.INT, Kind.UINT, Kind.DOUBLE, Kind.BOOL, Kind.STRING):
@@ -133,7 +130,6 @@ def index(work: Meter, a: Any, b: Any) -> object:
 
 
 def member(work: Meter, a: object, b: Any) -> bool:
-    """`a in b`."""
     if type(b) is list or type(b) is tuple:
         if type(a) is str:
             if len(b) > 32 or len(a) > LONG:

@@ -89,21 +89,18 @@ def _function(name: str, run: Callable[..., object], *overloads: Overload, cost:
 
 
 def _metered(name: str, run: Callable[..., object], *overloads: Overload, **more: Any) -> Function:
-    """A function that takes a meter first."""
     return _function(name, run, *overloads, metered=True, **more)
 
 
-def _conversion(name: str, run: Callable[..., object], result: Kind, *kinds: Kind, cost: int) -> Function:
+def _conversion(
+    name: str, run: Callable[..., object], result: Kind, *kinds: Kind, cost: int, metered: bool = False
+) -> Function:
     """A function of one value of these kinds. A literal is converted once when the predicate is loaded."""
-    return _function(name, run, *(((a,), result) for a in kinds), cost=cost, literal=run)
-
-
-def _metered_conversion(name: str, run: Callable[..., object], result: Kind, *kinds: Kind, cost: int) -> Function:
-    return _metered(name, run, *(((a,), result) for a in kinds), cost=cost, literal=_unmetered(run))
+    overloads = (((a,), result) for a in kinds)
+    return _function(name, run, *overloads, cost=cost, metered=metered, literal=_unmetered(run) if metered else run)
 
 
 def _text_test(name: str, cost: int, run: Callable[..., bool], prepare: Callable[..., object], **more: Any) -> Function:
-    """A test of one text with another."""
     return _metered(name, run, ((S, S), B), cost=cost, prepare=prepare, **more)
 
 
@@ -172,12 +169,12 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
         ),
         _conversion("int", conversions.to_int, I, I, U, D, S, T, cost=25),
         _conversion("uint", conversions.to_uint, U, I, U, D, S, cost=25),
-        _metered_conversion("double", conversions.to_double, D, I, U, D, S, cost=20),
+        _conversion("double", conversions.to_double, D, I, U, D, S, cost=20, metered=True),
         _conversion("bool", conversions.to_bool, B, B, S, cost=5),
-        _metered_conversion("string", conversions.to_string, S, S, I, U, D, B, Y, T, P, cost=10),
-        _metered_conversion("bytes", conversions.to_bytes, Y, S, Y, cost=14),
+        _conversion("string", conversions.to_string, S, S, I, U, D, B, Y, T, P, cost=10, metered=True),
+        _conversion("bytes", conversions.to_bytes, Y, S, Y, cost=14, metered=True),
         _conversion("timestamp", times.timestamp, T, S, I, T, cost=55),
-        _metered_conversion("duration", times.duration, P, S, P, cost=40),
+        _conversion("duration", times.duration, P, S, P, cost=40, metered=True),
         _function("dyn", _same, ((A,), A), cost=2),
         *(
             _metered(

@@ -30,7 +30,6 @@ def _network(text: str) -> Network:
 
 
 def network(value: Any) -> Network:
-    """A network such as `10.0.0.0/8`."""
     if not isinstance(value, str):
         refuse("cidr", value)
     if len(value) > MAX_ADDRESS:
@@ -39,7 +38,6 @@ def network(value: Any) -> Network:
 
 
 def networks(work: Meter, value: Any) -> list[Network]:
-    """One network or a list of them."""
     match kind(value):
         case Kind.STRING:
             work.spend(_PARSED)
@@ -67,7 +65,6 @@ def _address(value: Any) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
 
 
 def cidr(work: Meter, address: Any, value: Any) -> bool:
-    """`cidr(address, "10.0.0.0/8")`."""
     candidates, parsed = networks(work, value), _address(address)
     return any(parsed.version == each.version and parsed in each for each in candidates)
 

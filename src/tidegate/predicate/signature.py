@@ -60,10 +60,8 @@ class Function:
 
     def prepared(self, work: Meter, constants: tuple[object, ...]) -> Callable[..., object] | None:
         """The function of the first argument when the others are known; None if there is none."""
-        if self.prepare is None:
-            return None
         try:
-            return self.prepare(work, *constants)
+            return None if self.prepare is None else self.prepare(work, *constants)
         except (CelError, PredicateFailed):
             return None  # the call itself will say so, or has more to spend
 
@@ -119,7 +117,6 @@ def function(*, volatile: bool = False) -> Callable[[Callable[..., object]], Fun
 
 
 def load_function(reference: str) -> Function:
-    """The function that `package.module:name` refers to."""
     module, colon, name = reference.partition(":")
     if not colon or not module or not name:
         raise ConfigError(f"function {reference!r}: expected package.module:name")

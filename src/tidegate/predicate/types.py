@@ -97,7 +97,6 @@ _SEEN: Final[dict[type, Kind]] = dict(KINDS)
 
 
 def kind(value: object) -> Kind:
-    """The CEL type of a value."""
     known = _SEEN.get(type(value))
     if known is not None:
         return known

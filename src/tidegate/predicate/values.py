@@ -30,7 +30,6 @@ DURATION_MAX: Final = timedelta(seconds=315_576_000_000)
 
 
 def refuse(operator: str, *values: object) -> NoReturn:
-    """No overload for these kinds."""
     raise CelError(f"no such overload: {operator} of {', '.join(kind(value).value for value in values)}")
 
 
@@ -42,7 +41,6 @@ def boolean(value: object) -> bool:
 
 
 def negated(value: object) -> bool:
-    """`!value`."""
     return not boolean(value)
 
 
@@ -96,28 +94,24 @@ _PLAIN: Final = frozenset({(int, int), (float, float), (int, float), (float, int
 
 
 def less(work: Meter, a: Any, b: Any) -> bool:
-    """`a < b`."""
     if (type(a), type(b)) not in _PLAIN:
         a, b = _comparable(work, "_<_", a, b)
     return a < b  # type: ignore[no-any-return]
 
 
 def at_most(work: Meter, a: Any, b: Any) -> bool:
-    """`a <= b`."""
     if (type(a), type(b)) not in _PLAIN:
         a, b = _comparable(work, "_<=_", a, b)
     return a <= b  # type: ignore[no-any-return]
 
 
 def greater(work: Meter, a: Any, b: Any) -> bool:
-    """`a > b`."""
     if (type(a), type(b)) not in _PLAIN:
         a, b = _comparable(work, "_>_", a, b)
     return a > b  # type: ignore[no-any-return]
 
 
 def at_least(work: Meter, a: Any, b: Any) -> bool:
-    """`a >= b`."""
     if (type(a), type(b)) not in _PLAIN:
         a, b = _comparable(work, "_>=_", a, b)
     return a >= b  # type: ignore[no-any-return]
@@ -153,7 +147,6 @@ def moved(when: datetime, by: timedelta) -> datetime:
 
 
 def add(work: Meter, a: Any, b: Any) -> object:
-    """`a + b`."""
     if type(a) is int and type(b) is int:
         return signed(a + b)
     if type(a) is str and type(b) is str:
@@ -191,7 +184,6 @@ def add(work: Meter, a: Any, b: Any) -> object:
 
 
 def subtract(work: Meter, a: Any, b: Any) -> object:
-    """`a - b`."""
     if type(a) is int and type(b) is int:
         return signed(a - b)
     work.spend(_SLOW)
@@ -222,7 +214,6 @@ def _narrow(value: int) -> int:
 
 
 def multiply(a: Any, b: Any) -> object:
-    """`a * b`."""
     match kind(a), kind(b):
         case Kind.INT, Kind.INT:
             return signed(_narrow(a) * _narrow(b))
@@ -242,7 +233,6 @@ def _quotient(a: int, b: int) -> int:
 
 
 def divide(a: Any, b: Any) -> object:
-    """`a / b`."""
     match kind(a), kind(b):
         case Kind.INT, Kind.INT:
             return signed(_quotient(_narrow(a), _narrow(b)))
@@ -271,7 +261,6 @@ def remainder(a: Any, b: Any) -> object:
 
 
 def negative(a: Any) -> object:
-    """`-a`."""
     match kind(a):
         case Kind.INT:
             return signed(-int(a))
@@ -282,7 +271,6 @@ def negative(a: Any) -> object:
 
 
 def select(value: Any, field: str) -> object:
-    """`value.field`."""
     if type(value) is dict:
         if field in value:
             return value[field]
@@ -300,7 +288,6 @@ def select(value: Any, field: str) -> object:
 
 
 def has(value: Any, field: str) -> bool:
-    """`has(value.field)`."""
     if kind(value) not in (Kind.MAP, Kind.GROUP):
         raise CelError(f"{kind(value).value} has no fields, so no {field}")
     try:

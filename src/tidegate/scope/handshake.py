@@ -13,9 +13,9 @@ from tidegate.errors import ProtocolError
 from tidegate.gate import Deny, Step
 from tidegate.gate.capability import proving
 from tidegate.policy import Demand
-from tidegate.policy.actor import state_topic
 from tidegate.policy.capability import Capability, proof
 from tidegate.policy.levels import REQUIRE
+from tidegate.policy.subject import state_topic
 from tidegate.scope import wills
 from tidegate.scope.authenticator import Accepted, Authenticator, Continue, Exchange, Identity, Refused
 from tidegate.scope.role_member import Member

@@ -32,7 +32,7 @@ from tidegate.gate import Deny, Lane, Plan, ScopeExit, Step, passed, undecided
 from tidegate.monitor import Instance
 from tidegate.policy.brokering import PLAIN
 from tidegate.policy.capability import BEFORE, NOTHING
-from tidegate.policy.control import KEYS
+from tidegate.policy.control_topics import KEYS
 from tidegate.scope.deferring import Deferring
 from tidegate.scope.journey import Journey, crossed
 from tidegate.scope.monitors import Emission, Made, Monitoring

@@ -21,8 +21,9 @@ from tidegate.bounded import Bounded
 from tidegate.gate import Deny, Lane, RuleSet, Step
 from tidegate.policy import Term, Terms
 from tidegate.policy.index import FilterIndex
-from tidegate.policy.publisher_decision import ActiveRule, ActiveRules
 from tidegate.policy.publisher_rules import (
+    ActiveRule,
+    ActiveRules,
     Book,
     Fault,
     Rule,

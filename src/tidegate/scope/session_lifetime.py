@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tidegate.policy.actor import state_topic
+from tidegate.policy.subject import state_topic
 from tidegate.scope import wills
 from tidegate.scope.authenticator import Refused
 from tidegate.session import NEVER, Connection, Context, Session, StoredSession, Terms, unreleased

@@ -20,8 +20,7 @@ from tidegate.gate.levels import unknown_demand
 from tidegate.gate.where import LIMIT, condition
 from tidegate.policy import Levels
 from tidegate.policy.capability.proof import READ, Asked, filters_of, objection, shown_by
-from tidegate.policy.publisher_decision import ActiveRule
-from tidegate.policy.publisher_rules import Rule
+from tidegate.policy.publisher_rules import ActiveRule, Rule
 from tidegate.predicate import Predicate, PredicateError
 from tidegate.session import NO_TERMS, Connection, Grant, Link, Message, Session, Terms
 from tidegate.session.prices import CONDITION, FILTER, TARGET

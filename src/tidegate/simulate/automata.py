@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Final, NamedTuple
 
 from tidegate.monitor import Event, Machine, MonitorFailed
 from tidegate.policy.scopes import ScopeLink
@@ -18,18 +18,6 @@ from tidegate.simulate.schema import Symbol
 
 EVENT: Final = ("topic", "levels", "qos", "retain", "size", "payload")
 """What conditions can read of `o` here."""
-
-
-@runtime_checkable
-class Tracing(Protocol):
-    """An automaton that knows which of its outputs is the event itself, also under another name, and what its link
-    does not carry at all."""
-
-    def carries(self, symbol: Symbol) -> bool:
-        """Whether its link carries such events; whether they pass is another question."""
-
-    def same(self, state: Any, symbol: Symbol) -> int | None:
-        """Its place among the outputs; None if it is not among them."""
 
 
 class NamedState(NamedTuple):
@@ -56,6 +44,7 @@ class LinkMonitors:
     """Where it enters one."""
 
     def carries(self, symbol: Symbol) -> bool:
+        """Whether the link carries such events; whether they pass is another question."""
         return self.across is None or self.across.crossing(symbol.topic) is not None
 
     def start(self) -> Hashable:
@@ -66,6 +55,7 @@ class LinkMonitors:
         return states, tuple(event for event, _ in events)
 
     def same(self, state: Any, symbol: Symbol) -> int | None:
+        """Which of the outputs is the event itself, also under another name; None if it is not among them."""
         _, events = self._run(state, symbol)
         return next((at for at, (_, itself) in enumerate(events) if itself), None)
 

@@ -25,7 +25,6 @@ from tidegate.gate import RuleSet
 from tidegate.keyservice.topic_keys import TopicKeys
 from tidegate.monitor import Event
 from tidegate.policy import Levels, Preferences, Views
-from tidegate.policy.scopes import Role
 from tidegate.scope import Exchange, Identity, Refused
 from tidegate.scope.authenticator import ANONYMOUS, Answer
 from tidegate.scope.scopes import Realm
@@ -34,7 +33,7 @@ from tidegate.simulate.configured import configured
 from tidegate.simulate.run import Outcome
 from tidegate.simulate.scenario import Publication, Scenario
 from tidegate.simulate.schema import Entity, Link, Schema
-from tidegate.simulate.state import Delivery
+from tidegate.simulate.steps import Delivery
 
 CLIENT: Final = "client:"
 NOW: Final = 1_000_000_000.0
@@ -85,7 +84,6 @@ class EngineRun:
         )
 
     def run(self) -> Outcome:
-        """What clients get from the engine."""
         return _InMemoryNode(self).run()
 
 
@@ -93,7 +91,6 @@ class EngineRun:
 
 
 def _identity(config: Config, scenario: Scenario, link: Link) -> Identity:
-    """Who a client is by the directory."""
     directory = config.built.directory
     client = link[1].removeprefix(CLIENT)
     user = scenario.users.get(link)
@@ -137,18 +134,18 @@ def _presence(config: Config, link: Link, identity: Identity) -> Presence:
     why = rules.brokering.objection(subject)
     if identity.scopes and scope not in identity.scopes:
         why = f"the directory lets it connect to {', '.join(identity.scopes)}"
-    enters = leaves = scope
-    match rules.space.role(scope, identity.roles):
-        case Role() as role:
-            enters, leaves = role.publishing, role.receiving
-        case str() as objection:
-            why = objection
-        case None:
-            pass
-    if why:
+    placed = rules.space.place(scope, identity.roles)
+    if isinstance(placed, str) or why:
+        why = placed if isinstance(placed, str) else why
         raise ConfigError(f"`{link[1]}` cannot be connected to `{scope}` ({why}): mend the scenario or the directory")
     types = rules.brokering.types(subject)
-    return Presence(client=link[1], enters=enters, leaves=leaves, inward=types.inward, outward=types.outward)
+    return Presence(
+        client=link[1],
+        enters=placed.publishing,
+        leaves=placed.receiving,
+        inward=types.inward,
+        outward=types.outward,
+    )
 
 
 # -- the engine --------------------------------------------------------------------------------------------------------

@@ -12,8 +12,7 @@ from itertools import count
 
 from tidegate.simulate.scenario import Change, Round, Rounds
 from tidegate.simulate.schema import Entity, Schema, Symbol
-from tidegate.simulate.state import Delivery, State, initial
-from tidegate.simulate.steps import Step, steps, t_publish
+from tidegate.simulate.steps import Delivery, State, Step, initial, steps, t_publish
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,6 @@ class Run:
 
     @property
     def trace(self) -> tuple[Step, ...]:
-        """The steps from the initial state on."""
         steps: list[Step] = []
         run: Run | None = self
         while run is not None and run.last is not None:
@@ -52,7 +50,6 @@ class Run:
 
     @property
     def outcome(self) -> Outcome:
-        """What has been heard so far."""
         return Outcome.of(self.state.heard)
 
     @property

@@ -30,7 +30,7 @@ What it will not do: know which scopes exist. Whoever joins it with a configurat
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
@@ -42,12 +42,12 @@ from tidegate.config.problems import ConfigErrors
 from tidegate.config.tree import MAX_DEPTH, Node
 from tidegate.errors import ConfigError
 from tidegate.monitor import Event
-from tidegate.simulate.expectation import NO_CLIENT, Expectation, expectation, topic_filter
 from tidegate.simulate.schema import Entity, Link, Symbol
 
 SETTLE: Final = "settle"
 ORDERS: Final = ("any", "written")
 ACTIONS: Final = ("publish", "subscribe", "unsubscribe")
+_NO_CLIENT: Final = "is `{}`, which is no client of the scenario; add it to `clients`, or mend its name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,32 @@ class Change:
 
     link: Link
     to: Filters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    """How often a client hears what matches a filter, in one outcome."""
+
+    client: Entity
+    filter: str
+    times: int | None = None
+    """None: at least once."""
+
+    def met(self, heard: Iterable[Symbol]) -> bool:
+        times = sum(isinstance(symbol, Event) and topics.matches(self.filter, symbol.topic) for symbol in heard)
+        return times > 0 if self.times is None else times == self.times
+
+    def __str__(self) -> str:
+        match self.times:
+            case None:
+                often = ""
+            case 0:
+                return f"{self.client} never hears {self.filter}"
+            case 1:
+                often = " once"
+            case times:
+                often = f" {times} times"
+        return f"{self.client} hears {self.filter}{often}"
 
 
 Queue: TypeAlias = tuple[Publication, ...]
@@ -186,7 +212,7 @@ class _Reader:
             echo=frozenset(self.echo),
             rounds=rounds,
             users=self.users,
-            expects=tuple(found for each in expected if (found := expectation(each, devices)) is not None),
+            expects=tuple(found for each in expected if (found := _expectation(each, devices)) is not None),
         )
 
     def _client(self, name: str, value: DocumentValue) -> None:
@@ -229,7 +255,6 @@ class _Reader:
         return tuple(rounds)
 
     def _action(self, value: DocumentValue) -> Publication | Change | None:
-        """What one client does."""
         entries = value.entries(("client", *ACTIONS, "payload", "scope"), needed=("client",))
         link = self._connection(entries, value) if entries and "client" in entries else None
         if entries is None or link is None:
@@ -260,7 +285,7 @@ class _Reader:
         name = entries["client"].node.data()
         scopes = [scope.removeprefix("scope:") for scope, device in self.sub if device == f"client:{name}"]
         if not scopes:
-            entries["client"].wrong(NO_CLIENT.format(name))
+            entries["client"].wrong(_NO_CLIENT.format(name))
             return None
         if "scope" not in entries and len(scopes) > 1:
             value.wrong(f"does not say where; `{name}` is connected to {', '.join(scopes)}: add `scope`")
@@ -298,10 +323,42 @@ def _payload(written: object) -> bytes:
 
 
 def _filters(value: DocumentValue) -> tuple[str, ...]:
-    """A filter or a list of them."""
     values = value.items() if not isinstance(value.node.value, str) else [value]
-    filters = [each for each in map(topic_filter, values) if each is not None]
+    filters = [each for each in map(_topic_filter, values) if each is not None]
     for each in filters:
         if topics.share(each)[0] is not None:
             value.wrong(f"has `{each}`, and the model does not know shared subscriptions; leave out `$share`")
     return tuple(dict.fromkeys(filters))
+
+
+def _expectation(value: DocumentValue, clients: Container[Entity]) -> Expectation | None:
+    """`{client: DL, hears: FILTER, times: 1}` or `{client: DL, never: FILTER}`; None if it has problems."""
+    entries = value.entries(("client", "hears", "times", "never"), needed=("client",))
+    if entries is None or "client" not in entries:
+        return None
+    name = entries["client"].node.data()
+    client = f"client:{name}"
+    if client not in clients:
+        entries["client"].wrong(_NO_CLIENT.format(name))
+    if ("hears" in entries) is ("never" in entries):
+        value.wrong("must have `hears` or `never`; write one of the two")
+        return None
+    filter = _topic_filter(entries["never" if "never" in entries else "hears"])
+    times: int | None = 0 if "never" in entries else None
+    if "times" in entries:
+        written = entries["times"].node.value
+        if "never" in entries:
+            entries["times"].wrong("has no effect beside `never`; remove it")
+        elif isinstance(written, bool) or not isinstance(written, int) or written < 1:
+            entries["times"].wrong("must be at least 1; for 0 write `never`")
+        else:
+            times = written
+    return None if filter is None else Expectation(client=client, filter=filter, times=times)
+
+
+def _topic_filter(value: DocumentValue) -> str | None:
+    filter = value.node.value
+    if not isinstance(filter, str) or not topics.valid_filter(filter):
+        value.wrong("must be a topic filter; write `+` and `#` for whole levels, and `#` only last")
+        return None
+    return filter

@@ -1,4 +1,4 @@
-"""The transition relation γ → γ′ (scopes, 3.3.5): one function for each rule.
+"""System states γ = ⟨t, ST, WL⟩ (scopes, 3.3.4), and the transition relation γ → γ′ (3.3.5): a function for each rule.
 
 The seed's convention holds: t′ = t + 1, and what a rule does not mention stays as it is.
 
@@ -10,25 +10,74 @@ cannot tell this from acting when it is queued. Two things follow from semantics
 
 Also beyond the seed: if events cross a link `once`, T-Broker leaves out the links that this very event has crossed.
 What an automaton lets pass stays the same event; what it makes is another one.
+
+A state has more than the seed's:
+- `heard`, the history of each device. No rule reads it; it is what an observer would have written down.
+- `sub`, because a scenario may change subscriptions while nothing is on its way. Until then it is the schema's.
+- `crossed`, over which links the events that are on their way have been, if each crosses a link `once`.
 """
-# ruff: noqa: RUF002  the letters are those of the seed
+# ruff: noqa: RUF001, RUF002  the letters are those of the seed
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import TypeAlias
 
 from tidegate.monitor import Event
-from tidegate.simulate.automata import Tracing
+from tidegate.simulate.automata import LinkMonitors
 from tidegate.simulate.order import select
 from tidegate.simulate.schema import Annotated, Broker, Entity, Id, Link, Schema, Symbol, Transmit, WorkList
-from tidegate.simulate.state import State
+
+Delivery: TypeAlias = tuple[Entity, Symbol]
+"""Over which scope it came, and the event."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """γ"""
+
+    t: int
+    """The global clock."""
+    st: Mapping[Link, Hashable]
+    """ST : link → Q. In the seed only monitored links have a state."""
+    wl: WorkList
+    heard: Mapping[Entity, tuple[Delivery, ...]]
+    """D → (S × Σ)*"""
+    sub: Mapping[Link, Container[Symbol]]
+    crossed: frozenset[tuple[Id, Link]] = frozenset()
+
+    def subscribed(self, x: Entity, y: Entity, a: Symbol) -> bool:
+        """a ∈ sub(x, y)"""
+        return (x, y) in self.sub and a in self.sub[x, y]
+
+
+def initial(schema: Schema) -> State:
+    """γ_init = ⟨0, ST_init, ∅⟩"""
+    return State(
+        t=0,
+        st={(x, y): schema.automaton(x, y).start() for x, y in sorted(schema.cg.link)},
+        wl=frozenset(),
+        heard=dict.fromkeys(sorted(schema.cg.devices), ()),
+        sub=schema.sub,
+    )
+
+
+def key(schema: Schema, state: State) -> Hashable:
+    """The same for states with the same future and the same histories: the clock itself does not matter.
+
+    Subscriptions are left out: they follow from what is still to be done.
+    """
+    return (
+        tuple(state.st[link] for link in schema.ep),
+        schema.order.renumber(schema.cg, state.wl),
+        tuple(state.heard.values()),
+        state.crossed,
+    )
 
 
 class Rule(Enum):
-    """Which rule was applied."""
-
     PUBLISH = "T-Publish"
     NOTIFY = "T-Notify"
     DELIVER = "T-Deliver"
@@ -130,7 +179,7 @@ def _wants(schema: Schema, state: State, y: Entity, z: Entity, a: Symbol) -> boo
     """
     cg, automaton = schema.cg, schema.automaton(y, z)
     if cg.bridge(y, z):
-        return not isinstance(automaton, Tracing) or automaton.carries(a)
+        return not isinstance(automaton, LinkMonitors) or automaton.carries(a)
     return cg.notify(y, z) and (state.subscribed(y, z, a) or (y, z) in schema.ep)
 
 
@@ -146,7 +195,7 @@ def _ids(schema: Schema, state: State, alpha: Annotated, w: Sequence[Symbol]) ->
     assert isinstance(alpha.task, Transmit)
     (mine,), x, y, a = alpha.ids, alpha.task.x, alpha.task.y, alpha.task.a
     automaton = schema.automaton(x, y)
-    if isinstance(automaton, Tracing):
+    if isinstance(automaton, LinkMonitors):
         same = automaton.same(state.st[x, y], a)
     else:
         same = next((at for at, c in enumerate(w) if c == a), None)

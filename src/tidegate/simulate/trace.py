@@ -13,16 +13,13 @@ from typing import Final, assert_never
 from tidegate.monitor import Event
 from tidegate.simulate.automata import NamedState
 from tidegate.simulate.schema import Annotated, Broker, Entity, Symbol, Transmit
-from tidegate.simulate.state import State
-from tidegate.simulate.steps import Rule, Step
+from tidegate.simulate.steps import Rule, State, Step
 
 SUBSCRIBES: Final = "subscribes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One step, in words."""
-
     time: int
     rule: str
     link: str
@@ -118,7 +115,6 @@ def _task(one: Annotated) -> str:
 
 
 def joint(x: Entity, y: Entity) -> str:
-    """A link as people write it."""
     return f"{short(x)} -> {short(y)}"
 
 

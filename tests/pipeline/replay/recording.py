@@ -11,7 +11,7 @@ from pipeline.replay import naive
 from tidegate.config import Config, parse
 from tidegate.pipeline.replay.partitions import LEAST, Partition, Work, partitions, replay, span
 from tidegate.policy import Demand
-from tidegate.policy.actor import attributes_of
+from tidegate.policy.subject import attributes_of
 from tidegate.session import Context, Subject
 from tidegate.store.journal import TRAFFIC, Writer, traffic_row
 from tidegate.store.journal.rows import Row

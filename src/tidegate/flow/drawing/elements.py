@@ -31,7 +31,6 @@ def page(title: str, width: float, height: float, style: str, tips: str, body: I
 
 
 def text(kind: str, x: float, y: float, content: str) -> str:
-    """A title or a note."""
     return f'<text class="{kind}" x="{x:g}" y="{y:g}">{escape(content)}</text>'
 
 
@@ -49,12 +48,10 @@ def centred(x: float, y: float, label: str) -> str:
 
 
 def tip_id(colour: str) -> str:
-    """The name of the arrow tip of a colour."""
     return f"tip{colour[1:]}"
 
 
 def tip(colour: str) -> str:
-    """An arrow tip."""
     return (
         f'<marker id="{tip_id(colour)}" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" '
         f'markerUnits="userSpaceOnUse" orient="auto"><path d="M0,1 L10,5 L0,9 z" style="fill:{colour}"/></marker>'

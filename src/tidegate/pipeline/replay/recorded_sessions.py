@@ -19,7 +19,7 @@ from typing import Any, Final
 import orjson
 
 from tidegate.pipeline.replay.replay_engine import Pairs, RecordedSubscription, ReplayEngine
-from tidegate.policy.actor import BUILT_IN
+from tidegate.policy.subject import BUILT_IN
 from tidegate.session import Session, Subject
 
 Key = tuple[str | None, str]
@@ -163,7 +163,7 @@ class RecordedSessions:
 
 
 def _subject(key: Key, kind: str, level: str | None, attributes: dict[str, Any]) -> Subject:
-    """The subject whose attributes were recorded: `policy.actor.attributes_of` turned round."""
+    """The subject whose attributes were recorded: `policy.subject.attributes_of` turned round."""
     user, client = key
     return Subject(
         kind=kind,

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tidegate.policy.access import Action
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
     PublicKey: TypeAlias = ed25519.Ed25519PublicKey | ec.EllipticCurvePublicKey
 else:
     PublicKey = object
-
-
-_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class Proof(Enum):
@@ -51,8 +47,6 @@ _ORDER: Final = (Proof.NONE, Proof.CONNECT, Proof.PER_MESSAGE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Right:
-    """Something that may be done with the topics of a filter."""
-
     action: frozenset[Action]
     topic: str
 
@@ -75,7 +69,7 @@ class Capability:
     roles: tuple[str, ...] = ()
     """What its issuer grants besides, where the node lets it."""
     groups: tuple[str, ...] = ()
-    attributes: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    attributes: Mapping[str, Any] = field(default_factory=dict)
     begins: float = 0.0
     expires: float = 0.0
     proof: Proof = Proof.NONE

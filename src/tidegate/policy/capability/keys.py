@@ -133,14 +133,12 @@ def public_jwk(jwk: object) -> Jwk:
 
 
 def native(jwk: Jwk) -> PublicKey:
-    """The key that verifies."""
     key = jwk.public_key
     assert isinstance(key, ed25519.Ed25519PublicKey | ec.EllipticCurvePublicKey)
     return key
 
 
 def jwk_of(key: PublicKey) -> dict[str, str]:
-    """A public key as JSON has it."""
     if isinstance(key, ed25519.Ed25519PublicKey):
         return {"kty": "OKP", "crv": "Ed25519", "x": encoded(key.public_bytes_raw())}
     numbers = key.public_numbers()
@@ -169,7 +167,6 @@ def public_keys(pem: bytes) -> list[PublicKey]:
 
 
 def private_key(pem: bytes) -> PrivateKey:
-    """The private key in a text in PEM; ConfigError if there is none."""
     try:
         key = serialization.load_pem_private_key(pem, password=None)
     except (ValueError, TypeError, exceptions.UnsupportedAlgorithm):
@@ -182,7 +179,6 @@ def private_key(pem: bytes) -> PrivateKey:
 
 
 def keys_of_pem(pem: bytes) -> list[Key]:
-    """An issuer's keys in PEM."""
     return [Key.of(public_jwk(jwk_of(key))) for key in public_keys(pem)]
 
 

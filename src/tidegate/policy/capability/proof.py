@@ -62,7 +62,6 @@ class Asked:
     """User properties; those that are no demand and no table of visibility do not count."""
 
     def parts(self) -> tuple[bytes, ...]:
-        """As a statement has them."""
         return (
             bytes(self.qos),
             b"" if self.retain is None else bytes((self.retain,)),
@@ -141,7 +140,6 @@ def proof(
     counter: int,
     asked: Asked = NOTHING_ASKED,
 ) -> str:
-    """The text of a proof."""
     return f"{counter}.{encoded(signature(key, statement(id, subject, action, topic, payload, counter, asked)))}"
 
 

@@ -28,9 +28,9 @@ import orjson
 from tidegate.errors import ConfigError
 from tidegate.lazy import LazyModule
 from tidegate.policy.access import Action
-from tidegate.policy.actor import BUILT_IN
 from tidegate.policy.capability.capability import Capability, Proof, Right
 from tidegate.policy.capability.keys import Issuers, Key, PrivateKey, decoded, native, public_jwk
+from tidegate.policy.subject import BUILT_IN
 from tidegate.topics import valid_filter
 
 if TYPE_CHECKING:
@@ -126,8 +126,7 @@ def unverified(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
         raise ConfigError(f"it is no capability ({wrong}): check that all of it is there") from None
 
 
-def sign(claims: Mapping[str, Any], key: PrivateKey, name: str | None = None) -> str:
-    """A token with these claims."""
+def sign(claims: Mapping[str, Any], key: PrivateKey) -> str:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     signing: jwk.OKPKey | jwk.ECKey
@@ -135,7 +134,7 @@ def sign(claims: Mapping[str, Any], key: PrivateKey, name: str | None = None) ->
         algorithm, signing = "EdDSA", jwk.OKPKey(key, key)
     else:
         algorithm, signing = "ES256", jwk.ECKey(key, key)
-    header = {"alg": algorithm, "typ": TYPE} | ({} if name is None else {"kid": name})
+    header = {"alg": algorithm, "typ": TYPE}
     return jws.serialize_compact(header, orjson.dumps(dict(claims)), signing, registry=_registry())
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from keys.making import entropy
 from tidegate.errors import ConfigError, KeysError
-from tidegate.keys.rest import MasterKeySet, master_id, new_master, parse_masters
+from tidegate.keys.at_rest import MasterKeySet, master_id, new_master, parse_masters
 
 OLD, NEW = entropy("old")(32), entropy("new")(32)
 

@@ -1,17 +1,20 @@
-"""Machines as SVG, laid out and drawn without any other program.
+"""Machines as pictures: Mermaid, Graphviz (dot), and SVG, which is laid out and drawn without any other program.
 
-States stand in a row, in the order in which they are reached. An arrow to the next one is a straight line; others go
-round below, each in a lane of its own, the shortest first; what stays in a state is listed above it. States are as far
-apart as the label between them is wide.
+All show the same: states, the first one marked, and arrows labelled `event → what is put out`. Arrows between the same
+two states are one arrow with several lines. What has no arrow passes and leaves the state.
+
+In SVG states stand in a row, in the order in which they are reached. An arrow to the next one is a straight line;
+others go round below, each in a lane of its own, the shortest first; what stays in a state is listed above it. States
+are as far apart as the label between them is wide.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from tidegate.flow.drawing.automaton_formats import arrows, stages
-from tidegate.flow.drawing.elements import LINE, MARGIN, box, centred, page, text, tip, tip_id
+from tidegate.flow.drawing.elements import LINE, MARGIN, box, centred, mermaid_label, page, quoted, text, tip, tip_id
 from tidegate.monitor.machine import Graph
 
 _CHARACTER: Final = 7.0
@@ -26,6 +29,57 @@ path.arrow {{ fill: none; stroke: {_GREY}; stroke-width: 1.3; marker-end: url(#{
 .label rect {{ fill: #ffffff; fill-opacity: 0.9; }}
 circle {{ fill: #1f2933; }}"""
 _NOTE: Final = "Events without an arrow pass and leave the state."
+
+
+def stages(graph: Graph) -> Iterator[Graph]:
+    """The graph, and those that get what passes it, in order."""
+    here: Graph | None = graph
+    while here is not None:
+        yield here
+        here = here.then
+
+
+def arrows(graph: Graph) -> dict[tuple[str, str], list[str]]:
+    """The labels of each pair of states that has arrows."""
+    labels: dict[tuple[str, str], list[str]] = {}
+    for edge in graph.edges:
+        labels.setdefault((edge.source, edge.target), []).append(edge.label)
+    return labels
+
+
+def mermaid(title: str, graph: Graph) -> str:
+    lines = ["---", f"title: {quoted(title)}", "---", "stateDiagram-v2", "    direction LR"]
+    parts = list(stages(graph))
+    for number, part in enumerate(parts):
+        names = {state: f"s{number}_{index}" for index, state in enumerate(part.states)}
+        if len(parts) > 1:
+            lines.append(f'    state "{number + 1}" as stage{number} {{')
+        lines += [f'    state "{mermaid_label(state)}" as {name}' for state, name in names.items()]
+        lines.append(f"    [*] --> {names[part.start]}")
+        for (source, target), labels in arrows(part).items():
+            lines.append(f"    {names[source]} --> {names[target]} : {'<br/>'.join(map(mermaid_label, labels))}")
+        if len(parts) > 1:
+            lines.append("    }")
+    lines += [f"    stage{number} --> stage{number + 1} : what passes" for number in range(len(parts) - 1)]
+    return "\n".join(lines) + "\n"
+
+
+def dot(title: str, graph: Graph) -> str:
+    lines = [f"digraph {quoted(title)} {{", "  rankdir=LR; compound=true;", '  node [shape=box, style="rounded"];']
+    parts = list(stages(graph))
+    for number, part in enumerate(parts):
+        names = {state: f"s{number}_{index}" for index, state in enumerate(part.states)}
+        lines.append(f"  subgraph cluster_{number} {{ label={quoted(str(number + 1) if len(parts) > 1 else title)};")
+        lines.append(f"    start{number} [shape=point];")
+        lines += [f"    {name} [label={quoted(state)}];" for state, name in names.items()]
+        lines.append(f"    start{number} -> {names[part.start]};")
+        for (source, target), labels in arrows(part).items():
+            lines.append(f"    {names[source]} -> {names[target]} [label={quoted(chr(10).join(labels))}];")
+        lines.append("  }")
+        if number:
+            ends = f"ltail=cluster_{number - 1}, lhead=cluster_{number}"
+            lines.append(f'  s{number - 1}_0 -> s{number}_0 [label="what passes", style=dashed, {ends}];')
+    return "\n".join([*lines, "}"]) + "\n"
 
 
 @dataclass(slots=True)
@@ -50,7 +104,6 @@ class _Box:
 
 
 def svg(title: str, graph: Graph) -> str:
-    """The picture of a machine."""
     body: list[str] = []
     top, widest = 40.0, MARGIN * 2 + max(len(title), len(_NOTE)) * _CHARACTER
     for number, part in enumerate(stages(graph)):

@@ -24,24 +24,9 @@ from tidegate.predicate import Attributes
 if TYPE_CHECKING:
     from tidegate.policy.capability import Capability
 
-BUILT_IN: Final = frozenset(
-    (
-        "address",
-        "client",
-        "domain",
-        "facts",
-        "groups",
-        "kind",
-        "level",
-        "listener",
-        "node",
-        "role",
-        "roles",
-        "scope",
-        "tls",
-        "user",
-    )
-)
+TEXTS: Final = ("kind", "client", "user", "domain", "scope", "node", "level", "address", "listener")
+LISTS: Final = ("facts", "roles", "groups")
+BUILT_IN: Final = frozenset((*TEXTS, *LISTS, "role", "tls"))
 """Names in `s` that only the node itself gives."""
 
 KINDS: Final = frozenset(("client", "scope", "link", "service", "monitor"))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policy.people import HOME, Person, alice, mary, stranger
-from tidegate.policy.actor import BUILT_IN, attributes_of, facets, frozen, paths_below, shown
+from tidegate.policy.subject import BUILT_IN, attributes_of, facets, frozen, paths_below, shown
 from tidegate.predicate import compile
 
 

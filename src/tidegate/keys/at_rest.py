@@ -134,7 +134,6 @@ def master_id(master: bytes) -> str:
 
 
 def new_master(entropy: Callable[[int], bytes]) -> str:
-    """A new master key as text."""
     return b64encode(entropy(MASTER)).decode()
 
 
