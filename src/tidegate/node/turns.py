@@ -146,7 +146,9 @@ class Turns:
         site.serve(site.resting, STRETCH, self.guarded)
         if len(site.resting) and site.contended:
             self._resting = True
-            self._loop.call_later(max(REST, 1.5 * (time.monotonic() - begin)), self._rested)
+            took = time.monotonic() - begin + site.owed / 1e6
+            self._loop.call_later(max(REST, 1.5 * took), self._rested)
+        site.owed = 0
 
     def _continue(self) -> None:
         site = self._site
