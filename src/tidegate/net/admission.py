@@ -120,8 +120,7 @@ class Admission:
 
     def _line_up(self, source: Address) -> None:
         source.lined_up = True
-        site = self._site
-        (site.resting if site.rests(source.payer) else site.waiting).add(source.payer, partial(self._serve, source))
+        self._site.line_up(source.payer, partial(self._serve, source))
 
     def _serve(self, source: Address) -> None:
         """Opens the connection of an address that has waited longest, if it may be opened now."""

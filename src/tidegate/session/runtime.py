@@ -226,6 +226,10 @@ class Site:
         """Whether it takes too large a part of the loop while there are others."""
         return self.contended and payer.until > self.heavy_after
 
+    def line_up(self, payer: Payer, work: Callable[[], None]) -> None:
+        """Work that waits for a turn with room for it."""
+        (self.resting if self.rests(payer) else self.waiting).add(payer, work)
+
     def charge(self, payer: Payer, price: int) -> None:
         """Somebody pays for work in this turn."""
         self.effort += price
