@@ -174,12 +174,22 @@ async def test_handshakes_of_a_listener_are_bounded(folder: Path) -> None:
         silent = [await node.dial(node.ports["TLS_PORT"]) for _ in range(3)]
         await until(lambda: door(node).handshakes == 3)
         more.begin(5)
-        more.begin(local=OTHER)
-        await until(lambda: door(node).connections == 9)
+        await until(lambda: door(node).connections == 8)
         assert (more.ended, door(node).handshakes) == (0, 3)
         silent[0].writer.close()
-        await until(lambda: more.ended == 6)
-        assert door(node).handshakes == 2
+        await until(lambda: more.ended == 5)
+        await until(lambda: door(node).handshakes == 2)
+
+
+@on_uvloop
+async def test_one_address_cannot_keep_all_handshakes(folder: Path) -> None:
+    async with served(folder, "handshakes: 3, connect_timeout: 1h") as node, coming(node, folder) as other:
+        silent = [await node.dial(node.ports["TLS_PORT"]) for _ in range(5)]
+        await until(lambda: door(node).connections == 5)
+        other.begin(local=OTHER)
+        await until(lambda: other.ended == 1)
+        await silent[0].closed()  # the oldest
+        assert not silent[1].reader.at_eof()
 
 
 @on_uvloop

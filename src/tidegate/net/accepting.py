@@ -42,6 +42,7 @@ class Acceptor:
         self._loop = loop
         self._site = site
         self._arrived = arrived
+        self._payer = Payer()  # its place in the queue of those who rest: nobody else pushes it back
         self._closed = False
         self._reading = False
         self._read_on()
@@ -83,9 +84,10 @@ class Acceptor:
             payer = self._take(connected, str(name[0]))
             if payer is not None:
                 site.charge(payer, ACCEPT)
+                self._payer.paid += ACCEPT
                 if site.rests(payer):
                     self._pause()
-                    site.resting.add(payer, self._accept)
+                    site.resting.add(self._payer, self._accept)
                     return
             if site.effort > site.room:
                 break

@@ -6,10 +6,12 @@
 - `connect_rate` is asked and handshakes are counted before the first byte of TLS is read.
 - Who exceeds a price, the rate or the number of handshakes waits; the address that was given least is next. Who has
   left meanwhile is not opened any more. Refused are only those for whom there is no place at all.
+- If one address has most of the handshakes and there is none left for another, its oldest one is ended.
 """
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections import deque
 from collections.abc import Callable
@@ -24,11 +26,12 @@ from tidegate.session.prices import OPEN, TLS, FairQueue, Payer
 class Address:
     """Where connections come from: how many there are, who pays for them until they have logged in, and who waits."""
 
-    __slots__ = ("arrivals", "connections", "handshakes", "lined_up", "payer")
+    __slots__ = ("arrivals", "connections", "handshakes", "leaving", "lined_up", "payer")
 
     def __init__(self) -> None:
         self.connections = 0  # waiting, in a handshake, or open
-        self.handshakes = 0
+        self.handshakes: dict[asyncio.Task[None], float] = {}  # and when they began, the oldest first
+        self.leaving = False  # it is forgotten when it has paid
         self.payer = Payer()
         self.arrivals: deque[tuple[socket.socket, str]] = deque()
         self.lined_up = False  # it waits in a queue for one of its arrivals to be opened
@@ -37,11 +40,14 @@ class Address:
 class Admission:
     """The door of one listener."""
 
-    def __init__(self, endpoint: Endpoint, site: Site, open: Callable[[socket.socket, str], None]) -> None:
-        """`open` begins TLS or MQTT on a socket from an address."""
+    def __init__(
+        self, endpoint: Endpoint, site: Site, open: Callable[[socket.socket, str], asyncio.Task[None]]
+    ) -> None:
+        """`open` begins TLS or MQTT on a socket from an address; the task ends with the handshake."""
         self.addresses: dict[str, Address] = {}
         self.connections = 0  # as those of an address
         self.handshakes = 0
+        self._shaking: set[Address] = set()  # those with handshakes
         self.turned_away = 0
         self._endpoint = endpoint
         self._site = site
@@ -85,11 +91,13 @@ class Admission:
     def payer(self, address: str) -> Payer:
         return self._source(address).payer
 
-    def handshake_ended(self, address: str) -> None:
+    def handshake_ended(self, handshake: asyncio.Task[None], address: str) -> None:
         """Well or badly: somebody else may begin."""
         self.handshakes -= 1
         source = self._source(address)
-        source.handshakes -= 1
+        del source.handshakes[handshake]
+        if not source.handshakes:
+            self._shaking.discard(source)
         if source.arrivals and not source.lined_up and not self._closed:
             self._line_up(source)
         self._unstall()
@@ -110,13 +118,18 @@ class Admission:
         return source
 
     def _forget(self, name: str) -> None:
-        source = self.addresses.get(name)
-        if source is None or source.connections:
+        source = self.addresses[name]
+        if source.connections or source.leaving:
             return
         if source.payer.until > self._site.now:  # else it could come as if it had never been here
-            self._site.timers.at(source.payer.until, self._forget, name)
+            source.leaving = True
+            self._site.timers.at(source.payer.until, self._paid, name)
         else:
             del self.addresses[name]
+
+    def _paid(self, name: str) -> None:
+        self.addresses[name].leaving = False
+        self._forget(name)
 
     def _line_up(self, source: Address) -> None:
         source.lined_up = True
@@ -128,9 +141,12 @@ class Admission:
         if not source.arrivals:
             return
         endpoint, site = self._endpoint, self._site
-        if endpoint.tls is not None and source.handshakes >= endpoint.address_handshakes:
+        if endpoint.tls is not None and len(source.handshakes) >= endpoint.address_handshakes:
             return  # it is lined up when one of them has ended
-        if self._full() or self._wait_for_token():
+        full = endpoint.tls is not None and self.handshakes >= endpoint.handshakes
+        if full and not source.handshakes:
+            self._end_oldest()
+        if full or self._wait_for_token():
             source.lined_up = True
             self._stalled.add(source.payer, partial(self._line_up, source))
             return
@@ -142,18 +158,22 @@ class Admission:
         else:
             if self._bucket is not None:
                 self._bucket.afford(site.now)
+            opening = self._open(connected, address)
             if endpoint.tls is not None:
                 price += TLS
-                source.handshakes += 1
                 self.handshakes += 1
-            self._open(connected, address)
+                self._shaking.add(source)
+                source.handshakes[opening] = site.now
             site.owed += price  # most of it is done when the loop comes to it
         site.charge(source.payer, price)
         if source.arrivals and not source.lined_up:
             self._line_up(source)
 
-    def _full(self) -> bool:
-        return self._endpoint.tls is not None and self.handshakes >= self._endpoint.handshakes
+    def _end_oldest(self) -> None:
+        """Of the address that has most handshakes: somebody else has none."""
+        most = max(self._shaking, key=lambda each: (len(each.handshakes), -next(iter(each.handshakes.values()))))
+        if len(most.handshakes) > 1:
+            next(iter(most.handshakes)).cancel()
 
     def _wait_for_token(self) -> bool:
         """Whether `connect_rate` allows nobody now; a timer runs then."""

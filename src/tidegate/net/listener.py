@@ -10,6 +10,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
+from functools import partial
 
 import structlog
 
@@ -106,35 +107,43 @@ class Listener:
         else:
             self._acceptor = Acceptor(listening, self.loop, self.site, arrived)
 
-    def _open(self, connected: socket.socket, address: str) -> None:
+    def _open(self, connected: socket.socket, address: str) -> asyncio.Task[None]:
         """Begins TLS or MQTT."""
-        opening = self.loop.create_task(self._make_connection(connected, address, self._context))
-        self._opening.add(opening)
-        opening.add_done_callback(self._opening.discard)
-
-    async def _make_connection(self, connected: socket.socket, address: str, context: ssl.SSLContext | None) -> None:
-        endpoint, admission = self.endpoint, self.admission
+        endpoint = self.endpoint
         connection = Connection(
             site=self.site, host=self.host, listener=self, on_bug=self._on_bug, max_connect=endpoint.max_connect
         )
         shell = ConnectionShell(self, connection, address)
+        opening = self.loop.create_task(self._make_connection(connected, shell, self._context))
+        self._opening.add(opening)
+        opening.add_done_callback(partial(self._opened, connected, shell, address))
+        return opening
+
+    async def _make_connection(
+        self, connected: socket.socket, shell: ConnectionShell, context: ssl.SSLContext | None
+    ) -> None:
         try:
             await self.loop.connect_accepted_socket(
                 lambda: self._protocol(shell),
                 connected,
                 ssl=context,
                 # the time before CONNECT begins with the connection, not with the end of the handshake
-                ssl_handshake_timeout=min(HANDSHAKE, endpoint.connect_timeout) if context else None,
+                ssl_handshake_timeout=min(HANDSHAKE, self.endpoint.connect_timeout) if context else None,
             )
         except (OSError, TimeoutError) as error:
-            log.debug("connection failed", address=address, reason=str(error))
+            log.debug("connection failed", reason=str(error))
+
+    def _opened(
+        self, connected: socket.socket, shell: ConnectionShell, address: str, opening: asyncio.Task[None]
+    ) -> None:
+        """It is open now, or never will be."""
+        self.site.open()
+        self._opening.discard(opening)
+        if self.endpoint.tls is not None:
+            self.admission.handshake_ended(opening, address)
+        if shell.transport is None:  # else it leaves when it is lost
             connected.close()
-        finally:
-            self.site.open()
-            if context is not None:
-                admission.handshake_ended(address)
-            if shell.transport is None:  # else it leaves when it is lost
-                admission.leave(address)
+            self.admission.leave(address)
 
     def _protocol(self, shell: ConnectionShell) -> asyncio.Protocol:
         endpoint = self.endpoint
