@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import Client, Live
+from harness import PATIENCE, Client, Live
 from processes import Served, on_uvloop, until
 from sockets.acts import asking, come, door, policy
 from tidegate import wire
@@ -224,6 +224,27 @@ async def test_others_are_served_while_a_flood_waits(tmp_path: Path, kind: str) 
                 assert [(await reader.message()).topic for _ in range(2)] == ["v/0", "v/1"]
                 between += 1
             assert between  # both were served before all of the flood was
+
+
+@on_uvloop
+async def test_a_client_that_waits_for_each_answer_rests_as_well(tmp_path: Path) -> None:
+    async with door(tmp_path) as node:
+        attacker, victim = await node.connect("attacker"), await node.connect("victim")
+
+        async def ask() -> None:
+            while True:
+                await attacker.subscribe(*(f"f/{number}" for number in range(20)))
+
+        asking = asyncio.create_task(ask())
+        try:
+            rested = 0
+            async with asyncio.timeout(PATIENCE):
+                while rested < 10:
+                    await victim.publish("v", qos=1)
+                    rested += node.node.turns._resting
+            assert not asking.done()
+        finally:
+            asking.cancel()
 
 
 @on_uvloop
