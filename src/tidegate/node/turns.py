@@ -147,12 +147,11 @@ class Turns:
         """
         site = self._site
         assert site is not None
-        begin = time.monotonic()
+        begin, site.owed = time.monotonic(), 0
         site.serve(site.resting, STRETCH, self.guarded)
         end = time.monotonic()
         self._rest = max(0.0, self._rest - (begin - self._served)) + 1.5 * (end - begin + site.owed / 1e6)
         self._served = end
-        site.owed = 0
         if site.contended and (len(site.resting) or self._rest > REST):
             self._resting = True
             self._loop.call_later(max(REST, self._rest), self._rested)

@@ -190,7 +190,7 @@ class Site:
         self.heavy = 0  # publishes among those since the last flush that came from heavy clients
         self.shared = float("-inf")  # when somebody who is not heavy has last published
         self.contended = False  # that was a moment ago
-        self.owed = 0  # microseconds of work that was begun in a turn, and is done when the loop comes to it
+        self.owed = 0  # microseconds of work that was begun in a stretch, and is done when the loop comes to it
         self.rested = 0.0  # when the next piece of work that takes longer than a turn may begin
         self.handshake_bytes = 0  # received and not read yet, of all clients that have not logged in
         self.generation = 0  # of the rules; another number, other decisions

@@ -20,6 +20,7 @@ from typing import Any, Final
 import structlog
 from cryptography import x509
 
+from tidegate.addresses import network
 from tidegate.config.ktm import Ktm, KtmConfig
 from tidegate.errors import KeysError, ProtocolError, StoreError
 from tidegate.keys import PublicKey, TopicKey
@@ -187,11 +188,15 @@ class Service:
                 await asyncio.sleep(0.2)
                 continue
             address = str(name[0])
-            if self._greeting.total() >= GREETING or self._greeting[address] >= FROM_ONE or len(self.peers) >= PEERS:
+            if (
+                self._greeting.total() >= GREETING
+                or self._greeting[network(address)] >= FROM_ONE
+                or len(self.peers) >= PEERS
+            ):
                 connection.close()
                 self._refused(address, "there are too many connections already")
                 continue
-            self._greeting[address] += 1
+            self._greeting[network(address)] += 1
             task = loop.create_task(self._serve(connection, address))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -204,9 +209,9 @@ class Service:
             try:
                 peer = await self._greet(connection, address)
             finally:
-                self._greeting[address] -= 1
-                if not self._greeting[address]:
-                    del self._greeting[address]
+                self._greeting[network(address)] -= 1
+                if not self._greeting[network(address)]:
+                    del self._greeting[network(address)]
             self.peers.add(peer)
             log.info("a node is connected", node=peer.subject, address=address)
             await self._attend(peer)
