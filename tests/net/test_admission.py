@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import os
+import resource
+import socket
 import ssl
 import time
 from collections.abc import AsyncIterator
@@ -12,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from harness import PATIENCE, Client, live
-from processes import Served, from_file, on_uvloop, until
+from processes import Served, from_file, on_uvloop, process, until
 from tidegate import wire
 from tidegate.cli import certificates
 from tidegate.net.admission import Admission
@@ -254,3 +258,23 @@ async def test_an_address_is_remembered_until_it_has_paid(tmp_path: Path) -> Non
         await until(lambda: mine.connections == 0)
         assert mine.addresses[OTHER].payer.until > 0
         await until(lambda: not mine.addresses)
+
+
+def test_without_a_descriptor_connections_wait(tmp_path: Path) -> None:
+    with process(tmp_path, PLAIN + "log: {format: json}\n") as node, contextlib.ExitStack() as stack:
+        used = {int(name) for name in os.listdir(f"/proc/{node.pid}/fd")}
+        free = (number for number in itertools.count() if number not in used)
+        limit = [next(free) for _ in range(3)][2]  # there are two that are lower
+        _, most = resource.prlimit(node.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(node.pid, resource.RLIMIT_NOFILE, (limit, most))
+        clients = []
+        for _ in range(3):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", node.ports["PORT"]), timeout=PATIENCE))
+            client.sendall(CONNECT)
+            clients.append(client)
+        assert [client.recv(1) for client in clients[:2]] == [b"\x20", b"\x20"]
+        node.wait_for("cannot accept")
+        clients[0].close()
+        assert clients[2].recv(1) == b"\x20"
+        resource.prlimit(node.pid, resource.RLIMIT_NOFILE, (most, most))
+        assert len(node.events("cannot accept")) < 20  # and it does not say so all the time
