@@ -11,6 +11,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import structlog
 
@@ -71,6 +72,17 @@ class Listener:
     def turned_away(self) -> int:
         """Connections for which there was no place."""
         return self.admission.turned_away
+
+    def status(self) -> dict[str, Any]:
+        """For `tidegate status`."""
+        opened = len(self.connections)
+        return {
+            "url": self.name,
+            "port": self.port,
+            "connections": opened,
+            "waiting": self.admission.connections - opened,
+            "turned_away": self.turned_away,
+        }
 
     def bind(self) -> None:
         """Takes the address. Who connects waits in the system's queue: nothing is accepted before `start`."""

@@ -342,10 +342,7 @@ class Node:
         return {
             "node": self.config.node.name,
             "pid": os.getpid(),
-            "listeners": [
-                {"url": name, "port": one.port, "connections": len(one.connections), "turned_away": one.turned_away}
-                for name, one in self.listeners.bound.items()
-            ],
+            "listeners": [one.status() for one in self.listeners.bound.values()],
             "scopes": list(self.scopes),
             "limits": {**bounds(self.site), "refused_connects": self.audit.bound()},
             "bugs": self._bugs,
