@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -18,7 +19,8 @@ import trustme
 from forkserver import COLD
 from harness import PATIENCE, free_port
 from processes import STARTING, File, Process, process
-from tidegate.api.server import NICE
+from tidegate.api.server import IDLE, NICE
+from tidegate.cli import certificates
 
 CONFIGURATION = """
 version: 1
@@ -173,3 +175,47 @@ def test_tls_with_certificates_of_clients(tmp_path: Path) -> None:
             old.maximum_version = ssl.TLSVersion.TLSv1_1
         with asking(node, verify=old) as api, pytest.raises(httpx.TransportError):
             api.get("/me")
+
+
+def test_a_certificate_of_a_client_that_is_revoked(tmp_path: Path) -> None:
+    certificates.make_ca(tmp_path, "CA", days=2)
+    certificates.issue(tmp_path, "server", ["127.0.0.1"], client=False, days=2)
+    for name in ("bob", "mary", "sally"):
+        certificates.issue(tmp_path, name, [], client=True, days=2)
+    certificates.revoke(tmp_path, [], days=2)
+    text = CONFIGURATION.replace(
+        'http: {url: "http://127.0.0.1:HTTP_PORT", metrics: "http://127.0.0.1:METRICS_PORT"}',
+        'http: {url: "https://127.0.0.1:HTTP_PORT", cert: server.pem, key: server.key, client_ca: ca.pem, '
+        "crl: ca.crl}\ntrust: {revoked: [sally.pem]}",
+    )
+
+    def client(name: str) -> httpx.Client:
+        context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+        context.load_cert_chain(tmp_path / f"{name}.pem", tmp_path / f"{name}.key")
+        return asking(node, verify=context)
+
+    def refused(api: httpx.Client) -> bool:
+        try:
+            return api.get("/me").status_code != 200
+        except httpx.TransportError:
+            return True
+
+    with process(tmp_path, text) as node, client("bob") as bob, client("mary") as mary:
+        assert bob.get("/me").json()["role"] == mary.get("/me").json()["role"] == "admin"
+        with client("sally") as sally:
+            assert refused(sally)  # one by one, as on listeners
+        with bob.stream("GET", "/health/live") as answer:
+            line = answer.extensions["network_stream"].get_extra_info("socket")
+            certificates.revoke(tmp_path, [tmp_path / "bob.pem"], days=2)  # the file is watched
+            line.settimeout(IDLE / 2)  # sooner than the connection of anybody who says nothing
+            assert ended(line)
+        assert refused(bob)
+        assert mary.get("/me").status_code == 200
+
+
+def ended(line: socket.socket) -> bool:
+    """Whether the other side closes the connection, whatever it sends before."""
+    with contextlib.suppress(ConnectionError, ssl.SSLError):
+        while line.recv(4096):
+            pass
+    return True

@@ -49,6 +49,7 @@ def test_nothing_said() -> None:
     [listener] = config.listeners
     assert (listener.scope, listener.anonymous, listener.client_cert) == ("main", False, ClientCert.NONE)
     assert (listener.max_connections, listener.connect_rate, listener.connect_timeout) == (100_000, None, 10)
+    assert (listener.handshakes, listener.address_handshakes) == (1000, 200)
     assert (listener.max_packet, listener.publish_rate, listener.origins) == (1 << 20, None, None)
     assert config.policies is None
     assert (config.durability, config.reload, config.explain) == (Durability.SYNC, Reload.SIGNAL, False)

@@ -234,6 +234,11 @@ def test_a_store_that_was_used_is_opened_again(tmp_path: Path) -> None:
         ("http: {url: 'http://a:b@127.0.0.1'}\n", "`http.url` must not contain a user name or password"),
         ("http: {url: 'https://127.0.0.1'}\n", "`http.cert` is missing, which https:// needs"),
         ("http: {cert: x.pem}\n", "`http.cert` has no effect on http://"),
+        ("http: {crl: x.crl}\n", "`http.crl` has no effect on http://"),
+        (
+            "http: {url: 'https://127.0.0.1', cert: x.pem, crl: x.crl}\n",
+            "`http.crl` has no effect while no certificate",
+        ),
         ("http: {url: 'http://127.0.0.1:1883'}\n", "`http.url` takes the same address as listener 0"),
         ("master_key: {}\n", "`master_key` needs either `file` or `environment`"),
         ("master_key: {file: a, environment: B}\n", "`master_key` needs either `file` or `environment`"),

@@ -188,6 +188,27 @@ async def side(port: int, folder: Path, name: str = "node-a", *, wait: bool = Tr
         await made.exchange.close()
 
 
+@on_uvloop
+async def test_a_node_whose_certificate_is_revoked(tmp_path: Path, authority: Path) -> None:
+    certificates.revoke(authority, [], days=2)
+    text = TEXT.replace("client_ca: certs/ca.pem", "client_ca: certs/ca.pem\n  crl: certs/ca.crl")
+    with ktm(tmp_path, authority, text) as running:
+        certs = tmp_path / "certs"
+        async with side(running.port, authority) as a, side(running.port, authority, "node-b") as b:
+            certificates.revoke(certs, [certs / "node-a.pem"], days=2)  # the file is watched
+            await until(lambda: any("revoked" in reason for reason in running.reasons()), 20)
+            await until(lambda: a.exchange.trouble is not None, 20)
+            with pytest.raises(StoreError):
+                await a.exchange.find("k")
+            b.exchange.put(make("k"))
+            await b.stored()
+            assert await b.exchange.find("k") is not None
+        before = len(running.reasons())
+        async with side(running.port, authority, wait=False) as a:
+            await until(lambda: len(running.reasons()) > before, 20)
+            assert a.exchange.trouble is not None
+
+
 # -- sharing -------------------------------------------------------------------------------------------------------
 
 

@@ -7,9 +7,11 @@ are thrown out.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import selectors
 import socket
+import ssl
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -30,6 +32,8 @@ class Attack:
     data: Callable[[int], Iterator[bytes]]
     login: bool = True
     user: str | None = None
+    leaves: bool = False  # when all is sent, without waiting for an answer
+    port: str = "PORT"
 
 
 def _connect(client: str = "", user: str | None = None, **fields: object) -> bytes:
@@ -76,6 +80,16 @@ def _properties(number: int) -> Iterator[bytes]:
     return iter((b"\x10" + wire.encode_varint(len(body)) + body,))
 
 
+@functools.cache
+def _hello() -> bytes:
+    """What begins a TLS handshake."""
+    outgoing = ssl.MemoryBIO()
+    client = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    return outgoing.read()
+
+
 def _half(number: int) -> Iterator[bytes]:
     will = wire.Will(topic="w", payload=b"x" * 60_000, qos=0, retain=False)
     return iter((_connect("half", will=will)[:-1],))
@@ -89,6 +103,14 @@ ATTACKS = {
     "properties": Attack(text="CONNECT of 1 MiB of empty user properties", data=_properties, login=False),
     "connect": Attack(
         text="CONNECT and DISCONNECT", data=lambda number: iter((_connect() + b"\xe0\x00",)), login=False
+    ),
+    "connection": Attack(text="connections that say nothing", data=lambda number: iter(()), login=False, leaves=True),
+    "hello": Attack(
+        text="TLS handshakes that stop half-way",
+        data=lambda number: iter((_hello(),)),
+        login=False,
+        leaves=True,
+        port="TLS_PORT",
     ),
     "half": Attack(text="CONNECT without its last byte", data=_half, login=False),
     "password": Attack(
@@ -146,6 +168,9 @@ class Attacker:
                 return
             if events & selectors.EVENT_WRITE:
                 self.left = self.left or memoryview(next(self.said, b""))
+                if not self.left and self.attack.leaves:
+                    self.come()
+                    return
                 if not self.left:
                     self.poll.modify(self.socket, selectors.EVENT_READ, self)
                     return

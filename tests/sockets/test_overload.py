@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import Client, Live
+from harness import PATIENCE, Client, Live
 from processes import Served, on_uvloop, until
 from sockets.acts import asking, come, door, policy
 from tidegate import wire
@@ -123,6 +123,34 @@ async def test_what_is_kept_before_login_is_bounded_in_sum(tmp_path: Path) -> No
 
 
 @on_uvloop
+async def test_http_heads_are_kept_within_the_same_bound(tmp_path: Path) -> None:
+    listeners = [
+        {"url": "mqtt://127.0.0.1:PORT", "anonymous": True},
+        {"url": "ws://127.0.0.1:WS_PORT/mqtt", "anonymous": True},
+    ]
+    async with door(tmp_path, limits={"handshake_bytes": "4KiB"}, listeners=listeners) as node:
+        site = node.node.site
+        head = b"GET /mqtt HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 2500
+        slow, slower = await node.dial(node.ports["WS_PORT"]), await node.dial(node.ports["WS_PORT"])
+        await slow.raw(head)
+        await until(lambda: site.handshake_bytes == len(head))
+        await slower.raw(head)
+        assert (await slower.closed()).startswith(b"HTTP/1.1 503 ")
+        assert site.handshake_bytes == len(head)
+        plain = await node.socket()
+        await plain.raw(connect(payload=3000)[:2500])
+        await plain.closed()  # the bound is for both together
+        await slow.raw(b"\r\n\r\n")
+        assert (await slow.closed()).startswith(b"HTTP/1.1 4")  # it asks for no WebSocket
+        assert site.handshake_bytes == 0
+        gone = await node.dial(node.ports["WS_PORT"])
+        await gone.raw(head)
+        await until(lambda: site.handshake_bytes == len(head))
+        gone.abort()
+        await until(lambda: site.handshake_bytes == 0)
+
+
+@on_uvloop
 async def test_connections_of_one_address_are_bounded(tmp_path: Path) -> None:
     listener = {"url": "mqtt://127.0.0.1:PORT", "anonymous": True, "address_connections": 2}
     async with door(tmp_path, listeners=[listener]) as node:
@@ -196,6 +224,27 @@ async def test_others_are_served_while_a_flood_waits(tmp_path: Path, kind: str) 
                 assert [(await reader.message()).topic for _ in range(2)] == ["v/0", "v/1"]
                 between += 1
             assert between  # both were served before all of the flood was
+
+
+@on_uvloop
+async def test_a_client_that_waits_for_each_answer_rests_as_well(tmp_path: Path) -> None:
+    async with door(tmp_path) as node:
+        attacker, victim = await node.connect("attacker"), await node.connect("victim")
+
+        async def ask() -> None:
+            while True:
+                await attacker.subscribe(*(f"f/{number}" for number in range(20)))
+
+        asking = asyncio.create_task(ask())
+        try:
+            rested = 0
+            async with asyncio.timeout(PATIENCE):
+                while rested < 10:
+                    await victim.publish("v", qos=1)
+                    rested += node.node.turns._resting
+            assert not asking.done()
+        finally:
+            asking.cancel()
 
 
 @on_uvloop

@@ -5,6 +5,7 @@
 - There are so many places for connections, in all and for one address, and some for those who must get in (`places`).
 - Metrics may have a listener of their own, which answers nothing else and asks for no token.
 - The process ends when its standard input does: when the node closes it, or is no more.
+- Who comes with a certificate that was revoked is refused, and who is connected with one is cut off.
 - It gives way to the broker: its priority is lower.
 """
 
@@ -33,13 +34,16 @@ from tidegate.addresses import network
 from tidegate.api.app import Application
 from tidegate.api.places import Places
 from tidegate.api.problems import MEDIA_TYPE, Kind, Problem
+from tidegate.net.crl import RevocationFile
 from tidegate.node.http import Serving, tls_context
+from tidegate.session import Bucket
 
 HEAD: Final = 10.0
 IDLE: Final = 30
 METRICS_CONNECTIONS: Final = 16
 HEADERS: Final = 16 << 10  # bytes of a head
 LEAVING: Final = 2  # seconds for answers in the making when it stops
+LINES: Final = 10.0  # log lines a second about those who are refused
 NICE: Final = 10
 
 log = structlog.get_logger("tidegate.api")
@@ -54,13 +58,18 @@ def run(serving: Serving) -> int:
 
 
 async def _main(serving: Serving) -> int:
-    server = Server(Application(serving), tls_context(serving))
+    revocation = RevocationFile("http", serving.crl, serving.client_ca, serving.revoked)
+    server = Server(Application(serving), tls_context(serving), revocation)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, server.stop)
     loop.add_signal_handler(signal.SIGINT, lambda: None)  # it is for the node, which then closes our input
     await _watch_input(server.stop)
     descriptors = [one for one in (serving.descriptor, serving.metrics) if one >= 0]
-    await server.serve(sockets=[socket.socket(fileno=one) for one in descriptors])
+    watching = loop.create_task(revocation.watch(server.dismiss_revoked))
+    try:
+        await server.serve(sockets=[socket.socket(fileno=one) for one in descriptors])
+    finally:
+        watching.cancel()
     return 0
 
 
@@ -77,7 +86,12 @@ async def _watch_input(ended: Callable[[], None]) -> None:
 class Server(uvicorn.Server):
     """Tells streams to end when it stops, and gives handshakes an end."""
 
-    def __init__(self, application: Application, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        application: Application,
+        tls: ssl.SSLContext | None = None,
+        revocation: RevocationFile | None = None,
+    ) -> None:
         config = uvicorn.Config(
             application.asgi,
             http=_Protocol,
@@ -93,12 +107,20 @@ class Server(uvicorn.Server):
         )
         super().__init__(config)
         self._tls = tls
+        self._revocation = revocation
+        self._lines = Bucket(LINES, LINES, 0.0)
         self._timeout = application.timeout
         self._application = application
         self._stopping = application.stopping
 
     def stop(self) -> None:
         self.should_exit = True
+
+    def dismiss_revoked(self) -> None:
+        """Closes connections whose certificates count no more."""
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, _Protocol):
+                connection.check_certificate()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await self.lifespan.startup()
@@ -118,6 +140,7 @@ class Server(uvicorn.Server):
         made = _Protocol(self.config, self.server_state, self.lifespan.state)
         made.patience = self._timeout
         made.places, made.apps = places, (kept, app)
+        made.revocation, made.lines = self._revocation, self._lines
         return made
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -137,12 +160,15 @@ class _Protocol(H11Protocol):
     places: Places
     apps: tuple[ASGIApp, ASGIApp]
     """In a kept place, and in an ordinary one."""
+    revocation: RevocationFile | None = None
+    lines: Bucket
+    """Log lines about those who are refused."""
     _waiting: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.app = self.apps[self.places.enter(self, network(self.client[0] if self.client else ""))]
-        if transport.is_closing():
+        if transport.is_closing() or not self.check_certificate():
             return
         line = transport.get_extra_info("socket")
         # head and body are two writes; without it the second waits for the other side to acknowledge the first
@@ -150,6 +176,18 @@ class _Protocol(H11Protocol):
         # whoever does not read is cut off by the kernel, also when we have closed the connection and only flush it
         line.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(self.patience * 1000))
         self._wait()
+
+    def check_certificate(self) -> bool:
+        """Closes the connection if the certificate of the other side was revoked; else True."""
+        tls = self.transport.get_extra_info("ssl_object")
+        if tls is None or self.revocation is None:
+            return True
+        objection = self.revocation.objection(tls.getpeercert(binary_form=True))
+        if objection:
+            if self.lines.afford(self.loop.time()):
+                log.warning("refused", address=self.client, reason=f"its certificate is not accepted: {objection}")
+            self.transport.abort()
+        return not objection
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)

@@ -55,6 +55,9 @@ class Http(Section):
     client_ca: FilePath | None = None
     """Certificates (PEM) of the authorities, one of which must have signed the certificate of whoever comes. Default:
     certificates are not asked for."""
+    crl: FilePath | None = None
+    """Certificate revocation lists (PEM or DER) of those authorities. The file is read again when it changes. A
+    certificate of an authority without a list, or whose list has expired, is refused. Default: none are looked up."""
     metrics: HttpAddress | None = None
     """Where `/metrics` alone is served, unencrypted and without a token, such as `http://127.0.0.1:9101`. Default: only
     at `url`, with a token."""
@@ -132,6 +135,8 @@ def problems(config: Config) -> Iterator[Finding]:
         yield ("http",), "has nothing to keep changes in; set `node.data`, or name a database with `store`"
     for key, text in certificate_problems(http, http.url):
         yield ("http", key), text
+    if http.url.tls and http.crl is not None and http.client_ca is None:
+        yield ("http", "crl"), "has no effect while no certificate is asked for; add `client_ca`"
     taken = {(one.url.host, one.url.port): f"listener {index}" for index, one in enumerate(config.listeners)}
     for key, url in (("url", http.url), ("metrics", http.metrics)):
         if url is None:

@@ -34,6 +34,9 @@ class Ktm(Section):
     """Its private key (PEM). Default: the one in the file of the certificate."""
     client_ca: FilePath
     """Certificates (PEM) of the authorities that sign the certificates of nodes. Nobody gets in without one."""
+    crl: FilePath | None = None
+    """Certificate revocation lists (PEM or DER) of those authorities. The file is read again when it changes. A
+    certificate of an authority without a list, or whose list has expired, is refused. Default: none are looked up."""
     accept: tuple[CertificateSubject, ...] | None = Field(default=None, min_length=1)
     """Subjects of the nodes that may come, such as `CN=node-a`. Default: all with a certificate of `client_ca`."""
 

@@ -164,8 +164,13 @@ class Listener(Section):
     """Connections at a time; more are refused."""
     address_connections: Count = Field(default=20_000, ge=1)
     """Connections at a time from one address (IPv6: from one /64 network); more are refused."""
+    handshakes: Count = Field(default=1000, ge=1)
+    """TLS handshakes at a time; who comes to more waits."""
+    address_handshakes: Count = Field(default=200, ge=1)
+    """TLS handshakes at a time with one address (IPv6: with one /64 network); who comes to more waits."""
     connect_rate: Rate | None = Field(default=None, gt=0, le=1e6)
-    """New connections per second; more are closed at once. Default: no limit."""
+    """New connections per second. More wait before TLS and MQTT begin, and the address that was given least is next.
+    Default: no limit."""
     connect_timeout: Duration = Field(default=10.0, gt=0, le=3600)
     """Time a client has, from the first byte of the connection on, until its CONNECT is complete."""
     max_packet: Size = Field(default=1 << 20, ge=1, le=268_435_460)

@@ -25,8 +25,7 @@ class ConnectionShell(asyncio.Protocol):
 
     __slots__ = ("_address", "connection", "data_received", "listener", "transport")
 
-    def __init__(self, listener: Listener, connection: Connection, address: str = "") -> None:
-        """`address`: what a proxy says; else it is that of the socket."""
+    def __init__(self, listener: Listener, connection: Connection, address: str) -> None:
         self._address = address
         self.listener = listener
         self.connection = connection
@@ -36,10 +35,8 @@ class ConnectionShell(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
         connection = self.connection
-        name = transport.get_extra_info("peername")
-        address = self._address or (f"{name[0]}" if isinstance(name, tuple) else "")
         tls = transport.get_extra_info("ssl_object")
-        connection.opened(self, address, _certificate(tls))
+        connection.opened(self, self._address, _certificate(tls))
         self.transport.set_write_buffer_limits(high=HIGH_WATER)
         connection.write = self.transport.write  # hot: no call in between
         if not self.listener.admits(self):

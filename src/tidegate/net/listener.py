@@ -1,107 +1,31 @@
 """One listening socket: TCP, TLS, WebSocket or both, with its limits.
 
-The socket is bound and listening before the first connection is accepted by `start`, and stays open while
-certificates are replaced: a new server takes over the same socket, so nobody is refused meanwhile.
+The socket is bound and listening before the first connection is accepted by `start`, and stays open while certificates
+are replaced: nobody is refused meanwhile. `accepting` takes connections from it, `admission` says when each is opened.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache, partial
-from pathlib import Path
+from functools import partial
+from typing import Any
 
 import structlog
 
-from tidegate.errors import ConfigError
+from tidegate.net.accepting import Acceptor, ProxyAcceptor
+from tidegate.net.admission import Admission
 from tidegate.net.binding import bound
 from tidegate.net.connection import ConnectionShell
-from tidegate.net.proxy_header import Acceptor
-from tidegate.session import Bucket, Connection, Host, Site
-from tidegate.session.prices import Payer
+from tidegate.net.endpoint import Endpoint
+from tidegate.session import Connection, Host, Site
 
 BACKLOG = 4096
 HANDSHAKE = 10.0
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tls:
-    """Certificates of a listener."""
-
-    cert: Path
-    key: Path
-    client_ca: Path | None = None
-    client_cert: str = "none"  # none, optional, required
-    minimum: str = "1.2"
-
-    def context(self) -> ssl.SSLContext:
-        """A fresh context from the files as they are now."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_3 if self.minimum == "1.3" else ssl.TLSVersion.TLSv1_2
-        context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
-        try:
-            context.load_cert_chain(self.cert, self.key, password=_no_password)
-            if self.client_ca is not None:
-                context.load_verify_locations(self.client_ca)
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigError(f"cannot load the certificate {self.cert} or its key or CA: {error}") from error
-        modes = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
-        context.verify_mode = modes[self.client_cert]
-        return context
-
-
-def _no_password() -> str:
-    raise ConfigError("the private key is encrypted; decrypt it, nobody is there to type a password")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
-    """Where and how to listen."""
-
-    name: str  # the URL
-    host: str
-    port: int
-    path: str | None = None  # WebSocket
-    origins: tuple[str, ...] | None = None
-    tls: Tls | None = None
-    anonymous: bool = False
-    proxy: bool = False  # connections begin with a PROXY header
-    max_connections: int = 100_000
-    address_connections: int = 20_000
-    connect_rate: float | None = None
-    connect_timeout: float = 10.0
-    max_packet: int = 2**20
-    max_connect: int = 2**17
-    publish_rate: float | None = None
-    publish_burst: float = 1.0
-
-
-class Address:
-    """Where connections come from: how many there are, and who pays for them until they have logged in."""
-
-    __slots__ = ("connections", "payer")
-
-    def __init__(self) -> None:
-        self.connections = 0
-        self.payer = Payer()
-
-
-@lru_cache(maxsize=4096)
-def network_of(address: str) -> str:
-    """Whom an address belongs to: with IPv6 everybody has a whole network of them."""
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if parsed.version == 6 and parsed.ipv4_mapped is None:
-        return str(ipaddress.ip_network((parsed, 64), strict=False))
-    return str(parsed)
 
 
 class Listener:
@@ -130,14 +54,12 @@ class Listener:
         self.host = host
         self.loop = loop
         self.connections: set[ConnectionShell] = set()
-        self.addresses: dict[str, Address] = {}
-        self.turned_away = 0
+        self.admission = Admission(endpoint, site, self._open)
         self._on_bug = on_bug
-        self._bucket: Bucket | None = None
         self._socket: socket.socket | None = None
-        self._server: asyncio.Server | None = None
         self._acceptor: Acceptor | None = None
-        self._handshakes: set[asyncio.Task[None]] = set()  # of connections that came through a proxy
+        self._context: ssl.SSLContext | None = None
+        self._opening: set[asyncio.Task[None]] = set()  # in a TLS handshake, mostly
 
     @property
     def port(self) -> int:
@@ -145,6 +67,22 @@ class Listener:
         assert self._socket is not None
         port: int = self._socket.getsockname()[1]
         return port
+
+    @property
+    def turned_away(self) -> int:
+        """Connections for which there was no place."""
+        return self.admission.turned_away
+
+    def status(self) -> dict[str, Any]:
+        """For `tidegate status`."""
+        opened = len(self.connections)
+        return {
+            "url": self.name,
+            "port": self.port,
+            "connections": opened,
+            "waiting": self.admission.connections - opened,
+            "turned_away": self.turned_away,
+        }
 
     def bind(self) -> None:
         """Takes the address. Who connects waits in the system's queue: nothing is accepted before `start`."""
@@ -161,115 +99,98 @@ class Listener:
         """Takes over the connections of the listener it replaces; what they were told at CONNECT stays."""
         for shell in older.connections:
             shell.listener = shell.connection.listener = self
-            self._address(shell.connection.address).connections += 1
+            self.admission.enter(shell.connection.address)
         self.connections |= older.connections
         older.connections = set()
-        older.addresses = {}
+        for connected, address in older.admission.close():
+            self.admission.arrive(connected, address)
 
-    async def start(self) -> None:
+    def start(self) -> None:
         """Accepts from now on. Called again, it takes up certificates that have changed."""
         assert self._socket is not None
-        tls = self.endpoint.tls
-        context = tls.context() if tls is not None else None
-        if self.endpoint.proxy:
-            self._accept_from_proxy(context)
+        endpoint = self.endpoint
+        self._context = endpoint.tls.context() if endpoint.tls is not None else None
+        if self._acceptor is not None:
             return
-        old = self._server
-        self._server = await self.loop.create_server(
-            self._connection,
-            sock=self._socket.dup(),
-            backlog=BACKLOG,
-            ssl=context,
-            # the time before CONNECT begins with the connection, not with the end of the handshake
-            ssl_handshake_timeout=min(HANDSHAKE, self.endpoint.connect_timeout) if context else None,
-        )
-        if old is not None:
-            old.close()
+        listening, arrived = self._socket.dup(), self.admission.arrive
+        if endpoint.proxy:
+            patience, most = endpoint.connect_timeout, endpoint.max_connections
+            self._acceptor = ProxyAcceptor(listening, self.loop, self.site, arrived, patience=patience, most=most)
+        else:
+            self._acceptor = Acceptor(listening, self.loop, self.site, arrived)
 
-    def _accept_from_proxy(self, context: ssl.SSLContext | None) -> None:
-        """Each connection says first whose it is; what follows is as on any other listener."""
-        assert self._socket is not None
-        endpoint, old = self.endpoint, self._acceptor
-
-        def accepted(connected: socket.socket, address: str) -> None:
-            handshake = self.loop.create_task(self._take_over(connected, address, context))
-            self._handshakes.add(handshake)
-            handshake.add_done_callback(self._handshakes.discard)
-
-        listening = self._socket.dup()
-        patience, most = endpoint.connect_timeout, endpoint.max_connections
-        self._acceptor = Acceptor(listening, self.loop, accepted, patience=patience, most=most)
-        if old is not None:
-            old.close()
-
-    async def _take_over(self, connected: socket.socket, address: str, context: ssl.SSLContext | None) -> None:
-        try:
-            await self.loop.connect_accepted_socket(
-                partial(self._connection, address),
-                connected,
-                ssl=context,
-                ssl_handshake_timeout=min(HANDSHAKE, self.endpoint.connect_timeout) if context else None,
-            )
-        except (OSError, TimeoutError) as error:
-            log.debug("connection through a proxy failed", address=address, reason=str(error))
-            connected.close()
-
-    def _connection(self, address: str = "") -> asyncio.Protocol:
+    def _open(self, connected: socket.socket, address: str) -> asyncio.Task[None]:
+        """Begins TLS or MQTT."""
         endpoint = self.endpoint
         connection = Connection(
             site=self.site, host=self.host, listener=self, on_bug=self._on_bug, max_connect=endpoint.max_connect
         )
         shell = ConnectionShell(self, connection, address)
+        opening = self.loop.create_task(self._make_connection(connected, shell, self._context))
+        self._opening.add(opening)
+        opening.add_done_callback(partial(self._opened, connected, shell, address))
+        return opening
+
+    async def _make_connection(
+        self, connected: socket.socket, shell: ConnectionShell, context: ssl.SSLContext | None
+    ) -> None:
+        try:
+            await self.loop.connect_accepted_socket(
+                lambda: self._protocol(shell),
+                connected,
+                ssl=context,
+                # the time before CONNECT begins with the connection, not with the end of the handshake
+                ssl_handshake_timeout=min(HANDSHAKE, self.endpoint.connect_timeout) if context else None,
+            )
+        except (OSError, TimeoutError) as error:
+            log.debug("connection failed", reason=str(error))
+
+    def _opened(
+        self, connected: socket.socket, shell: ConnectionShell, address: str, opening: asyncio.Task[None]
+    ) -> None:
+        """It is open now, or never will be."""
+        self.site.open()
+        self._opening.discard(opening)
+        if self.endpoint.tls is not None:
+            self.admission.handshake_ended(opening, address)
+        if shell.transport is None:  # else it leaves when it is lost
+            connected.close()
+            self.admission.leave(address)
+
+    def _protocol(self, shell: ConnectionShell) -> asyncio.Protocol:
+        endpoint = self.endpoint
         if endpoint.path is None:
             return shell
         # one WebSocket message may carry many packets, and the reader has its own say about their size
-        return self._websocket(shell, endpoint.path, endpoint.origins, max(2**20, 16 * endpoint.max_packet))
+        most, keep_head = max(2**20, 16 * endpoint.max_packet), shell.connection.reader.keep_head
+        return self._websocket(shell, endpoint.path, endpoint.origins, most, keep_head=keep_head)
 
     def admits(self, shell: ConnectionShell) -> bool:
-        """Within the limits of this listener? Then it has `connect_timeout` to say CONNECT."""
-        endpoint = self.endpoint
-        site = self.site
+        """Whether the listener is still there. Then the client has `connect_timeout` to say CONNECT."""
+        site, reader = self.site, shell.connection.reader
         site.open()
         if self._socket is None:
+            self.admission.leave(shell.connection.address)
             return False  # the listener was closed during its TLS handshake
-        if endpoint.connect_rate is not None:
-            if self._bucket is None:
-                self._bucket = Bucket(endpoint.connect_rate, max(1.0, endpoint.connect_rate), site.now)
-            if not self._bucket.afford(site.now):
-                self.turned_away += 1
-                return False
-        address = self._address(shell.connection.address)
-        if len(self.connections) >= endpoint.max_connections or address.connections >= endpoint.address_connections:
-            self.turned_away += 1
-            return False
-        address.connections += 1
         self.connections.add(shell)
-        shell.connection.reader.payer = address.payer
-        shell.connection.reader.last_read = site.now
-        shell.connection.timer = site.timers.at(site.now + endpoint.connect_timeout, shell.late)
+        reader.payer = self.admission.payer(shell.connection.address)
+        opened, reader.last_read = reader.last_read, site.now
+        shell.connection.timer = site.timers.at(opened + self.endpoint.connect_timeout, shell.late)
         return True
 
     def lost(self, shell: ConnectionShell) -> None:
         if shell in self.connections:
             self.connections.discard(shell)
-            network = network_of(shell.connection.address)
-            address = self.addresses[network]
-            address.connections -= 1
-            if not address.connections:
-                del self.addresses[network]
-
-    def _address(self, address: str) -> Address:
-        return self.addresses.setdefault(network_of(address), Address())
+            self.admission.leave(shell.connection.address)
 
     def stop_accepting(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
         if self._acceptor is not None:
             self._acceptor.close()
             self._acceptor = None
-        for handshake in self._handshakes:
-            handshake.cancel()
+        for connected, _ in self.admission.close():
+            connected.close()
+        for opening in self._opening:
+            opening.cancel()
         if self._socket is not None:
             self._socket.close()
             self._socket = None

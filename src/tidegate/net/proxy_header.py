@@ -1,20 +1,13 @@
 """The PROXY protocol, versions 1 and 2: the header in which a load balancer says whose connection it passes on.
 
-`parse` reads a header; `Acceptor` accepts connections that begin with one. The header is taken from the socket before
-anybody else sees it, TLS included, to the last byte and no further. A connection that begins otherwise is closed.
+`parse` reads a header from bytes; `accepting` takes it from a socket.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import ipaddress
-import socket
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
-
-import structlog
 
 from tidegate.errors import MalformedPacket
 
@@ -22,10 +15,7 @@ SIGNATURE: Final = b"\r\n\r\n\0\r\nQUIT\n"
 V1: Final = b"PROXY "
 LONGEST_V1: Final = 107
 LONGEST_V2: Final = 16 + 4096  # with additional fields, such as a certificate's name; none of them is read
-ACCEPTED: Final = 16  # connections in one turn; the rest wait in the system's queue
 _FAMILIES: Final = {0x11: (4, 12), 0x21: (16, 36)}  # TCP over IPv4 and IPv6: bytes of an address, of all addresses
-
-log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,90 +78,3 @@ def _version_2(data: bytes) -> Header | None:
     if length < 16 + whole:
         raise MalformedPacket("PROXY header without an address")
     return Header(address=str(ipaddress.ip_address(data[16 : 16 + size])), length=length)
-
-
-class Acceptor:
-    """Accepts connections on a socket, and hands each on with the address that its header says."""
-
-    def __init__(
-        self,
-        listening: socket.socket,
-        loop: asyncio.AbstractEventLoop,
-        accepted: Callable[[socket.socket, str], None],
-        *,
-        patience: float,
-        most: int,
-    ) -> None:
-        self._listening = listening
-        self._loop = loop
-        self._accepted = accepted
-        self._patience = patience
-        self._most = most
-        self._waiting: dict[socket.socket, asyncio.TimerHandle] = {}
-        loop.add_reader(listening, self._accept)
-
-    def close(self) -> None:
-        self._loop.remove_reader(self._listening)
-        self._listening.close()
-        for waiting in list(self._waiting):
-            self._drop(waiting)
-
-    def _accept(self) -> None:
-        for _ in range(ACCEPTED):
-            try:
-                accepted, _ = self._listening.accept()
-            except BlockingIOError:
-                return
-            except OSError as error:
-                log.warning("cannot accept", reason=error.strerror)
-                return
-            if len(self._waiting) >= self._most:
-                accepted.close()
-                continue
-            accepted.setblocking(False)
-            self._waiting[accepted] = self._loop.call_later(self._patience, self._drop, accepted)
-            self._loop.add_reader(accepted, self._read, accepted)
-
-    def _read(self, accepted: socket.socket) -> None:
-        try:
-            data = accepted.recv(LONGEST_V2, socket.MSG_PEEK)
-            header = parse(data) if data else None
-            if not data:
-                self._drop(accepted)
-                return
-            if header is None:
-                if accepted.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT) > len(data):
-                    self._drop(accepted)  # woken without more: it has ended
-                    return
-                # what is there would wake us up again and again: wait for more than that
-                accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, len(data) + 1)
-                return
-            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
-            accepted.recv(header.length)
-            peer = accepted.getpeername()[0]
-        except BlockingIOError:
-            return
-        except MalformedPacket as error:
-            log.warning("connection closed", reason=str(error), address=_peer(accepted))
-            self._drop(accepted)
-            return
-        except OSError:
-            self._drop(accepted)
-            return
-        self._forget(accepted)
-        self._accepted(accepted, header.address or peer)
-
-    def _forget(self, accepted: socket.socket) -> None:
-        self._waiting.pop(accepted).cancel()
-        self._loop.remove_reader(accepted)
-
-    def _drop(self, accepted: socket.socket) -> None:
-        if accepted in self._waiting:
-            self._forget(accepted)
-            accepted.close()
-
-
-def _peer(accepted: socket.socket) -> str:
-    with contextlib.suppress(OSError):
-        return str(accepted.getpeername()[0])
-    return ""

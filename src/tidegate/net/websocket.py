@@ -258,18 +258,27 @@ class WebSocket(asyncio.Protocol):
     """The protocol of a WebSocket's socket, around the protocol that speaks MQTT."""
 
     __slots__ = (
-        "_blocked", "_frames", "_head", "_held", "_linger", "_origins", "_path", "_timer", "_transport",
+        "_blocked", "_frames", "_head", "_held", "_keep_head", "_linger", "_origins", "_path", "_timer", "_transport",
         "inner", "paused", "state",
     )  # fmt: skip
 
     def __init__(
-        self, inner: asyncio.Protocol, path: str, origins: Sequence[str] | None, limit: int, *, linger: float = 5.0
+        self,
+        inner: asyncio.Protocol,
+        path: str,
+        origins: Sequence[str] | None,
+        limit: int,
+        *,
+        keep_head: Callable[[int], bool] = lambda size: True,
+        linger: float = 5.0,
     ) -> None:
         """`origins`: web pages that may connect (None: all; clients that are no browsers always may).
-        `limit`: bytes of payload of a message, fragmented or not."""
+        `limit`: bytes of payload of a message, fragmented or not. `keep_head` is told how many bytes of an incomplete
+        request are kept, and says whether there is room for them."""
         self.inner = inner
         self._path = path  # empty: any
         self._origins = None if origins is None else frozenset(each.lower() for each in origins)
+        self._keep_head = keep_head
         self._linger = linger
         self._frames = Frames(limit)
         self.state = State.REQUEST
@@ -315,10 +324,16 @@ class WebSocket(asyncio.Protocol):
         before = len(self._head)
         self._head += data
         blank = _BLANK_LINE.search(self._head, max(before - 2, 0))
+        busy = False
         if blank is None and len(self._head) <= HEAD:
-            return
+            if self._keep_head(len(self._head)):
+                return
+            busy = True
         head, self._head = self._head, b""
-        if blank is None or blank.end() > HEAD:
+        self._keep_head(0)
+        if busy:
+            status, answer = _refusal(503, "Too much is waiting to log in; try again later")
+        elif blank is None or blank.end() > HEAD:
             status, answer = _refusal(431, "Request head too large")
         else:
             status, answer = upgrade(head[: blank.end()], self._path, self._origins)

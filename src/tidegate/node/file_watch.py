@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-Stamp = tuple[int, int, int]
-
-
-def stamp(path: Path) -> Stamp | None:
-    """Another one if the file was written or replaced; None: there is no file."""
-    with contextlib.suppress(OSError):
-        stat = path.stat()
-        return stat.st_mtime_ns, stat.st_size, stat.st_ino
-    return None
+from tidegate.net.file_stamp import stamp
 
 
 class FileWatch:

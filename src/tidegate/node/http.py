@@ -54,6 +54,9 @@ class Serving:
     cert: Path | None = None
     key: Path | None = None
     client_ca: Path | None = None
+    crl: Path | None = None
+    revoked: tuple[str, ...] = ()
+    """Certificates that `trust` lists as revoked."""
     rate: float
     address_rate: float
     max_body: int
@@ -74,7 +77,7 @@ class Serving:
     def of(cls, line: bytes) -> Self:
         """From the line that the node wrote."""
         said: dict[str, Any] = orjson.loads(line)
-        for name in ("control", "data", "cert", "key", "client_ca", "rules"):
+        for name in ("control", "data", "cert", "key", "client_ca", "crl", "rules"):
             said[name] = None if said[name] is None else Path(said[name])
         return cls(**said)
 
@@ -234,6 +237,8 @@ def _serving(config: Config) -> Serving:
         cert=http.cert,
         key=http.key,
         client_ca=http.client_ca,
+        crl=http.crl,
+        revoked=() if http.client_ca is None else config.built.revoked,
         max_connections=http.max_connections,
         address_connections=http.address_connections,
         rate=http.rate,

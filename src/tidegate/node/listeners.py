@@ -40,7 +40,7 @@ class Listeners:
             bound.inherit(older)
         self.bound[address.name] = bound
 
-    async def change(self, config: Config) -> None:
+    def change(self, config: Config) -> None:
         """Listeners that are new are bound before any that is gone is closed; the rest take up new certificates.
 
         One that changed hands its socket and its connections to its successor.
@@ -61,7 +61,7 @@ class Listeners:
                 if name not in kept:
                     self.bind(listener, gone.get(name))
             for bound in self.bound.values():
-                await bound.start()
+                bound.start()
         except (ConfigError, OSError):
             for name, bound in self.bound.items():
                 if name not in kept:
@@ -69,17 +69,18 @@ class Listeners:
             self.bound = before
             raise
         for name, one in gone.items():
-            one.stop_accepting()
             if name in wanted and self.bound[name].host is one.host:
                 self.bound[name].adopt(one)
+                one.stop_accepting()
                 continue
+            one.stop_accepting()
             why = "this listener is of another scope now" if name in wanted else "this listener is closed"
             for shell in list(one.connections):
                 shell.connection.close(Reason.ADMINISTRATIVE_ACTION, why)
 
-    async def start(self) -> None:
+    def start(self) -> None:
         for listener in self.bound.values():
-            await listener.start()
+            listener.start()
 
     def stop_accepting(self) -> None:
         for listener in self.bound.values():
@@ -114,6 +115,8 @@ def endpoint(listener: ListenerConfig) -> Endpoint:
         proxy=listener.proxy,
         max_connections=listener.max_connections,
         address_connections=listener.address_connections,
+        handshakes=listener.handshakes,
+        address_handshakes=listener.address_handshakes,
         connect_rate=listener.connect_rate,
         connect_timeout=listener.connect_timeout,
         max_packet=listener.max_packet,

@@ -223,7 +223,7 @@ class Node:
             self.http = HttpProcess(config)
             self.http.bind()
             self.http.on_end = self.readiness.look
-        await self.listeners.start()
+        self.listeners.start()
         self._tasks.append(self.loop.create_task(self._account()))
         self._tasks.append(
             self.loop.create_task(self._issuer_keys.refresh(lambda: self.config, self._take_up_issuer_keys))
@@ -342,10 +342,7 @@ class Node:
         return {
             "node": self.config.node.name,
             "pid": os.getpid(),
-            "listeners": [
-                {"url": name, "port": one.port, "connections": len(one.connections), "turned_away": one.turned_away}
-                for name, one in self.listeners.bound.items()
-            ],
+            "listeners": [one.status() for one in self.listeners.bound.values()],
             "scopes": list(self.scopes),
             "limits": {**bounds(self.site), "refused_connects": self.audit.bound()},
             "bugs": self._bugs,
@@ -495,7 +492,7 @@ class Node:
         self._restore(config.built.rules.space.scopes)
         taken = await self.identities.take_up(config, changed=not self._same_file(config))
         if not self._same_file(config):
-            await self.listeners.change(config)
+            self.listeners.change(config)
         before, self.config = [self.config], config
         self.source = None if config.source is None else config.source.alone
         self.site.open()

@@ -1,7 +1,6 @@
 """Revoked certificates of a node: read from the files that the configuration names, and read again when they change.
 
-A list that cannot be read refuses the configuration that names it. If a file changes later and cannot be read, the last
-good list stays, until it expires: then every certificate of its authority is refused, and that is logged.
+`net/crl.py` says what counts. Here it is taken up: who came with a certificate that counts no more is disconnected.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 import structlog
 
@@ -17,13 +16,12 @@ from tidegate.audit.auditor import Auditor
 from tidegate.authentication.authentication import Authentication
 from tidegate.config import Config
 from tidegate.errors import ConfigError
-from tidegate.node.file_watch import Stamp, stamp
+from tidegate.net.crl import LOOK, log_expired, log_unreadable, read_lists
+from tidegate.net.file_stamp import Stamp, stamp
 from tidegate.node.key_service import NodeKeys
 from tidegate.policy.revocation import Revocation, RevocationLists
 from tidegate.scope import Realm
 from tidegate.session import Site
-
-LOOK: Final = 1.0  # seconds between two looks at the files
 
 log = structlog.get_logger("tidegate.node")
 
@@ -33,13 +31,9 @@ def read_revocation(config: Config) -> Revocation:
     lists: dict[str, RevocationLists] = {}
     for listener in config.listeners:
         if listener.crl is not None and listener.client_ca is not None:
-            try:
-                lists[str(listener.url)] = RevocationLists(listener.crl.read_bytes(), listener.client_ca.read_bytes())
-            except OSError as error:
-                text = f"`crl` names {listener.crl}, or `client_ca` a file, which cannot be read: {error.strerror}"
-                raise ConfigError(f"{text}; check names and permissions") from error
-            except ConfigError as error:
-                raise ConfigError(f"`crl` names {listener.crl}, which is no good: {error}") from error
+            lists[str(listener.url)] = read_lists(listener.crl, listener.client_ca)
+    if (http := config.http) is not None and http.crl is not None and http.client_ca is not None:
+        read_lists(http.crl, http.client_ca)  # its process reads them again: here it can still be refused
     return Revocation(config.built.revoked, lists)
 
 
@@ -79,7 +73,7 @@ class RevocationWatch:
                 try:
                     revocation = await asyncio.to_thread(read_revocation, config)
                 except ConfigError as error:
-                    log.error("a revocation list cannot be read, the last good one stays", reason=str(error))
+                    log_unreadable(error)
                 else:
                     await self._take_up(config, revocation)
             if self._look_at_clock(self._node.authentication.revocation):
@@ -107,11 +101,7 @@ class RevocationWatch:
         """Whether a list has expired since the last look."""
         expired = frozenset(revocation.expired(self._wall()))
         for listener in expired - self._expired:
-            log.error(
-                "a revocation list has expired: certificates of its authority are refused",
-                listener=listener,
-                remedy="write the new list of the authority to the file that `crl` names",
-            )
+            log_expired(listener)
         news, self._expired = bool(expired - self._expired), expired
         return news
 

@@ -60,6 +60,8 @@ class Turns:
         self._serving = False  # what waits is about to be served
         self._gave_way = 0  # so often it was put off for those who had come in
         self._resting = False  # heavy clients rest
+        self._rest = 0.0  # seconds of rest that the stretches since the last one make
+        self._served = 0.0  # when the last of them ended
         self._read = 0
         self._until = 0.0
         self._turns = 0  # with messages
@@ -128,7 +130,7 @@ class Turns:
         self._gave_way = 0
         if len(site.waiting):
             site.serve(site.waiting, TURN, self.guarded)
-        elif not self._resting:
+        elif len(site.resting) and not self._resting:
             self._serve_heavy()
 
     def _rested(self) -> None:
@@ -139,14 +141,21 @@ class Turns:
             self._loop.call_soon(self._serve_soon)
 
     def _serve_heavy(self) -> None:
-        """Clients that take much are served in short stretches, and while there are others, with rests in between."""
+        """Clients that take much are served in short stretches, and while there are others, with rests in between.
+
+        Stretches that are not used up are added to each other: clients that wait for each answer rest as well.
+        """
         site = self._site
         assert site is not None
-        begin = time.monotonic()
+        begin, site.owed = time.monotonic(), 0
         site.serve(site.resting, STRETCH, self.guarded)
-        if len(site.resting) and site.contended:
+        end = time.monotonic()
+        self._rest = max(0.0, self._rest - (begin - self._served)) + 1.5 * (end - begin + site.owed / 1e6)
+        self._served = end
+        if site.contended and (len(site.resting) or self._rest > REST):
             self._resting = True
-            self._loop.call_later(max(REST, 1.5 * (time.monotonic() - begin)), self._rested)
+            self._loop.call_later(max(REST, self._rest), self._rested)
+            self._rest = 0.0
 
     def _continue(self) -> None:
         site = self._site

@@ -43,6 +43,9 @@ TAKEN: Final = 4  # a message on the general path, and 1 for each receiver
 FILTER: Final = 20  # a filter that is subscribed to or unsubscribed from
 CONDITION: Final = 6  # a byte of a condition that has to be compiled
 TARGET: Final = 10  # to compile one target of a plan
+ACCEPT: Final = 20  # to take a connection from the system
+OPEN: Final = 100  # to open it, and to close it some time
+TLS: Final = 1000  # a handshake, with a key that takes long
 PLAN: Final = 20  # a plan without policies; with them it takes five times as long
 
 _BASE: Final = {Type.CONNECT: 200, Type.AUTH: 200, Type.PUBLISH: 6, Type.SUBSCRIBE: 15, Type.UNSUBSCRIBE: 15}

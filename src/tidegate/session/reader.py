@@ -73,6 +73,7 @@ class Reader:
 
     __slots__ = (
         "connection",
+        "head",
         "held",
         "hot",
         "lane",
@@ -113,7 +114,8 @@ class Reader:
         self.need = 0  # how long `unread` has to be before it is worth looking at
         self.quick: dict[int, Callable[[int], None]] = {}  # acknowledgements in their shortest form
         self.payer = Payer()  # before login, that of its address
-        self.held = 0  # bytes of `unread` that count as those of a client that has not logged in
+        self.head = 0  # bytes of an HTTP request that is not complete, which the shell keeps
+        self.held = 0  # bytes of both that count as those of a client that has not logged in
         self.waiting = False  # for a turn that has room for it
         self.parked = False  # its turn came while something else kept it from being read
         self.work: Iterator[float] | None = None  # what its last packet asks for, if that was too much for one turn
@@ -135,6 +137,7 @@ class Reader:
         """The connection is closed."""
         self.hot = False
         self.unread = b""
+        self.head = 0
         self.work = None
         self._count_held()
 
@@ -242,12 +245,20 @@ class Reader:
 
     def _count_held(self) -> None:
         """What is kept for clients that have not logged in has a bound for all of them together."""
-        connection, site = self.connection, self.site
-        held = 0 if connection.phase is OPEN else len(self.unread)
+        if not self._has_room():
+            self.connection.fail(ProtocolError("too much is waiting to log in; try again later", Reason.SERVER_BUSY))
+
+    def keep_head(self, size: int) -> bool:
+        """Before MQTT begins, the shell keeps so many bytes; whether there is room for them."""
+        self.head = size
+        return self._has_room()
+
+    def _has_room(self) -> bool:
+        site = self.site
+        held = 0 if self.connection.phase is OPEN else self.head + len(self.unread)
         site.handshake_bytes += held - self.held
         grown, self.held = held > self.held, held
-        if grown and site.handshake_bytes > site.limits.handshake_bytes:
-            connection.fail(ProtocolError("too much is waiting to log in; try again later", Reason.SERVER_BUSY))
+        return not grown or site.handshake_bytes <= site.limits.handshake_bytes
 
     def _read(self, data: bytes) -> int:
         """Takes all whole frames; how many bytes that was."""
@@ -435,13 +446,10 @@ class Reader:
 
     def _has_to_rest(self) -> bool:
         """Whether it takes too large a part of the loop while there are others; those who are served have rested."""
-        site = self.site
-        return self.payer.until > site.heavy_after and not site.serving and site.contended
+        return not self.site.serving and self.site.rests(self.payer)
 
     def _line_up(self) -> None:
-        site = self.site
-        heavy = self.payer.until > site.heavy_after and site.contended
-        (site.resting if heavy else site.waiting).add(self.payer, self._serve)
+        self.site.line_up(self.payer, self._serve)
 
     def _serve(self) -> None:
         """Reads on where too much was asked for."""

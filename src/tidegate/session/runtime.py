@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.session.journal import Journal, Unwritten
 from tidegate.session.message import Origin
-from tidegate.session.prices import BURST, LONG, MEMORY, REST, TURN, FairQueue
+from tidegate.session.prices import BURST, LONG, MEMORY, REST, TURN, FairQueue, Payer
 from tidegate.session.store import Store
 from tidegate.session.timers import Timers
 from tidegate.session.usage import NODE_BOUNDS, USER_BOUNDS, Accounts, Bounds
@@ -131,6 +131,7 @@ class Site:
         "on_open",
         "opened",
         "origin",
+        "owed",
         "publishes",
         "random_id",
         "read",
@@ -189,6 +190,7 @@ class Site:
         self.heavy = 0  # publishes among those since the last flush that came from heavy clients
         self.shared = float("-inf")  # when somebody who is not heavy has last published
         self.contended = False  # that was a moment ago
+        self.owed = 0  # microseconds of work that was begun in a stretch, and is done when the loop comes to it
         self.rested = 0.0  # when the next piece of work that takes longer than a turn may begin
         self.handshake_bytes = 0  # received and not read yet, of all clients that have not logged in
         self.generation = 0  # of the rules; another number, other decisions
@@ -219,6 +221,21 @@ class Site:
             run(queue.next())
         self.serving = False
         self.room = TURN
+
+    def rests(self, payer: Payer) -> bool:
+        """Whether it takes too large a part of the loop while there are others."""
+        return self.contended and payer.until > self.heavy_after
+
+    def line_up(self, payer: Payer, work: Callable[[], None]) -> None:
+        """Work that waits for a turn with room for it."""
+        (self.resting if self.rests(payer) else self.waiting).add(payer, work)
+
+    def charge(self, payer: Payer, price: int) -> None:
+        """Somebody pays for work in this turn."""
+        self.effort += price
+        payer.credit -= price
+        if payer.credit < 0:
+            payer.settle(self.now, self.heavy_after)
 
     def may_begin(self, effort: int) -> bool:
         """Whether so long a piece of work may begin now; the next one then waits until this one is paid for."""

@@ -20,6 +20,11 @@ class Bucket:
         self.last = now
         return -self.tokens / self.rate if self.tokens < 0 else 0.0
 
+    def wait(self, now: float) -> float:
+        """How many seconds until there is one (0: there is)."""
+        self.spend(0, now)
+        return max(0.0, 1 - self.tokens) / self.rate
+
     def afford(self, now: float) -> bool:
         """Takes one if there is one."""
         self.tokens = min(self.burst, self.tokens + (now - self.last) * self.rate)

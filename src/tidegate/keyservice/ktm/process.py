@@ -1,7 +1,7 @@
 """`tidegate ktm`: starts the key service, lets it read its file again, and stops it.
 
-SIGHUP takes up certificates, `accept`, master keys, `keys` and `log`; a file that is broken changes nothing. SIGTERM
-ends it: what was answered is on the disk.
+SIGHUP takes up certificates, `crl`, `accept`, master keys, `keys` and `log`; a file that is broken changes nothing.
+SIGTERM ends it: what was answered is on the disk.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tidegate.audit.logs import configure_logs
 from tidegate.config.ktm import KtmConfig, load_ktm
 from tidegate.errors import ConfigError, StoreError, TidegateError
 from tidegate.keyservice.ktm.key_store import KeyStore
-from tidegate.keyservice.ktm.service import Service, context
+from tidegate.keyservice.ktm.service import Service, context, revocation
 
 _FIXED: Final = "cannot change while the key service runs; restart it"
 
@@ -81,11 +81,12 @@ async def _reload(path: Path, service: Service, key_store: KeyStore, changing: a
             if config.data != service.config.data:
                 raise ConfigError(f"`data` {_FIXED}")
             made = await loop.run_in_executor(None, partial(context, config.ktm))
+            revoked = await loop.run_in_executor(None, partial(revocation, config.ktm))
             await key_store.reload(config)
         except TidegateError as error:
             log.error("reload refused, everything stays as it is", reason=str(error))
             return
-        service.reload(config, made)
+        service.reload(config, made, revoked)
         configure_logs(config.log.format, config.log.level)
         log.info("reloaded", file=str(path))
 

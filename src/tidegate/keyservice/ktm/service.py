@@ -1,7 +1,8 @@
 """The key service on the network: nodes connect with mutual TLS, put keys, ask for them, and are told of each other's.
 
 Invariants
-- Nobody is heard without a certificate of an authority in `client_ca` and, with `accept`, a listed subject.
+- Nobody is heard without a certificate of an authority in `client_ca` that is not revoked and, with `accept`, has a
+  listed subject.
 - The requests of a node are done one after the other, in their order. A node that does not read, or begins a frame and
   does not end it, is sent away after a while; whoever sends something else at once. Nobody else notices.
 - Who waits for a TLS handshake takes none of the places of nodes that are connected, and one address only so many.
@@ -19,6 +20,7 @@ from typing import Any, Final
 import structlog
 from cryptography import x509
 
+from tidegate.addresses import network
 from tidegate.config.ktm import Ktm, KtmConfig
 from tidegate.errors import KeysError, ProtocolError, StoreError
 from tidegate.keys import PublicKey, TopicKey
@@ -26,6 +28,7 @@ from tidegate.keyservice.ktm import frames
 from tidegate.keyservice.ktm.frames import Op, Request, Wrong
 from tidegate.keyservice.ktm.key_store import KeyStore
 from tidegate.net import Tls, bound
+from tidegate.net.crl import RevocationFile
 from tidegate.policy import By, Close, Trust
 from tidegate.session import Bucket
 
@@ -51,6 +54,11 @@ def context(ktm: Ktm) -> ssl.SSLContext:
     return Tls(
         cert=ktm.cert, key=ktm.key or ktm.cert, client_ca=ktm.client_ca, client_cert="required", minimum="1.3"
     ).context()
+
+
+def revocation(ktm: Ktm) -> RevocationFile:
+    """The certificates that are revoked now; ConfigError if the lists cannot be relied on."""
+    return RevocationFile(str(ktm.listen), ktm.crl, ktm.client_ca)
 
 
 def trust(ktm: Ktm) -> Trust | None:
@@ -118,6 +126,8 @@ class Service:
         self._key_store = key_store
         self._context = context(config.ktm)
         self._trust = trust(config.ktm)
+        self._revocation = revocation(config.ktm)
+        self._watching: asyncio.Task[None] | None = None
         self._socket: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -137,9 +147,15 @@ class Service:
         url = self.config.ktm.listen
         listening = self._socket = bound(url, url.host, url.port, BACKLOG)
         self._accepting = asyncio.get_running_loop().create_task(self._accept(listening))
+        self._watch()
+
+    def _watch(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+        self._watching = asyncio.get_running_loop().create_task(self._revocation.watch(self._dismiss_refused))
 
     async def close(self) -> None:
-        tasks = [*self._tasks] if self._accepting is None else [self._accepting, *self._tasks]
+        tasks = [task for task in (self._accepting, self._watching, *self._tasks) if task is not None]
         for task in tasks:
             task.cancel()
         if tasks:
@@ -147,9 +163,14 @@ class Service:
         if self._socket is not None:
             self._socket.close()
 
-    def reload(self, config: KtmConfig, context: ssl.SSLContext) -> None:
+    def reload(self, config: KtmConfig, context: ssl.SSLContext, revocation: RevocationFile) -> None:
         """Other certificates for who comes from now on; those who are no longer accepted are sent away."""
         self.config, self._context, self._trust = config, context, trust(config.ktm)
+        self._revocation = revocation
+        self._watch()
+        self._dismiss_refused()
+
+    def _dismiss_refused(self) -> None:
         for peer in list(self.peers):
             if (refusal := self._refusal(peer.der)) is not None:
                 self._refused(peer.address, refusal)
@@ -167,11 +188,15 @@ class Service:
                 await asyncio.sleep(0.2)
                 continue
             address = str(name[0])
-            if self._greeting.total() >= GREETING or self._greeting[address] >= FROM_ONE or len(self.peers) >= PEERS:
+            if (
+                self._greeting.total() >= GREETING
+                or self._greeting[network(address)] >= FROM_ONE
+                or len(self.peers) >= PEERS
+            ):
                 connection.close()
                 self._refused(address, "there are too many connections already")
                 continue
-            self._greeting[address] += 1
+            self._greeting[network(address)] += 1
             task = loop.create_task(self._serve(connection, address))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -184,9 +209,9 @@ class Service:
             try:
                 peer = await self._greet(connection, address)
             finally:
-                self._greeting[address] -= 1
-                if not self._greeting[address]:
-                    del self._greeting[address]
+                self._greeting[network(address)] -= 1
+                if not self._greeting[network(address)]:
+                    del self._greeting[network(address)]
             self.peers.add(peer)
             log.info("a node is connected", node=peer.subject, address=address)
             await self._attend(peer)
@@ -238,6 +263,8 @@ class Service:
         return peer
 
     def _refusal(self, der: bytes) -> str | None:
+        if objection := self._revocation.objection(der):
+            return f"its certificate was not accepted: {objection}"
         if self._trust is not None and isinstance(judged := self._trust.judge(der), Close):
             return judged.reason.replace("on the trust list", "listed in `accept` of the key service")
         return None

@@ -1,0 +1,63 @@
+"""Where and how to listen: an address, its certificates, its limits."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidegate.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """Certificates of a listener."""
+
+    cert: Path
+    key: Path
+    client_ca: Path | None = None
+    client_cert: str = "none"  # none, optional, required
+    minimum: str = "1.2"
+
+    def context(self) -> ssl.SSLContext:
+        """A fresh context from the files as they are now."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3 if self.minimum == "1.3" else ssl.TLSVersion.TLSv1_2
+        context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+        try:
+            context.load_cert_chain(self.cert, self.key, password=_no_password)
+            if self.client_ca is not None:
+                context.load_verify_locations(self.client_ca)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(f"cannot load the certificate {self.cert} or its key or CA: {error}") from error
+        modes = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+        context.verify_mode = modes[self.client_cert]
+        return context
+
+
+def _no_password() -> str:
+    raise ConfigError("the private key is encrypted; decrypt it, nobody is there to type a password")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where and how to listen."""
+
+    name: str  # the URL
+    host: str
+    port: int
+    path: str | None = None  # WebSocket
+    origins: tuple[str, ...] | None = None
+    tls: Tls | None = None
+    anonymous: bool = False
+    proxy: bool = False  # connections begin with a PROXY header
+    max_connections: int = 100_000
+    address_connections: int = 20_000
+    handshakes: int = 1000
+    address_handshakes: int = 200
+    connect_rate: float | None = None
+    connect_timeout: float = 10.0
+    max_packet: int = 2**20
+    max_connect: int = 2**17
+    publish_rate: float | None = None
+    publish_burst: float = 1.0
