@@ -24,7 +24,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, TextMessage
 
-from tidegate.net.websocket import HEAD, IDLE, End, Frames, State, WebSocket, unmask, upgrade
+from tidegate.net.websocket import HEAD, IDLE, PIECE, End, Frames, State, WebSocket, unmask, upgrade
 
 LIMIT = 100_000
 MASK = b"\x11\x22\x33\x44"
@@ -64,7 +64,11 @@ GOODBYE = End(code=1000, reason="bye", mistake=False)
 
 def read(pieces: Iterator[bytes] | list[bytes], limit: int = LIMIT) -> tuple[bytes, bytes | None, End | None]:
     frames = Frames(limit)
-    payload = b"".join([frames.feed(piece) for piece in pieces])
+    payload = b""
+    for piece in pieces:
+        payload += frames.feed(piece)
+        while frames.more:
+            payload += frames.feed(b"")
     return payload, frames.ping, frames.end
 
 
@@ -743,6 +747,42 @@ def test_many_small_frames_are_one_call(run: Run) -> None:
             writer.close()
             assert server.inners[0].received == b"ab" * 200
             assert server.inners[0].reads < 20
+
+    run(scenario())
+
+
+def test_many_frames_are_read_in_pieces_and_paid_for(run: Run) -> None:
+    """However small they are, each takes time; the sender is paused when it has to wait."""
+
+    async def scenario() -> None:
+        paid: list[int] = []
+        async with serving() as server:
+            reader, writer = await server.raw()
+            writer.write(request())
+            await reader.readuntil(b"\r\n\r\n")
+            inner = server.inners[0]
+            inner.silent = True
+            socket_ = server.sockets[0]
+
+            def pay(frames: int) -> None:
+                paid.append(frames)
+                if len(paid) == 2:
+                    inner.transport.pause_reading()
+                    asyncio.get_running_loop().call_later(0.05, inner.transport.resume_reading)
+
+            socket_._pay = pay
+            writer.write(frame(0x82, b"a") * 3000)
+            async with asyncio.timeout(20):
+                while len(inner.received) < 3000:
+                    await asyncio.sleep(0.005)
+            writer.write(frame(0x82, b"b"))
+            async with asyncio.timeout(20):
+                while len(inner.received) < 3001:
+                    await asyncio.sleep(0.005)
+            writer.close()
+        assert inner.received == b"a" * 3000 + b"b"
+        assert max(paid) == PIECE
+        assert sum(paid) > 2900
 
     run(scenario())
 

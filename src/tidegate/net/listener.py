@@ -162,8 +162,8 @@ class Listener:
         if endpoint.path is None:
             return shell
         # one WebSocket message may carry many packets, and the reader has its own say about their size
-        most, keep_head = max(2**20, 16 * endpoint.max_packet), shell.connection.reader.keep_head
-        return self._websocket(shell, endpoint.path, endpoint.origins, most, keep_head=keep_head)
+        most, reader = max(2**20, 16 * endpoint.max_packet), shell.connection.reader
+        return self._websocket(shell, endpoint.path, endpoint.origins, most, keep_head=reader.keep_head, pay=reader.pay)
 
     def admits(self, shell: ConnectionShell) -> bool:
         """Whether the listener is still there. Then the client has `connect_timeout` to say CONNECT."""

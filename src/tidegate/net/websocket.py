@@ -41,6 +41,7 @@ from wsproto.utilities import RemoteProtocolError
 
 SUBPROTOCOL = "mqtt"  # [MQTT-6.0.0-4]
 HEAD = 16 * 1024
+PIECE = 256  # frames that are read at once
 IDLE = 1000  # frames without payload in one read; each costs work and brings nothing
 GRACE = 0.25  # seconds for a peer to read why it is refused, where its side cannot be closed alone
 
@@ -64,7 +65,7 @@ class End:
 class Frames:
     """Reads what a client sends after the upgrade: payload out, the last ping and the end as attributes."""
 
-    __slots__ = ("_fragmented", "_left", "_limit", "_mask", "_rest", "_size", "end", "ping")
+    __slots__ = ("_fragmented", "_idle", "_left", "_limit", "_mask", "_rest", "_size", "count", "end", "more", "ping")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -73,17 +74,23 @@ class Frames:
         self._mask = b""  # turned so that it begins with the key byte of the next payload byte
         self._fragmented = False
         self._size = 0  # payload of the fragmented message so far
+        self._idle = 0  # frames without payload of one read
+        self.count = 0  # of the last call
+        self.more = False  # it has left some for the next call
         self.ping: bytes | None = None
         self.end: End | None = None
 
     def feed(self, data: bytes) -> bytes:
-        """The payload in `data`; after an end there is none."""
+        """The payload in `data`, of at most `PIECE` frames: the rest is kept (`more`). After an end there is none."""
+        self.count, self.more = 0, False
+        if data:
+            self._idle = 0
         if self.end is not None:
             return b""
         if self._rest:
             data = self._rest + data
             self._rest = b""
-        position, stop, idle = 0, len(data), 0
+        position, stop = 0, len(data)
         pieces: list[bytes] = []
         while position < stop and self.end is None:
             if self._left:
@@ -95,6 +102,9 @@ class Frames:
                 self._mask = self._mask[turn:] + self._mask[:turn]
                 continue
             if stop - position < 2:
+                break
+            if self.count == PIECE:
+                self.more = True
                 break
             first, second = data[position], data[position + 1]
             # hot: the frame that nearly all clients send, whole and binary, needs no second look
@@ -127,6 +137,7 @@ class Frames:
             start += 4
             if stop < start or (first >= 0x88 and stop < start + size):
                 break
+            self.count += 1
             mask = data[start - 4 : start]
             position = start
             if first < 0x88:
@@ -137,8 +148,8 @@ class Frames:
                 position += size
                 self._control(first, unmask(data[start:position], mask))
             if size == 0 or first >= 0x88:
-                idle += 1
-                if idle > IDLE and self.end is None:
+                self._idle += 1
+                if self._idle > IDLE and self.end is None:
                     self.end = _mistake(CloseReason.POLICY_VIOLATION, "too many frames without payload")
         if self.end is None:
             self._rest = data[position:]
@@ -258,8 +269,8 @@ class WebSocket(asyncio.Protocol):
     """The protocol of a WebSocket's socket, around the protocol that speaks MQTT."""
 
     __slots__ = (
-        "_blocked", "_frames", "_head", "_held", "_keep_head", "_linger", "_origins", "_path", "_timer", "_transport",
-        "inner", "paused", "state",
+        "_blocked", "_frames", "_head", "_held", "_keep_head", "_linger", "_origins", "_path", "_pay", "_timer",
+        "_transport", "inner", "paused", "state",
     )  # fmt: skip
 
     def __init__(
@@ -270,15 +281,18 @@ class WebSocket(asyncio.Protocol):
         limit: int,
         *,
         keep_head: Callable[[int], bool] = lambda size: True,
+        pay: Callable[[int], None] = lambda frames: None,
         linger: float = 5.0,
     ) -> None:
         """`origins`: web pages that may connect (None: all; clients that are no browsers always may).
         `limit`: bytes of payload of a message, fragmented or not. `keep_head` is told how many bytes of an incomplete
-        request are kept, and says whether there is room for them."""
+        request are kept, and says whether there is room for them. `pay` is told how many frames came at once: each
+        takes about a microsecond, however small it is. It may pause reading."""
         self.inner = inner
         self._path = path  # empty: any
         self._origins = None if origins is None else frozenset(each.lower() for each in origins)
         self._keep_head = keep_head
+        self._pay = pay
         self._linger = linger
         self._frames = Frames(limit)
         self.state = State.REQUEST
@@ -352,8 +366,13 @@ class WebSocket(asyncio.Protocol):
 
     def _receive(self, data: bytes) -> None:
         payload = self._frames.feed(data)
+        if self._frames.count > 1:
+            self._pay(self._frames.count)
         if payload and self.state is State.OPEN:
             self.inner.data_received(payload)
+        if self._frames.more and not self.paused:
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._go_on)
         if self._frames.ping is not None:
             self._answer_ping()
         if (end := self._frames.end) is not None and self.state is not State.DONE:
@@ -362,6 +381,15 @@ class WebSocket(asyncio.Protocol):
             if self.state is State.OPEN:
                 self._say_goodbye(end.code, end.reason if end.mistake else "")
             self._finish(clean=not end.mistake)
+
+    def _go_on(self) -> None:
+        """Reads the frames that were left, unless nothing is to be read now."""
+        if self.paused or self._transport.is_closing():
+            return
+        if self._frames.more:
+            self._receive(b"")
+        if not self._frames.more and not self.paused:
+            self._transport.resume_reading()
 
     def _answer_ping(self) -> None:
         if self._blocked or self.state is not State.OPEN or self._frames.ping is None:
@@ -440,6 +468,8 @@ class WebSocket(asyncio.Protocol):
         self.paused = reading
         if reading:
             self._transport.pause_reading()
+        elif self._frames.more:
+            asyncio.get_running_loop().call_soon(self._go_on)
         else:
             self._transport.resume_reading()
 

@@ -192,7 +192,7 @@ class Reader:
                 unread = self.unread = bytearray(unread)
             unread += data
             if self.need > LARGE and not self.waiting and self.connection.phase is OPEN:
-                self._pay_for_part(len(data))
+                self.pay(len(data) // BYTES)  # its bytes take time before anybody can look at it
             if self.waiting or len(unread) < self.need:
                 if self.connection.phase is not OPEN:
                     self._count_held()
@@ -232,10 +232,10 @@ class Reader:
             if not (self.waiting or site.serving) and self.connection.phase is not CLOSED:
                 self._wait()
 
-    def _pay_for_part(self, size: int) -> None:
-        """A large packet is paid for while it comes: its bytes take time before anybody can look at it."""
+    def pay(self, spent: int) -> None:
+        """For what is not a packet yet: parts of a large one, and frames of a WebSocket."""
         site, payer = self.site, self.payer
-        spent = size // BYTES
+        site.open()
         site.effort += spent
         payer.credit -= spent
         if payer.credit < 0:
