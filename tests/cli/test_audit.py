@@ -120,7 +120,8 @@ def test_what_people_see(tidegate: Tidegate, watched: Watched) -> None:
         shown = tidegate("audit", *c)
         assert shown.returncode == 0
         head, _, *rest = [line for line in shown.stdout.splitlines() if line.strip()]
-        assert head.split() == ["time", "kind", "count", "client", "user", "action", "topic", "stage", "rule", "detail"]
+        titles = ("time", "kind", "count", "client", "user", "action", "topic", "stage", "rule", "publisher", "detail")
+        assert tuple(head.split()) == titles
         column = head.index("topic")
         (row,) = [line for line in rest if "shut" in line]
         assert row[column:].startswith("a/shut/1 ")

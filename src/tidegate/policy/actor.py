@@ -81,6 +81,11 @@ class Subject:
         """As on the command line: `client:tr1`, `service:sys`."""
         return f"{self.kind}:{self.client}"
 
+    @property
+    def full_name(self) -> str:
+        """The same with its user: `user:mary/client:tr1`."""
+        return self.name if self.user is None else f"user:{self.user}/{self.name}"
+
 
 def state_topic(client: str) -> str:
     """Where a bridge says whether it is connected; empty if no topic can hold its name."""

@@ -64,6 +64,12 @@ class Context:
     others: tuple[SourceContext, ...] = ()
     """Of the other messages that it comes from."""
 
+    @property
+    def publishers(self) -> str:
+        """Whom it comes from, as on the command line; several with commas between them. Empty: nobody knows."""
+        subjects = (self.subject, *(other.context.subject for other in self.others))
+        return ", ".join(dict.fromkeys(each.full_name for each in subjects if each.client or each.user))
+
     def crossed(self) -> Context:
         """The same behind a link between scopes: all that it comes from has come over that one."""
         if all(other.link is None for other in self.others):
