@@ -128,6 +128,9 @@ def test_what_is_told_of_a_delivery(tidegate: Tidegate, watched: Watched) -> Non
         await writer.expect(wire.Connack)
         await writer.publish("a", properties=wire.Properties(user_properties=(("require", "tls"),)))
         await writer.silent()
+        for client in (reader, writer):
+            await client.disconnect()
+            await client.closed()
 
     with watched.running():
         asyncio.run(spoken())
