@@ -83,8 +83,10 @@ class Subject:
 
     @property
     def full_name(self) -> str:
-        """The same with its user: `user:mary/client:tr1`."""
-        return self.name if self.user is None else f"user:{self.user}/{self.name}"
+        """The same with its user: `user:mary/client:tr1`; empty if it has no name."""
+        if self.user is None:
+            return f"{self.kind}:{self.client}" if self.client else ""
+        return f"user:{self.user}/{self.kind}:{self.client}"
 
 
 def state_topic(client: str) -> str:

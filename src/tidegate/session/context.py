@@ -67,8 +67,11 @@ class Context:
     @property
     def publishers(self) -> str:
         """Whom it comes from, as on the command line; several with commas between them. Empty: nobody knows."""
-        subjects = (self.subject, *(other.context.subject for other in self.others))
-        return ", ".join(dict.fromkeys(each.full_name for each in subjects if each.client or each.user))
+        # hot: asked for each denial that depends on the message
+        if not self.others:
+            return self.subject.full_name
+        names = dict.fromkeys((self.subject.full_name, *(other.context.subject.full_name for other in self.others)))
+        return ", ".join(name for name in names if name)
 
     def crossed(self) -> Context:
         """The same behind a link between scopes: all that it comes from has come over that one."""
