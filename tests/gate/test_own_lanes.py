@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 
 from pure import End, World
@@ -136,3 +139,23 @@ def test_options_of_a_message_too(monkeypatch: pytest.MonkeyPatch) -> None:
         (variant,) = (lane.variants or {}).values()
         assert variant.own
         assert (variant.context.publishers, variant.plans[b"t"].passed) == (f"client:{name}", 1)
+
+
+def test_lanes_go_with_their_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the garbage collector, which would look at everything else as well."""
+    world = Counted(monkeypatch)
+    world.peer("reader").subscribe("#")
+    ends = [world.peer(f"s{number}") for number in range(5)]
+    for end in ends:
+        say(end, "t")
+    known = [weakref.ref(end.connection.reader.lane) for end in ends]
+    gc.disable()
+    try:
+        world.scope.change(RuleSet())
+        for end in ends:
+            say(end, "t")
+        for _ in range(10):
+            world.turn()
+        assert [lane() for lane in known] == [None] * 5
+    finally:
+        gc.enable()
