@@ -159,3 +159,14 @@ def test_lanes_go_with_their_rules(monkeypatch: pytest.MonkeyPatch) -> None:
         assert [lane() for lane in known] == [None] * 5
     finally:
         gc.enable()
+
+
+def test_what_comes_without_a_packet_is_not_compiled_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Counted(monkeypatch)
+    world.peer("reader").subscribe("#")
+    link = world.peer("sender", version=wire.V311).connection.session.inward
+    for _ in range(5):
+        assert world.scope.plans.over(link, b"t").denied
+        world.scope.path.send(link, "t", b"x")
+    assert world.compiled.count("t") == 2
+    assert world.scope.plans.over(link, b"t").passed == 5

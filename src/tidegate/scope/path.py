@@ -50,7 +50,7 @@ from tidegate.session import (
     Session,
 )
 from tidegate.topics import matches
-from tidegate.wire import NONE, V5, Properties, Reason
+from tidegate.wire import NONE, Properties, Reason
 
 if TYPE_CHECKING:
     from tidegate.scope.scope import Scope
@@ -319,7 +319,7 @@ class Path:
         """Delivers what was written to the journal before, by the plans of now."""
         scope, name = self.scope, message.topic.encode()
         gate = scope.gate
-        if not message.output and (why := scope.plans.of(gate.lane(link, V5), name).refusal) is not None:
+        if not message.output and (why := scope.plans.over(link, name).refusal) is not None:
             self.scope.report("write", link, message.topic, why, message.context)
             return 0
         plan = scope.plans.of(

@@ -71,6 +71,10 @@ class Plans:
             return lane, plan
         return self._followed(gate.own_lane(lane, link), link, topic, options, find)
 
+    def over(self, link: Link, topic: bytes) -> Plan:
+        """The plan of a message that comes over a link without a packet."""
+        return self._followed(self.gate.lane(link, V5), link, topic, NO_OPTIONS, self.of)[1]
+
     def of(self, lane: Lane, topic: bytes) -> Plan:
         """The plan of a message that is in the node already: a link may have put levels in front of its topic."""
         return lane.plans.get(topic) or self.gate.plan(lane, topic)
