@@ -19,9 +19,9 @@ from tidegate import wire
 from tidegate.audit.auditor import Auditor
 from tidegate.audit.decisions import LONG
 from tidegate.audit.journals import Journals
-from tidegate.gate import Deny, Plan, RuleSet, Step
+from tidegate.gate import Deny, Lane, Plan, RuleSet, Step
 from tidegate.policy import Policies, Preferences
-from tidegate.session import Link, Subject
+from tidegate.session import Context, Link, Subject
 from tidegate.session.runtime import Counters
 from tidegate.store.journal.rows import AuditRow
 from tidegate.wire import Reason
@@ -92,6 +92,7 @@ def test_a_denial_has_everything_that_semantics_lists() -> None:
             policy_version="17-abc",
             count=1,
             detail=None,
+            publisher="user:mary/client:tr1",
         )
     ]
 
@@ -234,7 +235,8 @@ def grant(client: str) -> Any:
 
 
 READ = Deny(step=Step.READ, rule="p2")
-LANE: Any = SimpleNamespace(context=SimpleNamespace(subject=link("sender").subject))
+LANE = Lane(Context(subject=link("sender").subject), "in", wire.V5, wire.NONE, 1, own=True)
+SENDER = "user:mary/client:sender"
 
 
 def test_what_a_plan_denies_is_read_off_its_counter() -> None:
@@ -244,9 +246,9 @@ def test_what_a_plan_denies_is_read_off_its_counter() -> None:
     audit.compiled(LANE, one)
     one.passed += 1
     site.work()  # soon after, not at the next flush
-    assert [(row.client, row.count, row.action, row.rule) for row in taken(audit)] == [
-        ("b", 1, "read", "p2"),
-        ("c", 1, "read", "p2"),
+    assert [(row.client, row.publisher, row.count, row.action, row.rule) for row in taken(audit)] == [
+        ("b", SENDER, 1, "read", "p2"),
+        ("c", SENDER, 1, "read", "p2"),
     ]
     one.passed += 5
     assert [(row.client, row.count) for row in flushed(audit, site)] == [("b", 5), ("c", 5)]
@@ -330,10 +332,10 @@ def test_allowed_is_counted_by_source_topic_and_receiver() -> None:
     audit.compiled(LANE, three)
     three.passed += 2
     rows = flushed(audit, site)
-    allowed = [(row.link, row.client, row.topic, row.count, row.detail) for row in rows if row.kind == "allowed"]
+    allowed = [(row.link, row.client, row.topic, row.count, row.publisher) for row in rows if row.kind == "allowed"]
     assert allowed == [
-        ("scope:main->client:b", "b", "a", 6, "from client:sender or one alike"),
-        ("scope:main->client:c", "c", "a", 4, "from client:sender or one alike"),
+        ("scope:main->client:b", "b", "a", 6, SENDER),
+        ("scope:main->client:c", "c", "a", 4, SENDER),
     ]
     assert [(row.client, row.count) for row in rows if row.kind == "deny"] == [("d", 4)]
 
@@ -431,6 +433,7 @@ def world(rules: RuleSet, **settings: Any) -> tuple[World, Auditor]:
     audit.scopes["main"] = made.scope
     made.scope.audit = audit
     made.scope.gate.cache.retired = audit.retired
+    made.scope.gate.counts_denied = True
     return made, audit
 
 
@@ -467,6 +470,7 @@ def test_every_denial_of_a_scope_is_counted_once() -> None:
     total: Counter[tuple[str | None, str | None, str | None]] = Counter()
     for row in rows:
         assert row.policy_version == "17-abc"
+        assert row.publisher == (None if row.action == "subscribe" else "user:mary/client:m")
         total[row.client, row.action, row.topic] += row.count
     assert total == {
         ("b", "subscribe", "b/#"): 1,
@@ -496,7 +500,7 @@ def test_nothing_is_lost_when_the_rules_change_under_traffic() -> None:
             made.scope.change(rules)
             audit.changed(f"{20 + number}-x", "f")
     rows = settled(made, audit)
-    assert {row.client for row in rows} == {"b"}
+    assert {(row.client, row.publisher) for row in rows} == {("b", "user:mary/client:m")}
     assert sum(row.count for row in rows) == 30
 
 

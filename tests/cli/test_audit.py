@@ -113,6 +113,34 @@ def test_before_during_and_after(tidegate: Tidegate, watched: Watched) -> None:
         assert [row["action"] for row in longer if row["kind"] == "change"] == ["start", "start"]
 
 
+def test_what_is_told_of_a_delivery(tidegate: Tidegate, watched: Watched) -> None:
+    """Its publisher, and for levels the demand and the floor."""
+    watched.file.write_text(watched.file.read_text().partition("policies:")[0] + "policies: open\n")
+
+    async def spoken() -> None:
+        reader = Client(*await asyncio.open_connection("127.0.0.1", watched.port))
+        await reader.send(wire.Connect(version=wire.V5, client_id="r", clean_start=True, keep_alive=0))
+        await reader.expect(wire.Connack)
+        await reader.subscribe("#")
+        writer = Client(*await asyncio.open_connection("127.0.0.1", watched.port))
+        said = {"version": wire.V5, "client_id": "m", "clean_start": True, "keep_alive": 0}
+        await writer.send(wire.Connect(**said, username="mary", password=b"lamb"))
+        await writer.expect(wire.Connack)
+        await writer.publish("a", properties=wire.Properties(user_properties=(("require", "tls"),)))
+        await writer.silent()
+        for client in (reader, writer):
+            await client.disconnect()
+            await client.closed()
+
+    with watched.running():
+        asyncio.run(spoken())
+        shown = tidegate("audit", "-c", watched.file, "--kind", "deny").stdout.splitlines()
+        (row,) = [line for line in shown if " levels " in line]
+        assert re.search(r"publisher's demand +user:mary/client:m +demand tls; floor plain$", row.rstrip())
+        (found,) = lines(asked("-c", watched.file, "--json", "--kind", "deny"))
+        assert (found["publisher"], found["detail"]) == ("user:mary/client:m", "demand tls; floor plain")
+
+
 def test_what_people_see(tidegate: Tidegate, watched: Watched) -> None:
     c = ("-c", watched.file)
     with watched.running():
@@ -120,9 +148,11 @@ def test_what_people_see(tidegate: Tidegate, watched: Watched) -> None:
         shown = tidegate("audit", *c)
         assert shown.returncode == 0
         head, _, *rest = [line for line in shown.stdout.splitlines() if line.strip()]
-        assert head.split() == ["time", "kind", "count", "client", "user", "action", "topic", "stage", "rule", "detail"]
+        titles = ("time", "kind", "count", "client", "user", "action", "topic", "stage", "rule", "publisher", "detail")
+        assert tuple(head.split()) == titles
         column = head.index("topic")
         (row,) = [line for line in rest if "shut" in line]
+        assert row[head.index("publisher") :].startswith("user:mary/client:m")
         assert row[column:].startswith("a/shut/1 ")
         assert "b/" + "long/" * 60 in shown.stdout  # nobody's terminal: nothing is cut
         utc = lines(asked(*c, "--json", "--rule", "shut"))[0]["at"]

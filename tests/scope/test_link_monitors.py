@@ -188,7 +188,7 @@ monitors:
     end.subscribe("#", qos=1)
     say(here.peer("source", scope="a"), "raw", qos=qos)
     assert got(end) == [("new/1", b"x"), ("raw", b"x")]
-    assert ("write", "scope:a->scope:b", "new/3", "no") in here.heard.denials  # type: ignore[attr-defined]
+    assert ("forward", "scope:a->scope:b", "new/3", "no") in here.heard.denials  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("qos", [0, 1])

@@ -48,7 +48,7 @@ class Auditor:
         self._jobs = JobQueue(site)
         self._plans = PlanCounts(site, self.log, self._jobs)
         self._flushing = False
-        self.failed, self.refused = self.log.failed, self.log.refused
+        self.failed, self.refused, self.delivered = self.log.failed, self.log.refused, self.log.delivered
         self.compiled, self.retired = self._plans.compiled, self._plans.retired
 
     @property
@@ -58,8 +58,8 @@ class Auditor:
 
     # -- what scopes report ----------------------------------------------------------------------------------------
 
-    def denied(self, action: str, link: Link, topic: str, why: Deny) -> None:
-        self.log.denied(action, link, topic, why)
+    def denied(self, action: str, link: Link, topic: str, why: Deny, publishers: str | None = None) -> None:
+        self.log.denied(action, link, topic, why, publishers)
         if self.traffic is not None and action == "write":
             self.traffic.refused(link, topic)
 
@@ -166,7 +166,7 @@ class Auditor:
         if self.traffic is not None:
             self.traffic.payloads = config.traffic.payloads
         for scope in self.scopes.values():
-            scope.gate.watched = recording
+            scope.gate.watched, scope.gate.counts_allowed = recording, self.log.records_allowed
 
     async def settle(self) -> None:
         """Closes the journal that `configure` has done with."""

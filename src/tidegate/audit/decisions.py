@@ -1,7 +1,7 @@
 """Decisions as rows: the first of its kind is written at once, repeats are counted and written as one row at a flush.
 
-A denial is of the same kind as another if link, action, topic, stage, rule and version are the same. See `rate_limit`
-for the limits.
+A denial is of the same kind as another if link, publisher, action, topic, stage, rule and version are the same. See
+`rate_limit` for the limits.
 
 - A denial because a condition failed is one row of kind `deny` whose `detail` is the error; kind `error` is for
   conditions that failed and counted as false, which by itself denies nothing.
@@ -21,12 +21,12 @@ from tidegate.addresses import network
 from tidegate.audit.rate_limit import RateLimit
 from tidegate.bounded import Newest
 from tidegate.gate import Deny, Step
-from tidegate.session import Bucket, Grant, Link, Site, Subject
+from tidegate.session import Bucket, Link, Site
 from tidegate.store.journal.rows import AuditRow, Kind
 from tidegate.wire import Reason
 
 LONG = 1000  # characters of a text in a row; clients choose how long these are:
-CHOSEN_BY_CLIENTS = frozenset({"link", "user", "client", "topic", "detail"})
+CHOSEN_BY_CLIENTS = frozenset({"link", "user", "client", "topic", "detail", "publisher"})
 CONNECT = "connect"
 PROTOCOL = "protocol"  # somebody does not speak MQTT
 
@@ -63,7 +63,16 @@ class DecisionLog:
 
     # -- denials ---------------------------------------------------------------------------------------------------
 
-    def denied(self, action: str, link: Link, topic: str, why: Deny, times: int = 1, version: str = "") -> None:
+    def denied(
+        self,
+        action: str,
+        link: Link,
+        topic: str,
+        why: Deny,
+        publishers: str | None = None,
+        times: int = 1,
+        version: str = "",
+    ) -> None:
         # hot: a repeated denial is one lookup and one increment
         subject = link.subject
         stage = why.step._value_  # the hash of an Enum is computed in Python, that of its value is not
@@ -71,9 +80,11 @@ class DecisionLog:
         self._count(stage, why.rule, times)
         who = (subject.client, subject.user, subject.scope, subject.kind)
         detail = why.error or why.detail
-        key = (*who, action, topic, why.rule, stage, detail, version)
+        if publishers is None and action == "write":
+            publishers = subject.full_name
+        key = (*who, publishers, action, topic, why.rule, stage, detail, version)
         if not self.denials.again(key, times):
-            self._first(key, Kind.DENY, link, action, topic, stage, why.rule, detail, times, version)
+            self._first(key, Kind.DENY, link, action, topic, stage, why.rule, detail, times, version, publishers)
 
     def failed(self, link: Link, topic: str, errors: Iterable[tuple[str, str]]) -> None:
         subject = link.subject
@@ -94,11 +105,12 @@ class DecisionLog:
         detail: str,
         times: int,
         version: str,
+        publishers: str | None = None,
     ) -> None:
         if self.denials.admits(self._site.now, kind.value, rule, action, stage, version, times):
             columns = {"action": action, "topic": topic, "stage": stage, "rule": rule, "detail": detail or None}
-            row = self.row(kind, link, **columns, policy_version=version, count=times)
-            weight = len(topic) + len(link.subject.client) + len(link.subject.user or "")
+            row = self.row(kind, link, **columns, policy_version=version, count=times, publisher=publishers)
+            weight = len(topic) + len(link.subject.client) + len(link.subject.user or "") + len(publishers or "")
             self.denials.first(key, row, weight=weight)
 
     def _count(self, stage: str, rule: str, times: int) -> None:
@@ -142,16 +154,14 @@ class DecisionLog:
 
     # -- what was allowed, and what happened -----------------------------------------------------------------------
 
-    def passed(self, source: Subject, grant: Grant, topic: str, times: int, version: str) -> None:
-        """Counts messages that a plan has passed on to a receiver."""
-        link = grant.session.outward
-        subject = link.subject
-        key = (source.name, subject.client, subject.user, subject.scope, topic, version)
+    def delivered(self, link: Link, topic: str, publishers: str, times: int = 1, version: str = "") -> None:
+        """Counts messages that were passed on to a receiver."""
+        subject, version = link.subject, version or self.version
+        key = (publishers, subject.client, subject.user, subject.scope, topic, version)
         if not self._allowed.again(key, times):
-            detail = f"from {source.name} or one alike"  # plans are shared by sources that are decided alike
-            columns = {"action": "read", "topic": topic, "detail": detail}
+            columns = {"action": "read", "topic": topic, "publisher": publishers or None}
             row = self.row(Kind.ALLOWED, link, **columns, policy_version=version, count=times)
-            self._allowed.quietly(key, row, weight=len(topic) + len(subject.client) + len(source.name))
+            self._allowed.quietly(key, row, weight=len(topic) + len(subject.client) + len(publishers))
 
     def allowed(self, link: Link, action: str, topic: str, detail: str | None = None) -> None:
         row = self.row(Kind.ALLOWED, link, action=action, topic=topic, detail=detail)

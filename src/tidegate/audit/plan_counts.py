@@ -1,8 +1,8 @@
 """What plans deny and pass on without asking anybody, read off their counters.
 
-A plan is read soon after it was made, at each flush, and when it is retired. What passes is counted by source, topic
-and receiver, for targets which nothing is left to ask of: deliveries that depend on the message, and those of shared
-subscriptions, are not counted. The source is one of those that share the plan.
+A plan is read soon after it was made, at each flush, and when it is retired. A plan that denies somebody is followed by
+one publisher alone (`Gate.own_lane`), and so is every plan while what passes is counted: what a plan counts is what its
+publisher sent. What passes is counted here for targets which nothing is left to ask of; the scope reports the others.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Iterator
 
 from tidegate.audit.decisions import DecisionLog
 from tidegate.audit.job_queue import JobQueue
-from tidegate.gate import Lane, Plan, Step
-from tidegate.session import Site, Subject
+from tidegate.gate import Lane, Plan, action_over
+from tidegate.session import Site
 
 COSTLY = 16  # how many plans a denial or a delivery that is accounted for is worth
 
-Known = tuple[Subject, str]
+Known = tuple[str, str]  # the publishers, and the version that it was made under
 
 
 class PlanCounts:
@@ -27,13 +27,13 @@ class PlanCounts:
         self._site = site
         self._log = log
         self._jobs = jobs
-        self._plans: OrderedDict[Plan, Known] = OrderedDict()  # in use: a source, and the version they were made under
+        self._plans: OrderedDict[Plan, Known] = OrderedDict()  # in use
         self._fresh: deque[Plan] = deque()
         self._retired: deque[tuple[Plan, Known | None]] = deque()
 
     def compiled(self, lane: Lane, plan: Plan) -> None:
-        if plan.denied or self._log.records_allowed or any(other.denied for _, other in plan.flat):
-            self._plans[plan] = (lane.context.subject, self._log.version)
+        if plan.denies or self._log.records_allowed:
+            self._plans[plan] = (lane.context.publishers if lane.own else "", self._log.version)
             # its first message is counted after this
             if not self._fresh:
                 self._jobs.add(self._settle_fresh())
@@ -74,17 +74,16 @@ class PlanCounts:
     def _settle(self, plan: Plan, known: Known | None) -> Iterator[None]:
         """Accounts for the messages that a plan has passed on since the last time."""
         log, tired = self._log, self._jobs.tired
-        version = log.version if known is None else known[1]
+        publishers, version = known or ("", log.version)
         for times, part in plan.take_counts():
             for link, why in part.denied:
                 self._site.counters.denied += times
-                action = "write" if why.step is Step.WRITE else "read"  # a link forwards, or imports
-                log.denied(action, link, part.topic, why, times, version)
+                log.denied(action_over(link, "read"), link, part.topic, why, publishers or None, times, version)
                 if tired(COSTLY):
                     yield
             if known is not None and log.records_allowed:
                 for grant in part.targets:
-                    log.passed(known[0], grant, part.topic, times, version)
+                    log.delivered(grant.session.outward, part.topic, publishers, times, version)
                     if tired(COSTLY):
                         yield
         if tired(COSTLY):

@@ -3,8 +3,8 @@
 Every session is written down when recording or a segment begins, so that a replay can start at any segment; that is
 done a few sessions at a time, and may repeat what is known.
 
-What is not in it, because nobody reports it: deliveries of retained and queued messages that were allowed, and the very
-moment at which a session that was away ends (it is found out at the next look).
+What is not in it: deliveries of retained and queued messages that were allowed (the audit counts those of retained
+ones), and the very moment at which a session that was away ends (it is found out at the next look).
 """
 
 from __future__ import annotations

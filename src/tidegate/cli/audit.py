@@ -37,10 +37,20 @@ _COLUMNS: Final = {
     "topic": 30,
     "stage": 5,
     "rule": 12,
+    "publisher": 16,
     "detail": 0,
 }
 """The columns, and how wide they are at least where lines come one by one."""
-_CUT: Final = (("topic", 24), ("detail", 16), ("rule", 16), ("users", 12), ("client", 12), ("user", 8), ("detail", 1))
+_CUT: Final = (
+    ("topic", 24),
+    ("detail", 16),
+    ("rule", 16),
+    ("publisher", 16),
+    ("users", 12),
+    ("client", 12),
+    ("user", 8),
+    ("detail", 1),
+)
 """What is cut first, and to what."""
 _STYLES: Final = {"deny": "red", "error": "yellow", "allowed": "green", "change": "magenta"}
 
@@ -220,6 +230,7 @@ def table(rows: Iterable[AuditRow], zone: tzinfo, *, header: bool = True, follow
             _text(row.topic),
             _text(row.stage),
             _text(row.rule, "bold"),
+            _text(row.publisher, "cyan"),
             _text(row.detail, "dim"),
         ]
         for row in rows

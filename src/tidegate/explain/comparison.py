@@ -17,6 +17,7 @@ from tidegate.errors import ConfigError
 from tidegate.explain.explanation import Explanation
 from tidegate.explain.question import Question
 from tidegate.explain.what_if import CONNECT, WhatIf
+from tidegate.gate import FORWARD, Step
 from tidegate.store.journal.rows import AuditRow, Kind
 from tidegate.topics import share
 
@@ -24,12 +25,9 @@ DECISIONS: Final = 1000  # rows that are asked again
 SHOWN: Final = 100
 REASONS: Final = 5
 _SCOPE: Final = "scope:"
-_FROM: Final = "from "
-_ALIKE: Final = " or one alike"
 _ALWAYS: Final = (
     "what depends on the content, size, QoS or properties of messages: they are tried empty, with QoS 0",
     "levels, addresses and listeners: everybody is tried as if connected to the first listener, from this machine",
-    "who published: of what was received one who is decided alike is recorded, of what was denied nobody",
     "rules that publishers sent to `$tidegate/rules`, capabilities, and what monitors remember",
 )
 
@@ -44,7 +42,7 @@ class _CountedQuestion:
 def compare(before: Config, after: Config, rows: Sequence[AuditRow], most: int = DECISIONS) -> dict[str, Any]:
     """What is different, over the last decisions among `rows`, the newest last."""
     taken = [row for row in rows if _decision(row)][-most:]
-    questions = _questions(taken, before, _users(rows))
+    questions = _questions(taken, before)
     old, new = WhatIf(before), WhatIf(after)
     gone = before.directory.users.keys() - after.directory.users.keys()
     different: list[dict[str, Any]] = []
@@ -83,22 +81,18 @@ def _uncovered(config: Config, most: int) -> Iterable[str]:
 
 
 def _decision(row: AuditRow) -> bool:
-    return row.kind in (Kind.DENY.value, Kind.ALLOWED.value) and row.action in tuple(Operation) and bool(row.topic)
+    decided = row.kind in (Kind.DENY.value, Kind.ALLOWED.value) and bool(row.topic)
+    return decided and row.action in (FORWARD, *Operation)
 
 
-def _users(rows: Iterable[AuditRow]) -> dict[str, str]:
-    """Whose client is whose, as far as the records tell: those of messages name the client only."""
-    return {row.client: row.user for row in rows if row.client and row.user}
-
-
-def _questions(rows: Iterable[AuditRow], config: Config, users: dict[str, str]) -> list[_CountedQuestion]:
+def _questions(rows: Iterable[AuditRow], config: Config) -> list[_CountedQuestion]:
     by_key: dict[tuple[str, str, str, str | None], _CountedQuestion] = {}
     for row in rows:
         assert row.topic is not None
         subject, scope = _subject(row)
-        action = Operation(row.action or "")
+        action = _operation(row)
         topic = share(row.topic)[1] if action is Operation.SUBSCRIBE else row.topic
-        publisher = _publisher(row, users) if action is Operation.READ else None
+        publisher = _publisher(row) if action is Operation.READ or row.action == FORWARD else None
         key = (subject, action.value, topic, publisher)
         counted = by_key.get(key)
         if counted is None:
@@ -130,13 +124,16 @@ def _subject(row: AuditRow) -> tuple[str, str]:
     return entity, scope.removeprefix(_SCOPE)
 
 
-def _publisher(row: AuditRow, users: dict[str, str]) -> str | None:
-    detail = row.detail or ""
-    if row.kind != Kind.ALLOWED.value or not detail.startswith(_FROM):
-        return None
-    name = detail.removeprefix(_FROM).removesuffix(_ALIKE)
-    user = users.get(name.removeprefix("client:")) if name.startswith("client:") else None
-    return name if user is None else f"user:{user}/{name}"
+def _operation(row: AuditRow) -> Operation:
+    """What was tried; a link that forwards writes out of the one scope, and reads into the other."""
+    if row.action == FORWARD:
+        return Operation.WRITE if row.stage == Step.WRITE.value else Operation.READ
+    return Operation(row.action or "")
+
+
+def _publisher(row: AuditRow) -> str | None:
+    """Who published it; None if nobody knows, or several did: then it counts as undecided where it matters."""
+    return None if row.publisher is None or ", " in row.publisher else row.publisher
 
 
 def _gone(question: Question, gone: Collection[str]) -> str | None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from tidegate.gate.decision import PartialDecision, combine, evaluate, passed, undecided
 from tidegate.gate.gate import Gate
 from tidegate.gate.lane import Lane
-from tidegate.gate.links import Branch, ScopeExit
+from tidegate.gate.links import FORWARD, Branch, ScopeExit, action_over
 from tidegate.gate.plan import Plan
 from tidegate.gate.rule_set import RuleSet
 from tidegate.gate.verdict import Allow, Deny, Known, Step
 
 __all__ = [
+    "FORWARD",
     "Allow",
     "Branch",
     "Deny",
@@ -22,6 +23,7 @@ __all__ = [
     "RuleSet",
     "ScopeExit",
     "Step",
+    "action_over",
     "combine",
     "evaluate",
     "passed",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
+from tidegate.bounded import Bounded
 from tidegate.errors import ProtocolError
 from tidegate.gate.attributes import FLOOR, SCORES, Attributes
 from tidegate.gate.capability import proving
@@ -36,6 +37,7 @@ from tidegate.wire import NONE, V5, Properties, Reason
 
 RESERVED = Deny(step=Step.WRITE, rule="reserved")
 UNHEARD = Deny(step=Step.READ, rule="reserved")
+SAMPLES = 1000  # topics of a shared lane for which its own lanes need not compile
 _OURS = frozenset(("require", "s", "view", "capability", "proof", FLOOR, SCORES))
 """User properties for the node, or from it. Those of a publisher are not passed on: receivers would believe them."""
 
@@ -65,6 +67,8 @@ class Gate:
         self.publishers = publishers  # their rules for their own messages, if they may have any
         self.version = 0
         self.watched = False  # every message is recorded, so none takes the fast lane
+        self.counts_denied = False  # what plans deny is counted by source,
+        self.counts_allowed = False  # and what they pass on, too: see `own_lane`
         self.rules = rules
         self.attributes = Attributes(rules, clock)
         self.stages = StageSet.of(rules, self.attributes, publishers)
@@ -96,7 +100,7 @@ class Gate:
     # -- lanes and plans ---------------------------------------------------------------------------------------
 
     def lane(self, source: Link, protocol: int) -> Lane:
-        """Where a source of this kind finds its plans."""
+        """Where a source of this kind finds its plans: a lane that it shares, or the one that it has for itself."""
         monitors = self.monitors(source)
         names = tuple(attachment.id for attachment in monitors)
         key = (protocol, source.type, names, *(stage.cache_key(source) for stage in self.stages.distinguishing))
@@ -107,7 +111,19 @@ class Gate:
             lane = Lane(context, source.type, protocol, floor_properties, self.version, monitors)
             lane.ruled = self.publishers is not None and self.publishers.of(source.subject) is not None
             self.cache.lanes[key] = lane
+        return self.cache.lanes.get(_own_key(lane, source), lane)
+
+    def own_lane(self, shared: Lane, source: Link) -> Lane:
+        """A lane for one source alone, of those that are decided alike: what its plans count is known to be its."""
+        context, samples = self.context(source), shared.samples or Bounded(SAMPLES)
+        shared.samples = samples
+        lane = replace(shared, context=context, own=True, shared=shared, plans={}, variants=None, onward=None)
+        self.cache.lanes[_own_key(shared, source)] = lane
         return lane
+
+    def counted_apart(self, lane: Lane, plan: Plan) -> bool:
+        """Whether the audit has to know which of several sources of a lane a message of this plan comes from."""
+        return not lane.own and (self.counts_allowed or (self.counts_denied and plan.denies))
 
     def options_lane(self, lane: Lane, source: Link, options: MessageOptions) -> Lane:
         """The lane of messages from there that ask for something of their own."""
@@ -118,7 +134,7 @@ class Gate:
         if variant is None:
             context = self.context(source, options)
             variant = Lane(context, lane.link, lane.protocol, lane.floor_properties, self.version, lane.monitors)
-            variant.ruled, variant.holder, variant.key = lane.ruled, variants, options
+            variant.ruled, variant.own, variant.holder, variant.key = lane.ruled, lane.own, variants, options
             variants[options] = variant
         return variant
 
@@ -131,7 +147,7 @@ class Gate:
         key = (data, link, writer and writer.name, *self._revisions(context))
         lane = self.cache.derived.get(key)
         if lane is None:
-            lane = Lane(context, link, V5, NONE, self.version, writer=writer, admitted=writer is None)
+            lane = Lane(context, link, V5, NONE, self.version, writer=writer, admitted=writer is None, own=True)
             lane.holder, lane.key = self.cache.derived, key
             self.cache.derived[key] = lane
         return lane
@@ -158,7 +174,7 @@ class Gate:
             if before != after:
                 context = context.called(before)
             beyond = Lane(context, exit.link.type, lane.protocol, lane.floor_properties, self.version, admitted=True)
-            beyond.ruled = lane.ruled
+            beyond.ruled, beyond.own = lane.ruled, lane.own
             lane.onward[key] = beyond
             if before != after:  # one for each topic: gone when that has no plan any more
                 beyond.holder, beyond.key = lane.onward, key
@@ -209,18 +225,33 @@ class Gate:
         return NONE if properties == NONE else properties
 
     def plan(self, lane: Lane, name: bytes) -> Plan:
-        """Compiles the plan for a topic that has none yet."""
+        """The plan for a topic that has none yet in this lane: compiled, or copied from that of all who share it."""
         try:
             topic = name.decode()
         except UnicodeDecodeError:
             raise ProtocolError("topic is not UTF-8", Reason.TOPIC_NAME_INVALID) from None
         if not valid_topic(topic):
             raise ProtocolError("invalid topic name", Reason.TOPIC_NAME_INVALID)
-        plan = self.compiler.compile(topic, lane, self.watched)
+        known = self._known(lane.shared or lane, name)
+        if known is not None and not lane.own:
+            return known  # its sources follow it in lanes of their own
+        plan = self.compiler.compile(topic, lane, self.watched) if known is None else known.copied()
         # what its sender publishes next, in the same breath, may need other plans than a control message now;
         # and plans that had to make room for each other lead nowhere
-        if not plan.control and all(branch.lane.plans.get(branch.name) is other for branch, other in plan.flat):
+        whole = all(branch.lane.plans.get(branch.name) is other for branch, other in plan.flat)
+        if not plan.control and whole and not self.counted_apart(lane, plan):
             self.cache.add(lane, name, plan)
+            if lane.shared is not None and lane.samples is not None:
+                lane.samples[name] = lane
+        return plan
+
+    def _known(self, shared: Lane, name: bytes) -> Plan | None:
+        """A plan that each source of a shared lane could follow as its own; None if it leads over links, or is none."""
+        if self.compiler.exits:
+            return None
+        plan = shared.plans.get(name)
+        if plan is None and shared.samples and (lane := shared.samples.get(name)) is not None:
+            plan = lane.plans.get(name)
         return plan
 
     def admits(self, topic: str, source: Link) -> Deny | None:
@@ -295,3 +326,9 @@ class Gate:
         self.compiler.version = self.version
         self.cache.clear_own()  # the plans of other scopes that lead to these change with them: see `Realm.change`
         self.cache.lanes = WeakValueDictionary()
+
+
+def _own_key(shared: Lane, source: Link) -> Hashable:
+    """Of the lane that a source has for itself, which keeps the shared one alive."""
+    subject = source.subject
+    return id(shared), subject.kind, subject.client, subject.user, subject.scope

@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tidegate.bounded import Bounded
 from tidegate.gate.plan import Plan
 from tidegate.monitor import Attachment
 from tidegate.session import Context, Subject
@@ -28,6 +29,9 @@ class Lane:
     writer: Subject | None = None  # the monitor or service that writes what takes this lane
     admitted: bool = False  # its messages have passed the steps on the way in
     onward: dict[Hashable, Lane] | None = None  # the lanes of the same sources in other scopes, by link
+    own: bool = False  # one source alone takes it, so that what its plans count is what that one sent
+    shared: Lane | None = None  # of an own lane: that of all sources which are decided alike
+    samples: Bounded[bytes, Lane] | None = None  # of a shared lane and its own ones: by topic, one of these that has it
     holder: dict[Any, Lane] | None = None  # the dict that has it under `key` while it has plans
     key: Hashable = None
     plans: dict[bytes, Plan] = field(default_factory=dict)

@@ -8,6 +8,7 @@ known when its plan is looked up, and so is whether its publisher proves each me
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 
 from tidegate.gate.verdict import ALLOW, WHOLE, Allow, Answer, Deny, Known, Stage, Step
 from tidegate.policy import Demand, Levels
@@ -28,7 +29,13 @@ class DemandStage(Stage):
         self.levels = levels
 
     def evaluate(self, known: Known) -> Answer:
-        return unknown_demand(self.levels, known.context.demand) or ALLOW
+        context, levels = known.context, self.levels
+        why = unknown_demand(levels, context.demand)
+        if why is None or context.demand is None:
+            return ALLOW
+        own = context.subject
+        floor = levels.told(own.level, levels.floor_facts(own.facts, signed=context.signed))
+        return replace(why, detail=f"{why.detail}; {_detail(context.demand, floor)}")
 
     def cache_key(self, source: Link) -> Hashable:
         return source.demand
@@ -87,4 +94,9 @@ def unknown_demand(levels: Levels, demand: Demand | None) -> Deny | None:
 
 
 def _denied(rule: str, demand: Demand, floor: str, *, waits: bool = False) -> Deny:
-    return Deny(step=Step.LEVELS, rule=rule, detail=f"demand {demand.text}; floor {floor}", waits=waits)
+    return Deny(step=Step.LEVELS, rule=rule, detail=_detail(demand, floor), waits=waits)
+
+
+def _detail(demand: Demand, floor: str) -> str:
+    """What the audit has of it."""
+    return f"demand {demand.text}; floor {floor}"

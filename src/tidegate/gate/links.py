@@ -15,7 +15,7 @@ from tidegate.gate.rule_set import RuleSet
 from tidegate.gate.verdict import Step
 from tidegate.monitor import Attachment, Direction, Instance, ModeCounts, calm_modes
 from tidegate.policy.scopes import ScopeLink, Way
-from tidegate.session import ScopeLinkEnd, Subject
+from tidegate.session import Link, ScopeLinkEnd, Subject
 
 if TYPE_CHECKING:
     from tidegate.gate.decision import PartialDecision
@@ -26,6 +26,14 @@ _LEAVING: Final = {Way.UP: Direction.EX_PUB, Way.DOWN: Direction.IM_SUB, Way.ACR
 _ENTERING: Final = {Way.UP: Direction.IM_PUB, Way.DOWN: Direction.EX_SUB, Way.ACROSS: Direction.EX_SUB}
 
 Guard = tuple[dict[Hashable, int], frozenset[Hashable]]  # modes that there are, and those in which nothing happens
+
+
+FORWARD: Final = "forward"
+
+
+def action_over(link: Link, action: str) -> str:
+    """What is denied if a message may not cross a link: `action` of a client, but a link between scopes forwards."""
+    return FORWARD if link.subject.kind == "link" else action
 
 
 class ScopeExit:

@@ -11,6 +11,7 @@ nothing on the way has to see the message: the fast lane leads through any numbe
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -82,6 +83,19 @@ class Plan:
 
     def __post_init__(self) -> None:
         self.cost += len(self.topic) // LONG
+
+    def copied(self) -> Plan:
+        """The same for one source alone, whose messages it counts; it leads to no other scope."""
+        made = copy(self)
+        made.passed, made.apart, made.counted = 0, 0, (0, 0)
+        made.users, made.failed = None, ()
+        made.cost = 1 + len(self.topic) // LONG  # what it refers to is counted
+        return made
+
+    @property
+    def denies(self) -> bool:
+        """Somebody is denied every message, here or in a scope that it leads to."""
+        return bool(self.denied) or any(plan.denied for _, plan in self.flat)
 
     @property
     def uncounted(self) -> bool:

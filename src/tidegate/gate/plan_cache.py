@@ -166,6 +166,8 @@ class PlanCache:
             for variant in (lane.variants or {}).values():
                 self._empty(variant)
             lane.variants = lane.onward = None
+            if lane.samples:
+                lane.samples.clear()  # in place: lanes that refer to each other wait for the garbage collector
         for lane in self.derived.values():
             self._empty(lane)
         self.derived = {}

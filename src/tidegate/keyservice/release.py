@@ -288,7 +288,7 @@ class KeyRelease:
     def _decide(self, asking: KeyRequest, group: Group) -> None:
         may = asking.scope.gate.stored.readable(group.topic, group.context, asking.link)
         if isinstance(may, Deny):
-            raise self._denied(asking, group.topic, may)
+            raise self._denied(asking, group.topic, may, group.context)
 
     def _public(self, asking: KeyRequest) -> PublicKey:
         public = self._config().built.readers.get(asking.reader)
@@ -303,9 +303,9 @@ class KeyRelease:
         self.topic_keys.given(id, asking.reader, *((f"client:{client}",) if client else ()))
         self.audit.handed(asking.link, group.topic, id)
 
-    def _denied(self, asking: KeyRequest, topic: str, why: Deny) -> Problem:
+    def _denied(self, asking: KeyRequest, topic: str, why: Deny, context: bytes | None = None) -> Problem:
         self.refused += 1
-        asking.scope.report("key", asking.link, topic, why)
+        asking.scope.report("key", asking.link, topic, why, context)
         details = {"rule": why.rule, "stage": why.step.value}
         return Problem(f"denied by {why.rule}", problem="denied", details=[details])
 

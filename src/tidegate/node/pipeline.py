@@ -157,17 +157,17 @@ class Pipeline:
     def _key(self, data: bytes, before: str | None, topic: str, ids: Collection[str], count: int) -> Answer:
         service = self._service(data)
         if isinstance(service, Deny):
-            return self._first.refused(topic, service)
+            return self._first.refused(data, topic, service)
         found = service.planned(data, before, topic)
         if isinstance(found, Deny):
-            return service.refused(topic, found)
+            return service.refused(data, topic, found)
         _, plan = found
         if plan.refusal is not None:
-            return service.refused(topic, plan.refusal)
+            return service.refused(data, topic, plan.refusal)
         if plan.sealing is None:
             return None
         if plan.sealing.end_to_end and self._node.config.keys.ktm is not None:
-            return service.refused(topic, END_TO_END)
+            return service.refused(data, topic, END_TO_END)
         topic_keys, wall = self._topic_keys, self._node.realm.site.wall
         key = self._before(ids, plan.sealing.group)
         if key is None:
@@ -198,10 +198,10 @@ class Pipeline:
     def _opened(self, data: bytes, topic: str, id: str) -> Answer:
         service = self._service(data)
         if isinstance(service, Deny):
-            return self._first.refused(topic, service, "key")
+            return self._first.refused(data, topic, service, "key")
         found = self._readable(service, data, topic, id)
         if isinstance(found, Deny):
-            return service.refused(topic, found, "key")
+            return service.refused(data, topic, found, "key")
         self._tell(service, topic, id)
         return found
 
@@ -265,9 +265,9 @@ class Pipeline:
             record = read[index]
             service = self._service(record.context)
             if isinstance(service, Deny):
-                answer: Deny | Session | int = self._first.refused(record.topic, service)
+                answer: Deny | Session | int = self._first.refused(record.context, record.topic, service)
             elif record.number is None:
-                answer = service.refused(record.topic, UNNUMBERED)
+                answer = service.refused(record.context, record.topic, UNNUMBERED)
             else:
                 answer = service.publish(
                     record.context,

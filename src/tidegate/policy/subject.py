@@ -66,6 +66,13 @@ class Subject:
         """As on the command line: `client:tr1`, `service:sys`."""
         return f"{self.kind}:{self.client}"
 
+    @property
+    def full_name(self) -> str:
+        """The same with its user: `user:mary/client:tr1`; empty if it has no name."""
+        if self.user is None:
+            return f"{self.kind}:{self.client}" if self.client else ""
+        return f"user:{self.user}/{self.kind}:{self.client}"
+
 
 def state_topic(client: str) -> str:
     """Where a bridge says whether it is connected; empty if no topic can hold its name."""

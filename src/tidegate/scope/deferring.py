@@ -50,7 +50,8 @@ class Deferring:
             return 0
         verdict = passed(ways, message)
         if isinstance(verdict, Deny) or not message.qos:
-            self.scope.report("read", session.outward, message.topic, verdict if isinstance(verdict, Deny) else weak)
+            why = verdict if isinstance(verdict, Deny) else weak
+            self.scope.report("read", session.outward, message.topic, why, message.context)
             return 0
         grant, _ = verdict
         if seen is not None:

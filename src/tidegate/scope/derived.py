@@ -176,7 +176,7 @@ class Deriving:
         scope = self.scope
         found = self.planned(data, before, topic)
         if isinstance(found, Deny):
-            return self.refused(topic, found)
+            return self.refused(data, topic, found)
         way, plan = found
         site = scope.site
         origin, count, output = number
@@ -221,16 +221,16 @@ class Deriving:
             if id is not None and (plan.admission or not held):
                 clear = keyring.opened(came, message.topic)
                 if clear is None:
-                    return self.refused(message.topic, GONE)
+                    return self.refused(message.context, message.topic, GONE)
                 message.payload = clear
         why = path.write(plan, message, self.inward)
         if held:
             message.payload = came  # else the key does not seal any more, or is not of this group: it gets another one
         return why
 
-    def refused(self, topic: str, why: Deny, action: str = "write") -> Deny:
-        """Has it audited."""
-        self.scope.report(action, self.inward if action == "write" else self.outward, topic, why)
+    def refused(self, data: bytes, topic: str, why: Deny, action: str = "write") -> Deny:
+        """Has it audited. `data`: the context of the message that it is about."""
+        self.scope.report(action, self.inward if action == "write" else self.outward, topic, why, data)
         return why
 
     # -- reading -------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tidegate.gate import Branch, Deny, Known, Plan, ScopeExit, Step
+from tidegate.gate import FORWARD, Branch, Deny, Known, Plan, ScopeExit
 from tidegate.session import Link, Message, Session, Site
 from tidegate.session.prices import VISITED
 from tidegate.wire import Properties
@@ -69,7 +69,7 @@ class Journey:
     def _unkept(self, scope: Scope, message: Message, why: Deny) -> Message:
         """The same for those who are there: no more can be kept in this scope."""
         publisher = scope.gate.attributes.context(message).subject
-        scope.report("write", Link(publisher, True, message.link), message.topic, why)
+        scope.report("write", Link(publisher, True, message.link), message.topic, why, message.context)
         made = message.across(message.topic, message.qos, message.context, message.link, message.properties)
         made.retain = False
         return made
@@ -85,7 +85,7 @@ class Journey:
         if not branch.clear:
             shown = branch.passage.show(message)
             if isinstance(shown, Deny):
-                scope.report(_doing(shown), exit.outward, message.topic, shown)
+                scope.report(FORWARD, exit.outward, message.topic, shown, message.context)
                 return
             message = shown
             if branch.passage.failed:
@@ -105,7 +105,7 @@ class Journey:
             way = exported(exit, message)
             if way is None or isinstance(way, Deny):
                 if way is not None:
-                    scope.report(_doing(way), exit.outward, message.topic, way)
+                    scope.report(FORWARD, exit.outward, message.topic, way, message.context)
                 return
             shown, topic, qos = way
             arrived = _called(shown, exit, topic, qos)
@@ -124,11 +124,6 @@ class Journey:
         watched = bool(exit.entering) and (branch is None or branch.watched)
         for plan, event in scope.path.arrive(exit, arrived, self.root, lane, name, watched):
             self._waiting.append((scope, plan, event, beyond))
-
-
-def _doing(why: Deny) -> str:
-    """What a link was denied: forwarding, or importing."""
-    return "write" if why.step is Step.WRITE else "read"
 
 
 def _called(message: Message, exit: ScopeExit, topic: str, qos: int) -> Message:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.bounded import Bounded
-from tidegate.gate import Deny, Lane, Plan, ScopeExit, Step, combine, undecided
+from tidegate.gate import Deny, Lane, Plan, ScopeExit, Step, action_over, combine, undecided
 from tidegate.monitor import NO_SCENE, Attachment, Each, Event, Instance, MonitorFailed, State
 from tidegate.monitor.python import PythonMonitor
 from tidegate.scope.derived import renumbered
@@ -67,8 +67,7 @@ class Crossing:
 
     @property
     def action(self) -> str:
-        # a client writes into a scope and reads from it; a link forwards out of one, and imports into the other
-        return "write" if self.link.inward is (self.link.subject.kind != "link") else "read"
+        return action_over(self.link, "write" if self.link.inward else "read")
 
     def suppress(self, attachment: Attachment, error: str = "") -> Deny:
         """What its publisher and the audit are told of an event that a monitor suppresses."""
@@ -275,7 +274,7 @@ class Monitoring:
             self.states.tallies[attachment.id].suppressed += 1
             why = crossing.suppress(attachment)
             if not crossing.overheard and not attachment.silent:
-                self.scope.report(crossing.action, crossing.link, message.topic, why)
+                self.scope.report(crossing.action, crossing.link, message.topic, why, message.context)
         made: list[Made] = []
         for output in outputs:
             if output is not event:
@@ -298,7 +297,7 @@ class Monitoring:
             return one
         data = self._sources.carried(message, crossing.came, sources)
         if data is None:
-            self._excessive(attachment, message.topic, crossing)
+            self._excessive(attachment, message.topic, message, crossing)
             return None
         if data == message.context:
             return one
@@ -311,10 +310,10 @@ class Monitoring:
         lane = gate.derived_lane(data, context, crossing.came, None)
         return carrying, self.scope.plans.of(lane, message.topic.encode())
 
-    def _excessive(self, attachment: Attachment, topic: str, crossing: Crossing) -> None:
+    def _excessive(self, attachment: Attachment, topic: str, message: Message, crossing: Crossing) -> None:
         """What comes from the events of too many is not published."""
         why = crossing.suppress(attachment, f"more than {PUBLISHERS} publishers have led it here: let it begin anew")
-        self.scope.report(crossing.action, crossing.link, topic, why)
+        self.scope.report(crossing.action, crossing.link, topic, why, message.context)
 
     def _asked(self, instance: Instance, event: Event, message: Message, crossing: Crossing) -> Sequence[Event] | None:
         """The outputs of one step; None if it failed, which suppresses the event and leaves the state."""
@@ -328,7 +327,7 @@ class Monitoring:
         except MonitorFailed as error:
             tally.failed += 1
             why = crossing.suppress(attachment, str(error))
-            self.scope.report(crossing.action, crossing.link, message.topic, why)
+            self.scope.report(crossing.action, crossing.link, message.topic, why, message.context)
             return None
         finally:
             if foreign:
@@ -390,26 +389,26 @@ class Monitoring:
         crossing.count += 1
         if crossing.count > MOST:
             why = Deny(step=crossing.step, rule=attachment.id, error=f"more than {MOST} outputs of one event")
-            scope.report(crossing.action, crossing.link, output.topic, why)
+            scope.report(crossing.action, crossing.link, output.topic, why, shown.context)
             return None
         limits = self.site.limits
         if output.topic != shown.topic and (excess := limits.excess(output.topic)):
             why = crossing.suppress(attachment, f"puts out a topic of {excess}")
-            scope.report(crossing.action, crossing.link, output.topic, why)
+            scope.report(crossing.action, crossing.link, output.topic, why, shown.context)
             return None
         cause = crossing.message
         number = crossing.root.numbered(crossing.count)
         if number is None:
             why = crossing.suppress(attachment, "made it of what too many others have made, one after the other")
-            scope.report(crossing.action, crossing.link, output.topic, why)
+            scope.report(crossing.action, crossing.link, output.topic, why, shown.context)
             return None
         if attachment.id in self._foreign and not self._sources.mixable((*sources, *self._of(shown, crossing))):
             why = crossing.suppress(attachment, "made it of messages that are restricted differently")
-            scope.report(crossing.action, crossing.link, output.topic, why)
+            scope.report(crossing.action, crossing.link, output.topic, why, shown.context)
             return None
         whose = self._sources.carried(shown, crossing.came, sources) if sources else shown.context
         if whose is None:
-            self._excessive(attachment, output.topic, crossing)
+            self._excessive(attachment, output.topic, shown, crossing)
             return None
         rewritten = output.payload is not shown.payload
         changed = rewritten or (output.topic, output.qos, output.retain) != (shown.topic, shown.qos, shown.retain)
@@ -430,7 +429,8 @@ class Monitoring:
         if refusal is None and plan.admission:
             refusal = undecided(plan.admission, message)
         if refusal is not None:
-            scope.report("write", Link(self._writers[attachment.id], True, crossing.came), output.topic, refusal)
+            link = Link(self._writers[attachment.id], True, crossing.came)
+            scope.report("write", link, output.topic, refusal, message.context)
             return None
         return message, plan
 

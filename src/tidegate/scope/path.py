@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from tidegate.gate import Deny, Lane, Plan, ScopeExit, Step, passed, undecided
+from tidegate.gate import Deny, Lane, Plan, ScopeExit, Step, action_over, passed, undecided
 from tidegate.monitor import Instance
 from tidegate.policy.brokering import PLAIN
 from tidegate.policy.capability import BEFORE, NOTHING
@@ -39,7 +39,7 @@ from tidegate.scope.monitors import Emission, Made, Monitoring
 from tidegate.scope.protection import Keyring, Protector
 from tidegate.session import Connection, Delivery, Grant, Journal, Later, Link, Message, Refusal, Session
 from tidegate.topics import matches
-from tidegate.wire import NONE, V5, Properties, Reason
+from tidegate.wire import NONE, Properties, Reason
 
 if TYPE_CHECKING:
     from tidegate.scope.scope import Scope
@@ -189,7 +189,7 @@ class Path:
                 # semantics, *Time*: a denied retained publish neither sets nor clears
                 why = undecided(plan.admission, message)
         if why is not None:
-            self.scope.report("write", link, message.topic, why)
+            self.scope.report("write", link, message.topic, why, message.context)
         return why
 
     def tried(self, plan: Plan, message: Message, link: Link) -> Deny | None:
@@ -232,7 +232,7 @@ class Path:
     def _seal(self, plan: Plan, message: Message, link: Link) -> Deny | None:
         why = None if plan.sealing is None else self.protector.protect(plan, message)
         if why is not None:
-            self.scope.report("write", link, message.topic, why)
+            self.scope.report(action_over(link, "write"), link, message.topic, why, message.context)
         return why
 
     def tick(self, instance: Instance) -> None:
@@ -317,15 +317,12 @@ class Path:
         self, message: Message, link: Link, source: Session | None = None, root: Message | None = None
     ) -> int:
         """Delivers what was written to the journal before, by the plans of now."""
-        scope, name = self.scope, message.topic.encode()
-        gate = scope.gate
-        if not message.output and (why := scope.plans.of(gate.lane(link, V5), name).refusal) is not None:
-            self.scope.report("write", link, message.topic, why)
+        scope, gate, name = self.scope, self.scope.gate, message.topic.encode()
+        if not message.output and (why := scope.plans.over(link, name).refusal) is not None:
+            self.scope.report("write", link, message.topic, why, message.context)
             return 0
-        plan = scope.plans.of(
-            gate.derived_lane(message.context, gate.attributes.context(message), message.link, None), name
-        )
-        events, _ = self._protected(((message, plan),), link)
+        lane = gate.derived_lane(message.context, gate.attributes.context(message), message.link, None)
+        events, _ = self._protected(((message, scope.plans.of(lane, name)),), link)
         return sum(self.deliver(way, event, source, root) for way, event in events)
 
     def _deliver_flat(self, plan: Plan, message: Message, source: Session | None) -> int:
@@ -417,7 +414,7 @@ class Egress:
                 continue
             verdict = passed(ways, message)
             if isinstance(verdict, Deny):
-                self.scope.report("read", session.outward, message.topic, verdict)
+                self.scope.report("read", session.outward, message.topic, verdict, message.context)
                 reached += verdict.step is Step.WHERE  # what a subscriber wants is no business of the publisher
                 continue
             grant, shown = verdict
@@ -431,6 +428,8 @@ class Egress:
                 if grant.no_local:
                     continue
                 grant = grant.own or grant
+            if self.scope.gate.counts_allowed:
+                self.scope.delivered(session, message)
             session.deliver(message, min(qos, grant.qos), retain and grant.retain_as_published, grant.ids, None, shown)
         if plan.conditional:
             self.site.effort += int((self._stopwatch() - begun) * 1e6)  # whoever publishes pays for what it is asked
@@ -456,6 +455,8 @@ class Egress:
             return
         shown = self._decide(session, message, grant)
         if shown is not None:
+            if self.scope.gate.counts_allowed:
+                self.scope.delivered(session, message)
             session.deliver(message, qos, True, grant.ids, None, shown)
 
     def answer(self, session: Session, context: bytes, topic: str, payload: bytes, properties: Properties) -> bool:
@@ -475,27 +476,27 @@ class Egress:
         return True
 
     def _decide(self, session: Session, message: Message, grant: Grant) -> Message | None:
-        gate, begun = self.scope.gate, self._stopwatch()
-        verdict = gate.decide(message, session, grant)
+        begun = self._stopwatch()
+        verdict = self.scope.gate.decide(message, session, grant)
         self.site.effort += int((self._stopwatch() - begun) * 1e6)
+        return self._audited(session, message, verdict)
+
+    def _audited(self, session: Session, message: Message, verdict: Message | Deny) -> Message | None:
+        """What may be sent of a message that was decided again; the audit is told if nothing may, or what failed."""
+        scope = self.scope
         if isinstance(verdict, Deny):
-            self.scope.report("read", session.outward, message.topic, verdict)
+            scope.report("read", session.outward, message.topic, verdict, message.context)
             return None
-        if gate.stored.failed:
-            self.scope.audit.failed(session.outward, message.topic, gate.stored.failed)
+        if scope.gate.stored.failed:
+            scope.audit.failed(session.outward, message.topic, scope.gate.stored.failed)
         return verdict
 
     def permits(self, session: Session, delivery: Delivery) -> Message | Later | None:
         """Steps 6 to 10 for a delivery that waited: what of it may be sent now (session.Decider)."""
-        verdict = self._decided(session, delivery)
-        if isinstance(verdict, Deny):
-            if delivery.qos and delivery.group is None and self.deferring.waits(verdict, session, delivery.message):
-                return Later.LATER
-            self.scope.report("read", session.outward, delivery.message.topic, verdict)
-            return None
-        if self.scope.gate.stored.failed:
-            self.scope.audit.failed(session.outward, delivery.message.topic, self.scope.gate.stored.failed)
-        return verdict
+        verdict, message = self._decided(session, delivery), delivery.message
+        if delivery.qos and delivery.group is None and self.deferring.waits(verdict, session, message):
+            return Later.LATER
+        return self._audited(session, message, verdict)
 
     def _decided(self, session: Session, delivery: Delivery) -> Message | Deny:
         group = delivery.group
@@ -536,7 +537,7 @@ class Egress:
         verdict = self._decided(session, delivery)
         if isinstance(verdict, Message):
             return verdict, False
-        self.scope.report("read", session.outward, message.topic, verdict)
+        self.scope.report("read", session.outward, message.topic, verdict, message.context)
         if delivery.group is not None:
             scope.sharing.hand_round([delivery])
             return None
@@ -563,10 +564,8 @@ class Egress:
             for grant in _matching(session, message.topic, group):
                 if own and grant.no_local:
                     continue
-                verdict = self.scope.gate.decide(message, session, grant)
-                if isinstance(verdict, Deny):
-                    self.scope.report("read", session.outward, message.topic, verdict)
-                else:
+                verdict = self._decide(session, message, grant)
+                if verdict is not None:
                     grants.append(grant)
                     shown = verdict
             if grants:

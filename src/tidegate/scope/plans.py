@@ -6,6 +6,7 @@ does not come as a packet gets its context here. A QoS 2 message gets both again
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from tidegate.bounded import Bounded
@@ -36,19 +37,21 @@ class Plans:
         self.site = site
         self.keyring = keyring
 
-    def plan(self, connection: Connection, topic: bytes) -> Route:
-        return self._published(self._lane(connection), topic)
+    def plan(self, connection: Connection, topic: bytes) -> Plan:
+        lane, link = self._lane(connection), connection.session.inward
+        connection.reader.lane, plan = self._followed(lane, link, topic, NO_OPTIONS, self._published)
+        return plan
 
     def plan_as(self, connection: Connection, topic: bytes, options: MessageOptions) -> tuple[Route, bytes]:
         base, link = self._lane(connection), connection.session.inward
-        lane = self.gate.options_lane(base, link, options)
+        connection.reader.lane, plan = self._followed(base, link, topic, options, self._published)
         contexts = connection.contexts
         if contexts is None or contexts[0] is not link:
             contexts = connection.contexts = (link, Bounded(CONTEXTS))
         context = contexts[1].get(options)
         if context is None:
             context = contexts[1][options] = self.gate.context(link, options).encode()
-        return self._published(lane, topic), context
+        return plan, context
 
     def read_options(self, properties: Properties) -> tuple[MessageOptions, Properties]:
         options, left = self.gate.read_options(properties)
@@ -56,6 +59,21 @@ class Plans:
             return NO_OPTIONS, properties
         properties = replace(properties, user_properties=left)
         return options, NONE if properties == NONE else properties
+
+    def _followed(
+        self, lane: Lane, link: Link, topic: bytes, options: MessageOptions, find: Callable[[Lane, bytes], Plan]
+    ) -> tuple[Lane, Plan]:
+        """The plan of a source's message, and the lane of the source: one of its own where its messages are counted."""
+        gate = self.gate
+        way = lane if options is NO_OPTIONS else gate.options_lane(lane, link, options)
+        plan = find(way, topic)
+        if not gate.counted_apart(way, plan):
+            return lane, plan
+        return self._followed(gate.own_lane(lane, link), link, topic, options, find)
+
+    def over(self, link: Link, topic: bytes) -> Plan:
+        """The plan of a message that comes over a link without a packet."""
+        return self._followed(self.gate.lane(link, V5), link, topic, NO_OPTIONS, self.of)[1]
 
     def of(self, lane: Lane, topic: bytes) -> Plan:
         """The plan of a message that is in the node already: a link may have put levels in front of its topic."""
@@ -100,8 +118,6 @@ class Plans:
         options = NO_OPTIONS
         if properties.user_properties:
             options, properties = self.read_options(properties)
-            if options is not NO_OPTIONS:
-                lane = gate.options_lane(lane, link, options)
         if lane.floor_properties is not NONE:
             properties = with_floor_properties(properties, lane.floor_properties)
         site.number += 1
@@ -118,7 +134,7 @@ class Plans:
             properties,
             None if expiry is None else site.now + expiry,
         )
-        return self.of(lane, topic.encode()), message
+        return self._followed(lane, link, topic.encode(), options, self.of)[1], message
 
     def released(self, connection: Connection, message: Message) -> Plan:
         """The plan of a QoS 2 message that is released, and its context as the connection is now."""
@@ -127,7 +143,7 @@ class Plans:
         lane = connection.reader.lane  # has no plans if the rules have changed
         plan = lane.plans.get(topic)
         if not isinstance(plan, Plan):
-            plan = self._published(self._lane(connection), topic)
+            plan = self.plan(connection, topic)
         if message.context == source.context and message.link == source.inward.type:
             return plan
         # It came with options of its own, over an earlier connection, under earlier rules, or out of the store.

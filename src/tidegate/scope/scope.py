@@ -75,6 +75,7 @@ class Scope:
             compiled=self._compiled,
             mode_revision=shift,
         )
+        self.gate.counts_denied = audit is not NOBODY
         site.on_alarm.append(self.gate.cache.tick)
         self.connected = 0
         self.sharing = Sharing(self)
@@ -91,7 +92,8 @@ class Scope:
 
     def _compiled(self, lane: Lane, plan: Plan) -> None:
         """The gate has made a plan."""
-        self.site.effort += PLAN if self.gate.rules.policies is None else 5 * PLAN
+        copied = lane.shared is not None and not plan.branches
+        self.site.effort += PLAN if copied or self.gate.rules.policies is None else 5 * PLAN
         self.audit.compiled(lane, plan)
         for session, errors in plan.failed:  # conditions that could not be evaluated, and count as false
             self.audit.failed(session.outward, plan.topic, errors)
@@ -109,18 +111,24 @@ class Scope:
         if full is None:
             return True
         publisher = self.gate.attributes.context(message).subject
-        self.report("write", Link(publisher, True, message.link), message.topic, full)
+        self.report("write", Link(publisher, True, message.link), message.topic, full, message.context)
         message.retain = False
         return False
 
-    def report(self, action: str, link: Link, topic: str, why: Deny) -> None:
-        """Counts and audits a denial."""
+    def report(self, action: str, link: Link, topic: str, why: Deny, context: bytes | None = None) -> None:
+        """Counts and audits a denial. `context`: that of the message, if it is about one."""
         if why.step is Step.WHERE:  # the subscriber does not want it: nobody has denied anything
             if why.error:
                 self.audit.failed(link, topic, ((why.rule, why.error),))
             return
         self.site.counters.denied += 1
-        self.audit.denied(action, link, topic, why)
+        publishers = None if context is None else self.gate.attributes.decoded(context).publishers
+        self.audit.denied(action, link, topic, why, publishers or None)
+
+    def delivered(self, session: Session, message: Message) -> None:
+        """Has the audit count a delivery that was allowed and that no plan counts."""
+        publishers = self.gate.attributes.context(message).publishers
+        self.audit.delivered(session.outward, message.topic, publishers)
 
     def change(self, rules: RuleSet) -> None:
         """Other rules. The next message is decided by them; who has to go is told so soon after."""

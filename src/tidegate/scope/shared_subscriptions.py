@@ -69,12 +69,14 @@ class Sharing:
             self.unwanted = any(isinstance(each, Deny) and each.step is Step.WHERE for each in shown.values())
             for session, verdict in shown.items():
                 if isinstance(verdict, Deny):
-                    self.scope.report("read", session.outward, message.topic, verdict)
+                    self.scope.report("read", session.outward, message.topic, verdict, message.context)
                     break  # one of them speaks for all
             return False
         session, grant = chosen
         part = shown[session]
         assert isinstance(part, Message)
+        if gate.counts_allowed:
+            self.scope.delivered(session, message)
         session.deliver(
             message,
             min(message.qos, grant.qos),

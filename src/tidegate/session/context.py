@@ -64,6 +64,15 @@ class Context:
     others: tuple[SourceContext, ...] = ()
     """Of the other messages that it comes from."""
 
+    @property
+    def publishers(self) -> str:
+        """Whom it comes from, as on the command line; several with commas between them. Empty: nobody knows."""
+        # hot: asked for each denial that depends on the message
+        if not self.others:
+            return self.subject.full_name
+        names = dict.fromkeys((self.subject.full_name, *(other.context.subject.full_name for other in self.others)))
+        return ", ".join(name for name in names if name)
+
     def crossed(self) -> Context:
         """The same behind a link between scopes: all that it comes from has come over that one."""
         if all(other.link is None for other in self.others):

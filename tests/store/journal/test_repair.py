@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pyarrow as pa
 import pytest
 
-from store.journal.trial import Trial, audit, audits, details, one_line, segments
+from store.journal.trial import NOON, Trial, audit, audits, details, one_line, segments
 from tidegate.errors import StoreError
-from tidegate.store.journal import AUDIT, TRAFFIC, Reader, traffic_row
+from tidegate.store.journal import AUDIT, TRAFFIC, Reader, audit_row, traffic_row
 from tidegate.store.journal.frame import END, header
 from tidegate.store.journal.index import Index
 from tidegate.store.journal.repair import open_shard
@@ -197,6 +198,22 @@ def test_a_segment_of_the_version_before_is_read_and_followed_by_a_new_one(shard
     shard.go_on(6)
     assert [path.stem for path in segments(shard.data)] == [f"{0:020d}", f"{6:020d}"]
     assert details(shard.data) == list(range(7))
+
+
+def test_a_segment_without_the_newest_column_is_read_and_followed_by_a_new_one(tmp_path: Path) -> None:
+    """A column is added at the end, where readers of before do not look for it; the version stays."""
+    before = replace(AUDIT, columns=AUDIT.columns[:-1], row=lambda *row: row, weigh=lambda row: 1, lost=None)
+    trial = Trial(tmp_path, before)
+    trial.write(audit_row(NOON, detail="old")[:-1])
+    trial.close()
+    trial = Trial(tmp_path)
+    trial.write(audit_row(NOON, detail="new", publisher="client:c"))
+    trial.close()
+    assert len(segments(trial.data)) == 2
+    told = [(row["detail"], row["publisher"]) for row in Reader(trial.data, AUDIT).rows()]
+    assert told == [("old", None), ("new", "client:c")]
+    known = [row["detail"] for row in Reader(trial.data, before).rows()]
+    assert known == ["old", "new"]
 
 
 def test_a_newer_version_is_left_alone(shard: Shard) -> None:

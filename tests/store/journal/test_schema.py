@@ -29,7 +29,7 @@ COLUMNS = {
     "ingest": "shard, offset, received_at, id, topic, payload, qos, retain, content_type, properties, source, "
     "source_kind, registered, mode, client, user, level, floor, context, policy_version",
     "audit": "shard, offset, at, node, kind, link, user, client, action, topic, stage, rule, policy_version, count, "
-    "detail",
+    "detail, publisher",
 }
 COLUMNS["traffic"] = COLUMNS["ingest"] + ", event, filter, options, attributes, target"
 

@@ -67,7 +67,8 @@ class Table:
 
 _AUDIT: Final = columns(
     "shard int, offset bigint, at timestamp, node string, kind string, link string, user string, client string, "
-    "action string, topic string, stage string, rule string, policy_version string, count bigint, detail string"
+    "action string, topic string, stage string, rule string, policy_version string, count bigint, detail string, "
+    "publisher string"
 )
 _JOURNAL: Final = columns("journal string")
 _WHOSE: Final = columns("owner string, category string")

@@ -6,6 +6,8 @@ forgets about them at once, and `zip` (on another thread) turns them into column
 seconds. There is no pyarrow here, so that importing it is free.
 
 `audit`: one row per thing that somebody may have to account for. `count` is how many it stands for.
+`publisher` is whom the message came from, as on the command line (`user:mary/client:tr1`), several with commas between
+them; segments of before it was there have none.
 
 `ingest`: one row per message for the pipeline. `properties` are the MQTT user properties, in order. Of a registered
 source `source` is its NodeId, `source_kind` its NodeType and `mode` its CommunicationMode; `registered` is false of
@@ -83,6 +85,7 @@ class AuditRow(NamedTuple):
     policy_version: str | None = None
     count: int = 1  # type: ignore[assignment]  # the column's name; nobody counts in a row
     detail: str | None = None
+    publisher: str | None = None
 
 
 def audit_row(*columns: Any, **named: Any) -> Row:
@@ -162,8 +165,7 @@ class Stream:
 
 
 def _audit_weight(row: Row) -> int:
-    topic, detail = row[7], row[12]
-    return ROW + (len(topic) if topic else 0) + (len(detail) if detail else 0)
+    return ROW + sum(len(row[column]) for column in (7, 12, 13) if row[column])  # topic, detail, publisher
 
 
 def _message_weight(row: Row) -> int:
