@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.config import parse
-from tidegate.config.environment import expand
+from tidegate.config.tree import expand
 from tidegate.importing import Imported, ImportedPolicy, NotImported, to_yaml
 from tidegate.importing.imported_policies import aligned
 from tidegate.importing.policy_text import quoted, topic, unspeakable

@@ -19,14 +19,14 @@ from zoneinfo import ZoneInfo
 
 from tidegate import policy
 from tidegate.config import keys
+from tidegate.config.brokering import generated_monitors, link_types
 from tidegate.config.capabilities import accepts, thumbprints
 from tidegate.config.directory import parsed_key
-from tidegate.config.enums import Policies, Subscribe, ViewDefault
-from tidegate.config.link_types import generated_monitors
+from tidegate.config.flows import presences
+from tidegate.config.links import directed_links, scope_names
 from tidegate.config.parser import Parser, problem_text
-from tidegate.config.policies import BUILT_IN, names_file, written
-from tidegate.config.problems import ConfigErrors
-from tidegate.config.scopes import presences, space
+from tidegate.config.policies import BUILT_IN, Policies, Subscribe, ViewDefault, names_file, written
+from tidegate.config.problems import ConfigErrors, DocumentPath
 from tidegate.config.section import as_tuple
 from tidegate.errors import ConfigError
 from tidegate.flow.assertions import Assertion
@@ -34,8 +34,9 @@ from tidegate.flow.presence import Presence
 from tidegate.gate.rule_set import RuleSet
 from tidegate.keys import PublicKey
 from tidegate.monitor import Attachment, Monitors
-from tidegate.policy.brokering import Assignment, Brokering
+from tidegate.policy.brokering import UNTYPED, Assignment, Brokering
 from tidegate.policy.capability import Accepts
+from tidegate.policy.scopes import Role, ScopeGraph, ScopeLink, Way
 
 if TYPE_CHECKING:
     from tidegate.config import directory, monitors, policies
@@ -99,7 +100,7 @@ class _Builder:
             if config.levels is not None:
                 self.parser.ranking = policy.ranking(config.levels.order)
 
-    def place(self, path: tuple[str | int, ...], make: Callable[[], Made]) -> Made | None:
+    def place(self, path: DocumentPath, make: Callable[[], Made]) -> Made | None:
         """The result of `make`, or None and a problem at the path of the entry."""
         try:
             return make()
@@ -130,13 +131,13 @@ class _Builder:
         environment = policy.Environment(config.environment, zone=ZoneInfo(config.node.timezone))
         if self.problems or brokering is None or levels is None or directory is None:
             raise ConfigErrors(self.problems)
-        conflicts = keys.conflicts(config, [] if policies is None else written(policies), preferences, views, monitors)
+        conflicts = keys.conflicts(config, written(policies), preferences, views, monitors)
         if problems := [config.location(*path).problem(text) for path, text in conflicts]:
             raise ConfigErrors(problems)
         digest = _digest(config, accepted, capabilities)
         unseen = policy.ALL if config.view_default is ViewDefault.ALL else policy.NOTHING
         listeners = [listener for listener in config.listeners if listener.environment]
-        joined = space(config, self.parser)
+        joined = _space(config, self.parser)
         rules = RuleSet(
             version=f"1-{digest}",
             domain=domain,
@@ -331,3 +332,31 @@ def _digest(config: Config, accepted: list[str], capabilities: Accepts | None) -
         content["capabilities"] = {**section, "keys": list(thumbprints(capabilities))}
     add(content)
     return digest.hexdigest()[:12]
+
+
+def _space(config: Config, parser: Parser) -> ScopeGraph:
+    """The scopes and their links."""
+    types = link_types(config)
+    links = tuple(
+        ScopeLink(
+            source=joint.source,
+            target=joint.target,
+            type=types[joint.name] or UNTYPED,
+            way=joint.way,
+            shares=joint.crossings(parser),
+            back=joint.crossings(parser, back=True),
+        )
+        for joint in directed_links(config)
+    )
+    parents: dict[str, tuple[str, ...]] = {}
+    for link in links:
+        if link.way is Way.UP:
+            parents[link.source] = (*parents.get(link.source, ()), link.target)
+    roles = config.brokering.expanded.items()
+    return ScopeGraph(
+        scopes=scope_names(config),
+        parents=MappingProxyType(parents),
+        links=links,
+        roles=MappingProxyType({name: Role(publishing=pub, receiving=sub) for name, (pub, sub) in roles}),
+        bus=config.brokering.bus or "",
+    )

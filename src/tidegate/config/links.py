@@ -8,7 +8,7 @@ A scope of another node cannot be named yet (`validation.NOT_YET`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final
@@ -17,7 +17,16 @@ from pydantic import AfterValidator, Field, ValidationInfo
 
 from tidegate.config.parser import Parser, problem_text
 from tidegate.config.policies import Filter
-from tidegate.config.problems import PLAIN_NAME, Finding, path_text, refusal, requires, unknown
+from tidegate.config.problems import (
+    PLAIN_NAME,
+    DocumentPath,
+    Finding,
+    path_text,
+    refusal,
+    requires,
+    suggestion,
+    unknown,
+)
 from tidegate.config.section import CheckedSection, Name, Section
 from tidegate.config.units import Count
 from tidegate.errors import ConfigError
@@ -172,7 +181,7 @@ class DirectedLink:
     source: str
     target: str
     way: Way
-    at: tuple[str | int, ...]
+    at: DocumentPath
     entry: Link | None = None
     """The entry that says what crosses; None: everything does."""
 
@@ -209,9 +218,18 @@ def directed_links(config: Config) -> Iterator[DirectedLink]:
             yield from _family(name, config.brokering.bus or "", ("brokering", "roles", role))
 
 
-def _family(child: str, parent: str, at: tuple[str | int, ...]) -> Iterator[DirectedLink]:
+def _family(child: str, parent: str, at: DocumentPath) -> Iterator[DirectedLink]:
     yield DirectedLink(source=child, target=parent, way=Way.UP, at=at)
     yield DirectedLink(source=parent, target=child, way=Way.DOWN, at=at)
+
+
+def no_link(name: str, known: Collection[str]) -> str:
+    """The text for a link that does not exist."""
+    source, _, target = name.partition("->")
+    back = f"{target}->{source}"
+    meant = back if back in known else suggestion(name, known)
+    how = f"did you mean `{meant}`?" if meant else "add it under `links`, or as one of a scope's `parents`"
+    return f"names the unknown link `{name}`; {how}"
 
 
 def problems(config: Config) -> Iterator[Finding]:
@@ -220,7 +238,7 @@ def problems(config: Config) -> Iterator[Finding]:
     joined: dict[frozenset[str], str] = {}
     for name, scope in config.scopes.items():
         for index, parent in enumerate(scope.parents):
-            at: tuple[str | int, ...] = ("scopes", name, "parents", index)
+            at: DocumentPath = ("scopes", name, "parents", index)
             if parent not in config.scopes:
                 yield at, unknown("scope", parent, known, "scopes")
             elif parent in scope.parents[:index]:

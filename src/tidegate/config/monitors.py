@@ -12,14 +12,13 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, assert_never
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, JsonValue, Tag, ValidationInfo
 
 from tidegate import topics
-from tidegate.config.enums import BuiltInMonitor
-from tidegate.config.link_types import no_link
-from tidegate.config.links import SCOPE, bare, directed_links, ends, scope_names
+from tidegate.config.links import SCOPE, bare, directed_links, ends, no_link, scope_names
 from tidegate.config.parser import Parser, parser_of
 from tidegate.config.policies import Condition, Filter, RuleId
 from tidegate.config.problems import Finding, combined_problems, refusal, requires, suggestion, unknown
@@ -50,6 +49,16 @@ from tidegate.predicate import Predicate
 
 if TYPE_CHECKING:
     from tidegate.config.model import Config
+
+
+class BuiltInMonitor(StrEnum):
+    """Monitors that need not be written: those of the measurements of scopes, 5.1."""
+
+    SIMPLE = "simple_em"
+    COMPLEX = "complex_em"
+    HSUP = "hsup_em"
+    MULTI = "multi_em"
+
 
 SEQUENCE: Final = ("only", "after", "reset", "payload", "on", "dedupe", "rate", "burst", "silence", "emit")
 OTHERS: Final = ("automaton", "filter", "map", "use", "python")

@@ -23,8 +23,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from tidegate import policy, topics
-from tidegate.config.enums import BuiltInMonitor, ViewDefault
-from tidegate.config.monitors import Emission, Emit, Monitor, Transition, pace
+from tidegate.config.monitors import BuiltInMonitor, Emission, Emit, Monitor, Transition, pace
+from tidegate.config.policies import ViewDefault
 from tidegate.config.section import as_tuple
 
 if TYPE_CHECKING:

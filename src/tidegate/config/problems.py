@@ -16,7 +16,9 @@ from pydantic_core import PydanticCustomError
 
 from tidegate.errors import ConfigError
 
-Finding = tuple[tuple[str | int, ...], str]
+DocumentPath = tuple[str | int, ...]
+"""From the top of a file or document to a value: keys of mappings, and positions in lists."""
+Finding = tuple[DocumentPath, str]
 """A problem or warning: the path it is about, and its text."""
 PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
