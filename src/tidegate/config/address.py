@@ -45,17 +45,14 @@ class Address:
 
     @property
     def tls(self) -> bool:
-        """Whether connections are encrypted."""
         return self.scheme in (Scheme.MQTTS, Scheme.WSS, Scheme.HTTPS, Scheme.TLS)
 
     @property
     def websocket(self) -> bool:
-        """Whether MQTT travels inside WebSocket frames."""
         return self.scheme in (Scheme.WS, Scheme.WSS)
 
     @property
     def loopback(self) -> bool:
-        """Whether only this machine can connect."""
         return is_loopback(self.host)
 
     @property

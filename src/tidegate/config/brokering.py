@@ -309,6 +309,9 @@ def _labels(policy: brokering.Brokering, types: brokering.Types, needed: bool) -
         yield f"has no label `{key}`, and neither has `default`; add one"
 
 
+# -- with scopes and links -------------------------------------------------------------------------------------------
+
+
 def link_types(config: Config) -> dict[str, str | None]:
     """The type of every link between scopes, by its name; None: it has none."""
     section = config.brokering
@@ -353,27 +356,6 @@ def generated_monitors(config: Config, parser: Parser) -> Iterator[Attachment]:
         publishing, receiving = section.expanded[role]
         yield filtering(f"rbac.{role}.pub", publishing, bus, rights.pub)
         yield filtering(f"rbac.{role}.sub", bus, receiving, rights.sub, takes=True)
-
-
-def misplaced(config: Config) -> Iterator[Finding]:
-    """Sections beside a bus and its roles, which make all scopes and links themselves."""
-    bus = config.brokering.bus
-    if config.brokering.preset is not Preset.RBAC:
-        return
-    if bus not in config.scopes:
-        yield ("brokering", "bus"), unknown("scope", str(bus), config.scopes, "scopes")
-        return
-    for role, scopes in config.brokering.expanded.items():
-        if bus in scopes:
-            yield ("brokering", "roles", role), f"has the scope `{bus}`, which is the bus; rename one of the two"
-    for name, scope in config.scopes.items():
-        if name != bus:
-            text = f"cannot stand beside `preset: rbac`, which makes all scopes but the bus `{bus}`; remove it"
-            yield ("scopes", name), text
-        elif scope.parents:
-            yield ("scopes", name, "parents"), "cannot stand beside `preset: rbac`: the bus has no parents; remove it"
-    if config.links:
-        yield ("links",), "cannot stand beside `preset: rbac`, which makes all links; remove it"
 
 
 def problems(config: Config) -> Iterator[Finding]:
@@ -432,6 +414,39 @@ def _interfaces(config: Config) -> Iterator[Finding]:
         seen.add((name, parent))
 
 
+def _taken(config: Config) -> Iterator[Finding]:
+    generated = {monitor.id for monitor in generated_monitors(config, Parser())}
+    for section in RULES if generated else ():
+        for index, entry in enumerate(entries(config, section)):
+            if entry.id in generated:
+                text = f"is `{entry.id}`, which the node calls one of its own filters; choose another id"
+                yield (section, index, "id"), text
+
+
+# -- rbac ------------------------------------------------------------------------------------------------------------
+
+
+def rbac_problems(config: Config) -> Iterator[Finding]:
+    """Sections beside a bus and its roles, which make all scopes and links themselves."""
+    bus = config.brokering.bus
+    if config.brokering.preset is not Preset.RBAC:
+        return
+    if bus not in config.scopes:
+        yield ("brokering", "bus"), unknown("scope", str(bus), config.scopes, "scopes")
+        return
+    for role, scopes in config.brokering.expanded.items():
+        if bus in scopes:
+            yield ("brokering", "roles", role), f"has the scope `{bus}`, which is the bus; rename one of the two"
+    for name, scope in config.scopes.items():
+        if name != bus:
+            text = f"cannot stand beside `preset: rbac`, which makes all scopes but the bus `{bus}`; remove it"
+            yield ("scopes", name), text
+        elif scope.parents:
+            yield ("scopes", name, "parents"), "cannot stand beside `preset: rbac`: the bus has no parents; remove it"
+    if config.links:
+        yield ("links",), "cannot stand beside `preset: rbac`, which makes all links; remove it"
+
+
 def _several_roles(config: Config) -> Iterator[Finding]:
     """Directory entries that would have to be at two places (scopes, 3.4.3: exactly one role for each device)."""
 
@@ -449,12 +464,3 @@ def _several_roles(config: Config) -> Iterator[Finding]:
         inherited, whose = ((), "") if owner is None else (owner.roles, f" with those of `{client.user}`")
         if client.user not in refused and (text := problem((*inherited, *client.roles), whose)):
             yield ("directory", "clients", name, "roles"), text
-
-
-def _taken(config: Config) -> Iterator[Finding]:
-    generated = {monitor.id for monitor in generated_monitors(config, Parser())}
-    for section in RULES if generated else ():
-        for index, entry in enumerate(entries(config, section)):
-            if entry.id in generated:
-                text = f"is `{entry.id}`, which the node calls one of its own filters; choose another id"
-                yield (section, index, "id"), text

@@ -20,7 +20,7 @@ from zoneinfo import ZoneInfo
 from tidegate import policy
 from tidegate.config import keys
 from tidegate.config.brokering import generated_monitors, link_types
-from tidegate.config.capabilities import accepts, thumbprints
+from tidegate.config.capabilities import accepts, read_named_file, thumbprints
 from tidegate.config.directory import parsed_key
 from tidegate.config.flows import presences
 from tidegate.config.links import directed_links, scope_names
@@ -117,7 +117,9 @@ class _Builder:
         policies = self.make_policies()
         preferences = self.each("preferences", config.preferences, self.make_preference)
         views = self.each("views", config.views, self.make_view)
-        classes = self.each("classify", config.classify, self.make_category)
+        classes = [
+            policy.Class(topic=self.parser.filter(each.topic), category=each.category) for each in config.classify
+        ]
         monitors = self.each("monitors", config.monitors, self.make_monitor)
         brokering = self.place(("brokering",), self.make_brokering)
         levels = self.place(("levels",), self.make_levels)
@@ -211,9 +213,6 @@ class _Builder:
             view=self.parser.view(entry.keep),
         )
 
-    def make_category(self, _: int, entry: policies.Class) -> policy.Class:
-        return policy.Class(topic=self.parser.filter(entry.topic), category=entry.category)
-
     def make_monitor(self, index: int, entry: monitors.Monitor) -> Attachment | None:
         make = partial(entry.attachment, rule_id("monitors", index, entry.id), self.parser)
         # what else can be wrong was found while the file was checked
@@ -280,12 +279,7 @@ def _readers(config: Config) -> Iterator[tuple[str, PublicKey]]:
 
 def _certificates(file: str) -> list[str]:
     """The certificates in a file, each of which must be readable."""
-    try:
-        with Path(file).open("rb") as stream:
-            content = stream.read(_MAX_PEM + 1)
-    except OSError as broken:
-        text = f"it names `{file}`, which cannot be read ({broken.strerror}): check its name and permissions"
-        raise ConfigError(text) from None
+    content = read_named_file(Path(file), _MAX_PEM)
     certificates = _PEM.findall(content.decode("ascii", errors="replace")) if len(content) <= _MAX_PEM else []
     if not certificates:
         raise ConfigError(f"it names `{file}`, which holds no certificate: write one in PEM into it")
@@ -335,7 +329,6 @@ def _digest(config: Config, accepted: list[str], capabilities: Accepts | None) -
 
 
 def _space(config: Config, parser: Parser) -> ScopeGraph:
-    """The scopes and their links."""
     types = link_types(config)
     links = tuple(
         ScopeLink(

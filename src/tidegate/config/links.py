@@ -65,29 +65,24 @@ def ends(written: str) -> tuple[str, str]:
 
 
 def _entity(written: str) -> str:
-    sort, colon, name = written.partition(":")
-    if colon and sort == "client" and name:
+    if written.startswith("client:") and written != "client:":
         return written
-    bare = name if colon and sort == "scope" else written
+    bare = written.removeprefix(SCOPE)
     if not PLAIN_NAME.fullmatch(bare):
         raise refusal(f"has `{written}` at one end; write a scope by its name, and a client as `client:ID`")
     return f"{SCOPE}{bare}"
 
 
-def bare(source: str, target: str) -> str:
-    """A link of two scopes as it is called: `A->B`, from their full names."""
-    return f"{source.removeprefix(SCOPE)}->{target.removeprefix(SCOPE)}"
-
-
-def _between(written: str) -> str:
+def between(written: str) -> str:
+    """The name of a link of two scopes, `A->B`, however it is written. Raises a refusal."""
     source, target = ends(written)
     if not (source.startswith(SCOPE) and target.startswith(SCOPE)):
         raise refusal("has a client at one end; write `client` instead of `link`, with `in` and `out`")
-    return bare(source, target)
+    return f"{source.removeprefix(SCOPE)}->{target.removeprefix(SCOPE)}"
 
 
 _RESERVED: Final = "begins with `$`, and reserved topics never cross; choose another one"
-LinkName = Annotated[str, AfterValidator(_between)]
+LinkName = Annotated[str, AfterValidator(between)]
 Prefix = Annotated[
     str,
     requires(
@@ -127,12 +122,6 @@ class TopicMapping(CheckedSection):
         if self.topic.startswith("$") and not (self.local_prefix and self.remote_prefix):
             yield ("topic",), _RESERVED
 
-    def crossing(self, parser: Parser, *, outward: bool) -> Crossing:
-        """The mapping for the link in one direction."""
-        here, there = self.local_prefix, self.remote_prefix
-        crossing = Crossing(filter=parser.filter(self.topic), here=here, there=there, qos=self.qos)
-        return crossing if outward else crossing.turned
-
 
 class Link(CheckedSection):
     """Two scopes of this node that are joined, neither of which is the parent of the other."""
@@ -158,17 +147,17 @@ class Link(CheckedSection):
         return {ShareDirection.OUT, ShareDirection.IN} if ShareDirection.BOTH in directions else directions
 
     def crossings(self, parser: Parser, *, outward: bool) -> tuple[Crossing, ...]:
-        """What crosses in one direction."""
         wanted = ShareDirection.OUT if outward else ShareDirection.IN
         if wanted not in self.towards():
             return ()
         if self.share is None:
             return ALL
-        return tuple(
-            each.crossing(parser, outward=outward)
+        crossings = (
+            Crossing(filter=parser.filter(each.topic), here=each.local_prefix, there=each.remote_prefix, qos=each.qos)
             for each in self.share
             if each.direction in (wanted, ShareDirection.BOTH)
         )
+        return tuple(crossing if outward else crossing.turned for crossing in crossings)
 
 
 # -- what is joined --------------------------------------------------------------------------------------------------

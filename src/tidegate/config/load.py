@@ -98,7 +98,7 @@ def validated(source: Source, model: type[Model], parser: Parser | None = None) 
     try:
         value = model.model_validate(data, context={"folder": Path(source.file).parent, "parser": parser})
     except ValidationError as broken:
-        problems = [*source.problems, *model_problems(broken, source, model), *_repeated(broken, source)]
+        problems = [*source.problems, *model_problems(broken, source, model), *_repeated(broken, source, data)]
         hidden = ConfigError("is not valid; mend the problems named before", file=source.file)
         raise ConfigErrors(problems or [hidden]) from None
     if source.problems:
@@ -116,23 +116,19 @@ def _unreadable(config: Config) -> Iterator[Finding]:
     yield from master_key_problems(config.master_key)
 
 
-def _repeated(broken: ValidationError, source: Source) -> Iterator[ConfigError]:
+def _repeated(broken: ValidationError, source: Source, data: dict[str, Any]) -> Iterator[ConfigError]:
     """Ids that stand twice, which the model is asked about only when nothing else is wrong."""
     if any(not error["loc"] for error in broken.errors(include_url=False)):
         return
-    tree = source.tree
-    ids: list[tuple[str, int, str | None]] = []
-    for section in RULES:
-        *_, node = tree.along((section,))
-        if node is not tree and isinstance(node.value, list):
-            for index, entry in enumerate(node.value):
-                written = entry.value.get("id") if isinstance(entry.value, dict) else None
-                if written is None:
-                    ids.append((section, index, None))
-                elif isinstance(written.value, str):
-                    ids.append((section, index, written.value))
+    ids = [
+        (section, index, entry.get("id"))
+        for section in RULES
+        if isinstance(rules := data.get(section), list)
+        for index, entry in enumerate(rules)
+        if isinstance(entry, dict) and isinstance(entry.get("id"), str | None)
+    ]
     for path, text in repeated(ids):
-        yield tree.location(path, source.file).problem(text)
+        yield source.tree.location(path, source.file).problem(text)
 
 
 # -- files that a configuration names --------------------------------------------------------------------------------
@@ -214,7 +210,7 @@ def free_configs(held: list[Config]) -> None:
         pieces += (*rules.preferences.preferences, *rules.views.rows, *built.presences)
         if rules.policies is not None:
             pieces += rules.policies.pieces()
-        pieces += _nodes(config.tree)
+        pieces += () if config.source is None else _nodes(config.source.tree)
     del config, built, rules, people
     held.clear()
     pieces.reverse()  # what holds others goes before them
@@ -234,8 +230,8 @@ def _free_data(data: Any) -> None:
                 items.clear()
 
 
-def _nodes(tree: Node | None) -> list[Node]:
-    found = [] if tree is None else [tree]
+def _nodes(tree: Node) -> list[Node]:
+    found = [tree]
     for node in found:  # grows while it is walked through
         match node.value:
             case dict() as entries:

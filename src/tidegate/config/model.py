@@ -1,9 +1,9 @@
 """The configuration of a node: every key, its type, its meaning and its default, in this one place.
 
-Values are frozen. What a single value can be wrong about is checked by its type; what several can only be
-wrong about together is checked beside the section that it is about. The descriptions become the JSON schema and the reference page,
-so each field has one. A key that this version does not enforce does not exist here: nothing may look
-enforced that is not.
+Values are frozen. What a single value can be wrong about is checked by its type; what several can only be wrong about
+together is checked beside the section that it is about (`problems`, `warnings`). The descriptions become the JSON
+schema and the reference page, so each field has one. A key that this version does not enforce does not exist here:
+nothing may look enforced that is not.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from pydantic import (
     PrivateAttr,
     Tag,
     ValidationInfo,
+    ValidatorFunctionWrapHandler,
     field_validator,
     model_validator,
 )
@@ -75,7 +76,6 @@ from tidegate.config.rule_tests import RuleTest
 from tidegate.config.section import LIST, ONE, CheckedSection, FilePath, Identity, Name, PythonName, Section, shape
 from tidegate.config.sources import Sources
 from tidegate.config.tree import Location
-from tidegate.config.tree import Node as Tree
 from tidegate.config.units import Count, Duration, Rate, Size, Switch
 from tidegate.errors import ConfigError
 from tidegate.policy.levels import ORDER, ranking
@@ -343,20 +343,14 @@ class Config(CheckedSection):
             case _:
                 return written
 
-    @field_validator("levels", mode="before")
+    @field_validator("levels", mode="wrap")
     @classmethod
-    def _forget_ranking(cls, written: Any, info: ValidationInfo) -> Any:
-        """While the levels are wrong, no condition is blamed for its names."""
-        if (parser := parser_of(info)) is not None:
-            parser.ranking = None
-        return written
-
-    @field_validator("levels")
-    @classmethod
-    def _learn_ranking(cls, levels: Levels | None, info: ValidationInfo) -> Levels | None:
-        """Conditions compare levels by their order."""
-        if (parser := parser_of(info)) is not None:
-            parser.ranking = ranking(ORDER if levels is None else levels.order)
+    def _rank(cls, written: Any, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+        """Conditions compare levels by their order. While that is wrong, no condition is blamed for its names."""
+        parser = parser_of(info) or Parser()
+        parser.ranking = None
+        levels = validate(written)
+        parser.ranking = ranking(ORDER if levels is None else levels.order)
         return levels
 
     @field_validator("listeners")
@@ -370,7 +364,7 @@ class Config(CheckedSection):
         )
 
     def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
-        layout = [*links.problems(self), *brokering.misplaced(self)]
+        layout = [*links.problems(self), *brokering.rbac_problems(self)]
         yield from (*listeners.problems(self), *directory.problems(self), *repeated_ids(self))
         yield from (*administration.problems(self), *sources.problems(self), *layout)
         yield from pipeline.problems(self)
@@ -405,10 +399,6 @@ class Config(CheckedSection):
         data = self.node.data
         wanted = self.http is not None or "store" in self.model_fields_set
         return data is not None and (wanted or (data / DATABASE).exists())
-
-    def line(self, *path: str | int) -> int:
-        """The line of the file that says this; 0 where there is no file or it says nothing about it."""
-        return self.location(*path).line
 
     def location(self, *path: str | int) -> Location:
         """Where this is said: in the file, or in a document."""
@@ -452,11 +442,6 @@ class Config(CheckedSection):
         """Names that nobody has in these documents, each `kind/id`."""
         located = ((self.location(*path), text) for path, text in references.unknown_names(self))
         return [(at.file, f"{at.name} {text}") for at, text in located if not at.line and at.file in documents]
-
-    @property
-    def tree(self) -> Tree | None:
-        """What it was read from."""
-        return None if self._source is None else self._source.tree
 
     @property
     def source(self) -> Source | None:

@@ -61,6 +61,13 @@ def unknown(kind: str, wrong: str, known: Iterable[str], where: str) -> str:
     return f"names the unknown {kind} `{wrong}`; {remedy(wrong, known, f'add it under `{where}`')}"
 
 
+def unknown_key(key: str, path: DocumentPath, known: Sequence[str]) -> str:
+    """The text for a key that the mapping at a path does not know."""
+    where = f" in {path_text(path)}" if path else ""
+    otherwise = f"known here: {', '.join(known)}" if known else "nothing can be set here; remove it"
+    return f"unknown key `{key}`{where}; {remedy(key, known, otherwise)}"
+
+
 def refusal(text: str) -> PydanticCustomError:
     """The validation error for one value."""
     return PydanticCustomError("tidegate", "{text}", {"text": text})  # type: ignore[arg-type,unused-ignore]

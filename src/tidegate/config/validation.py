@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from tidegate.config.document import Source
-from tidegate.config.problems import DocumentPath, path_text, remedy, suggestion
+from tidegate.config.problems import DocumentPath, suggestion, unknown_key
 from tidegate.config.section import TAGS, describe
 from tidegate.config.tree import Location, Node
 from tidegate.errors import ConfigError
@@ -129,10 +129,7 @@ def _unknown_key(path: DocumentPath, location: Location, model: type[BaseModel])
         same_place = len(above) == len(path) - 1 and all(map(lambda step, at: step in ("*", at), above, path))
         if key in names and same_place:
             return f"`{key}` is {_NOT_SUPPORTED}"
-    known = tuple(_fields(_section(path[:-1], model)))
-    otherwise = f"known here: {', '.join(known)}" if known else "nothing can be set here; remove it"
-    where = f" in {path_text(location.path[:-1])}" if len(location.path) > 1 else ""
-    return f"unknown key `{key}`{where}; {remedy(key, known, otherwise)}"
+    return unknown_key(key, location.path[:-1], tuple(_fields(_section(path[:-1], model))))
 
 
 def _missing(path: DocumentPath, location: Location, model: type[BaseModel]) -> str:

@@ -25,8 +25,16 @@ from typing import Final
 
 from tidegate import topics
 from tidegate.errors import ConfigError
-from tidegate.importing import dollar_topics, policy_text
-from tidegate.importing.imported_policies import Imported, ImportedPolicy, ImportReport, by_line
+from tidegate.importing import dollar_topics
+from tidegate.importing.imported_policies import (
+    Imported,
+    ImportedPolicy,
+    ImportReport,
+    by_line,
+    plain_topic,
+    quoted,
+    unspeakable,
+)
 
 MAX_RULES: Final = 100_000
 ANONYMOUS: Final = "s.kind == 'client' && !has(s.user)"
@@ -89,7 +97,7 @@ class _File:
                 kept.append(rule)
             case _:
                 how = "write `user`, `topic`, `pattern` or `#`, then a space"
-                raise self._wrong(line, f"{policy_text.quoted(word[:40])} is no word of an ACL file; {how}")
+                raise self._wrong(line, f"{quoted(word[:40])} is no word of an ACL file; {how}")
 
     def _rule(self, line: int, text: str, word: str, rest: str) -> _Rule:
         access, _, filter = rest.partition(" ")
@@ -98,7 +106,7 @@ class _File:
         if not filter:
             raise self._wrong(line, f"`{word}` without a topic; write `{word} read TOPIC`")
         if access not in _ACCESS:
-            shown = policy_text.quoted(access[:40])
+            shown = quoted(access[:40])
             raise self._wrong(line, f"{shown} is no access; write `read`, `write`, `readwrite` or `deny`")
         filter = filter.strip(_BLANK)
         if dollar_topics.first(filter) != "$share" and not topics.valid_filter(filter):
@@ -116,11 +124,10 @@ def read(text: str, source: str) -> Imported:
         file.take(line, each)
     writer = _Writer(file)
     policies = tuple(writer.policies())
-    unspeakable = {user for user in file.named if policy_text.unspeakable("user", user)}
     return Imported(
         policies=policies,
         combining="first-applicable",
-        users={user: {} for user in file.named if user not in unspeakable},
+        users={user: {} for user in file.named if not unspeakable("user", user)},
         notes=tuple(_notes(file)),
         left=by_line(writer.left),
     )
@@ -152,7 +159,7 @@ class _Writer(ImportReport):
             yield from self._patterns(_in_order(self.file.patterns))
 
     def _section(self, user: str | None, rules: list[_Rule]) -> Iterator[ImportedPolicy]:
-        problem = None if user is None else policy_text.unspeakable("user", user)
+        problem = None if user is None else unspeakable("user", user)
         for rule in _in_order(rules):
             if problem is not None:
                 self.leave(rule.line, rule.text, f"no policy can speak of its user: {problem}")
@@ -161,7 +168,7 @@ class _Writer(ImportReport):
             if rule.denies:
                 yield from self._denying(rule, subject, (rule.filter,), when)
             elif action := self._possible(rule):
-                yield self._taken(rule, subject, policy_text.topic(rule.filter), action, when=when)
+                yield self._taken(rule, subject, plain_topic(rule.filter), action, when=when)
 
     def _patterns(self, rules: list[_Rule]) -> Iterator[ImportedPolicy]:
         roots = frozenset(
@@ -171,7 +178,7 @@ class _Writer(ImportReport):
             yield ImportedPolicy(
                 id=self.next_id("wildcards"),
                 subject="*",
-                topic=policy_text.topic(topic),
+                topic=plain_topic(topic),
                 action=dollar_topics.BOTH,
                 effect="deny",
                 when=f"!has(s.client) || s.client.matches('{_WILD}') || (has(s.user) && s.user.matches('{_WILD}'))",
@@ -195,7 +202,7 @@ class _Writer(ImportReport):
         for filter in filters:
             possible, _ = dollar_topics.possible(filter, dollar_topics.BOTH)
             if possible:  # else nothing need be denied
-                yield self._taken(rule, subject, policy_text.topic(filter), dollar_topics.BOTH, when=when)
+                yield self._taken(rule, subject, plain_topic(filter), dollar_topics.BOTH, when=when)
 
     def _possible(self, rule: _Rule) -> tuple[str, ...]:
         action, why = dollar_topics.possible(rule.filter, rule.action)
@@ -229,7 +236,7 @@ def _denied(roots: frozenset[str]) -> frozenset[str]:
 
 def _template(filter: str) -> str:
     """A pattern as the `topic` of a policy writes it."""
-    return _PLACEHOLDER.sub(lambda placeholder: f"{{{_NAMES[placeholder[0]]}}}", policy_text.topic(filter))
+    return _PLACEHOLDER.sub(lambda placeholder: f"{{{_NAMES[placeholder[0]]}}}", plain_topic(filter))
 
 
 def _around(filter: str, roots: frozenset[str]) -> tuple[str, ...]:
@@ -240,7 +247,7 @@ def _around(filter: str, roots: frozenset[str]) -> tuple[str, ...]:
 
 def _matched(filter: str, names: list[str]) -> str:
     """The condition that the topic matches a pattern once the names stand in it. Nobody knows who: it does."""
-    pieces = [_NAMES.get(piece) or policy_text.quoted(piece) for piece in re.split("(%[cu])", filter) if piece]
+    pieces = [_NAMES.get(piece) or quoted(piece) for piece in re.split("(%[cu])", filter) if piece]
     condition = f"matchesFilter(o.topic, {' + '.join(pieces)})"
     # Where a name makes it no filter, the guard above has denied already; here that must not count as an error.
     if "%c" in names:
