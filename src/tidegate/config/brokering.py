@@ -34,9 +34,6 @@ MAX_TYPES: Final = 256
 """Of a partial order all pairs are kept."""
 PUB, SUB = ".pub", ".sub"
 """How the scopes of a role end, in which its members publish and from which they receive."""
-_COMPONENT: Final = frozenset((("up", "up"), ("up", "down"), ("down", "down")))
-# scopes, RBAC-BP-3
-_RBAC: Final = frozenset((("DevUp", "PubUp"), ("PubUp", "SubDown"), ("SubDown", "DevDown")))
 
 
 class Preset(StrEnum):
@@ -48,6 +45,16 @@ class Preset(StrEnum):
     RBAC = "rbac"
 
 
+_PAIRS: Final[Mapping[Preset | None, brokering.Pairs]] = {
+    Preset.COMPONENT: frozenset((("up", "up"), ("up", "down"), ("down", "down"))),
+    # scopes, RBAC-BP-3
+    Preset.RBAC: frozenset((("DevUp", "PubUp"), ("PubUp", "SubDown"), ("SubDown", "DevDown"))),
+}
+"""Presets that know which types may follow which."""
+_CLIENT_TYPES: Final[Mapping[Preset | None, brokering.Types]] = {
+    Preset.COMPONENT: brokering.Types(inward="up", outward="down"),
+    Preset.RBAC: brokering.Types(inward="DevUp", outward="DevDown"),
+}
 _ONLY: Final = {"labels": Preset.BLP, "order": Preset.BLP, "bus": Preset.RBAC, "roles": Preset.RBAC}
 """Keys that only one preset knows."""
 
@@ -197,28 +204,13 @@ class Brokering(CheckedSection):
     @property
     def otherwise(self) -> brokering.Types:
         """The types of clients that no assignment selects."""
-        match self.preset:
-            case Preset.COMPONENT:
-                return brokering.Types(inward="up", outward="down")
-            case Preset.RBAC:
-                return brokering.Types(inward="DevUp", outward="DevDown")
-            case Preset.OPEN | Preset.BLP | None:
-                return self.default.types()
-            case _:
-                assert_never(self.preset)
-
-    def types(self, ends: Ends) -> brokering.Types:
-        """The types that an assignment, or the default, gives."""
-        return ends.types(self.default.types())
+        return _CLIENT_TYPES.get(self.preset) or self.default.types()
 
     @property
     def pairs(self) -> brokering.Pairs | None:
         """What may follow what; None: everything. ConfigError if labels have no order."""
-        match self.preset:
-            case Preset.COMPONENT:
-                return _COMPONENT
-            case Preset.RBAC:
-                return _RBAC
+        if self.preset in _PAIRS:
+            return _PAIRS[self.preset]
         if self.labels is not None:
             return brokering.chain(self.labels)
         if self.order is not None:
@@ -286,7 +278,8 @@ class Brokering(CheckedSection):
             yield from (((*path, key), text) for key, text in unknown)
             of_link = isinstance(ends, Assignment) and ends.link is not None
             if self.labelled and not unknown and not of_link:
-                yield from ((path, text) for text in _labels(policy, self.types(ends), ends is not self.default))
+                types = ends.types(self.default.types())
+                yield from ((path, text) for text in _labels(policy, types, ends is not self.default))
 
 
 def _unknown(ends: Default | Assignment, known: frozenset[str], preset: Preset | None) -> Iterator[tuple[str, str]]:

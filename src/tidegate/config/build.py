@@ -33,13 +33,13 @@ from tidegate.flow.assertions import Assertion
 from tidegate.flow.presence import Presence
 from tidegate.gate.rule_set import RuleSet
 from tidegate.keys import PublicKey
-from tidegate.monitor import Attachment, Monitors
+from tidegate.monitor import Monitors
 from tidegate.policy.brokering import UNTYPED, Assignment, Brokering
 from tidegate.policy.capability import Accepts
 from tidegate.policy.scopes import Role, ScopeGraph, ScopeLink, Way
 
 if TYPE_CHECKING:
-    from tidegate.config import directory, monitors, policies
+    from tidegate.config import directory, policies
     from tidegate.config.model import Config
 
 STATISTICS: Final = policy.Policy.parse(id=f"{BUILT_IN}sys", subject="service:sys", topic="$SYS/#", action="write")
@@ -83,11 +83,6 @@ def build(config: Config, parser: Parser | None = None) -> Built:
     return _Builder(config, parser).built()
 
 
-def rule_id(section: str, index: int, written: str | None) -> str:
-    """The id of an entry: its own, or one from its position."""
-    return written if written is not None else f"{section}[{index}]"
-
-
 class _Builder:
     def __init__(self, config: Config, parser: Parser | None) -> None:
         self.config = config
@@ -108,9 +103,15 @@ class _Builder:
             self.problems.append(self.config.location(*path).problem(f"is wrong: {problem_text(error)}"))
             return None
 
-    def each(self, section: str, entries: Iterable[Any], make: Callable[[int, Any], Made | None]) -> list[Made]:
-        results = (self.place((section, index), partial(make, index, entry)) for index, entry in enumerate(entries))
-        return [result for result in results if result is not None]
+    def each(self, section: str, entries: Iterable[Any], make: Callable[[str, Any], Made]) -> list[Made]:
+        """What is made of the entries of a section, each with its id, or with one from its position."""
+        results: list[Made] = []
+        for index, entry in enumerate(entries):
+            # of a monitor that was checked only its Python can still be wrong
+            key = () if getattr(entry, "python", None) is None else ("python",)
+            result = self.place((section, index, *key), partial(make, entry.id or f"{section}[{index}]", entry))
+            results += () if result is None else (result,)
+        return results
 
     def built(self) -> Built:
         config, domain = self.config, self.domain
@@ -120,7 +121,7 @@ class _Builder:
         classes = [
             policy.Class(topic=self.parser.filter(each.topic), category=each.category) for each in config.classify
         ]
-        monitors = self.each("monitors", config.monitors, self.make_monitor)
+        monitors = self.each("monitors", config.monitors, lambda id, entry: entry.attachment(id, self.parser))
         brokering = self.place(("brokering",), self.make_brokering)
         levels = self.place(("levels",), self.make_levels)
         directory = self.place(("directory",), self.make_directory)
@@ -183,9 +184,9 @@ class _Builder:
         policies = self.each("policies", written or (), self.make_policy)
         return policy.Policies((STATISTICS, *policies), self.config.combining, domain=self.domain)
 
-    def make_policy(self, index: int, entry: policies.Policy) -> policy.Policy:
+    def make_policy(self, id: str, entry: policies.Policy) -> policy.Policy:
         return policy.Policy(
-            id=rule_id("policies", index, entry.id),
+            id=id,
             subject=self.parser.selector(entry.subject),
             topic=self.parser.template(entry.topic),
             action=frozenset(as_tuple(entry.action)),
@@ -193,9 +194,9 @@ class _Builder:
             when=None if entry.when is None else self.parser.predicate(entry.when),
         )
 
-    def make_preference(self, index: int, entry: policies.Preference) -> policy.Preference:
+    def make_preference(self, id: str, entry: policies.Preference) -> policy.Preference:
         return policy.Preference(
-            id=rule_id("preferences", index, entry.id),
+            id=id,
             user=entry.user,
             owner=entry.owner,
             topic=self.parser.filter(entry.topic),
@@ -205,23 +206,18 @@ class _Builder:
             text=entry.when,
         )
 
-    def make_view(self, index: int, entry: policies.View) -> policy.Row:
+    def make_view(self, id: str, entry: policies.View) -> policy.Row:
         return policy.Row(
-            id=rule_id("views", index, entry.id),
+            id=id,
             topic=self.parser.filter(entry.topic),
             subject=self.parser.selector(entry.subject),
             view=self.parser.view(entry.keep),
         )
 
-    def make_monitor(self, index: int, entry: monitors.Monitor) -> Attachment | None:
-        make = partial(entry.attachment, rule_id("monitors", index, entry.id), self.parser)
-        # what else can be wrong was found while the file was checked
-        return make() if entry.python is None else self.place(("monitors", index, "python"), make)
-
     def make_brokering(self) -> Brokering:
         section = self.config.brokering
         assignments = [
-            Assignment(subject=self.parser.selector(entry.subject), types=section.types(entry))
+            Assignment(subject=self.parser.selector(entry.subject), types=entry.types(section.default.types()))
             for entry in section.assign
             if entry.subject is not None
         ]

@@ -20,7 +20,7 @@ from pydantic_core import ErrorDetails
 
 from tidegate.config.document import Source
 from tidegate.config.problems import DocumentPath, suggestion, unknown_key
-from tidegate.config.section import TAGS, describe
+from tidegate.config.section import TAGS, descriptions
 from tidegate.config.tree import Location, Node
 from tidegate.errors import ConfigError
 
@@ -133,9 +133,8 @@ def _unknown_key(path: DocumentPath, location: Location, model: type[BaseModel])
 
 
 def _missing(path: DocumentPath, location: Location, model: type[BaseModel]) -> str:
-    describe()
-    field = _fields(_section(path[:-1], model)).get(str(path[-1]))
-    described = (field.description or "") if field is not None else ""
+    section = _section(path[:-1], model)
+    described = "" if section is None else descriptions(section).get(str(path[-1]), "")
     about = " ".join(described.split()).partition(". ")[0].rstrip(".")
     return f"{location.name} is missing; add it" + (f" ({about})" if about else "")
 

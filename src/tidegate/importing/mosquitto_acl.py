@@ -61,11 +61,11 @@ class _Rule:
         return not self.action
 
 
-class _File:
-    """The lines of the file: one list for each section, and one of patterns."""
+class _File(ImportReport):
+    """The lines of the file: one list for each section, and one of patterns; and the policies that they become."""
 
     def __init__(self, source: str) -> None:
-        self.source = source
+        super().__init__(source, "acl")
         self.sections: dict[str | None, list[_Rule]] = {}
         self.named: dict[str, int] = {}
         """Users, and the line that names each first."""
@@ -116,47 +116,13 @@ class _File:
     def _wrong(self, line: int, text: str) -> ConfigError:
         return ConfigError(text, file=self.source, line=line)
 
-
-def read(text: str, source: str) -> Imported:
-    """The policies that do what the ACL file does."""
-    file = _File(source)
-    for line, each in enumerate(text.split("\n"), 1):
-        file.take(line, each)
-    writer = _Writer(file)
-    policies = tuple(writer.policies())
-    return Imported(
-        policies=policies,
-        combining="first-applicable",
-        users={user: {} for user in file.named if not unspeakable("user", user)},
-        notes=tuple(_notes(file)),
-        left=by_line(writer.left),
-    )
-
-
-def _notes(file: _File) -> Iterator[str]:
-    yield "Mosquitto grants every subscription, and drops what its client may not read. Here a subscription that can"
-    yield "never deliver is refused; `subscribe: hold` grants those, too."
-    if file.named or any("%u" in rule.filter for rule in file.patterns):
-        yield "Users have no passwords here yet: add `password` to each, as `tidegate passwd NAME` prints it. Those of"
-        yield "the password file that the ACL file does not name are missing in `directory.users`; add them."
-    if None in file.sections:
-        yield "Some policies are for clients without a user name: these need a listener with `anonymous: true`."
-    if any(_PLACEHOLDER.search(rule.filter) and not rule.denies for rule in file.patterns):
-        yield "Placeholders never stand for a name that contains `/`; in Mosquitto it would be several levels."
-
-
-class _Writer(ImportReport):
-    """Makes the policies, and notes what has none."""
-
-    def __init__(self, file: _File) -> None:
-        super().__init__(file.source, "acl")
-        self.file = file
+    # -- policies ------------------------------------------------------------------------------------------------
 
     def policies(self) -> Iterator[ImportedPolicy]:
-        for user, rules in self.file.sections.items():
+        for user, rules in self.sections.items():
             yield from self._section(user, rules)
-        if self.file.patterns:
-            yield from self._patterns(_in_order(self.file.patterns))
+        if self.patterns:
+            yield from self._patterns(_in_order(self.patterns))
 
     def _section(self, user: str | None, rules: list[_Rule]) -> Iterator[ImportedPolicy]:
         problem = None if user is None else unspeakable("user", user)
@@ -222,6 +188,33 @@ class _Writer(ImportReport):
             when=when,
             origin=f"line {rule.line}: {rule.text}",
         )
+
+
+def read(text: str, source: str) -> Imported:
+    """The policies that do what the ACL file does."""
+    file = _File(source)
+    for line, each in enumerate(text.split("\n"), 1):
+        file.take(line, each)
+    policies = tuple(file.policies())
+    return Imported(
+        policies=policies,
+        combining="first-applicable",
+        users={user: {} for user in file.named if not unspeakable("user", user)},
+        notes=tuple(_notes(file)),
+        left=by_line(file.left),
+    )
+
+
+def _notes(file: _File) -> Iterator[str]:
+    yield "Mosquitto grants every subscription, and drops what its client may not read. Here a subscription that can"
+    yield "never deliver is refused; `subscribe: hold` grants those, too."
+    if file.named or any("%u" in rule.filter for rule in file.patterns):
+        yield "Users have no passwords here yet: add `password` to each, as `tidegate passwd NAME` prints it. Those of"
+        yield "the password file that the ACL file does not name are missing in `directory.users`; add them."
+    if None in file.sections:
+        yield "Some policies are for clients without a user name: these need a listener with `anonymous: true`."
+    if any(_PLACEHOLDER.search(rule.filter) and not rule.denies for rule in file.patterns):
+        yield "Placeholders never stand for a name that contains `/`; in Mosquitto it would be several levels."
 
 
 def _in_order(rules: list[_Rule]) -> list[_Rule]:
