@@ -12,7 +12,7 @@ from cli.administering import Administered, administered, tidegate
 from processes import File
 from tidegate.cli import certificates
 from tidegate.config import load
-from tidegate.config.files import exposed_files
+from tidegate.config.load import exposed_files
 
 
 @pytest.fixture(scope="module")

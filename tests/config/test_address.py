@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic_core import PydanticCustomError
 
-from tidegate.config.address import Address, parse_address
-from tidegate.config.enums import Scheme
+from tidegate.config.address import Address, Scheme, parse_address
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.config import Config, ConfigErrors, load, parse
-from tidegate.config.address import Address, parse_tls
-from tidegate.config.enums import Scheme
+from tidegate.config.address import Address, Scheme, parse_tls
 from tidegate.explain.file_tests import run_tests
 
 HEAD = """version: 1

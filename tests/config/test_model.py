@@ -9,7 +9,10 @@ from pydantic import ValidationError
 
 from config.samples import FULL, HASH
 from tidegate.config import ClientCert, Config, Durability, Listener, Policies, load, parse
-from tidegate.config.enums import DeniedPublish, LogFormat, QueueFull, Reload, Scheme, TlsVersion
+from tidegate.config.address import Scheme
+from tidegate.config.limits import QueueFull
+from tidegate.config.listeners import TlsVersion
+from tidegate.config.model import DeniedPublish, LogFormat, Reload
 
 
 def test_everything_said() -> None:

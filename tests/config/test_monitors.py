@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from config.test_reference import accepts
+from config.test_json_schema import accepts
 from tidegate.config import Config, ConfigErrors, parse, schema
 from tidegate.config.tree import compose
 from tidegate.monitor import Direction, Each, analysis

@@ -104,7 +104,7 @@ def test_the_file_itself_is_not_changed_and_can_be_laid_under_again() -> None:
         assert [each.id for each in config.policies] == ["p1", None, id]
         assert made.alone is file
         assert config.source is made
-    assert file.tree.data() == parse(FILE, "f.yaml").tree.data()  # type: ignore[union-attr]
+    assert file.tree.data() == parse(FILE, "f.yaml").source.tree.data()  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

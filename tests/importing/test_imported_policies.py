@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.config import parse
-from tidegate.config.environment import expand
+from tidegate.config.tree import expand
 from tidegate.importing import Imported, ImportedPolicy, NotImported, to_yaml
-from tidegate.importing.imported_policies import aligned
-from tidegate.importing.policy_text import quoted, topic, unspeakable
+from tidegate.importing.imported_policies import aligned, plain_topic, quoted, unspeakable
 from tidegate.policy import Template
 from tidegate.predicate import compile
 
@@ -83,7 +82,7 @@ def test_a_text_in_a_condition_is_that_text(text: str) -> None:
 
 @given(st.text(st.sampled_from("ab{}/"), min_size=1, max_size=8))
 def test_a_topic_has_no_placeholder_by_chance(text: str) -> None:
-    assert Template.parse(topic(text)).fixed == text
+    assert Template.parse(plain_topic(text)).fixed == text
 
 
 def test_names_that_no_policy_can_speak_of() -> None:

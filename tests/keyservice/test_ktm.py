@@ -25,8 +25,7 @@ from cryptography.x509.oid import NameOID
 from harness import PATIENCE, free_port
 from processes import TIDEGATE, File, Process, on_uvloop, until
 from tidegate.cli import certificates
-from tidegate.config.address import Address
-from tidegate.config.enums import Scheme
+from tidegate.config.address import Address, Scheme
 from tidegate.config.keys import Ktm
 from tidegate.config.ktm import load_ktm
 from tidegate.errors import KeysError, StoreError

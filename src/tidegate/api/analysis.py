@@ -10,7 +10,7 @@ from starlette.responses import Response
 from tidegate.api.problems import Kind, Problem
 from tidegate.api.requests import Route, answer, channel, read
 from tidegate.api.schemas import BODY, LONG, Question, Responses, body_of, problems
-from tidegate.config.policies import NO_EFFECT
+from tidegate.config.rule_tests import NO_EFFECT
 
 _ANSWER: Final[Responses] = {200: {"content": {"application/json": {"schema": {"type": "object"}}}}}
 

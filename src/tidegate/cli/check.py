@@ -37,7 +37,7 @@ def check(
     from tidegate.audit.journals import journal_warning
     from tidegate.cli.summary import facts, table
     from tidegate.config import ConfigErrors, load
-    from tidegate.config.files import exposed_files
+    from tidegate.config.load import exposed_files
     from tidegate.explain.file_tests import run_tests
     from tidegate.node.node import verify
 

@@ -122,7 +122,7 @@ def explain(
 
 def _check_options(action: Deed, **given: Any) -> None:
     """An option without effect is a mistake: it would look as if it had been considered."""
-    from tidegate.config.policies import NO_EFFECT
+    from tidegate.config.rule_tests import NO_EFFECT
 
     for option in NO_EFFECT[action.value]:
         if given["publisher" if option == "from" else option] not in (None, 0, False):

@@ -10,14 +10,14 @@ from __future__ import annotations
 from tidegate.config.administration import MasterKey
 from tidegate.config.build import Built, build
 from tidegate.config.document import Source, read_source
-from tidegate.config.enums import ClientCert, Durability, Operation, Policies, Record
+from tidegate.config.json_schema import markdown, schema
+from tidegate.config.listeners import ClientCert, Listener
 from tidegate.config.load import build_config, load, load_or_minimal, parse
-from tidegate.config.model import Config, Listener
+from tidegate.config.model import Config, Durability, Record
 from tidegate.config.overlay import OverlayDocument, with_documents
-from tidegate.config.policies import RuleTest
+from tidegate.config.policies import Policies
 from tidegate.config.problems import ConfigErrors
-from tidegate.config.reference import markdown, schema
-from tidegate.config.subject_name import SubjectName, parse_subject_name
+from tidegate.config.rule_tests import Operation, RuleTest, SubjectName, parse_subject_name
 
 __all__ = [
     "Built",

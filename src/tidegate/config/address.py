@@ -11,15 +11,27 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Annotated, Final
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
 
-from tidegate.config.enums import Scheme
 from tidegate.config.problems import alternatives, refusal
 
 _HOST_NAME: Final = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
+
+
+class Scheme(StrEnum):
+    """The protocol of an address."""
+
+    MQTT = "mqtt"
+    MQTTS = "mqtts"
+    WS = "ws"
+    WSS = "wss"
+    HTTP = "http"
+    HTTPS = "https"
+    TLS = "tls"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,17 +45,14 @@ class Address:
 
     @property
     def tls(self) -> bool:
-        """Whether connections are encrypted."""
         return self.scheme in (Scheme.MQTTS, Scheme.WSS, Scheme.HTTPS, Scheme.TLS)
 
     @property
     def websocket(self) -> bool:
-        """Whether MQTT travels inside WebSocket frames."""
         return self.scheme in (Scheme.WS, Scheme.WSS)
 
     @property
     def loopback(self) -> bool:
-        """Whether only this machine can connect."""
         return is_loopback(self.host)
 
     @property

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from pydantic import Field, ValidationInfo
 
 from tidegate.config.address import HttpAddress
-from tidegate.config.checks import certificate_problems
+from tidegate.config.listeners import certificate_problems
 from tidegate.config.problems import Finding, requires
 from tidegate.config.section import CheckedSection, FilePath, Section
 from tidegate.config.units import Count, Duration, Rate, Size

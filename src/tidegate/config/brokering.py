@@ -1,33 +1,39 @@
-"""Brokering in the configuration: types of links, and which may follow which.
+"""Brokering in the configuration: types of links, which may follow which, interfaces, and the presets.
 
-Names are checked here, with their place: a type that occurs in no pair, or a label without a place in the order, would
-let nothing pass and look as if somebody had meant it. What has to do with scopes and links is checked in `link_types`.
+What would let nothing pass and look as if somebody had meant it is refused: a type that occurs in no pair, a label
+without a place in the order, a link between scopes without a type. The preset `rbac` is expanded to two scopes for each
+role around a bus; a device has exactly one role, and no role receives what it publishes. Filters of interfaces and of
+roles are monitors like any other, with ids that the node gives (`generated_monitors`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import Annotated, Final, assert_never
+from typing import TYPE_CHECKING, Annotated, Final, assert_never
 
 from pydantic import Field, ValidationInfo, WithJsonSchema
 
 from tidegate import topics
-from tidegate.config.links import LinkName
+from tidegate.config.links import SCOPE, DirectedLink, LinkName, directed_links, no_link
 from tidegate.config.parser import Parser, problem_text
-from tidegate.config.policies import Filter, Subject
-from tidegate.config.problems import PLAIN_NAME, Finding, remedy, requires
-from tidegate.config.section import CheckedSection, Name, OneOrList, Section
+from tidegate.config.policies import RULES, Filter, Subject, entries
+from tidegate.config.problems import PLAIN_NAME, DocumentPath, Finding, remedy, requires, unknown
+from tidegate.config.section import CheckedSection, Name, OneOrList, Section, as_tuple, listed
 from tidegate.errors import ConfigError
+from tidegate.monitor import Attachment
+from tidegate.monitor.library import Filter as FilterMachine
 from tidegate.policy import brokering
+from tidegate.policy.brokering import PLAIN
+from tidegate.policy.scopes import Way
+
+if TYPE_CHECKING:
+    from tidegate.config.model import Config
 
 MAX_TYPES: Final = 256
 """Of a partial order all pairs are kept."""
 PUB, SUB = ".pub", ".sub"
 """How the scopes of a role end, in which its members publish and from which they receive."""
-_COMPONENT: Final = frozenset((("up", "up"), ("up", "down"), ("down", "down")))
-# scopes, RBAC-BP-3
-_RBAC: Final = frozenset((("DevUp", "PubUp"), ("PubUp", "SubDown"), ("SubDown", "DevDown")))
 
 
 class Preset(StrEnum):
@@ -39,6 +45,16 @@ class Preset(StrEnum):
     RBAC = "rbac"
 
 
+_PAIRS: Final[Mapping[Preset | None, brokering.Pairs]] = {
+    Preset.COMPONENT: frozenset((("up", "up"), ("up", "down"), ("down", "down"))),
+    # scopes, RBAC-BP-3
+    Preset.RBAC: frozenset((("DevUp", "PubUp"), ("PubUp", "SubDown"), ("SubDown", "DevDown"))),
+}
+"""Presets that know which types may follow which."""
+_CLIENT_TYPES: Final[Mapping[Preset | None, brokering.Types]] = {
+    Preset.COMPONENT: brokering.Types(inward="up", outward="down"),
+    Preset.RBAC: brokering.Types(inward="DevUp", outward="DevDown"),
+}
 _ONLY: Final = {"labels": Preset.BLP, "order": Preset.BLP, "bus": Preset.RBAC, "roles": Preset.RBAC}
 """Keys that only one preset knows."""
 
@@ -188,28 +204,13 @@ class Brokering(CheckedSection):
     @property
     def otherwise(self) -> brokering.Types:
         """The types of clients that no assignment selects."""
-        match self.preset:
-            case Preset.COMPONENT:
-                return brokering.Types(inward="up", outward="down")
-            case Preset.RBAC:
-                return brokering.Types(inward="DevUp", outward="DevDown")
-            case Preset.OPEN | Preset.BLP | None:
-                return self.default.types()
-            case _:
-                assert_never(self.preset)
-
-    def types(self, ends: Ends) -> brokering.Types:
-        """The types that an assignment, or the default, gives."""
-        return ends.types(self.default.types())
+        return _CLIENT_TYPES.get(self.preset) or self.default.types()
 
     @property
     def pairs(self) -> brokering.Pairs | None:
         """What may follow what; None: everything. ConfigError if labels have no order."""
-        match self.preset:
-            case Preset.COMPONENT:
-                return _COMPONENT
-            case Preset.RBAC:
-                return _RBAC
+        if self.preset in _PAIRS:
+            return _PAIRS[self.preset]
         if self.labels is not None:
             return brokering.chain(self.labels)
         if self.order is not None:
@@ -268,7 +269,7 @@ class Brokering(CheckedSection):
         if len(policy.known) > MAX_TYPES:
             yield ("allow" if self.order is None else "order",), f"has more than {MAX_TYPES} types; use fewer"
             return
-        rows: list[tuple[tuple[str | int, ...], Default | Assignment]] = [
+        rows: list[tuple[DocumentPath, Default | Assignment]] = [
             *((("assign", index), entry) for index, entry in enumerate(self.assign)),
             (("default",), self.default),
         ]
@@ -277,7 +278,8 @@ class Brokering(CheckedSection):
             yield from (((*path, key), text) for key, text in unknown)
             of_link = isinstance(ends, Assignment) and ends.link is not None
             if self.labelled and not unknown and not of_link:
-                yield from ((path, text) for text in _labels(policy, self.types(ends), ends is not self.default))
+                types = ends.types(self.default.types())
+                yield from ((path, text) for text in _labels(policy, types, ends is not self.default))
 
 
 def _unknown(ends: Default | Assignment, known: frozenset[str], preset: Preset | None) -> Iterator[tuple[str, str]]:
@@ -298,3 +300,160 @@ def _labels(policy: brokering.Brokering, types: brokering.Types, needed: bool) -
     elif needed:
         key = "in" if types.inward == brokering.UNTYPED else "out"
         yield f"has no label `{key}`, and neither has `default`; add one"
+
+
+# -- with scopes and links -------------------------------------------------------------------------------------------
+
+
+def link_types(config: Config) -> dict[str, str | None]:
+    """The type of every link between scopes, by its name; None: it has none."""
+    section = config.brokering
+    assigned = {entry.link: entry.type for entry in section.assign if entry.link is not None}
+    return {joint.name: _type(section, assigned, joint) for joint in directed_links(config)}
+
+
+def _type(section: Brokering, assigned: dict[str, str | None], joint: DirectedLink) -> str | None:
+    match section.preset:
+        case Preset.COMPONENT:
+            return assigned.get(joint.name) if joint.way is Way.ACROSS else joint.way.value
+        case Preset.RBAC:
+            # scopes, RBAC-BP-2
+            role = joint.source if joint.way is Way.UP else joint.target
+            return f"{'Pub' if role.endswith(PUB) else 'Sub'}{joint.way.value.title()}"
+        case Preset.BLP:
+            return assigned.get(joint.name, section.default.link)
+        case Preset.OPEN | None:
+            return PLAIN.inward if section.allow is None else assigned.get(joint.name, section.default.link)
+        case _:
+            assert_never(section.preset)
+
+
+def generated_monitors(config: Config, parser: Parser) -> Iterator[Attachment]:
+    """The filters of interfaces, then those of roles: on links between scopes, and not written as monitors."""
+    section = config.brokering
+
+    def filtering(id: str, source: str, target: str, filters: tuple[str, ...], *, takes: bool = False) -> Attachment:
+        # what a scope does not take is not denied: it goes elsewhere
+        monitor = FilterMachine(list(map(parser.filter, filters)))
+        link = (f"{SCOPE}{source}", f"{SCOPE}{target}")
+        return Attachment(id=id, monitor=monitor, link=link, made=True, silent=takes)
+
+    for index, interface in enumerate(as_tuple(section.interface)):
+        id, scope, parent = f"interface[{index}]", interface.scope, interface.parent
+        if (filters := interface.exports) is not None:
+            yield filtering(f"{id}.export", scope, parent, filters)
+        if (filters := interface.imports) is not None:
+            yield filtering(f"{id}.import", parent, scope, filters, takes=True)
+    bus = section.bus or ""
+    for role, rights in (section.roles or {}).items():
+        publishing, receiving = section.expanded[role]
+        yield filtering(f"rbac.{role}.pub", publishing, bus, rights.pub)
+        yield filtering(f"rbac.{role}.sub", bus, receiving, rights.sub, takes=True)
+
+
+def problems(config: Config) -> Iterator[Finding]:
+    """Types, interfaces and roles that do not fit the scopes and links."""
+    yield from _assigned(config)
+    yield from _untyped(config)
+    yield from _interfaces(config)
+    yield from _several_roles(config)
+    yield from _taken(config)
+
+
+def _assigned(config: Config) -> Iterator[Finding]:
+    known = {joint.name: joint for joint in directed_links(config)}
+    first: dict[str, int] = {}
+    for index, entry in enumerate(config.brokering.assign):
+        if entry.link is None:
+            continue
+        at = ("brokering", "assign", index, "link")
+        if entry.link not in known:
+            yield at, no_link(entry.link, known)
+        elif entry.link in first:
+            other = f"brokering.assign[{first[entry.link]}]"
+            yield at, f"is `{entry.link}`, and so is that of `{other}`; remove one of them"
+        elif config.brokering.preset is Preset.COMPONENT and known[entry.link].way is not Way.ACROSS:
+            way = known[entry.link].way.value
+            yield at, f"is `{entry.link}`, which is `{way}` because one is the parent of the other; remove it"
+        first.setdefault(entry.link, index)
+
+
+def _untyped(config: Config) -> Iterator[Finding]:
+    types = link_types(config)
+    without: dict[DocumentPath, list[str]] = {}
+    for joint in directed_links(config):
+        if types[joint.name] is None:
+            without.setdefault(joint.at, []).append(joint.name)
+    default = "" if config.brokering.preset is Preset.COMPONENT else ", or set `brokering.default.link`"
+    for at, names in without.items():
+        untyped = " and ".join(f"`{name}`" for name in names)
+        how = f'add `{{link: "{names[0]}", type: …}}` to `brokering.assign`{default}'
+        yield at, f"has no type for {untyped}, so nothing would pass there; {how}"
+
+
+def _interfaces(config: Config) -> Iterator[Finding]:
+    seen: set[tuple[str, str]] = set()
+    for index, interface in listed(config.brokering.interface):
+        path: DocumentPath = ("brokering", "interface", *index)
+        name, parent = interface.scope, interface.parent
+        scope = config.scopes.get(name)
+        if scope is None:
+            yield (*path, "scope"), unknown("scope", name, config.scopes, "scopes")
+        elif parent not in scope.parents:
+            how = remedy(parent, scope.parents, f"add it to `scopes.{name}.parents`")
+            yield (*path, "parent"), f"is `{parent}`, which is no parent of `{name}`; {how}"
+        elif (name, parent) in seen:
+            yield path, f"is a second one for `{name}` and `{parent}`; make one of the two"
+        seen.add((name, parent))
+
+
+def _taken(config: Config) -> Iterator[Finding]:
+    generated = {monitor.id for monitor in generated_monitors(config, Parser())}
+    for section in RULES if generated else ():
+        for index, entry in enumerate(entries(config, section)):
+            if entry.id in generated:
+                text = f"is `{entry.id}`, which the node calls one of its own filters; choose another id"
+                yield (section, index, "id"), text
+
+
+# -- rbac ------------------------------------------------------------------------------------------------------------
+
+
+def rbac_problems(config: Config) -> Iterator[Finding]:
+    """Sections beside a bus and its roles, which make all scopes and links themselves."""
+    bus = config.brokering.bus
+    if config.brokering.preset is not Preset.RBAC:
+        return
+    if bus not in config.scopes:
+        yield ("brokering", "bus"), unknown("scope", str(bus), config.scopes, "scopes")
+        return
+    for role, scopes in config.brokering.expanded.items():
+        if bus in scopes:
+            yield ("brokering", "roles", role), f"has the scope `{bus}`, which is the bus; rename one of the two"
+    for name, scope in config.scopes.items():
+        if name != bus:
+            text = f"cannot stand beside `preset: rbac`, which makes all scopes but the bus `{bus}`; remove it"
+            yield ("scopes", name), text
+        elif scope.parents:
+            yield ("scopes", name, "parents"), "cannot stand beside `preset: rbac`: the bus has no parents; remove it"
+    if config.links:
+        yield ("links",), "cannot stand beside `preset: rbac`, which makes all links; remove it"
+
+
+def _several_roles(config: Config) -> Iterator[Finding]:
+    """Directory entries that would have to be at two places (scopes, 3.4.3: exactly one role for each device)."""
+
+    def problem(roles: tuple[str, ...], whose: str = "") -> str:
+        several = [f"`{role}`" for role in dict.fromkeys(roles) if role in (config.brokering.roles or ())]
+        text = f"has {' and '.join(several)}{whose}, and `preset: rbac` allows one of these; remove the others"
+        return text if len(several) > 1 else ""
+
+    users = config.directory.users
+    refused = {name: text for name, user in users.items() if (text := problem(user.roles))}
+    for name, text in refused.items():
+        yield ("directory", "users", name, "roles"), text
+    for name, client in config.directory.clients.items():
+        owner = None if client.user is None else users.get(client.user)
+        inherited, whose = ((), "") if owner is None else (owner.roles, f" with those of `{client.user}`")
+        if client.user not in refused and (text := problem((*inherited, *client.roles), whose)):
+            yield ("directory", "clients", name, "roles"), text

@@ -19,26 +19,28 @@ from zoneinfo import ZoneInfo
 
 from tidegate import policy
 from tidegate.config import keys
-from tidegate.config.capabilities import accepts, thumbprints
+from tidegate.config.brokering import generated_monitors, link_types
+from tidegate.config.capabilities import accepts, read_named_file, thumbprints
 from tidegate.config.directory import parsed_key
-from tidegate.config.enums import Policies, Subscribe, ViewDefault
-from tidegate.config.link_types import generated_monitors
+from tidegate.config.flows import presences
+from tidegate.config.links import directed_links, scope_names
 from tidegate.config.parser import Parser, problem_text
-from tidegate.config.policies import BUILT_IN, names_file, written
-from tidegate.config.problems import ConfigErrors
-from tidegate.config.scopes import presences, space
+from tidegate.config.policies import BUILT_IN, Policies, Subscribe, ViewDefault, names_file, written
+from tidegate.config.problems import ConfigErrors, DocumentPath
 from tidegate.config.section import as_tuple
 from tidegate.errors import ConfigError
 from tidegate.flow.assertions import Assertion
 from tidegate.flow.presence import Presence
 from tidegate.gate.rule_set import RuleSet
 from tidegate.keys import PublicKey
-from tidegate.monitor import Attachment, Monitors
-from tidegate.policy.brokering import Assignment, Brokering
+from tidegate.monitor import Monitors
+from tidegate.policy.brokering import UNTYPED, Assignment, Brokering
 from tidegate.policy.capability import Accepts
+from tidegate.policy.preferences import BUDGET as PREFERENCE_BUDGET
+from tidegate.policy.scopes import Role, ScopeGraph, ScopeLink, Way
 
 if TYPE_CHECKING:
-    from tidegate.config import directory, monitors, policies
+    from tidegate.config import directory, policies
     from tidegate.config.model import Config
 
 STATISTICS: Final = policy.Policy(
@@ -87,11 +89,6 @@ def build(config: Config, parser: Parser | None = None) -> Built:
     return _Builder(config, parser).built()
 
 
-def rule_id(section: str, index: int, written: str | None) -> str:
-    """The id of an entry: its own, or one from its position."""
-    return written if written is not None else f"{section}[{index}]"
-
-
 class _Builder:
     def __init__(self, config: Config, parser: Parser | None) -> None:
         self.config = config
@@ -104,7 +101,7 @@ class _Builder:
             if config.levels is not None:
                 self.parser.ranking = policy.ranking(config.levels.order)
 
-    def place(self, path: tuple[str | int, ...], make: Callable[[], Made]) -> Made | None:
+    def place(self, path: DocumentPath, make: Callable[[], Made]) -> Made | None:
         """The result of `make`, or None and a problem at the path of the entry."""
         try:
             return make()
@@ -112,17 +109,25 @@ class _Builder:
             self.problems.append(self.config.location(*path).problem(f"is wrong: {problem_text(error)}"))
             return None
 
-    def each(self, section: str, entries: Iterable[Any], make: Callable[[int, Any], Made | None]) -> list[Made]:
-        results = (self.place((section, index), partial(make, index, entry)) for index, entry in enumerate(entries))
-        return [result for result in results if result is not None]
+    def each(self, section: str, entries: Iterable[Any], make: Callable[[str, Any], Made]) -> list[Made]:
+        """What is made of the entries of a section, each with its id, or with one from its position."""
+        results: list[Made] = []
+        for index, entry in enumerate(entries):
+            # of a monitor that was checked only its Python can still be wrong
+            key = () if getattr(entry, "python", None) is None else ("python",)
+            result = self.place((section, index, *key), partial(make, entry.id or f"{section}[{index}]", entry))
+            results += () if result is None else (result,)
+        return results
 
     def built(self) -> Built:
         config, domain = self.config, self.domain
         policies = self.make_policies()
         preferences = self.each("preferences", config.preferences, self.make_preference)
         views = self.each("views", config.views, self.make_view)
-        classes = self.each("classify", config.classify, self.make_category)
-        monitors = self.each("monitors", config.monitors, self.make_monitor)
+        classes = [
+            policy.Class(topic=self.parser.filter(each.topic), category=each.category) for each in config.classify
+        ]
+        monitors = self.each("monitors", config.monitors, lambda id, entry: entry.attachment(id, self.parser))
         brokering = self.place(("brokering",), self.make_brokering)
         levels = self.place(("levels",), self.make_levels)
         directory = self.place(("directory",), self.make_directory)
@@ -135,13 +140,13 @@ class _Builder:
         environment = policy.Environment(config.environment, zone=ZoneInfo(config.node.timezone))
         if self.problems or brokering is None or levels is None or directory is None:
             raise ConfigErrors(self.problems)
-        conflicts = keys.conflicts(config, [] if policies is None else written(policies), preferences, views, monitors)
+        conflicts = keys.conflicts(config, written(policies), preferences, views, monitors)
         if problems := [config.location(*path).problem(text) for path, text in conflicts]:
             raise ConfigErrors(problems)
         digest = _digest(config, accepted, capabilities)
         unseen = policy.ALL if config.view_default is ViewDefault.ALL else policy.NOTHING
         listeners = [listener for listener in config.listeners if listener.environment]
-        joined = space(config, self.parser)
+        joined = _space(config, self.parser)
         rules = RuleSet(
             version=f"1-{digest}",
             domain=domain,
@@ -185,9 +190,9 @@ class _Builder:
         policies = self.each("policies", written or (), self.make_policy)
         return policy.Policies((STATISTICS, *policies), self.config.combining, domain=self.domain)
 
-    def make_policy(self, index: int, entry: policies.Policy) -> policy.Policy:
+    def make_policy(self, id: str, entry: policies.Policy) -> policy.Policy:
         return policy.Policy(
-            id=rule_id("policies", index, entry.id),
+            id=id,
             subject=self.parser.selector(entry.subject),
             topic=self.parser.template(entry.topic),
             action=frozenset(as_tuple(entry.action)),
@@ -195,38 +200,30 @@ class _Builder:
             when=None if entry.when is None else self.parser.predicate(entry.when),
         )
 
-    def make_preference(self, index: int, entry: policies.Preference) -> policy.Preference:
+    def make_preference(self, id: str, entry: policies.Preference) -> policy.Preference:
         return policy.Preference(
-            id=rule_id("preferences", index, entry.id),
+            id=id,
             user=entry.user,
             owner=entry.owner,
             topic=self.parser.filter(entry.topic),
             to=entry.to,
-            when=None if entry.when is None else self.parser.predicate(entry.when),
+            when=None if entry.when is None else self.parser.predicate(entry.when, budget=PREFERENCE_BUDGET),
             keep=self.parser.view(entry.keep),
             text=entry.when,
         )
 
-    def make_view(self, index: int, entry: policies.View) -> policy.Row:
+    def make_view(self, id: str, entry: policies.View) -> policy.Row:
         return policy.Row(
-            id=rule_id("views", index, entry.id),
+            id=id,
             topic=self.parser.filter(entry.topic),
             subject=self.parser.selector(entry.subject),
             view=self.parser.view(entry.keep),
         )
 
-    def make_category(self, _: int, entry: policies.Class) -> policy.Class:
-        return policy.Class(topic=self.parser.filter(entry.topic), category=entry.category)
-
-    def make_monitor(self, index: int, entry: monitors.Monitor) -> Attachment | None:
-        make = partial(entry.attachment, rule_id("monitors", index, entry.id), self.parser)
-        # what else can be wrong was found while the file was checked
-        return make() if entry.python is None else self.place(("monitors", index, "python"), make)
-
     def make_brokering(self) -> Brokering:
         section = self.config.brokering
         assignments = [
-            Assignment(subject=self.parser.selector(entry.subject), types=section.types(entry))
+            Assignment(subject=self.parser.selector(entry.subject), types=entry.types(section.default.types()))
             for entry in section.assign
             if entry.subject is not None
         ]
@@ -284,12 +281,7 @@ def _readers(config: Config) -> Iterator[tuple[str, PublicKey]]:
 
 def _certificates(file: str) -> list[str]:
     """The certificates in a file, each of which must be readable."""
-    try:
-        with Path(file).open("rb") as stream:
-            content = stream.read(_MAX_PEM + 1)
-    except OSError as broken:
-        text = f"it names `{file}`, which cannot be read ({broken.strerror}): check its name and permissions"
-        raise ConfigError(text) from None
+    content = read_named_file(Path(file), _MAX_PEM)
     certificates = _PEM.findall(content.decode("ascii", errors="replace")) if len(content) <= _MAX_PEM else []
     if not certificates:
         raise ConfigError(f"it names `{file}`, which holds no certificate: write one in PEM into it")
@@ -336,3 +328,30 @@ def _digest(config: Config, accepted: list[str], capabilities: Accepts | None) -
         content["capabilities"] = {**section, "keys": list(thumbprints(capabilities))}
     add(content)
     return digest.hexdigest()[:12]
+
+
+def _space(config: Config, parser: Parser) -> ScopeGraph:
+    types = link_types(config)
+    links = tuple(
+        ScopeLink(
+            source=joint.source,
+            target=joint.target,
+            type=types[joint.name] or UNTYPED,
+            way=joint.way,
+            shares=joint.crossings(parser),
+            back=joint.crossings(parser, back=True),
+        )
+        for joint in directed_links(config)
+    )
+    parents: dict[str, tuple[str, ...]] = {}
+    for link in links:
+        if link.way is Way.UP:
+            parents[link.source] = (*parents.get(link.source, ()), link.target)
+    roles = config.brokering.expanded.items()
+    return ScopeGraph(
+        scopes=scope_names(config),
+        parents=MappingProxyType(parents),
+        links=links,
+        roles=MappingProxyType({name: Role(publishing=pub, receiving=sub) for name, (pub, sub) in roles}),
+        bus=config.brokering.bus or "",
+    )

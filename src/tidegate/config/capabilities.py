@@ -142,13 +142,18 @@ def _readable(issuer: Issuer, where: str, content: bytes, *, pem: bool = False) 
         raise ConfigError(f"issuer `{issuer.name}` has its keys in `{where}`, and {error.args[0]}") from None
 
 
-def _content(file: Path) -> bytes:
+def read_named_file(file: Path, most: int) -> bytes:
+    """The content of a file that the configuration names; of a larger one, a byte more than `most`."""
     try:
         with file.open("rb") as stream:
-            content = stream.read(MAX_FILE + 1)
+            return stream.read(most + 1)
     except OSError as broken:
         text = f"it names `{file}`, which cannot be read ({broken.strerror}): check its name and permissions"
         raise ConfigError(text) from None
+
+
+def _content(file: Path) -> bytes:
+    content = read_named_file(file, MAX_FILE)
     if len(content) > MAX_FILE:
         raise ConfigError(f"it names `{file}`, which is larger than {MAX_FILE >> 20} MiB: write the keys only")
     return content

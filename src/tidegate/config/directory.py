@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import AfterValidator, Field, JsonValue, ValidationInfo
 
-from tidegate.config.problems import Finding, refusal, requires
+from tidegate.config.problems import Finding, refusal, requires, unknown
 from tidegate.config.section import CheckedSection, Identity, Person, Section
 from tidegate.errors import KeysError
 from tidegate.keys import PublicKey
 from tidegate.policy import BUILT_IN
+
+if TYPE_CHECKING:
+    from tidegate.config.model import Config
 
 ARGON2: Final = re.compile(r"\$argon2id\$v=\d+\$m=\d+,t=\d+,p=\d+\$[A-Za-z0-9+/]+\$[A-Za-z0-9+/]+")
 PLAIN: Final = "plain:"
@@ -125,3 +128,22 @@ class Directory(Section):
     """Roles that have attributes. Others need not be listed."""
     groups: Mapping[Identity, Group] = Field(default_factory=dict)
     """Groups that have attributes. Others need not be listed."""
+
+
+def has_other_authentication(config: Config) -> bool:
+    """Whether somebody else than the directory may vouch for users."""
+    return bool(config.authentication.methods) or config.capabilities is not None
+
+
+def problems(config: Config) -> Iterator[Finding]:
+    """Ids that two have, and clients of users that do not exist."""
+    for kind in ("users", "clients"):
+        taken: dict[str, str] = {}
+        for name, entry in getattr(config.directory, kind).items():
+            if entry.id is not None and taken.setdefault(entry.id, name) != name:
+                text = f"is `{entry.id}`, as that of `{taken[entry.id]}` is; no two have the same"
+                yield ("directory", kind, name, "id"), text
+    users = config.directory.users
+    for name, client in config.directory.clients.items():
+        if client.user is not None and client.user not in users:
+            yield ("directory", "clients", name, "user"), unknown("user", client.user, users, "directory.users")

@@ -11,12 +11,12 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from tidegate.config.problems import PLAIN_NAME, ConfigErrors, alternatives, path_text, remedy
+from tidegate.config.problems import PLAIN_NAME, ConfigErrors, alternatives, remedy, unknown_key
 from tidegate.config.tree import MAX_BYTES, MAX_DEPTH, Location, Node, compose
 from tidegate.errors import ConfigError
 from tidegate.policy import pointers
@@ -112,7 +112,6 @@ class DocumentValue:
 
     @classmethod
     def top(cls, node: Node, file: str, problems: list[ConfigError]) -> DocumentValue:
-        """The whole document."""
         return cls(node=node, location=Location(file=file, line=node.line, path=()), problems=problems)
 
     def wrong(self, text: str) -> None:
@@ -121,8 +120,8 @@ class DocumentValue:
 
     def _below(self, step: str | int, node: Node) -> DocumentValue:
         line = self.node.key_lines.get(step, node.line) if isinstance(step, str) else node.line
-        location = Location(file=self.location.file, line=line, path=(*self.location.path, step))
-        return DocumentValue(node=node, location=location, problems=self.problems)
+        location = replace(self.location, line=line, path=(*self.location.path, step))
+        return replace(self, node=node, location=location)
 
     def _expect(self, accepts: Callable[[Any], bool], text: str) -> Any:
         """The plain value if it is accepted; None and a problem otherwise."""
@@ -147,15 +146,13 @@ class DocumentValue:
         entries: dict[str, DocumentValue] = {}
         for key, below in mapping.items():
             if key not in known:
-                where = f" in {path_text(self.location.path)}" if self.location.path else ""
-                how = remedy(key, known, f"known here: {', '.join(known)}")
-                text = f"unknown key `{key[:MAX_TEXT]}`{where}; {how}"
+                text = unknown_key(key[:MAX_TEXT], self.location.path, known)
                 self.problems.append(ConfigError(text, file=below.location.file, line=below.location.line))
             elif below.node.value is not None or below.node.broken:
                 entries[key] = below
         for key in needed:
             if key not in entries:
-                here = Location(file=self.location.file, line=self.location.line, path=(*self.location.path, key))
+                here = replace(self.location, path=(*self.location.path, key))
                 self.problems.append(here.problem("is missing; add it"))
         return entries
 
@@ -195,14 +192,12 @@ class DocumentValue:
         return text
 
     def texts(self, most: int) -> tuple[str, ...]:
-        """A text or a list of them."""
         values = self.items(most) if isinstance(self.node.value, list) else [self]
         if self.node.value == []:
             self.wrong("is an empty list, which would fit nothing; name one, or leave it out")
         return tuple(text for value in values if (text := value.text()) is not None)
 
     def pointer(self) -> Pointer | None:
-        """A JSON pointer (RFC 6901)."""
         text = self._expect(
             lambda value: isinstance(value, str) and len(value) <= MAX_TEXT,
             f'must be a JSON pointer of at most {MAX_TEXT} characters; write for example "/a/0"',
@@ -216,8 +211,6 @@ class DocumentValue:
             return None
 
     def number(self) -> float | None:
-        """A finite number."""
-
         def accepts(value: Any) -> bool:
             return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
@@ -225,25 +218,21 @@ class DocumentValue:
         return None if number is None else float(number)
 
     def switch(self) -> bool | None:
-        """True or false."""
         text = "must be `true` or `false`; write one of the two"
         switch: bool | None = self._expect(lambda value: isinstance(value, bool), text)
         return switch
 
     def choice(self, choices: type[Choice]) -> Choice | None:
-        """One of a closed set."""
         word = self.word(tuple(choices))
         return None if word is None else choices(word)
 
     def word(self, words: Sequence[str]) -> str | None:
-        """One of some words."""
         how = remedy(str(self.node.value), words, "write one of these")
         text = f"must be {alternatives(f'`{word}`' for word in words)}; {how}"
         word: str | None = self._expect(lambda value: isinstance(value, str) and value in words, text)
         return word
 
     def plain(self) -> dict[str, Any] | None:
-        """A mapping of any content."""
         if self.mapping() is None:
             return None
         plain: dict[str, Any] = self.node.data()

@@ -7,6 +7,7 @@ hold for a protected topic.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -141,7 +142,8 @@ def _payload(reads: frozenset[str]) -> bool:
 def _heard(filters: Sequence[str], machine: Machine) -> str | None:
     """The filter that protects something whose payload a machine reads."""
     if not isinstance(machine, Automaton):
-        return next((filter for filter in filters if machine.hears(_matching_topic(filter))), None)
+        samples = {filter: re.sub("[+#]", "x", filter) for filter in filters}
+        return next((filter for filter, topic in samples.items() if machine.hears(topic)), None)
     asking = (
         topic
         for transitions in machine.states.values()
@@ -150,7 +152,3 @@ def _heard(filters: Sequence[str], machine: Machine) -> str | None:
         for topic in each.on
     )
     return next((hit for topic in asking if (hit := _hit(filters, topic)) is not None), None)
-
-
-def _matching_topic(filter: str) -> str:
-    return "/".join("x" if level in ("+", "#") else level for level in filter.split("/"))

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from tidegate.config.address import TlsAddress
 from tidegate.config.administration import MasterKey
 from tidegate.config.document import read_source
-from tidegate.config.files import master_key_problems, unreadable_files
 from tidegate.config.keys import YEAR
+from tidegate.config.load import master_key_problems, unreadable_files, validated
 from tidegate.config.model import Log
 from tidegate.config.policies import CertificateSubject
 from tidegate.config.problems import ConfigErrors
 from tidegate.config.section import FilePath, Section
 from tidegate.config.units import Count, Duration
-from tidegate.config.validation import model_problems
 
 
 class Ktm(Section):
@@ -70,13 +69,8 @@ class KtmConfig(Section):
 def load_ktm(path: Path | str) -> KtmConfig:
     """The file of a key service. Raises `ConfigErrors`."""
     source = read_source(path)
-    try:
-        config = KtmConfig.model_validate(source.tree.data(), context={"folder": Path(source.file).parent})
-    except ValidationError as error:
-        raise ConfigErrors([*source.problems, *model_problems(error, source, KtmConfig)]) from None
-    problems = list(source.problems)
-    for at, text in (*unreadable_files(config.ktm, "ktm"), *master_key_problems(config.master_key)):
-        problems.append(source.tree.location(at, source.file).problem(text))
-    if problems:
-        raise ConfigErrors(problems)
+    config = validated(source, KtmConfig)
+    findings = [*unreadable_files(config.ktm, "ktm"), *master_key_problems(config.master_key)]
+    if findings:
+        raise ConfigErrors([source.tree.location(at, source.file).problem(text) for at, text in findings])
     return config

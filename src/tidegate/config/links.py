@@ -8,7 +8,7 @@ A scope of another node cannot be named yet (`validation.NOT_YET`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final
@@ -17,7 +17,16 @@ from pydantic import AfterValidator, Field, ValidationInfo
 
 from tidegate.config.parser import Parser, problem_text
 from tidegate.config.policies import Filter
-from tidegate.config.problems import PLAIN_NAME, Finding, path_text, refusal, requires, unknown
+from tidegate.config.problems import (
+    PLAIN_NAME,
+    DocumentPath,
+    Finding,
+    path_text,
+    refusal,
+    requires,
+    suggestion,
+    unknown,
+)
 from tidegate.config.section import CheckedSection, Name, Section
 from tidegate.config.units import Count
 from tidegate.errors import ConfigError
@@ -56,29 +65,24 @@ def ends(written: str) -> tuple[str, str]:
 
 
 def _entity(written: str) -> str:
-    sort, colon, name = written.partition(":")
-    if colon and sort == "client" and name:
+    if written.startswith("client:") and written != "client:":
         return written
-    bare = name if colon and sort == "scope" else written
+    bare = written.removeprefix(SCOPE)
     if not PLAIN_NAME.fullmatch(bare):
         raise refusal(f"has `{written}` at one end; write a scope by its name, and a client as `client:ID`")
     return f"{SCOPE}{bare}"
 
 
-def bare(source: str, target: str) -> str:
-    """A link of two scopes as it is called: `A->B`, from their full names."""
-    return f"{source.removeprefix(SCOPE)}->{target.removeprefix(SCOPE)}"
-
-
-def _between(written: str) -> str:
+def between(written: str) -> str:
+    """The name of a link of two scopes, `A->B`, however it is written. Raises a refusal."""
     source, target = ends(written)
     if not (source.startswith(SCOPE) and target.startswith(SCOPE)):
         raise refusal("has a client at one end; write `client` instead of `link`, with `in` and `out`")
-    return bare(source, target)
+    return f"{source.removeprefix(SCOPE)}->{target.removeprefix(SCOPE)}"
 
 
 _RESERVED: Final = "begins with `$`, and reserved topics never cross; choose another one"
-LinkName = Annotated[str, AfterValidator(_between)]
+LinkName = Annotated[str, AfterValidator(between)]
 Prefix = Annotated[
     str,
     requires(
@@ -118,12 +122,6 @@ class TopicMapping(CheckedSection):
         if self.topic.startswith("$") and not (self.local_prefix and self.remote_prefix):
             yield ("topic",), _RESERVED
 
-    def crossing(self, parser: Parser, *, outward: bool) -> Crossing:
-        """The mapping for the link in one direction."""
-        here, there = self.local_prefix, self.remote_prefix
-        crossing = Crossing(filter=parser.filter(self.topic), here=here, there=there, qos=self.qos)
-        return crossing if outward else crossing.turned
-
 
 class Link(CheckedSection):
     """Two scopes of this node that are joined, neither of which is the parent of the other."""
@@ -149,17 +147,17 @@ class Link(CheckedSection):
         return {ShareDirection.OUT, ShareDirection.IN} if ShareDirection.BOTH in directions else directions
 
     def crossings(self, parser: Parser, *, outward: bool) -> tuple[Crossing, ...]:
-        """What crosses in one direction."""
         wanted = ShareDirection.OUT if outward else ShareDirection.IN
         if wanted not in self.towards():
             return ()
         if self.share is None:
             return ALL
-        return tuple(
-            each.crossing(parser, outward=outward)
+        crossings = (
+            Crossing(filter=parser.filter(each.topic), here=each.local_prefix, there=each.remote_prefix, qos=each.qos)
             for each in self.share
             if each.direction in (wanted, ShareDirection.BOTH)
         )
+        return tuple(crossing if outward else crossing.turned for crossing in crossings)
 
 
 # -- what is joined --------------------------------------------------------------------------------------------------
@@ -172,7 +170,7 @@ class DirectedLink:
     source: str
     target: str
     way: Way
-    at: tuple[str | int, ...]
+    at: DocumentPath
     entry: Link | None = None
     """The entry that says what crosses; None: everything does."""
 
@@ -209,9 +207,18 @@ def directed_links(config: Config) -> Iterator[DirectedLink]:
             yield from _family(name, config.brokering.bus or "", ("brokering", "roles", role))
 
 
-def _family(child: str, parent: str, at: tuple[str | int, ...]) -> Iterator[DirectedLink]:
+def _family(child: str, parent: str, at: DocumentPath) -> Iterator[DirectedLink]:
     yield DirectedLink(source=child, target=parent, way=Way.UP, at=at)
     yield DirectedLink(source=parent, target=child, way=Way.DOWN, at=at)
+
+
+def no_link(name: str, known: Collection[str]) -> str:
+    """The text for a link that does not exist."""
+    source, _, target = name.partition("->")
+    back = f"{target}->{source}"
+    meant = back if back in known else suggestion(name, known)
+    how = f"did you mean `{meant}`?" if meant else "add it under `links`, or as one of a scope's `parents`"
+    return f"names the unknown link `{name}`; {how}"
 
 
 def problems(config: Config) -> Iterator[Finding]:
@@ -220,7 +227,7 @@ def problems(config: Config) -> Iterator[Finding]:
     joined: dict[frozenset[str], str] = {}
     for name, scope in config.scopes.items():
         for index, parent in enumerate(scope.parents):
-            at: tuple[str | int, ...] = ("scopes", name, "parents", index)
+            at: DocumentPath = ("scopes", name, "parents", index)
             if parent not in config.scopes:
                 yield at, unknown("scope", parent, known, "scopes")
             elif parent in scope.parents[:index]:

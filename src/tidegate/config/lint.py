@@ -1,7 +1,6 @@
-"""What is allowed among rules but probably not meant: rules that never decide, and names nobody has.
+"""What is allowed among rules but probably not meant: rules that never decide, and names nobody has (`references`).
 
-It reads the rules that were built, so it works only for a configuration that builds. Where users may come that the
-directory does not know, names are not doubted.
+It reads the rules that were built, so it works only for a configuration that builds.
 """
 
 from __future__ import annotations
@@ -10,20 +9,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from tidegate import policy
-from tidegate.config import names
-from tidegate.config.checks import RULES, entries, has_other_authentication
-from tidegate.config.enums import Policies, Record, Subscribe
-from tidegate.config.policies import written
-from tidegate.config.problems import Finding, remedy, unknown
-from tidegate.config.section import listed
+from tidegate.config.policies import RULES, Policies, Subscribe, entries, written
+from tidegate.config.problems import Finding
+from tidegate.config.references import subjects, unknown_names
 from tidegate.policy.selector import ANYONE
 
 if TYPE_CHECKING:
     from tidegate.config.model import Config
 
-_PLACES: Final = {"user": "directory.users", "role": "directory", "group": "directory"}
-_SPEAKING: Final = {"policies": "subject", "views": "for", "brokering": "client"}
-"""Sections that name subjects, and by which key."""
 _NOBODY: Final = {"views": "clients", "brokering": "clients and services"}
 """Sections that are not about scopes and links, and what they are about."""
 
@@ -37,27 +30,14 @@ def warnings(config: Config) -> Iterator[Finding]:
     yield from _closed_links(config)
     yield from unknown_names(config)
     for section in _NOBODY:
-        for path, term in _subjects(config, section):
+        for path, term in subjects(config, section):
             if term.sort in ("scope", "link"):
                 yield path, f"speaks of `{term}`, and is about {_NOBODY[section]} only; nobody is meant"
 
 
-def unknown_names(config: Config) -> Iterator[Finding]:
-    """Names that nobody has, wherever rules speak of them."""
-    if not has_other_authentication(config):  # who may bring users, roles and groups of their own
-        yield from _unknown_owners(config)
-        yield from _unknown_subjects(config)
-    for section in _SPEAKING:
-        for path, term in _subjects(config, section):
-            if term.sort == "monitor" and term.name not in (known := config.built.rules.monitors.by_id):
-                yield path, unknown("monitor", term.name, known, "monitors")
-    yield from names.warnings(config)
-
-
 def _closed_links(config: Config) -> Iterator[Finding]:
     """Linked scopes, where no policy opens any of the links."""
-    policies = config.built.rules.policies
-    rules = [] if policies is None else written(policies)
+    rules = written(config.built.rules.policies)
     if not rules:
         return
     opened: dict[policy.Action, set[policy.Term]] = {action: set() for action in policy.Action}
@@ -89,6 +69,9 @@ def _without_ids(config: Config) -> Iterator[Finding]:
 
 def _useless(config: Config) -> Iterator[Finding]:
     keys = config.model_fields_set
+    if config.policies is None:
+        text = "is missing: the default is to deny, so nothing will pass; write `policies: open` to allow all"
+        yield ("policies",), text
     if config.policies == ():
         text = "is empty: the default is to deny, so nothing will pass; add one, or write `policies: open`"
         yield ("policies",), text
@@ -101,8 +84,10 @@ def _useless(config: Config) -> Iterator[Finding]:
         yield ("limits", "held"), "has no effect without `subscribe: hold`; add that, or remove it"
     if "view_default" in keys and not config.views:
         yield ("view_default",), "has no effect without `views`; add some, or remove it"
-    if "traffic" in keys and config.record is not Record.TRAFFIC:
+    if "traffic" in keys and config.record.value != "traffic":
         yield ("traffic",), "has no effect without `record: traffic`; add that, or remove it"
+    if config.node.data is None and "durability" in keys:
+        yield ("durability",), "has no effect on what survives a restart without `node.data`; set that"
     if config.trust is not None:
         if not any(listener.url.tls for listener in config.listeners):
             yield ("trust",), "has no effect: no listener uses TLS; add one with mqtts:// or wss://"
@@ -131,52 +116,3 @@ def _never_assigned(config: Config) -> Iterator[Finding]:
             text = "never counts: earlier ones select everybody it selects; move it up, or remove it"
             yield ("brokering", "assign", index), text
         before |= selected.terms
-
-
-def _unknown_owners(config: Config) -> Iterator[Finding]:
-    users = config.directory.users
-    for index, preference in enumerate(config.preferences):
-        if preference.user not in users:
-            yield ("preferences", index, "user"), unknown("user", preference.user, users, "directory.users")
-
-
-def _unknown_subjects(config: Config) -> Iterator[Finding]:
-    directory = config.built.directory
-    known = directory.terms() | _granted(config)
-    names = {sort: sorted(term.name for term in known if term.sort == sort) for sort in _PLACES}
-    for role in config.brokering.roles or ():
-        if role not in names["role"]:
-            yield ("brokering", "roles", role), unknown("role", role, names["role"], "directory")
-    for section in _SPEAKING:
-        for path, term in _subjects(config, section):
-            if term.sort not in _PLACES or term in known or term.domain not in ("", directory.domain):
-                continue
-            how = remedy(term.name, names[term.sort], f"add it under `{_PLACES[term.sort]}`, or remove it")
-            yield path, f"names the unknown {term.sort} `{term.name}`; {how}"
-
-
-def _granted(config: Config) -> frozenset[policy.Term]:
-    """Roles and groups that an issuer of capabilities may grant: nobody in the directory need have them."""
-    issuers = () if config.capabilities is None else config.capabilities.issuers
-    return frozenset(
-        policy.Term(sort, name)
-        for issuer in issuers
-        for sort, names in (("role", issuer.grants.roles), ("group", issuer.grants.groups))
-        for name in names
-    )
-
-
-def _subjects(config: Config, section: str) -> Iterator[tuple[tuple[str | int, ...], policy.Term]]:
-    """Every subject that rules of a section name, and where."""
-    path: tuple[str, ...] = (section,)
-    rows = entries(config, section)
-    if section == "brokering":
-        path, rows = (section, "assign"), config.brokering.assign
-    terms: dict[str, policy.Term] = {}
-    for index, entry in enumerate(rows):
-        if entry.subject is None:  # a link between scopes
-            continue
-        for below, text in listed(entry.subject):
-            if text not in terms:
-                [terms[text]] = policy.Selector.parse(text).within(config.node.domain).terms
-            yield (*path, index, _SPEAKING[section], *below), terms[text]

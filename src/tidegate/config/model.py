@@ -1,22 +1,21 @@
 """The configuration of a node: every key, its type, its meaning and its default, in this one place.
 
-Values are frozen. What a single value can be wrong about is checked by its type; what several can only be
-wrong about together is checked in `checks`. The descriptions become the JSON schema and the reference page,
-so each field has one. A key that this version does not enforce does not exist here: nothing may look
-enforced that is not.
+Values are frozen. What a single value can be wrong about is checked by its type; what several can only be wrong about
+together is checked beside the section that it is about (`problems`, `warnings`). The descriptions become the JSON
+schema and the reference page, so each field has one. A key that this version does not enforce does not exist here:
+nothing may look enforced that is not.
 """
 
 from __future__ import annotations
 
-import math
 import os
-import re
 import tempfile
 import zoneinfo
 from collections.abc import Collection, Iterator, Mapping
+from enum import StrEnum
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -26,35 +25,35 @@ from pydantic import (
     PrivateAttr,
     Tag,
     ValidationInfo,
+    ValidatorFunctionWrapHandler,
     field_validator,
     model_validator,
 )
 
 from tidegate import policy
-from tidegate.config import administration, checks, link_types, links, lint, monitors, pipeline, references, sources
-from tidegate.config.address import ListenAddress, parse_address
+from tidegate.config import (
+    administration,
+    brokering,
+    directory,
+    links,
+    lint,
+    listeners,
+    monitors,
+    pipeline,
+    references,
+    sources,
+)
+from tidegate.config.address import parse_address
 from tidegate.config.administration import DATABASE, SQLITE, Http, MasterKey, StorePlace, Tokens
 from tidegate.config.brokering import Brokering, Preset
 from tidegate.config.capabilities import Capabilities
 from tidegate.config.directory import Directory
 from tidegate.config.document import Source
-from tidegate.config.enums import (
-    ClientCert,
-    DeniedPublish,
-    Durability,
-    LogFormat,
-    LogLevel,
-    Policies,
-    QueueFull,
-    Record,
-    Reload,
-    Subscribe,
-    TlsVersion,
-    ViewDefault,
-)
 from tidegate.config.flows import Flows
 from tidegate.config.keys import Keys
+from tidegate.config.limits import Limits
 from tidegate.config.links import Link, Scope
+from tidegate.config.listeners import Listener
 from tidegate.config.monitors import Monitor
 from tidegate.config.parser import Parser, parser_of, problem_text
 from tidegate.config.pipeline import Pipeline
@@ -62,18 +61,21 @@ from tidegate.config.policies import (
     Class,
     EnvironmentAttributes,
     Levels,
+    Policies,
     Policy,
     Preference,
     PublisherRules,
-    RuleTest,
+    Subscribe,
     Trust,
     View,
+    ViewDefault,
+    repeated_ids,
 )
 from tidegate.config.problems import PLAIN_NAME, Finding, refusal, remedy
+from tidegate.config.rule_tests import RuleTest
 from tidegate.config.section import LIST, ONE, CheckedSection, FilePath, Identity, Name, PythonName, Section, shape
 from tidegate.config.sources import Sources
 from tidegate.config.tree import Location
-from tidegate.config.tree import Node as Tree
 from tidegate.config.units import Count, Duration, Rate, Size, Switch
 from tidegate.errors import ConfigError
 from tidegate.policy.levels import ORDER, ranking
@@ -81,7 +83,51 @@ from tidegate.policy.levels import ORDER, ranking
 if TYPE_CHECKING:
     from tidegate.config.build import Built
 
-_ORIGIN: Final = re.compile(r"(null|[a-z][a-z0-9+.-]*://[^/?#\s]+)", re.IGNORECASE)
+
+class Durability(StrEnum):
+    """When an acknowledgement may be sent: after the commit (sync), or before it (async)."""
+
+    SYNC = "sync"
+    ASYNC = "async"
+
+
+class Reload(StrEnum):
+    """What makes a node read its file again: SIGHUP only, or also a change of the file."""
+
+    SIGNAL = "signal"
+    WATCH = "watch"
+
+
+class DeniedPublish(StrEnum):
+    """What an MQTT 3.1.1 publisher sees of a denied publish; that protocol has no negative PUBACK."""
+
+    ACKNOWLEDGE = "acknowledge"
+    DISCONNECT = "disconnect"
+
+
+class LogFormat(StrEnum):
+    """How log lines look; `auto` is console on a terminal and JSON otherwise."""
+
+    AUTO = "auto"
+    CONSOLE = "console"
+    JSON = "json"
+
+
+class LogLevel(StrEnum):
+    """The least severe log line that is written."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class Record(StrEnum):
+    """What is written down beyond denials: nothing, what was allowed too, or the messages themselves."""
+
+    OFF = "off"
+    DECISIONS = "decisions"
+    TRAFFIC = "traffic"
 
 
 def _timezone(written: str) -> str:
@@ -90,16 +136,6 @@ def _timezone(written: str) -> str:
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
         raise refusal("is not a time zone; write a name such as `UTC` or `Europe/Rome`") from None
     return written
-
-
-def _origin(written: str) -> str:
-    if not _ORIGIN.fullmatch(written):
-        raise refusal("must be an origin; write scheme and host, such as `https://example.org`")
-    return written.lower()
-
-
-def _not_a_number(written: object) -> object:
-    return str(written) if isinstance(written, float) else written
 
 
 def _open(written: object) -> object:
@@ -130,175 +166,6 @@ class Node(Section):
     """Folder for everything that must survive a restart. Without it nothing does: the node is volatile."""
     timezone: Annotated[str, AfterValidator(_timezone)] = "UTC"
     """Time zone of times of day in the configuration."""
-
-
-class Listener(Section):
-    """One address on which clients connect."""
-
-    url: ListenAddress
-    """`mqtt://`, `mqtts://`, `ws://` or `wss://`, host, port (default 1883, 8883, 8083, 8084) and, for
-    WebSocket, the path; without a path every path is accepted. IPv6 addresses in brackets. Port 0: any free
-    port."""
-    scope: str = ""
-    """The scope whose clients connect here. Default: the only scope."""
-    anonymous: Switch = False
-    """Whether clients may connect without proving who they are."""
-    cert: FilePath | None = None
-    """Certificate chain (PEM) of a TLS listener."""
-    key: FilePath | None = None
-    """Private key (PEM) of a TLS listener. Default: the one in the file of the certificate."""
-    client_ca: FilePath | None = None
-    """Certificates (PEM) of the authorities whose client certificates are accepted."""
-    crl: FilePath | None = None
-    """Certificate revocation lists (PEM or DER) of those authorities. The file is read again when it changes. A
-    certificate of an authority without a list, or whose list has expired, is refused. Default: none are looked up."""
-    client_cert: ClientCert = ClientCert.NONE
-    """Whether clients are asked for a certificate; `optional` and `required` need `client_ca`."""
-    tls_min: Annotated[TlsVersion, BeforeValidator(_not_a_number)] = TlsVersion.V12
-    """The oldest TLS version accepted."""
-    proxy: Switch = False
-    """Whether connections begin with a PROXY header (version 1 or 2), as a load balancer sends it; the address in it
-    is that of the client. A connection without one is closed. Switch it on only where nobody but the load balancer can
-    connect: the header is believed."""
-    max_connections: Count = Field(default=100_000, ge=1)
-    """Connections at a time; more are refused."""
-    address_connections: Count = Field(default=20_000, ge=1)
-    """Connections at a time from one address (IPv6: from one /64 network); more are refused."""
-    handshakes: Count = Field(default=1000, ge=1)
-    """TLS handshakes at a time; who comes to more waits."""
-    address_handshakes: Count = Field(default=200, ge=1)
-    """TLS handshakes at a time with one address (IPv6: with one /64 network); who comes to more waits."""
-    connect_rate: Rate | None = Field(default=None, gt=0, le=1e6)
-    """New connections per second. More wait before TLS and MQTT begin, and the address that was given least is next.
-    Default: no limit."""
-    connect_timeout: Duration = Field(default=10.0, gt=0, le=3600)
-    """Time a client has, from the first byte of the connection on, until its CONNECT is complete."""
-    max_packet: Size = Field(default=1 << 20, ge=1, le=268_435_460)
-    """Largest packet accepted; a larger one is refused from its header."""
-    max_connect: Size = Field(default=128 << 10, ge=64, le=1 << 20)
-    """Largest CONNECT or AUTH accepted before a client has logged in; a larger one is refused from its header."""
-    publish_rate: Rate | None = Field(default=None, gt=0, le=1e9)
-    """Messages per second that one client may publish; a faster one is slowed down. Default: no limit."""
-    publish_burst: Count | None = Field(default=None, ge=1)
-    """Messages that may come at once before `publish_rate` applies. Default: those of one second."""
-    origins: tuple[Annotated[str, AfterValidator(_origin)], ...] | None = Field(default=None, min_length=1)
-    """`Origin` headers accepted on a WebSocket listener, such as `https://example.org`. Default: any."""
-    environment: EnvironmentAttributes = Field(default_factory=dict)
-    """What conditions read as `e.…` for whoever connects here; it wins over the `environment` of the node."""
-
-    @property
-    def burst(self) -> int:
-        """`publish_burst`, or the messages of one second."""
-        return self.publish_burst or max(1, math.ceil(self.publish_rate or 1))
-
-
-class Queue(Section):
-    """What waits for one session."""
-
-    messages: Count = Field(default=10_000, ge=1)
-    """Messages that wait for a session that is slow or away."""
-    bytes: Size = Field(default=16 << 20, ge=1)
-    """Bytes that wait for it."""
-    full: QueueFull = QueueFull.DROP_NEWEST
-    """What happens when either is reached."""
-
-
-class UserLimits(Section):
-    """What one user may hold: somebody with a name or a certificate, with all their clients. Anonymous clients together
-    are one user."""
-
-    sessions: Count = Field(default=100_000, ge=1)
-    """Sessions, connected or kept; one more is refused with 0x97. A client identifier counts once more for each 256
-    characters."""
-    queued_messages: Count = Field(default=1_000_000, ge=1)
-    """Messages that wait for these sessions; what happens to one more, `limits.queue.full` says."""
-    queued_bytes: Size = Field(default=1 << 30, ge=1)
-    """Bytes of messages that wait for them or are under way to them, and of their wills over 1 KiB."""
-    unreleased: Count = Field(default=100_000, ge=1)
-    """QoS 2 messages that they have sent and not released; one more is refused with 0x97."""
-    unreleased_bytes: Size = Field(default=256 << 20, ge=1)
-    """Bytes of these."""
-    retained: Count = Field(default=500_000, ge=0)
-    """Retained messages that they published last; one more is delivered, but not kept."""
-    retained_bytes: Size = Field(default=512 << 20, ge=1)
-    """Bytes of these."""
-    subscriptions: Count = Field(default=1_000_000, ge=1)
-    """Subscriptions of their sessions; one more is refused with 0x97. A filter counts once more for each 256
-    characters."""
-    conditions: Count = Field(default=500, ge=0)
-    """Subscriptions among these with a `where`, each of which is asked of every message that matches."""
-
-
-class NodeLimits(Section):
-    """What all users together may hold."""
-
-    sessions: Count = Field(default=200_000, ge=1)
-    """Sessions, connected or kept."""
-    queued_messages: Count = Field(default=4_000_000, ge=1)
-    """Messages that wait for sessions."""
-    queued_bytes: Size = Field(default=4 << 30, ge=1)
-    """Bytes of messages that wait for sessions or are under way to them; one for many counts for each of them."""
-    unreleased: Count = Field(default=400_000, ge=1)
-    """QoS 2 messages that were sent and not released."""
-    unreleased_bytes: Size = Field(default=1 << 30, ge=1)
-    """Bytes of these."""
-    retained: Count = Field(default=1_000_000, ge=0)
-    """Retained messages in all scopes."""
-    retained_bytes: Size = Field(default=1 << 30, ge=1)
-    """Bytes of these."""
-    subscriptions: Count = Field(default=2_000_000, ge=1)
-    """Subscriptions of all sessions."""
-    conditions: Count = Field(default=50_000, ge=0)
-    """Those with a `where`."""
-
-
-class Limits(Section):
-    """Bounds of every session, of every user, and of the node."""
-
-    user: UserLimits = Field(default_factory=UserLimits)
-    """What one user may hold."""
-    node: NodeLimits = Field(default_factory=NodeLimits)
-    """What all users together may hold."""
-
-    max_keep_alive: Duration | None = Field(default=None, ge=1, le=65535)
-    """Longest keep-alive; MQTT 5 clients that ask for more (or none) are told to use this. Default: as they
-    ask."""
-    session_expiry: Duration | None = Field(default=30 * 86400.0, ge=0, le=4_294_967_294)
-    """Longest time a session is kept after its client left, also for MQTT 3.1.1. `null`: as long as clients ask."""
-    unreleased_time: Duration = Field(default=300.0, gt=0, le=86400)
-    """Time that a client, while it is connected, has to release a QoS 2 message; then it is disconnected."""
-    inflight: Count = Field(default=1000, ge=1, le=65535)
-    """QoS 1 and 2 messages under way to a client; fewer if its receive maximum says so."""
-    receive_maximum: Count = Field(default=1000, ge=1, le=65535)
-    """QoS 1 and 2 messages under way from a client."""
-    queue: Queue = Field(default_factory=Queue)
-    """What waits for one session."""
-    topic_aliases: Count = Field(default=64, ge=0, le=65535)
-    """Topic aliases a client may use towards the node; 0: none."""
-    retained: Count = Field(default=1_000_000, ge=0)
-    """Retained messages in a scope."""
-    retained_bytes: Size = Field(default=1 << 30, ge=1)
-    """Bytes of retained messages in a scope."""
-    subscriptions: Count = Field(default=10_000, ge=1)
-    """Subscriptions of one session."""
-    shares: Count = Field(default=100, ge=0)
-    """Shared subscriptions among them."""
-    held: Count = Field(default=100, ge=0)
-    """Subscriptions that one client may have held, with `subscribe: hold`; more are refused."""
-    topic_levels: Count = Field(default=128, ge=1, le=65536)
-    """Levels a topic or filter may have; more are refused as invalid."""
-    topic_length: Count = Field(default=65_535, ge=1, le=65_535)
-    """Bytes a topic or filter may have; longer ones are refused as invalid."""
-    handshake_bytes: Size = Field(default=16 << 20, ge=1 << 10)
-    """Bytes kept for all clients that have not logged in yet, together; whoever sends more is refused."""
-    max_qos: Count = Field(default=2, ge=0, le=2)
-    """Highest QoS that clients may publish with."""
-    retain: Switch = True
-    """Whether clients may publish retained messages."""
-    wildcard_subscriptions: Switch = True
-    """Whether filters may contain `+` and `#`."""
-    shared_subscriptions: Switch = True
-    """Whether `$share/…` subscriptions are allowed."""
 
 
 class Authentication(Section):
@@ -476,20 +343,14 @@ class Config(CheckedSection):
             case _:
                 return written
 
-    @field_validator("levels", mode="before")
+    @field_validator("levels", mode="wrap")
     @classmethod
-    def _forget_ranking(cls, written: Any, info: ValidationInfo) -> Any:
-        """While the levels are wrong, no condition is blamed for its names."""
-        if (parser := parser_of(info)) is not None:
-            parser.ranking = None
-        return written
-
-    @field_validator("levels")
-    @classmethod
-    def _learn_ranking(cls, levels: Levels | None, info: ValidationInfo) -> Levels | None:
-        """Conditions compare levels by their order."""
-        if (parser := parser_of(info)) is not None:
-            parser.ranking = ranking(ORDER if levels is None else levels.order)
+    def _rank(cls, written: Any, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+        """Conditions compare levels by their order. While that is wrong, no condition is blamed for its names."""
+        parser = parser_of(info) or Parser()
+        parser.ranking = None
+        levels = validate(written)
+        parser.ranking = ranking(ORDER if levels is None else levels.order)
         return levels
 
     @field_validator("listeners")
@@ -503,11 +364,12 @@ class Config(CheckedSection):
         )
 
     def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
-        layout = [*links.problems(self), *link_types.misplaced(self)]
-        yield from (*checks.problems(self), *administration.problems(self), *sources.problems(self), *layout)
+        layout = [*links.problems(self), *brokering.rbac_problems(self)]
+        yield from (*listeners.problems(self), *directory.problems(self), *repeated_ids(self))
+        yield from (*administration.problems(self), *sources.problems(self), *layout)
         yield from pipeline.problems(self)
         if not layout:  # what refers to scopes and links would only be wrong in the same way
-            yield from (*link_types.problems(self), *references.problems(self), *monitors.problems(self))
+            yield from (*brokering.problems(self), *references.problems(self), *monitors.problems(self))
 
     @classmethod
     def ephemeral(cls, port: int = 1883) -> Config:
@@ -538,10 +400,6 @@ class Config(CheckedSection):
         wanted = self.http is not None or "store" in self.model_fields_set
         return data is not None and (wanted or (data / DATABASE).exists())
 
-    def line(self, *path: str | int) -> int:
-        """The line of the file that says this; 0 where there is no file or it says nothing about it."""
-        return self.location(*path).line
-
     def location(self, *path: str | int) -> Location:
         """Where this is said: in the file, or in a document."""
         if self._source is None:
@@ -551,7 +409,7 @@ class Config(CheckedSection):
     def warnings(self) -> list[tuple[int, str]]:
         """What is allowed but probably not meant: (line, text), in the order of the file."""
         findings = (
-            *checks.warnings(self),
+            *listeners.warnings(self),
             *administration.warnings(self),
             *sources.warnings(self),
             *links.warnings(self),
@@ -582,13 +440,8 @@ class Config(CheckedSection):
 
     def warnings_of(self, documents: Collection[str]) -> list[tuple[str, str]]:
         """Names that nobody has in these documents, each `kind/id`."""
-        located = ((self.location(*path), text) for path, text in lint.unknown_names(self))
+        located = ((self.location(*path), text) for path, text in references.unknown_names(self))
         return [(at.file, f"{at.name} {text}") for at, text in located if not at.line and at.file in documents]
-
-    @property
-    def tree(self) -> Tree | None:
-        """What it was read from."""
-        return None if self._source is None else self._source.tree
 
     @property
     def source(self) -> Source | None:

@@ -12,14 +12,13 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, assert_never
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, JsonValue, Tag, ValidationInfo
 
 from tidegate import topics
-from tidegate.config.enums import BuiltInMonitor
-from tidegate.config.link_types import no_link
-from tidegate.config.links import SCOPE, bare, directed_links, ends, scope_names
+from tidegate.config.links import SCOPE, between, directed_links, ends, no_link, scope_names
 from tidegate.config.parser import Parser, parser_of
 from tidegate.config.policies import Condition, Filter, RuleId
 from tidegate.config.problems import Finding, combined_problems, refusal, requires, suggestion, unknown
@@ -50,6 +49,16 @@ from tidegate.predicate import Predicate
 
 if TYPE_CHECKING:
     from tidegate.config.model import Config
+
+
+class BuiltInMonitor(StrEnum):
+    """Monitors that need not be written: those of the measurements of scopes, 5.1."""
+
+    SIMPLE = "simple_em"
+    COMPLEX = "complex_em"
+    HSUP = "hsup_em"
+    MULTI = "multi_em"
+
 
 SEQUENCE: Final = ("only", "after", "reset", "payload", "on", "dedupe", "rate", "burst", "silence", "emit")
 OTHERS: Final = ("automaton", "filter", "map", "use", "python")
@@ -145,7 +154,7 @@ class Emission(CheckedSection):
     """Whether it is retained."""
 
     def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
-        if self.topic is None and self.payload is None and self.qos is None and self.retain is None:
+        if not self.model_dump(exclude_none=True):
             yield (), "changes nothing; write `same`, or what shall be different"
 
     def event(self) -> automata.Emit:
@@ -279,15 +288,9 @@ class Automaton(CheckedSection):
         return {name: [each.built(parser) for each in entries] for name, entries in self.states.items()}
 
     def machine(self, parser: Parser) -> Machine:
-        """The automaton that runs."""
-        timers: dict[str, automata.Timer] = {}
-        arrows: dict[str, list[automata.Transition]] = {name: [] for name in self.states}
-        for name, entries in self.transitions(parser).items():
-            for each in entries:
-                if isinstance(each, automata.Timer):
-                    timers[name] = each
-                else:
-                    arrows[name].append(each)
+        states = self.transitions(parser).items()
+        arrows = {name: [each for each in entries if isinstance(each, automata.Transition)] for name, entries in states}
+        timers = {name: each for name, entries in states for each in entries if isinstance(each, automata.Timer)}
         return automata.Automaton(self.start, arrows, timers)
 
 
@@ -351,10 +354,13 @@ class Monitor(CheckedSection):
     """With `python`: keyword arguments for the class."""
 
     def _problems(self, info: ValidationInfo) -> list[Finding]:
-        return [*self._place(), *self._way(), *self._sequence(), *self._steps(info)]
+        problems = [*self._place(), *self._way(), *self._sequence()]
+        try:
+            return [*problems, *analysis.sequence_problems(*self.steps(parser_of(info) or Parser()))]
+        except ConfigError:
+            return problems  # a condition calls a function that could not be loaded, which is reported elsewhere
 
     def ends(self) -> tuple[str, str] | None:
-        """Source and target of the link by full name."""
         return None if self.link is None else ends(self.link)
 
     @property
@@ -438,13 +444,6 @@ class Monitor(CheckedSection):
         if "on" in self.model_fields_set and (self.dedupe, self.rate, self.silence) == (None, None, None):
             yield ("on",), "has no effect without `dedupe`, `rate` or `silence`; add one of these, or write `only`"
 
-    def _steps(self, info: ValidationInfo) -> Iterator[Finding]:
-        try:
-            only, after, reset = self.steps(parser_of(info) or Parser())
-        except ConfigError:
-            return  # as for automata
-        yield from analysis.sequence_problems(only, after, reset)
-
     def steps(self, parser: Parser) -> tuple[sequence.Step | None, list[sequence.Step], sequence.Step | None]:
         """`only`, `after` and `reset`."""
         after: tuple[Matching, ...] = () if self.after is None else as_tuple(self.after)
@@ -465,7 +464,6 @@ class Monitor(CheckedSection):
         )
 
     def machine(self, parser: Parser) -> Machine:
-        """What runs."""
         if self.automaton is not None:
             return self.automaton.machine(parser)
         if self.filter is not None:
@@ -488,7 +486,6 @@ class Monitor(CheckedSection):
                 assert_never(self.use)
 
     def _chain(self, parser: Parser) -> Machine:
-        """The sequence language."""
         machines: list[Machine] = []
         on = _filters(self.on, parser)
         if self.only is not None or self.payload is not None:
@@ -521,14 +518,13 @@ def problems(config: Config) -> Iterator[Finding]:
                 meant = suggestion(name, known)
                 hint = f"did you mean `{meant}`? A" if meant else "a"
                 yield (*here, "link"), f"names the unknown scope `{name}`; {hint} client is written `client:{name}`"
-        if entry.link is not None and entry.between and not lost and bare(*ends(entry.link)) not in links:
-            yield (*here, "link"), no_link(bare(*ends(entry.link)), links)
+        if entry.link is not None and entry.between and not lost and (name := between(entry.link)) not in links:
+            yield (*here, "link"), no_link(name, links)
 
 
 def warnings(config: Config) -> Iterator[Finding]:
     """Monitors that are allowed but probably not meant so."""
-    parser = Parser()
-    parser.functions.update(config.built.rules.functions)
+    parser = config.parser
     policies = config.built.rules.policies
     attachments = tuple(config.built.rules.monitors)
     writers = None if policies is None else policies.named(Action.WRITE, "monitor")

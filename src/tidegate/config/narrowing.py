@@ -23,8 +23,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from tidegate import policy, topics
-from tidegate.config.enums import BuiltInMonitor, ViewDefault
-from tidegate.config.monitors import Emission, Emit, Monitor, Transition, pace
+from tidegate.config.monitors import Monitor, pace
+from tidegate.config.policies import ViewDefault
 from tidegate.config.section import as_tuple
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def widening(before: Config, after: Config) -> str | None:
 
 
 def _wider_views(before: Config, after: Config) -> str | None:
-    old, new = frozenset(_rows(before)), frozenset(_rows(after))
+    old, new = (frozenset(config.built.rules.views.rows) for config in (before, after))
     for row in new:
         if row not in old and not _shown_before(row, old):
             return f"the view `{row.id}` shows what was hidden before"
@@ -50,10 +50,6 @@ def _wider_views(before: Config, after: Config) -> str | None:
         if row not in new and not _hidden_after(row, new, open=after.view_default is ViewDefault.ALL):
             return f"without the view `{row.id}` as it is, what it hides is shown"
     return None
-
-
-def _rows(config: Config) -> Sequence[policy.Row]:
-    return config.built.rules.views.rows
 
 
 def _shown_before(row: policy.Row, old: Iterable[policy.Row]) -> bool:
@@ -91,16 +87,10 @@ def _wider_monitors(before: Sequence[Monitor], after: Sequence[Monitor]) -> str 
 
 def suppresses(entry: Monitor) -> bool:
     """Whether it puts out nothing but the events that come in, unchanged and once."""
-    if entry.automaton is not None:
-        return all(_passes_or_not(each) for state in entry.automaton.states.values() for each in state)
-    if entry.filter is not None or entry.use is BuiltInMonitor.HSUP:
-        return True
-    return entry.way is None and entry.emit is None
-
-
-def _passes_or_not(transition: Transition) -> bool:
-    outputs: tuple[Emit, ...] = () if transition.emit is None else as_tuple(transition.emit)
-    return len(outputs) <= 1 and not any(isinstance(each, Emission) for each in outputs)
+    states = {} if entry.automaton is None else entry.automaton.states
+    return not entry.makes and all(
+        len(as_tuple(each.emit or ())) <= 1 for transitions in states.values() for each in transitions
+    )
 
 
 def _narrower(old: Monitor, new: Monitor) -> bool:

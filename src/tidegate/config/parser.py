@@ -6,14 +6,14 @@ the same value is used when the rules are built. A text that is wrong raises `Co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
+from functools import cache
 
 from pydantic import ValidationInfo
 
 from tidegate import policy
 from tidegate.errors import ConfigError
-from tidegate.predicate import NAMES, Function, Predicate, Ranking, compile, load_function
+from tidegate.predicate import BUDGET, NAMES, Function, Predicate, Ranking, compile, load_function
 from tidegate.predicate.functions import FUNCTIONS
 from tidegate.predicate.syntax import Macros
 
@@ -21,9 +21,6 @@ _TAKEN = frozenset((*FUNCTIONS, *(macro.value for macro in Macros), "has", "age"
 
 LEVEL_ROOTS = frozenset("s")
 """What the condition of a level may speak of."""
-
-Key = TypeVar("Key", bound=Hashable)
-Parsed = TypeVar("Parsed")
 
 
 class Parser:
@@ -35,10 +32,10 @@ class Parser:
         """Functions that could not be loaded: conditions that call them are not to blame."""
         self.ranking: Ranking | None = policy.ranking(policy.ORDER)
         """How conditions compare levels; None: that is not known."""
-        self._predicates: dict[tuple[str, frozenset[str]], Predicate] = {}
-        self._selectors: dict[str | tuple[str, ...], policy.Selector] = {}
-        self._templates: dict[str, policy.Template] = {}
-        self._views: dict[str | tuple[str, ...], policy.View] = {}
+        self._predicates: dict[tuple[str, frozenset[str], int], Predicate] = {}
+        self._selector = cache(policy.Selector.parse)
+        self._template = cache(policy.Template.parse)
+        self._view = cache(policy.View.parse)
 
     def learn(self, reference: str) -> None:
         """Takes up the function that `package.module:name` refers to."""
@@ -57,22 +54,21 @@ class Parser:
         """The names that conditions can call."""
         return (*self.functions, *sorted(_TAKEN))
 
-    def predicate(self, text: str, names: frozenset[str] = NAMES) -> Predicate:
+    def predicate(self, text: str, names: frozenset[str] = NAMES, budget: int = BUDGET) -> Predicate:
         """The condition of a text."""
-        return _once(
-            self._predicates,
-            (text, names),
-            lambda: compile(text, functions=self.functions, names=names, ranking=self.ranking),
-        )
+        predicate = self._predicates.get((text, names, budget))
+        if predicate is None:
+            predicate = compile(text, functions=self.functions, names=names, budget=budget, ranking=self.ranking)
+            self._predicates[text, names, budget] = predicate
+        return predicate
 
     def selector(self, text: str | Sequence[str]) -> policy.Selector:
         """Whom a subject, or a list of subjects, selects."""
-        key = text if isinstance(text, str) else tuple(text)
-        return _once(self._selectors, key, lambda: policy.Selector.parse(key))
+        return self._selector(text if isinstance(text, str) else tuple(text))
 
     def template(self, text: str) -> policy.Template:
         """A topic filter that may hold placeholders."""
-        return _once(self._templates, text, lambda: policy.Template.parse(text))
+        return self._template(text)
 
     def filter(self, text: str) -> str:
         """A topic filter without placeholders, as it is matched."""
@@ -81,16 +77,7 @@ class Parser:
 
     def view(self, keep: str | Sequence[str]) -> policy.View:
         """What `keep` leaves."""
-        key = keep if isinstance(keep, str) else tuple(keep)
-        return _once(self._views, key, lambda: policy.View.parse(key))
-
-
-def _once(parsed: dict[Key, Parsed], key: Key, parse: Callable[[], Parsed]) -> Parsed:
-    """What a text means; it is parsed the first time only."""
-    value = parsed.get(key)
-    if value is None:
-        value = parsed[key] = parse()
-    return value
+        return self._view(keep if isinstance(keep, str) else tuple(keep))
 
 
 def _loaded(reference: str) -> Function:

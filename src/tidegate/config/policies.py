@@ -1,4 +1,4 @@
-"""What decides, in the configuration: policies, preferences, levels, trust, views, and tests of them.
+"""What decides, in the configuration: policies, preferences, levels, trust and views.
 
 Every text is parsed here, so that errors name its place: subjects, topics, conditions, JSON pointers. The values stay
 texts; `build` makes the rules of the gate from them. Keys that nothing enforces yet are refused (`validation.NOT_YET`).
@@ -7,10 +7,10 @@ texts; `build` makes the rules of the gate from them. Keys that nothing enforces
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import (
     AfterValidator,
@@ -25,24 +25,26 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from tidegate import policy, topics
-from tidegate.config.enums import Operation
+from tidegate import policy
 from tidegate.config.parser import LEVEL_ROOTS, Parser, parser_of, problem_text
 from tidegate.config.problems import Finding, combined_problems, refusal, remedy, requires
 from tidegate.config.section import LIST, ONE, CheckedSection, Identity, OneOrMore, Person, Section, beside, shape
-from tidegate.config.subject_name import parse_subject_name
-from tidegate.config.units import Count, Moment, Switch
+from tidegate.config.units import Switch
 from tidegate.errors import ConfigError
 from tidegate.policy.environment import CLOCK
 from tidegate.policy.levels import ORDER
 from tidegate.policy.pointers import MAX_POINTERS
 from tidegate.predicate import NAMES, PredicateError
 
+if TYPE_CHECKING:
+    from tidegate.config.model import Config
+
+RULES: Final = ("policies", "preferences", "views", "monitors")
+"""Sections whose entries have ids."""
 CERTIFICATE_FILES: Final = (".pem", ".crt")
 BUILT_IN: Final = "builtin:"
 """How ids of the node's own rules begin."""
 _RESERVED: Final = (BUILT_IN, "rule:")
-_SETTABLE: Final = re.compile(r"[sope](\.[A-Za-z_][A-Za-z0-9_]*)+")
 _INSTEAD: Final = {"and": "&&", "or": "||", "=": "==", "&": "&&", "|": "||"}
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 MAX_ID: Final = 200
@@ -123,12 +125,30 @@ EnvironmentName = Annotated[
     requires(str.isidentifier, "cannot be read as `e.{written}`; name it with letters, digits and `_`"),
 ]
 EnvironmentAttributes = Mapping[EnvironmentName, JsonValue]
-Settable = Annotated[str, requires(_SETTABLE.fullmatch, "is no attribute; write for example `s.level` or `e.location`")]
-SubjectText = Annotated[str, parses(lambda _, text: parse_subject_name(text))]
 CertificateSubject = Annotated[str, parses(lambda _, text: policy.Trust(policy.By.SUBJECT, (text,)))]
 
 
 # -- rules -----------------------------------------------------------------------------------------------------------
+
+
+class Policies(StrEnum):
+    """What may stand under `policies` instead of a list."""
+
+    OPEN = "open"
+
+
+class Subscribe(StrEnum):
+    """What becomes of a subscription to what its client may not read: refused, or held until it may."""
+
+    STRICT = "strict"
+    HOLD = "hold"
+
+
+class ViewDefault(StrEnum):
+    """What somebody sees of a topic that has views, but none for them."""
+
+    NOTHING = "nothing"
+    ALL = "all"
 
 
 class Policy(Section):
@@ -242,9 +262,10 @@ class Trust(CheckedSection):
         return asks
 
 
-def written(policies: policy.Policies) -> list[policy.Policy]:
+def written(policies: policy.Policies | None) -> list[policy.Policy]:
     """The policies of the file and of documents, in their order: without the node's own."""
-    return [each for each in policies.policies if not each.id.startswith(BUILT_IN)]
+    rules = () if policies is None else policies.policies
+    return [each for each in rules if not each.id.startswith(BUILT_IN)]
 
 
 def names_file(by: policy.By, entry: str) -> bool:
@@ -282,57 +303,25 @@ class PublisherRules(Section):
     outside stay stored, and count again when they are covered again."""
 
 
-# -- tests -----------------------------------------------------------------------------------------------------------
+def entries(config: Config, section: str) -> tuple[Any, ...]:
+    """The rules of a section."""
+    rules = getattr(config, section)
+    return rules if isinstance(rules, tuple) else ()
 
 
-NO_EFFECT: Final[Mapping[str, tuple[str, ...]]] = {
-    Operation.READ: (),
-    Operation.WRITE: ("from", "where"),
-    Operation.SUBSCRIBE: ("from", "payload", "qos", "retain"),
-}
-"""By action: what a question about it must not have, because it would look as if it had been considered."""
+def repeated_ids(config: Config) -> Iterator[Finding]:
+    """Rules of any section whose ids do not say which one is meant."""
+    return repeated((name, index, entry.id) for name in RULES for index, entry in enumerate(entries(config, name)))
 
 
-class RuleTest(CheckedSection):
-    """A test of the rules themselves: what should be decided. `tidegate check` runs it."""
-
-    subject: SubjectText = Field(alias="as")
-    """Who acts: `user:mary`, `client:tr1`, `user:mary/client:tr1`, `user:alice@remotegym`, `service:pipeline`; or
-    what forwards (`write`) and imports (`read`): `link:A->B`, `scope:A`."""
-    action: Operation
-    """What is done: `read`, `write` or `subscribe`."""
-    topic: Identity
-    """The topic; for `subscribe`, the filter."""
-    publisher: SubjectText | None = Field(default=None, alias="from")
-    """For `read`: who published the message."""
-    payload: JsonValue = None
-    """Content of the message: text as it is, anything else as JSON. Default: empty."""
-    properties: Mapping[str, str] = Field(default_factory=dict)
-    """MQTT user properties of the message, or of the subscription."""
-    qos: Count = Field(default=0, ge=0, le=2)
-    """QoS of the message."""
-    retain: Switch = False
-    """Whether the message is retained."""
-    at: Moment | None = None
-    """When: `2026-03-02T09:30:00`, in the time zone of the node unless it says another. Default: now."""
-    set: Mapping[Settable, JsonValue] = Field(default_factory=dict)
-    """Attributes to assume, such as `{s.level: tls}`."""
-    expect: policy.Effect
-    """What should be decided: `allow` or `deny`."""
-    by: str | None = None
-    """The id of the rule that should decide it. Default: any."""
-
-    def _problems(self, info: ValidationInfo) -> Iterator[Finding]:
-        if self.action is Operation.SUBSCRIBE:
-            if not topics.valid_filter(self.topic):
-                yield ("topic",), "is no topic filter; `+` is a whole level, `#` the whole last one"
-        elif not topics.valid_topic(self.topic):
-            yield ("topic",), f"is no topic, and `{self.action}` is of one; write it without `+` and `#`"
-        given = {"from" if name == "publisher" else name for name in self.model_fields_set}
-        for key in NO_EFFECT[self.action]:
-            if key in given:
-                yield (key,), f"has no effect on `{self.action}`; remove it"
-
-    def moment(self, zone: Any) -> datetime | None:
-        """`at`, in the node's time zone where it says no other."""
-        return self.at if self.at is None or self.at.tzinfo else self.at.replace(tzinfo=zone)
+def repeated(ids: Iterable[tuple[str, int, str | None]]) -> Iterator[Finding]:
+    """Ids that do not say which rule is meant, of (section, position, id)."""
+    first: dict[str, str] = {}
+    for section, index, written in ids:
+        here = f"{section}[{index}]"
+        name = here if written is None else written
+        if name in first:
+            path = (section, index) if written is None else (section, index, "id")
+            yield path, f"is `{name}`, and so is that of `{first[name]}`; give each rule an id of its own"
+        else:
+            first[name] = here

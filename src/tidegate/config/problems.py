@@ -16,7 +16,9 @@ from pydantic_core import PydanticCustomError
 
 from tidegate.errors import ConfigError
 
-Finding = tuple[tuple[str | int, ...], str]
+DocumentPath = tuple[str | int, ...]
+"""From the top of a file or document to a value: keys of mappings, and positions in lists."""
+Finding = tuple[DocumentPath, str]
 """A problem or warning: the path it is about, and its text."""
 PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -57,6 +59,13 @@ def remedy(wrong: str, known: Iterable[str], otherwise: str) -> str:
 def unknown(kind: str, wrong: str, known: Iterable[str], where: str) -> str:
     """The text for a name that nothing has."""
     return f"names the unknown {kind} `{wrong}`; {remedy(wrong, known, f'add it under `{where}`')}"
+
+
+def unknown_key(key: str, path: DocumentPath, known: Sequence[str]) -> str:
+    """The text for a key that the mapping at a path does not know."""
+    where = f" in {path_text(path)}" if path else ""
+    otherwise = f"known here: {', '.join(known)}" if known else "nothing can be set here; remove it"
+    return f"unknown key `{key}`{where}; {remedy(key, known, otherwise)}"
 
 
 def refusal(text: str) -> PydanticCustomError:

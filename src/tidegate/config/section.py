@@ -56,38 +56,24 @@ class CheckedSection(Section):
 
 
 @cache
-def describe() -> None:
-    """Gives each field of the configuration the text below it as its description.
+def descriptions(section: type[BaseModel]) -> dict[str, str]:
+    """The text below each field of a section, by its key.
 
-    Pydantic can do that when it makes a class, but it reads the sources for that, which takes a tenth of the start of a
-    node. A node needs descriptions only to report that a key is missing.
+    Pydantic can take these when it makes a class, but it reads the sources for that, which takes a tenth of the start
+    of a node. A node needs descriptions only to report that a key is missing.
     """
-    for section in sections():
-        for base in reversed(section.__mro__):
-            if issubclass(base, Section) and base is not Section:
-                for name, text in _texts(base).items():
-                    section.model_fields[name].description = text
-
-
-def sections(below: type[Section] = Section) -> list[type[Section]]:
-    """All sections of the configuration."""
-    return [each for child in below.__subclasses__() for each in (child, *sections(child))]
-
-
-@cache
-def _texts(section: type[Section]) -> dict[str, str]:
-    """The text below each field of a class, by its name."""
     import ast
     import inspect
 
-    (written,) = ast.parse(inspect.cleandoc("\n" + inspect.getsource(section))).body
-    assert isinstance(written, ast.ClassDef)
     texts: dict[str, str] = {}
-    for field, text in pairwise(written.body):
-        match field, text:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str() as words)):
-                texts[name] = inspect.cleandoc(words)
-    return texts
+    for base in reversed(section.__mro__[: section.__mro__.index(BaseModel)]):
+        (written,) = ast.parse(inspect.cleandoc("\n" + inspect.getsource(base))).body
+        assert isinstance(written, ast.ClassDef)
+        for field, text in pairwise(written.body):
+            match field, text:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str() as words)):
+                    texts[name] = inspect.cleandoc(words)
+    return {field.alias or name: texts[name] for name, field in section.model_fields.items() if name in texts}
 
 
 def shape(written: object) -> str:

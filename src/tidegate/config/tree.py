@@ -5,6 +5,11 @@ interpreter's stack; nesting, file size and the size after expanding aliases are
 YAML 1.2 core schema: `on`, `yes`, `12:30` and `2024-01-01` are text, and so is every key. A key that stands
 twice is an error, tags other than `!!str` are errors, nothing is ever constructed but text, numbers, true,
 false and null. Merge keys (`<<: *name`) work, as people know them from elsewhere.
+
+`${NAME}` in a value is replaced by an environment variable, `$${` stands for a literal `${`. A dollar sign that is not
+followed by `{` means nothing, so argon2 hashes (`$argon2id$v=19$...`) stay as they are. The replacement happens after
+YAML was parsed: a variable can change a value, never the structure of the file. What a variable contained is never
+repeated in a message.
 """
 
 from __future__ import annotations
@@ -16,8 +21,7 @@ from typing import Any, Final
 
 import yaml
 
-from tidegate.config.environment import BadReference, expand
-from tidegate.config.problems import ConfigErrors, path_text
+from tidegate.config.problems import ConfigErrors, DocumentPath, path_text
 from tidegate.errors import ConfigError
 
 MAX_BYTES: Final = 16 << 20
@@ -25,7 +29,6 @@ MAX_NODES: Final = 2_000_000
 MAX_DEPTH: Final = 50
 
 Scalar = str | int | float | bool | None
-Path = tuple[str | int, ...]
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _INT: Final = re.compile(r"[-+]?[0-9]{1,18}|0o[0-7]{1,20}|0x[0-9a-fA-F]{1,16}")
@@ -35,6 +38,8 @@ _WORDS: Final[Mapping[str, bool | None]] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
+_REFERENCE: Final = re.compile(r"\$?\$\{([^}]*)(\}?)")
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +49,7 @@ class Location:
     file: str
     line: int
     """0 in a document, and where nobody knows."""
-    path: Path
+    path: DocumentPath
     """From the top of the file, or of the document."""
 
     @property
@@ -122,6 +127,32 @@ class Node:
             if node.document:
                 return Location(file=node.document, line=0, path=tuple(path[depth:]))
         return Location(file=file, line=self.line_of(path), path=tuple(path))
+
+
+class BadReference(ValueError):
+    """A `${...}` that cannot be replaced; the text says what is wrong and how to mend it."""
+
+
+def expand(text: str, variables: Mapping[str, str] | None) -> str:
+    """The text with every `${NAME}` replaced; without `variables` there must be none."""
+    if "${" not in text:
+        return text
+
+    def value(found: re.Match[str]) -> str:
+        if found[0].startswith("$$"):
+            return found[0][1:]
+        if not found[2]:
+            raise BadReference("`${` is never closed; write `${NAME}`, or `$${` for a literal `${`")
+        name = found[1]
+        if not _NAME.fullmatch(name):
+            raise BadReference(f"`${{{name}}}` names no variable; write `${{NAME}}`, or `$${{` for a literal `${{`")
+        if variables is None:
+            raise BadReference(f"`${{{name}}}` is not replaced in this file; write the value, or `$${{` for `${{`")
+        if name not in variables:
+            raise BadReference(f"the environment variable `{name}` is not set; set it, or write a value")
+        return variables[name]
+
+    return _REFERENCE.sub(value, text)
 
 
 @dataclass(slots=True, kw_only=True)

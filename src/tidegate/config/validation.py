@@ -1,7 +1,14 @@
-"""What a pydantic model refuses in a document, as problems with their places and how to mend them."""
+"""What a pydantic model refuses in a document, as problems with their places and how to mend them.
+
+A condition can be wrong in the middle of its text, and then the line and column in the file are told. YAML folds lines,
+doubles quotes and replaces escapes, but it keeps the order of what is not white space. So the text and the file are
+walked side by side. Where they part (an environment variable was put in), the place is told as it is in the text
+itself, on the line where the scalar begins.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import UnionType
@@ -12,13 +19,10 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from tidegate.config.document import Source
-from tidegate.config.problems import path_text, remedy, suggestion
-from tidegate.config.scalar_position import position_in_file
-from tidegate.config.section import TAGS, describe
+from tidegate.config.problems import DocumentPath, suggestion, unknown_key
+from tidegate.config.section import TAGS, descriptions
 from tidegate.config.tree import Location, Node
 from tidegate.errors import ConfigError
-
-DocumentPath = tuple[int | str, ...]
 
 NOT_YET: Final[Mapping[tuple[str, ...], frozenset[str]]] = {
     ("scopes", "*"): frozenset({"backend"}),
@@ -46,6 +50,12 @@ _SIMPLE: Final[Mapping[str, str]] = {
     "mapping_type": "must be a mapping; write it as `{{name: …}}`, or each name on a line of its own",
     "string_unicode": "is not valid Unicode; write it again",
 }
+_PROPERTIES: Final = re.compile(r"(?:[&!]\S*\s+)*")
+"""An anchor and a tag, which stand before what they belong to."""
+_HEADER: Final = re.compile(r"[|>][^\n]*\n?")
+_ESCAPED: Final = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)", re.DOTALL)
+_BLANK: Final = "nNtrvfbae0LP_ \t\n\r"
+"""Escapes for what is white space, or never stands in a condition."""
 
 
 def model_problems(refused: ValidationError, source: Source, model: type[BaseModel]) -> Iterator[ConfigError]:
@@ -119,16 +129,12 @@ def _unknown_key(path: DocumentPath, location: Location, model: type[BaseModel])
         same_place = len(above) == len(path) - 1 and all(map(lambda step, at: step in ("*", at), above, path))
         if key in names and same_place:
             return f"`{key}` is {_NOT_SUPPORTED}"
-    known = tuple(_fields(_section(path[:-1], model)))
-    otherwise = f"known here: {', '.join(known)}" if known else "nothing can be set here; remove it"
-    where = f" in {path_text(location.path[:-1])}" if len(location.path) > 1 else ""
-    return f"unknown key `{key}`{where}; {remedy(key, known, otherwise)}"
+    return unknown_key(key, location.path[:-1], tuple(_fields(_section(path[:-1], model))))
 
 
 def _missing(path: DocumentPath, location: Location, model: type[BaseModel]) -> str:
-    describe()
-    field = _fields(_section(path[:-1], model)).get(str(path[-1]))
-    described = (field.description or "") if field is not None else ""
+    section = _section(path[:-1], model)
+    described = "" if section is None else descriptions(section).get(str(path[-1]), "")
     about = " ".join(described.split()).partition(". ")[0].rstrip(".")
     return f"{location.name} is missing; add it" + (f" ({about})" if about else "")
 
@@ -170,3 +176,70 @@ def _kinds(annotation: Any) -> Iterator[Any]:
                 yield from _kinds(each)
         case _:
             yield annotation
+
+
+def position_in_file(source: str, node: Node, line: int, column: int) -> tuple[int, int]:
+    """The line and column of the file for those of a scalar's text; all are counted from one."""
+    if node.span is None or not isinstance(node.value, str):
+        return node.line, column
+    lines = node.value.split("\n")
+    if line > len(lines):
+        return node.line, column
+    offset = sum(len(each) + 1 for each in lines[: line - 1]) + column - 1
+    at = _offset(source, node, offset)
+    if at is None:
+        return node.line, column
+    return source.count("\n", 0, at) + 1, at - source.rfind("\n", 0, at)
+
+
+def _offset(source: str, node: Node, wanted: int) -> int | None:
+    """The offset in the file of the character at an offset of the text, or of the end of the text."""
+    assert node.span is not None
+    assert isinstance(node.value, str)
+    at, end = node.span
+    text = node.value
+    if properties := _PROPERTIES.match(source, at):
+        at = properties.end()
+    match node.style:
+        case "|" | ">":
+            header = _HEADER.match(source, at)
+            at = header.end() if header else at
+        case "'" | '"':
+            at += 1
+            end -= 1
+    last = at
+    for offset, character in enumerate(text):
+        if character.isspace():
+            if offset >= wanted:
+                break
+            continue
+        at = _next(source, at, end, node.style)
+        read, length = _read(source, at, node.style) if at < end else ("\n", 0)
+        if read not in (character, ""):
+            return None
+        if offset >= wanted:
+            return at
+        at += length
+        last = at
+    return last
+
+
+def _next(source: str, at: int, end: int, style: str | None) -> int:
+    """The next thing that is not white space in the text."""
+    while at < end:
+        if source[at].isspace():
+            at += 1
+        elif style == '"' and source[at] == "\\" and source[at + 1 : at + 2] in _BLANK:
+            at += 2
+        else:
+            break
+    return at
+
+
+def _read(source: str, at: int, style: str | None) -> tuple[str, int]:
+    """The character that stands there, empty if that takes working out, and how long it is written."""
+    if style == "'" and source.startswith("''", at):
+        return "'", 2
+    if style == '"' and (escape := _ESCAPED.match(source, at)):
+        return (escape[1] if escape[1] in '"\\/' else ""), len(escape[0])
+    return source[at], 1

@@ -59,7 +59,7 @@ def run_tests(config: Config, *, file: str = "") -> TestResults:
     lasting: list[ConfigError] = []
     warnings: list[tuple[int, str]] = []
     for index, case in enumerate(config.tests):
-        line = config.line("tests", index)
+        line = config.location("tests", index).line
         question = question_of(case, config)
         try:
             explanation = what_if.explain(question)

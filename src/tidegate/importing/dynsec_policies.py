@@ -29,8 +29,8 @@ from typing import Any, Final
 
 from tidegate import topics
 from tidegate.errors import ConfigError
-from tidegate.importing import dollar_topics, policy_text
-from tidegate.importing.imported_policies import ImportedPolicy, ImportReport
+from tidegate.importing import dollar_topics
+from tidegate.importing.imported_policies import ImportedPolicy, ImportReport, plain_topic, quoted
 from tidegate.importing.mosquitto_acl import ANONYMOUS
 
 MAX_POLICIES: Final = 200_000
@@ -114,7 +114,7 @@ class _Holder:
 
     def has(self, role: Role) -> list[str]:
         """The condition that somebody has the role, besides the one that a policy is for."""
-        return [] if self.subject else [f"{policy_text.quoted(role.shown)} in s.roles"]
+        return [] if self.subject else [f"{quoted(role.shown)} in s.roles"]
 
     def whenever(self, conditions: Iterable[str]) -> str | None:
         return " && ".join([*([self.when] if self.when else []), *conditions]) or None
@@ -196,10 +196,10 @@ class Writer(ImportReport):
             yield ImportedPolicy(
                 id=self.next_id(person.line),
                 subject=f"user:{person.name}",
-                topic=policy_text.topic(topic),
+                topic=plain_topic(topic),
                 action=dollar_topics.BOTH,
                 effect="deny",
-                when=f"!has(s.client) || s.client != {policy_text.quoted(person.client)}",
+                when=f"!has(s.client) || s.client != {quoted(person.client)}",
                 origin=f"line {person.line}: {text}",
             )
         self.leave(person.line, text, "with another one it may connect here, and is denied everything")
@@ -293,14 +293,14 @@ class Writer(ImportReport):
                     if not (others or rule.unless):
                         return
                     continue
-                matched = f"matchesFilter(o.topic, {policy_text.quoted(filter)})"
+                matched = f"matchesFilter(o.topic, {quoted(filter)})"
                 conditions = others if topics.covers(filter, each) else [*others, matched]
                 yield self._policy(rule, holder, each, dollar_topics.READ, conditions, received)
         by_default = _effect(self._defaults.subscribe)
         yield ImportedPolicy(
             id=self.next_id(received.acl.line),
             subject=holder.of(received.role),
-            topic=policy_text.topic(filter),
+            topic=plain_topic(filter),
             action=(dollar_topics.READ,),
             effect=by_default,
             when=holder.whenever(()),
@@ -319,7 +319,7 @@ class Writer(ImportReport):
                 yield ImportedPolicy(
                     id=self.next_id(self._defaults.line),
                     subject="*",
-                    topic=policy_text.topic(topic),
+                    topic=plain_topic(topic),
                     action=possible,
                     origin=f"line {self._defaults.line}: defaultACLAccess",
                 )
@@ -335,11 +335,11 @@ class Writer(ImportReport):
         conditions: Iterable[str] = (),
         received: _Rule | None = None,
     ) -> ImportedPolicy:
-        unless = [f"!({policy_text.quoted(role.shown)} in s.roles)" for role in rule.unless]
+        unless = [f"!({quoted(role.shown)} in s.roles)" for role in rule.unless]
         return ImportedPolicy(
             id=self.next_id(rule.acl.line),
             subject=holder.of(rule.role),
-            topic=policy_text.topic(topic),
+            topic=plain_topic(topic),
             action=(action,),
             effect=_effect(rule.acl.allow),
             when=holder.whenever([*conditions, *unless]),

@@ -24,9 +24,15 @@ from typing import Final, NoReturn
 from tidegate import topics
 from tidegate.errors import ConfigError
 from tidegate.importing import formula as f
-from tidegate.importing import policy_text
 from tidegate.importing.erlang import Atom, List, Number, Term, Text, Tuple, terms
-from tidegate.importing.imported_policies import Imported, ImportedPolicy, ImportReport
+from tidegate.importing.imported_policies import (
+    Imported,
+    ImportedPolicy,
+    ImportReport,
+    plain_topic,
+    quoted,
+    unspeakable,
+)
 from tidegate.policy import Template
 
 MAX_RULES: Final = 20_000
@@ -35,7 +41,8 @@ MAX_SHOWN: Final = 100
 _PLACEHOLDER: Final = re.compile(r"\$\{([^}]*)\}")
 _ATTRIBUTES: Final = {"username": "s.user", "clientid": "s.client"}
 _WHOLE_LEVEL: Final = {"%u": "${username}", "%c": "${clientid}"}
-_WHO: Final = frozenset(("user", "username", "client", "clientid", "ipaddr", "ipaddrs", "and", "or"))
+_SORTS: Final = {"user": "user", "username": "user", "client": "client", "clientid": "client"}
+_WHO: Final = frozenset((*_SORTS, "ipaddr", "ipaddrs", "and", "or"))
 _EVERY_QOS: Final = frozenset((0, 1, 2))
 _READ: Final = f.Doing(frozenset(("read",)))
 _WRITE: Final = f.Doing(frozenset(("write",)))
@@ -129,16 +136,12 @@ class _Reading(ImportReport):
         match term:
             case Atom("all"):
                 return f.ALWAYS
-            case Tuple((Atom("user" | "username"), Text(name, line))):
-                self._doubt("user", name, line)
-                return f.user_is(name)
-            case Tuple((Atom("client" | "clientid"), Text(name, line))):
-                self._doubt("client", name, line)
-                return f.client_is(name)
-            case Tuple((Atom("user" | "username"), Tuple((Atom("re"), Text(pattern, line))))):
-                return self._pattern("s.user", pattern, line, allows)
-            case Tuple((Atom("client" | "clientid"), Tuple((Atom("re"), Text(pattern, line))))):
-                return self._pattern("s.client", pattern, line, allows)
+            case Tuple((Atom(key), Text(name, line))) if key in _SORTS:
+                if (why := unspeakable(_SORTS[key], name)) is not None:
+                    self.leave(line, f"{_SORTS[key]} `{_shortened(name)}`", why)
+                return f.named(_SORTS[key], name)
+            case Tuple((Atom(key), Tuple((Atom("re"), Text(pattern, line))))) if key in _SORTS:
+                return self._pattern(f"s.{_SORTS[key]}", pattern, line, allows)
             case Tuple((Atom("ipaddr"), Text() as network)):
                 return self._networks([network])
             case Tuple((Atom("ipaddrs"), List(items))):
@@ -151,11 +154,6 @@ class _Reading(ImportReport):
                 return self._unsaid(line, f"`{name}`", "not known here", allows)
             case _:
                 self._wrong(term, "does not say who")
-
-    def _doubt(self, sort: str, name: str, line: int) -> None:
-        why = policy_text.unspeakable(sort, name)
-        if why is not None:
-            self.leave(line, f"{sort} `{_shortened(name)}`", why)
 
     def _pattern(self, path: str, pattern: str, line: int, allows: bool) -> f.Formula:
         # EMQX matches bytes, and `\v` means other characters there
@@ -175,7 +173,7 @@ class _Reading(ImportReport):
                 self._wrong(item, f"has `{item.value[:MAX_SHOWN]}`, which is no network")
         if not addresses:
             return f.NEVER
-        listed = ", ".join(map(policy_text.quoted, addresses))
+        listed = ", ".join(map(quoted, addresses))
         networks = listed if len(addresses) == 1 else f"[{listed}]"
         return f.Test(text=f"s.address != '' && cidr(s.address, {networks})", weight=100)
 
@@ -239,7 +237,7 @@ class _Reading(ImportReport):
 
     def _exactly(self, written: str, line: int, asked: f.Formula) -> list[_Topic]:
         if topics.valid_topic(written):
-            return [_Topic(template=policy_text.topic(written))]
+            return [_Topic(template=plain_topic(written))]
         # no message has such a topic, so for publishing nothing is lost
         if f.settled(asked, "read", upward=True) != f.NEVER:
             why = "means the filter of a subscription and no topic; each message is decided by its own topic here"
@@ -324,14 +322,14 @@ def _level(written: str) -> tuple[str, list[str]]:
     """One level as a part of a template, and the names of its placeholders."""
     text, names, end = "", [], 0
     for placeholder in _PLACEHOLDER.finditer(written):
-        text += policy_text.topic(written[end : placeholder.start()])
+        text += plain_topic(written[end : placeholder.start()])
         end = placeholder.end()
         if placeholder[1] == "$":  # how EMQX writes the character itself
             text += "$"
         else:
             names.append(placeholder[1])
             text += f"{{{_ATTRIBUTES.get(placeholder[1], '')}}}"
-    return text + policy_text.topic(written[end:]), names
+    return text + plain_topic(written[end:]), names
 
 
 def _shortened(text: str) -> str:

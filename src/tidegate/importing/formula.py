@@ -20,8 +20,7 @@ from functools import lru_cache
 from typing import ClassVar, Final
 
 from tidegate.errors import ConfigError
-from tidegate.importing import policy_text
-from tidegate.importing.policy_text import quoted, unspeakable
+from tidegate.importing.imported_policies import plain_topic, quoted, unspeakable
 from tidegate.policy import Template
 from tidegate.predicate import BUDGET, PredicateError, compile
 
@@ -97,12 +96,10 @@ UNSAID: Final = Unsaid()
 
 
 def both(*parts: Formula) -> Formula:
-    """All of them hold."""
     return _joined(parts, All, NEVER, ALWAYS)
 
 
 def either(*parts: Formula) -> Formula:
-    """Some of them holds."""
     return _joined(parts, Some, ALWAYS, NEVER)
 
 
@@ -142,31 +139,20 @@ def without(formula: Formula, other: Formula) -> Formula:
 # -- tests -----------------------------------------------------------------------------------------------------------
 
 
-def user_is(name: str) -> Test:
-    if "@" in name:  # as `policy.shown` shows such a name
-        return Test(text=f"has(s.user) && s.user == {quoted(name + '@')} + s.domain")
-    return Test(text=f"has(s.user) && s.user == {quoted(name)}", selector=_selector("user", name))
-
-
-def client_is(name: str) -> Test:
-    return Test(text=f"has(s.client) && s.client == {quoted(name)}", selector=_selector("client", name))
-
-
-def role_is(name: str) -> Test:
-    return Test(text=f"{quoted(name)} in s.roles", selector=_selector("role", name))
-
-
-def group_is(name: str) -> Test:
-    return Test(text=f"{quoted(name)} in s.groups", selector=_selector("group", name))
-
-
-def _selector(sort: str, name: str) -> str | None:
-    return f"{sort}:{name}" if unspeakable(sort, name) is None else None
+def named(sort: str, name: str) -> Test:
+    """The user or client has this name, or one of their roles or groups has it."""
+    if sort in ("user", "client"):
+        # `policy.shown` shows a user whose name holds an `@` with their domain
+        shown = f"{quoted(name + '@')} + s.domain" if sort == "user" and "@" in name else quoted(name)
+        text = f"has(s.{sort}) && s.{sort} == {shown}"
+    else:
+        text = f"{quoted(name)} in s.{sort}s"
+    return Test(text=text, selector=f"{sort}:{name}" if unspeakable(sort, name) is None else None)
 
 
 def topic_fits(filter: str) -> Test | None:
     """The topic matches a filter, which is plain text; None if it is no filter of a policy."""
-    template = policy_text.topic(filter)
+    template = plain_topic(filter)
     try:
         Template.parse(template)
     except ConfigError:

@@ -1,6 +1,8 @@
-"""The result of an import, and its YAML as a part of `tidegate.yaml`.
+"""The result of an import, and its YAML as a part of `tidegate.yaml`; names, topics and texts quoted for policies.
 
 Invariants
+- Whatever a source contains comes out as what it says there: a quote ends no text of a condition, and a brace begins no
+  placeholder.
 - The text holds `version`, `combining`, `policies` and `directory`; with a `node` and `listeners` before it, it is
   a configuration that `tidegate check` accepts.
 - Whatever a name or a topic of the source contains, it is one quoted value here: it changes neither the structure of
@@ -23,6 +25,35 @@ _WORDS: Final = frozenset(("true", "false", "yes", "no", "on", "off", "null", "y
 _REFERENCE: Final = re.compile(r"\$\{[^}]*\}?")
 # What YAML does not take as it is in a quoted text, or takes for the end of a line in a comment.
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff]")
+
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_MAX_NAME: Final = 65535
+
+
+def quoted(text: str) -> str:
+    """A text as a condition writes it."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    printable = _CONTROL.sub(lambda character: f"\\x{ord(character[0]):02x}", escaped)
+    return f"'{printable}'"
+
+
+def plain_topic(filter: str) -> str:
+    """A topic filter without placeholders, as the `topic` of a policy writes it."""
+    return filter.replace("{", "{{").replace("}", "}}")
+
+
+def unspeakable(sort: str, name: str) -> str | None:
+    """Why no policy can speak of `SORT:NAME`, and the directory cannot hold it; None if both can."""
+    if not name or name != name.strip():
+        return "a name is not empty here, and has no spaces around it; rename"
+    if name == "*":
+        return "`*` means everybody here; rename"
+    if _CONTROL.search(name) or len(name.encode(errors="surrogatepass")) > _MAX_NAME:
+        return "a name has no control characters here, and at most 65535 bytes; rename"
+    if sort == "user" and "@" in name:
+        return "`@` stands between a user and a domain here; rename"
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +106,6 @@ class Imported:
     combining: str = "deny-overrides"
     users: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Entries of `directory.users`, such as `{"mary": {"roles": ["coach"]}}`."""
-    clients: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Entries of `directory.clients`."""
     notes: tuple[str, ...] = ()
     """What whoever takes the policies over has to know; written as comments on top."""
     left: tuple[NotImported, ...] = ()
@@ -84,14 +113,7 @@ class Imported:
     @property
     def nothing(self) -> bool:
         """Whether nothing at all could be taken over."""
-        return not (self.policies or self.users or self.clients)
-
-    def directory(self) -> dict[str, Any]:
-        """The section `directory`; empty if the source knows nobody."""
-        named = {"users": self.users, "clients": self.clients}
-        return {
-            name: {who: dict(entry) for who, entry in entries.items()} for name, entries in named.items() if entries
-        }
+        return not (self.policies or self.users)
 
     def data(self) -> dict[str, Any]:
         """Everything as plain values, for JSON."""
@@ -99,7 +121,7 @@ class Imported:
             "version": 1,
             "combining": self.combining,
             "policies": [taken.entry() for taken in self.policies],
-            "directory": self.directory(),
+            "directory": {"users": {name: dict(entry) for name, entry in self.users.items()}} if self.users else {},
             "notes": list(self.notes),
             "left": [asdict(left) for left in self.left],
         }
@@ -150,12 +172,11 @@ def _lines(imported: Imported, source: str) -> Iterator[str]:
         if taken.origin:
             yield f"  {_comment(taken.origin)}"
         yield f"  - {_flow(taken.entry())}"
-    if directory := imported.directory():
+    if imported.users:
         yield "directory:"
-        for section, entries in directory.items():
-            yield f"  {section}:"
-            for name, entry in entries.items():
-                yield f"    {_text(name)}: {_flow(entry)}"
+        yield "  users:"
+        for name, entry in imported.users.items():
+            yield f"    {_text(name)}: {_flow(entry)}"
 
 
 def aligned(left: Iterable[NotImported]) -> list[str]:

@@ -25,8 +25,16 @@ from typing import Final
 
 from tidegate import topics
 from tidegate.errors import ConfigError
-from tidegate.importing import dollar_topics, policy_text
-from tidegate.importing.imported_policies import Imported, ImportedPolicy, ImportReport, by_line
+from tidegate.importing import dollar_topics
+from tidegate.importing.imported_policies import (
+    Imported,
+    ImportedPolicy,
+    ImportReport,
+    by_line,
+    plain_topic,
+    quoted,
+    unspeakable,
+)
 
 MAX_RULES: Final = 100_000
 ANONYMOUS: Final = "s.kind == 'client' && !has(s.user)"
@@ -53,11 +61,11 @@ class _Rule:
         return not self.action
 
 
-class _File:
-    """The lines of the file: one list for each section, and one of patterns."""
+class _File(ImportReport):
+    """The lines of the file: one list for each section, and one of patterns; and the policies that they become."""
 
     def __init__(self, source: str) -> None:
-        self.source = source
+        super().__init__(source, "acl")
         self.sections: dict[str | None, list[_Rule]] = {}
         self.named: dict[str, int] = {}
         """Users, and the line that names each first."""
@@ -89,7 +97,7 @@ class _File:
                 kept.append(rule)
             case _:
                 how = "write `user`, `topic`, `pattern` or `#`, then a space"
-                raise self._wrong(line, f"{policy_text.quoted(word[:40])} is no word of an ACL file; {how}")
+                raise self._wrong(line, f"{quoted(word[:40])} is no word of an ACL file; {how}")
 
     def _rule(self, line: int, text: str, word: str, rest: str) -> _Rule:
         access, _, filter = rest.partition(" ")
@@ -98,7 +106,7 @@ class _File:
         if not filter:
             raise self._wrong(line, f"`{word}` without a topic; write `{word} read TOPIC`")
         if access not in _ACCESS:
-            shown = policy_text.quoted(access[:40])
+            shown = quoted(access[:40])
             raise self._wrong(line, f"{shown} is no access; write `read`, `write`, `readwrite` or `deny`")
         filter = filter.strip(_BLANK)
         if dollar_topics.first(filter) != "$share" and not topics.valid_filter(filter):
@@ -108,51 +116,16 @@ class _File:
     def _wrong(self, line: int, text: str) -> ConfigError:
         return ConfigError(text, file=self.source, line=line)
 
-
-def read(text: str, source: str) -> Imported:
-    """The policies that do what the ACL file does."""
-    file = _File(source)
-    for line, each in enumerate(text.split("\n"), 1):
-        file.take(line, each)
-    writer = _Writer(file)
-    policies = tuple(writer.policies())
-    unspeakable = {user for user in file.named if policy_text.unspeakable("user", user)}
-    return Imported(
-        policies=policies,
-        combining="first-applicable",
-        users={user: {} for user in file.named if user not in unspeakable},
-        notes=tuple(_notes(file)),
-        left=by_line(writer.left),
-    )
-
-
-def _notes(file: _File) -> Iterator[str]:
-    yield "Mosquitto grants every subscription, and drops what its client may not read. Here a subscription that can"
-    yield "never deliver is refused; `subscribe: hold` grants those, too."
-    if file.named or any("%u" in rule.filter for rule in file.patterns):
-        yield "Users have no passwords here yet: add `password` to each, as `tidegate passwd NAME` prints it. Those of"
-        yield "the password file that the ACL file does not name are missing in `directory.users`; add them."
-    if None in file.sections:
-        yield "Some policies are for clients without a user name: these need a listener with `anonymous: true`."
-    if any(_PLACEHOLDER.search(rule.filter) and not rule.denies for rule in file.patterns):
-        yield "Placeholders never stand for a name that contains `/`; in Mosquitto it would be several levels."
-
-
-class _Writer(ImportReport):
-    """Makes the policies, and notes what has none."""
-
-    def __init__(self, file: _File) -> None:
-        super().__init__(file.source, "acl")
-        self.file = file
+    # -- policies ------------------------------------------------------------------------------------------------
 
     def policies(self) -> Iterator[ImportedPolicy]:
-        for user, rules in self.file.sections.items():
+        for user, rules in self.sections.items():
             yield from self._section(user, rules)
-        if self.file.patterns:
-            yield from self._patterns(_in_order(self.file.patterns))
+        if self.patterns:
+            yield from self._patterns(_in_order(self.patterns))
 
     def _section(self, user: str | None, rules: list[_Rule]) -> Iterator[ImportedPolicy]:
-        problem = None if user is None else policy_text.unspeakable("user", user)
+        problem = None if user is None else unspeakable("user", user)
         for rule in _in_order(rules):
             if problem is not None:
                 self.leave(rule.line, rule.text, f"no policy can speak of its user: {problem}")
@@ -161,7 +134,7 @@ class _Writer(ImportReport):
             if rule.denies:
                 yield from self._denying(rule, subject, (rule.filter,), when)
             elif action := self._possible(rule):
-                yield self._taken(rule, subject, policy_text.topic(rule.filter), action, when=when)
+                yield self._taken(rule, subject, plain_topic(rule.filter), action, when=when)
 
     def _patterns(self, rules: list[_Rule]) -> Iterator[ImportedPolicy]:
         roots = frozenset(
@@ -171,7 +144,7 @@ class _Writer(ImportReport):
             yield ImportedPolicy(
                 id=self.next_id("wildcards"),
                 subject="*",
-                topic=policy_text.topic(topic),
+                topic=plain_topic(topic),
                 action=dollar_topics.BOTH,
                 effect="deny",
                 when=f"!has(s.client) || s.client.matches('{_WILD}') || (has(s.user) && s.user.matches('{_WILD}'))",
@@ -195,7 +168,7 @@ class _Writer(ImportReport):
         for filter in filters:
             possible, _ = dollar_topics.possible(filter, dollar_topics.BOTH)
             if possible:  # else nothing need be denied
-                yield self._taken(rule, subject, policy_text.topic(filter), dollar_topics.BOTH, when=when)
+                yield self._taken(rule, subject, plain_topic(filter), dollar_topics.BOTH, when=when)
 
     def _possible(self, rule: _Rule) -> tuple[str, ...]:
         action, why = dollar_topics.possible(rule.filter, rule.action)
@@ -217,6 +190,33 @@ class _Writer(ImportReport):
         )
 
 
+def read(text: str, source: str) -> Imported:
+    """The policies that do what the ACL file does."""
+    file = _File(source)
+    for line, each in enumerate(text.split("\n"), 1):
+        file.take(line, each)
+    policies = tuple(file.policies())
+    return Imported(
+        policies=policies,
+        combining="first-applicable",
+        users={user: {} for user in file.named if not unspeakable("user", user)},
+        notes=tuple(_notes(file)),
+        left=by_line(file.left),
+    )
+
+
+def _notes(file: _File) -> Iterator[str]:
+    yield "Mosquitto grants every subscription, and drops what its client may not read. Here a subscription that can"
+    yield "never deliver is refused; `subscribe: hold` grants those, too."
+    if file.named or any("%u" in rule.filter for rule in file.patterns):
+        yield "Users have no passwords here yet: add `password` to each, as `tidegate passwd NAME` prints it. Those of"
+        yield "the password file that the ACL file does not name are missing in `directory.users`; add them."
+    if None in file.sections:
+        yield "Some policies are for clients without a user name: these need a listener with `anonymous: true`."
+    if any(_PLACEHOLDER.search(rule.filter) and not rule.denies for rule in file.patterns):
+        yield "Placeholders never stand for a name that contains `/`; in Mosquitto it would be several levels."
+
+
 def _in_order(rules: list[_Rule]) -> list[_Rule]:
     """As Mosquitto asks them: what denies before what allows."""
     return sorted(rules, key=lambda rule: not rule.denies)
@@ -229,7 +229,7 @@ def _denied(roots: frozenset[str]) -> frozenset[str]:
 
 def _template(filter: str) -> str:
     """A pattern as the `topic` of a policy writes it."""
-    return _PLACEHOLDER.sub(lambda placeholder: f"{{{_NAMES[placeholder[0]]}}}", policy_text.topic(filter))
+    return _PLACEHOLDER.sub(lambda placeholder: f"{{{_NAMES[placeholder[0]]}}}", plain_topic(filter))
 
 
 def _around(filter: str, roots: frozenset[str]) -> tuple[str, ...]:
@@ -240,7 +240,7 @@ def _around(filter: str, roots: frozenset[str]) -> tuple[str, ...]:
 
 def _matched(filter: str, names: list[str]) -> str:
     """The condition that the topic matches a pattern once the names stand in it. Nobody knows who: it does."""
-    pieces = [_NAMES.get(piece) or policy_text.quoted(piece) for piece in re.split("(%[cu])", filter) if piece]
+    pieces = [_NAMES.get(piece) or quoted(piece) for piece in re.split("(%[cu])", filter) if piece]
     condition = f"matchesFilter(o.topic, {' + '.join(pieces)})"
     # Where a name makes it no filter, the guard above has denied already; here that must not count as an error.
     if "%c" in names:

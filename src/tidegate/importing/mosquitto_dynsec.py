@@ -15,11 +15,13 @@ Passwords are salted PBKDF2 hashes and cannot be taken over. What the plugin ski
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NoReturn
 
 from tidegate.errors import ConfigError
-from tidegate.importing import located, policy_text
 from tidegate.importing.dynsec_policies import (
     RECEIVE,
     SEND,
@@ -31,18 +33,103 @@ from tidegate.importing.dynsec_policies import (
     Role,
     Writer,
 )
-from tidegate.importing.imported_policies import Imported, ImportReport, by_line
-from tidegate.importing.located import Entry
+from tidegate.importing.imported_policies import Imported, ImportReport, by_line, unspeakable
 
 _KINDS: Final = {kind.lower(): kind for kind in (SEND, RECEIVE, SUBSCRIBE_LITERAL, SUBSCRIBE_PATTERN)}
 _UNSUBSCRIBE: Final = ("unsubscribeliteral", "unsubscribepattern")
 _NO_UNSUBSCRIBE: Final = "here everybody may unsubscribe"
 _SOME: Final = 5
+MAX_DEPTH: Final = 50
+
+_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
+
+
+class Entry:
+    """An object of JSON that knows the line it begins in.
+
+    Keys are read without regard to case, and of several equal ones the first counts, as Mosquitto's parser has it.
+    """
+
+    __slots__ = ("line", "values")
+
+    def __init__(self, pairs: list[tuple[str, Any]], line: int) -> None:
+        self.line = line
+        self.values: dict[str, Any] = {}
+        for key, value in pairs:
+            self.values.setdefault(key.lower(), value)
+
+    def get(self, key: str) -> Any:
+        """The value, or None."""
+        return self.values.get(key.lower())
+
+    def text(self, key: str) -> str | None:
+        """The value if it is a text."""
+        value = self.get(key)
+        return value if isinstance(value, str) else None
+
+    def switch(self, key: str) -> bool:
+        """Whether it says true, and nothing but that."""
+        return self.get(key) is True
+
+    def number(self, key: str, default: int) -> int:
+        """The value if it is a number, as a whole one within 32 bits."""
+        value = self.get(key)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return default
+        return int(max(-(1 << 31), min((1 << 31) - 1, value)))
+
+    def entries(self, key: str) -> list[Entry]:
+        """The objects in a list; what is no object in it, or no list, does not count."""
+        value = self.get(key)
+        return [each for each in value if isinstance(each, Entry)] if isinstance(value, list) else []
+
+
+def _parse(text: str, source: str) -> Entry:
+    """The object that the text is. ConfigError tells the line. Depth is bounded before anything recurses."""
+    starts = _starts(text, source)
+    ends = [newline.start() for newline in re.finditer("\n", text)]
+    order = iter(starts)
+
+    def entry(pairs: list[tuple[str, Any]]) -> Entry:
+        return Entry(pairs, bisect_right(ends, next(order)) + 1)
+
+    def refused(constant: str) -> NoReturn:
+        raise ValueError(f"`{constant}` is no number of JSON")
+
+    try:
+        value = json.loads(text, object_pairs_hook=entry, parse_constant=refused)
+    except json.JSONDecodeError as wrong:
+        raise ConfigError(f"no JSON: {wrong.msg}; mend it there", file=source, line=wrong.lineno) from None
+    except ValueError as wrong:  # numbers that are none, or far too long
+        raise ConfigError(f"no JSON: {wrong}; mend it", file=source) from None
+    if not isinstance(value, Entry):
+        raise ConfigError("no JSON object; is it the right file?", file=source, line=1)
+    return value
+
+
+def _starts(text: str, source: str) -> list[int]:
+    """Where objects begin, in the order in which they end, which is the order in which they are made."""
+    opened: list[int] = []
+    starts: list[int] = []
+    for token in _TOKEN.finditer(text):
+        match token[0]:
+            case "{" | "[":
+                opened.append(token.start())
+                if len(opened) > MAX_DEPTH:
+                    line = text.count("\n", 0, token.start()) + 1
+                    raise ConfigError(f"nested deeper than {MAX_DEPTH} levels; flatten it", file=source, line=line)
+            case "}" | "]" if opened:
+                start = opened.pop()
+                if token[0] == "}":
+                    starts.append(start)
+            case _:
+                pass
+    return starts
 
 
 def read(text: str, source: str) -> Imported:
     """The policies and the directory that do what the plugin does."""
-    tree = located.parse(text, source)
+    tree = _parse(text, source)
     reader = _Reader(tree, source)
     writer = Writer(reader.roles, reader.defaults, source)
     policies = tuple(writer.policies(reader.people.values(), reader.anonymous))
@@ -77,7 +164,7 @@ class _Reader(ImportReport):
             raise ConfigError(text, file=source, line=tree.line)
         self.defaults = self._default_access(tree)
         self._read_roles(tree)
-        groups = self._read_groups(tree)
+        groups = {name: self._roles_of(entry) for name, entry in self._named(tree, "groups", "groupname")}
         self._read_people(tree, groups)
         name = tree.text("anonymousGroup")
         if name is not None and name in groups:
@@ -98,15 +185,13 @@ class _Reader(ImportReport):
 
     def _read_roles(self, tree: Entry) -> None:
         taken = {entry.text("rolename") for entry in tree.entries("roles")}
-        for entry in tree.entries("roles"):
-            name = self._named(entry, "rolename", self.roles)
-            if name is not None:
-                shown = self._shown(name, entry, taken)
-                self.roles[name] = Role(name=name, shown=shown, acls=tuple(self._acls(entry)))
+        for name, entry in self._named(tree, "roles", "rolename"):
+            shown = self._shown(name, entry, taken)
+            self.roles[name] = Role(name=name, shown=shown, acls=tuple(self._acls(entry)))
 
     def _shown(self, name: str, entry: Entry, taken: set[str | None]) -> str:
         """A name for a role that no policy can speak of by its own: one that no other role has."""
-        if policy_text.unspeakable("role", name) is None:
+        if unspeakable("role", name) is None:
             return name
         names = (f"role-{entry.line}", *(f"role-{entry.line}-{count}" for count in range(2, len(taken) + 3)))
         shown = next(name for name in names if name not in taken)
@@ -130,15 +215,6 @@ class _Reader(ImportReport):
                 acls.append(Acl(kind=_KINDS[kind.lower()], topic=topic, priority=number, allow=allow, line=entry.line))
         return sorted(acls, key=lambda acl: -acl.priority)
 
-    def _read_groups(self, tree: Entry) -> dict[str, tuple[str, ...]]:
-        """The roles of each group."""
-        groups: dict[str, tuple[str, ...]] = {}
-        for entry in tree.entries("groups"):
-            name = self._named(entry, "groupname", groups)
-            if name is not None:
-                groups[name] = self._roles_of(entry)
-        return groups
-
     def _read_people(self, tree: Entry, groups: dict[str, tuple[str, ...]]) -> None:
         members: dict[str, dict[str, int]] = {}
         for entry in tree.entries("groups"):
@@ -148,16 +224,11 @@ class _Reader(ImportReport):
                 if user is not None and group is not None:
                     members.setdefault(user, {}).setdefault(group, member.number("priority", -1))
         with_password: list[Entry] = []
-        seen: dict[str, None] = {}
-        for entry in tree.entries("clients"):
-            name = self._named(entry, "username", seen)
-            if name is None:
-                continue
-            seen[name] = None
+        for name, entry in self._named(tree, "clients", "username"):
             if entry.switch("disabled"):
                 self.leave(entry.line, f"client {name}", "disabled; it is not written, so it cannot connect")
                 continue
-            if problem := policy_text.unspeakable("user", name):
+            if problem := unspeakable("user", name):
                 self.leave(entry.line, f"client {name}", f"not written: {problem}")
                 continue
             priorities = members.get(name, {})
@@ -166,7 +237,7 @@ class _Reader(ImportReport):
             self.people[name] = Person(
                 name=name,
                 roles=tuple(dict.fromkeys(roles)),
-                groups=tuple(group for group in belongs if policy_text.unspeakable("group", group) is None),
+                groups=tuple(group for group in belongs if unspeakable("group", group) is None),
                 client=entry.text("clientid"),
                 line=entry.line,
             )
@@ -192,11 +263,16 @@ class _Reader(ImportReport):
                 priorities.setdefault(name, each.number("priority", -1))
         return tuple(sorted(priorities, key=lambda name: (-priorities[name], name.encode())))
 
-    def _named(self, entry: Entry, key: str, taken: Iterable[str]) -> str | None:
-        name = entry.text(key)
-        if name is None:
-            self.leave(entry.line, f"an entry without `{key}`", "the plugin skips it")
-        elif name in taken:
-            text = f"`{name}` comes twice as a `{key}`; remove one of them"
-            raise ConfigError(text, file=self.source, line=entry.line)
-        return name
+    def _named(self, tree: Entry, section: str, key: str) -> Iterator[tuple[str, Entry]]:
+        """The entries of a section, by their names."""
+        taken: set[str] = set()
+        for entry in tree.entries(section):
+            name = entry.text(key)
+            if name is None:
+                self.leave(entry.line, f"an entry without `{key}`", "the plugin skips it")
+                continue
+            if name in taken:
+                text = f"`{name}` comes twice as a `{key}`; remove one of them"
+                raise ConfigError(text, file=self.source, line=entry.line)
+            taken.add(name)
+            yield name, entry

@@ -36,9 +36,8 @@ from tidegate.authentication.authentication import Authentication, load_method
 from tidegate.authentication.capabilities import Register
 from tidegate.authentication.passwords import Passwords
 from tidegate.config import Config, OverlayDocument, read_source
-from tidegate.config.deferred_free import free_configs
-from tidegate.config.files import exposed_files
-from tidegate.config.mentions import mention
+from tidegate.config.load import exposed_files, free_configs
+from tidegate.config.references import mention
 from tidegate.errors import ConfigError, TidegateError
 from tidegate.keyservice.topic_keys import ROOM as KEYS
 from tidegate.net.control_socket import Command, Control

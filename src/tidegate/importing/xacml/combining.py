@@ -62,7 +62,6 @@ class Entry:
 
 
 def entries(root: Element, reader: ExpressionReader) -> list[Entry]:
-    """All of a file."""
     if root.name not in ("Policy", "PolicySet"):
         raise reader.wrong(root, "is no policy; the file has to hold a `<Policy>` or a `<PolicySet>`")
     return _Combining(reader).any(root, 0)
@@ -98,17 +97,13 @@ class _Combining:
         permitting = [rule for rule in rules if rule[0].effect is Effect.PERMIT]
         permit = [*(decides for decides, _ in permitting), *(fails for _, fails in permitting)]
         deny = [entry for rule in rules if rule[0].effect is Effect.DENY for entry in rule]
-        combined: list[Entry] | None
-        match self._algorithm(element, "RuleCombiningAlgId"):
-            case Algorithm.FIRST_APPLICABLE:
-                combined = [entry for rule in rules for entry in rule]
-            case Algorithm.DENY_OVERRIDES:
-                combined = deny + permit
-            case Algorithm.PERMIT_OVERRIDES:
-                combined = permit + deny
-            case None:
-                combined = None
-        return self._within(element, name, combined)
+        combined = {
+            Algorithm.FIRST_APPLICABLE: [entry for rule in rules for entry in rule],
+            Algorithm.DENY_OVERRIDES: deny + permit,
+            Algorithm.PERMIT_OVERRIDES: permit + deny,
+            None: None,
+        }
+        return self._within(element, name, combined[self._algorithm(element, "RuleCombiningAlgId")])
 
     def _set(self, element: Element, depth: int) -> list[Entry]:
         name = self._id(element, "PolicySetId")
@@ -212,7 +207,6 @@ class _Combining:
         return None
 
     def _owes(self, element: Element) -> bool:
-        """Whether a permission comes with an obligation."""
         owes = False
         for obligation in (child for obligations in element.named("Obligations") for child in obligations.children):
             why = "nobody carries obligations out here"

@@ -19,15 +19,13 @@ What has no translation is UNSAID in the formula, and is listed.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tidegate import topics
 from tidegate.errors import ConfigError
 from tidegate.importing import formula as f
-from tidegate.importing.imported_policies import ImportReport
-from tidegate.importing.policy_text import quoted, unspeakable
+from tidegate.importing.imported_policies import ImportReport, quoted, unspeakable
 from tidegate.importing.xacml.document import Element
 from tidegate.importing.xacml.patterns import as_re2
 from tidegate.policy import BUILT_IN
@@ -103,6 +101,16 @@ class Literals:
 
 
 Bag = Single | Many | Acting | Literals
+
+_ATTRIBUTES: Final[dict[str, Bag]] = {
+    **dict.fromkeys(("o.resource_id", "o.topic"), Single("o.topic")),
+    **dict.fromkeys(("s.subject_id", "s.user"), Single("s.user")),
+    **dict.fromkeys(("s.client_id", "s.client"), Single("s.client")),
+    **dict.fromkeys(("s.role", "s.roles"), Many("s.roles")),
+    **dict.fromkeys(("s.group", "s.groups"), Many("s.groups")),
+}
+_SORTS: Final = {"s.user": "user", "s.client": "client", "s.roles": "role", "s.groups": "group"}
+"""Attributes that hold the names of something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,11 +282,10 @@ class ExpressionReader:
         first, second = self._value(left), self._value(right)
         if first is None or second is None:
             return UNSAID
-        fails = f.either(first.fails, second.fails)
-        test: f.Formula | None
+        test: f.Formula | None = None
         match first.of, second.of:
             case _ if first.typed != typed or second.typed != typed:
-                test = None
+                pass
             case str(), str():
                 test = f.Const(first.of == second.of)
             case (str() as literal, (Single() | Many() | Acting()) as bag) | (
@@ -288,21 +295,18 @@ class ExpressionReader:
                 test = self._holds(element, bag, literal)
             case (Single() | Many()) as one, (Single() | Many()) as other:
                 test = f.Test(text=f"{_one(one)} == {_one(other)}")
-            case _:
-                test = None
-        if test is None:
-            return self._unsaid(element, "a comparison", "its types do not agree, or it compares the action")
-        return Evaluation(f.both(f.opposite(fails), test), fails)
+        why = "its types do not agree, or it compares the action"
+        return self._tested(element, test, f.either(first.fails, second.fails), "a comparison", why)
 
     def _is_in(self, element: Element, left: Element, right: Element, typed: str) -> Evaluation:
         value, designated = self._value(left), self._bag(right)
         if value is None or designated is None:
             return UNSAID
-        bag, held, fails = designated[0], designated[1], f.either(value.fails, designated[2])
-        test: f.Formula | None
+        bag, held, fails = designated
+        test: f.Formula | None = None
         match value.of, bag:
             case _ if value.typed != typed or held != typed:
-                test = None
+                pass
             case str() as literal, _:
                 test = self._holds(element, bag, literal)
             case (Single() | Many() | Acting()) as single, Literals(values):
@@ -311,11 +315,8 @@ class ExpressionReader:
                 test = f.Test(text=f"{_one(single)} in {path}")
             case (Single() | Many()) as single, Single(path):
                 test = f.both(bag.there, f.Test(text=f"{_one(single)} == {path}"))
-            case _:
-                test = None
-        if test is None:
-            return self._unsaid(element, "a membership", "its types do not agree, or it compares the action")
-        return Evaluation(f.both(f.opposite(fails), test), fails)
+        why = "its types do not agree, or it compares the action"
+        return self._tested(element, test, f.either(value.fails, fails), "a membership", why)
 
     def _searched(self, element: Element, left: Element, right: Element, typed: str) -> Evaluation:
         pattern, value = self._value(left), self._value(right)
@@ -326,9 +327,13 @@ class ExpressionReader:
             written = as_re2(pattern.of)
             if written is not None and isinstance(value.of, Single | Many):
                 test = f.text_fits(_one(value.of), written)
+        why = "it, or what it is asked of, has no equivalent"
+        return self._tested(element, test, value.fails, "a regular expression", why)
+
+    def _tested(self, element: Element, test: f.Formula | None, fails: f.Formula, what: str, why: str) -> Evaluation:
         if test is None:
-            return self._unsaid(element, "a regular expression", "it, or what it is asked of, has no equivalent")
-        return Evaluation(f.both(f.opposite(value.fails), test), value.fails)
+            return self._unsaid(element, what, why)
+        return Evaluation(f.both(f.opposite(fails), test), fails)
 
     # -- values --------------------------------------------------------------------------------------------------
 
@@ -397,24 +402,13 @@ class ExpressionReader:
     def _attribute(self, root: str, id: str) -> Bag | None:
         last_part = _LAST.search(id)
         name = re.sub(r"\W", "_", last_part[0]) if last_part else ""
-        match root, name:
-            case "action", _:
-                return Acting()
-            case "o", "resource_id" | "topic":
-                return Single("o.topic")
-            case "s", "subject_id" | "user":
-                return Single("s.user")
-            case "s", "client_id" | "client":
-                return Single("s.client")
-            case "s", "role" | "roles":
-                return Many("s.roles")
-            case "s", "group" | "groups":
-                return Many("s.groups")
-            case "o", _:
-                return None
-        taken = BUILT_IN if root == "s" else CLOCK
         path = f"{root}.{name}"
-        if name in taken or self.named.setdefault(path, id) != id:
+        if root == "action":
+            return Acting()
+        if path in _ATTRIBUTES:
+            return _ATTRIBUTES[path]
+        taken = BUILT_IN if root == "s" else CLOCK
+        if root == "o" or name in taken or self.named.setdefault(path, id) != id:
             return None
         try:
             compile(f"has({path}) && {path} == ''")
@@ -440,24 +434,15 @@ class ExpressionReader:
                     self.leave(element, f"resource `{_shown(value)}`", why)
                     return f.NEVER
                 return f.topic_fits(value) or f.NEVER
-            case Single("s.user"):
-                return self._who(element, "user", value, f.user_is)
-            case Single("s.client"):
-                return self._who(element, "client", value, f.client_is)
-            case Many("s.roles"):
-                return self._who(element, "role", value, f.role_is)
-            case Many("s.groups"):
-                return self._who(element, "group", value, f.group_is)
+            case Single(path) | Many(path) if path in _SORTS:
+                sort = _SORTS[path]
+                if (problem := unspeakable(sort, value)) is not None:
+                    self.leave(element, f"{sort} `{_shown(value)}`", problem)
+                return f.named(sort, value)
             case Single(path):
                 return f.Test(text=f"has({path}) && {path} == {quoted(value)}")
             case Many(path):
                 return f.Test(text=f"{quoted(value)} in {path}")
-
-    def _who(self, element: Element, sort: str, name: str, test: Callable[[str], f.Formula]) -> f.Formula:
-        why = unspeakable(sort, name)
-        if why is not None:
-            self.leave(element, f"{sort} `{_shown(name)}`", why)
-        return test(name)
 
     @staticmethod
     def _fits(bag: Bag, pattern: str) -> f.Formula | None:

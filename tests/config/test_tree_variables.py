@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.config.environment import BadReference, expand
+from tidegate.config.tree import BadReference, expand
 
 VARIABLES = {"PORT": "1884", "HOST": "127.0.0.1", "EMPTY": "", "NESTED": "${PORT}", "_x9": "ok"}
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tidegate.config.scalar_position import position_in_file
 from tidegate.config.tree import compose
+from tidegate.config.validation import position_in_file
 
 
 def told(source: str, wanted: str, **variables: str) -> tuple[int, int]:

@@ -8,8 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core.core_schema import ModelSchema
+
 from tidegate.config.model import Config
-from tidegate.config.section import describe, sections
+from tidegate.config.section import descriptions
 from tidegate.config.units import duration_text, size_text
 
 Section = dict[str, Any]
@@ -31,19 +35,23 @@ This page is made from the schema by `tidegate schema --markdown`; `tidegate sch
 """
 
 
+class _Described(GenerateJsonSchema):
+    def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
+        json_schema = super().model_schema(schema)
+        section: type[BaseModel] = schema["cls"]
+        for key, text in descriptions(section).items():
+            json_schema["properties"][key]["description"] = text
+        return json_schema
+
+
 def schema() -> Section:
     """The JSON schema of the file."""
-    describe()
-    for section in sections():
-        # what was built before has no descriptions, and the sections that hold it would be built from it
-        if "__pydantic_core_schema__" in vars(section):
-            del section.__pydantic_core_schema__
-    for section in sections():
-        section.model_rebuild(force=True)
-    json_schema = Config.model_json_schema()
+    json_schema = Config.model_json_schema(schema_generator=_Described)
     for definition in (json_schema, *json_schema["$defs"].values()):
         for about in definition.get("properties", {}).values():
             _tidy(about)
+            if "$ref" in about and about["description"] == _resolved(json_schema, about).get("description"):
+                del about["description"]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **json_schema, "title": "tidegate.yaml"}
 
 
