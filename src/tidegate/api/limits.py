@@ -32,8 +32,6 @@ OWN_CHANGES: Final = 2  # of one user or source
 
 
 class _Buckets:
-    """A bucket for each key."""
-
     def __init__(self, rate: float, burst: float, clock: Callable[[], float]) -> None:
         self.rate = rate
         self.burst = burst
@@ -58,8 +56,6 @@ class _Buckets:
 
 
 class Rates:
-    """The limits of this process."""
-
     def __init__(self, token: float, address: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._tokens = _Buckets(token, token * BURST, clock)
         self._addresses = _Buckets(address, address * BURST, clock)

@@ -61,8 +61,6 @@ _STRANGE: Final = re.compile(r"[^a-zA-Z0-9]+")
 
 
 class Meters:
-    """What this process counts, and what it tells of the node."""
-
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         ProcessCollector(namespace="tidegate_http", registry=self._registry)
@@ -87,8 +85,6 @@ class Meters:
 
 
 class _Families(Collector):
-    """Metrics that are told once."""
-
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = families
 
@@ -97,7 +93,6 @@ class _Families(Collector):
 
 
 def _told(status: Mapping[str, Any] | None) -> Iterator[Metric]:
-    """The status of a node."""
     yield GaugeMetricFamily("tidegate_up", "Whether the node answers.", value=float(status is not None))
     if status is None:
         return
@@ -177,7 +172,6 @@ def _latency(latency: Mapping[str, Any] | None) -> Iterator[Metric]:
 
 
 def _flowing(pipeline: Mapping[str, Any]) -> Iterator[Metric]:
-    """The pipeline of a node."""
     running = float(pipeline["state"] == "running")
     yield GaugeMetricFamily("tidegate_pipeline_up", "Whether the job of the pipeline runs.", value=running)
     if (lag := pipeline["lag"]) is not None:

@@ -117,8 +117,6 @@ class LimitsMiddleware:
 
 
 class _Body:
-    """Reads a request, within limits."""
-
     def __init__(self, receive: Receive, most: int, timeout: float) -> None:
         self._receive = receive
         self._left = most
@@ -158,8 +156,6 @@ class _Body:
 
 
 class _Answer:
-    """Sends an answer, with the headers that all have."""
-
     def __init__(self, send: Send, timeout: float, *, last: bool = False) -> None:
         """`last`: the connection is closed after it."""
         self._headers = (*_HEADERS, (b"connection", b"close")) if last else _HEADERS
@@ -184,7 +180,6 @@ _CLOSE: Final = {"Connection": "close"}
 
 
 def _declared(headers: Iterable[tuple[bytes, bytes]]) -> int:
-    """How long a request says that it is."""
     for name, value in headers:
         if name == b"content-length" and value.isdigit():
             return int(value) if len(value) < 19 else sys.maxsize

@@ -70,7 +70,6 @@ class PipelineStatus:
 
 
 def _told(said: dict[str, Any]) -> dict[str, Any]:
-    """Whether there is a job, and what it said last."""
     job = {name: value for name, value in said.items() if name not in ("running", "silent")}
     if not job:
         return {"state": "never", "why": f"no job has run here yet; {_START}", "heard": None, "job": None}
@@ -99,5 +98,4 @@ async def show(request: Request) -> Response:
 
 
 def missing() -> Problem:
-    """What is told where there is no pipeline."""
     return Problem(Kind.UNKNOWN, "this node has no pipeline", "set `pipeline` in its file")

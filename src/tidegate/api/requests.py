@@ -194,7 +194,6 @@ def turn(request: Request) -> AbstractAsyncContextManager[None]:
 
 
 async def json_object(request: Request) -> dict[str, Any]:
-    """The body, which is a JSON object."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != JSON:
         raise Problem(Kind.MEDIA, f"the body is `{kind[:100] or 'of no type'}`", f"send `Content-Type: {JSON}`")
@@ -219,7 +218,6 @@ async def read(request: Request, shape: type[Shape]) -> Shape:
 
 
 def places(errors: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """What pydantic found wrong, and where."""
     return [{"at": ".".join(map(str, each["loc"])), "error": each["msg"]} for each in errors]
 
 
@@ -247,7 +245,6 @@ def if_match(request: Request) -> int | str | None:
 
 
 def if_none_match(request: Request) -> bool:
-    """Whether it must not exist yet."""
     written = request.headers.get("if-none-match")
     if written is None:
         return False

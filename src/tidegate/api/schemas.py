@@ -402,7 +402,6 @@ def returns(model: type[BaseModel], *statuses: int, made: type[BaseModel] | None
 
 
 def section(kind: str) -> dict[str, Any]:
-    """The schema of a document of that kind."""
     if kind in _TEXTS or kind == "pipeline":
         keys = {key: {"type": "string"} for key in _TEXTS[kind]} if kind in _TEXTS else dict.fromkeys(_RULES, _OBJECT)
         return {
@@ -423,7 +422,6 @@ def body_of(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def body_of_kind(kind: str) -> dict[str, Any]:
-    """The same for a document."""
     return _body(section(kind))
 
 

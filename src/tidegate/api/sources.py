@@ -44,8 +44,6 @@ router = APIRouter(route_class=Route, tags=["sources"])
 
 
 class SourceSettings:
-    """What holds for sources, as the configuration says."""
-
     def __init__(
         self,
         rates: Rates,

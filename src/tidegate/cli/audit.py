@@ -228,7 +228,6 @@ def table(rows: Iterable[AuditRow], zone: tzinfo, *, header: bool = True, follow
 
 
 def sums(sums_by_rule: Iterable[Sum], zone: tzinfo) -> Iterator[Text]:
-    """A line for each rule."""
     cells = []
     for each in sums_by_rule:
         names = sorted(each.people)

@@ -35,8 +35,6 @@ _NAMED: Final = 8
 
 
 class Format(StrEnum):
-    """How flows are shown."""
-
     TABLE = "table"
     JSON = "json"
     MERMAID = "mermaid"

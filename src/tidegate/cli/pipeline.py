@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 
 from tidegate.cli import terminal
-from tidegate.cli.administration import document_groups
+from tidegate.cli.administration import documents
 from tidegate.cli.options import Config, Json, parse_time
 from tidegate.cli.tables import facts, rows_table
 
@@ -243,7 +243,7 @@ def quality(
     terminal.out().print(_table(names, shown, left=5))
 
 
-app.add_typer(document_groups.pipeline_rule, name="rule")
+app.add_typer(documents.pipeline_rule, name="rule")
 
 
 def _work(file: Path, master: str | None, *, json: bool, once: bool) -> None:
@@ -320,7 +320,6 @@ def _size(total: float) -> str:
 
 @contextmanager
 def _spark(config: NodeConfig, master: str | None) -> Iterator[SparkSession]:
-    """A session for as long as it is needed."""
     from tidegate.errors import PipelineError
     from tidegate.pipeline.spark import working
 

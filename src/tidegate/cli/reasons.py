@@ -28,7 +28,6 @@ _DOES: Final = {"read": "reads", "write": "writes", "subscribe": "subscribes to"
 
 
 def report(found: Explanation, question: Question, config: Config) -> RenderableType:
-    """The verdict, the question, and a row for every step."""
     colour = "green" if found.allowed else "red"
     parts: list[RenderableType] = [
         Text(harmless(found.headline), style=f"bold {colour}"),

@@ -70,8 +70,6 @@ def simulate(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ModelResult:
-    """What happens on the model."""
-
     run: Run
     """The one to show: the first that does not do what is expected, if one does not."""
     outcomes: list[Outcome]
@@ -84,8 +82,6 @@ class _ModelResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _EngineResult:
-    """What clients got from the engine, and whether the model allows it."""
-
     outcome: Outcome
     allowed: bool
 

@@ -30,7 +30,6 @@ _TIMES: Final = (("expires", "exp"), ("not_before", "nbf"), ("issued", "iat"))
 
 
 def make_keys(folder: Path, name: str, *, p256: bool, force: bool) -> tuple[Path, Path]:
-    """The paths of a new private key and of its public one."""
     key: PrivateKey = ec.generate_private_key(ec.SECP256R1()) if p256 else Ed25519PrivateKey.generate()
     private, public = folder / f"{name}.key", folder / f"{name}.pub"
     for path in (private, public):
@@ -61,7 +60,6 @@ def issue(
     proof: str,
     id: str | None,
 ) -> tuple[dict[str, Any], str]:
-    """The claims of a new capability, and its token."""
     now = int(time.time())
     claims: dict[str, Any] = {
         "iss": issuer,
@@ -124,12 +122,10 @@ def read(given: str) -> str:
 
 
 def load_token(path: Path) -> str:
-    """The token in a file."""
     return _of_file(path, lambda content: content.decode("ascii", errors="replace").strip())
 
 
 def load_key(path: Path) -> PrivateKey:
-    """The private key in a file."""
     return _of_file(path, private_key)
 
 
@@ -145,7 +141,6 @@ def _of_file(path: Path, make: Callable[[bytes], Made]) -> Made:
 
 
 def shown(token: str) -> dict[str, Any]:
-    """What a token says, for people."""
     header, claims = unverified(token)
     about: dict[str, Any] = {"id": claims.get("jti"), "issuer": claims.get("iss"), "subject": claims.get("sub")}
     for name, claim in _TIMES:

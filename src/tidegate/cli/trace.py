@@ -33,8 +33,6 @@ _KEYS: Final = ("topic", "payload", "qos", "retain", "at", "s", "e", "p")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One line of a trace."""
-
     number: int
     at: float
     event: Event | None

@@ -183,7 +183,6 @@ class Client:
 
     @property
     def public_key(self) -> str:
-        """What is to be registered."""
         if self._private is None:
             raise KeysError("this client has no private key")
         return str(self._private.public)
@@ -246,7 +245,6 @@ class Client:
         return await connection.listen(filters, options=options or SubscribeOptions(qos=qos), properties=about)
 
     async def unsubscribe(self, filter: str) -> None:
-        """Ends a subscription."""
         await self._connected().leave(filter)
 
     async def register_key(self, url: str, token: str) -> None:

@@ -29,8 +29,6 @@ DEPTH: Final = 4  # seals inside each other; nobody has more than two
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """A message that was received."""
-
     topic: str
     payload: bytes
     """Opened, if it was sealed and there is no `error`."""
@@ -81,8 +79,6 @@ class Message:
 
 @dataclass(slots=True)
 class _Waiting:
-    """A message on its way through the seals."""
-
     raw: aiomqtt.Message
     payload: bytes
     id: str | None
@@ -106,7 +102,6 @@ class Decrypter:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def take(self, raw: aiomqtt.Message) -> None:
-        """A message has come."""
         topic = str(raw.topic)
         payload = bytes(raw.payload)
         id = _key_id(payload)

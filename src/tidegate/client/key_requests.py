@@ -87,7 +87,6 @@ class HttpKeyRequester:
         self._service = service
 
     async def ask(self, *, mark: str, key: str | None = None, topic: str | None = None) -> bytes:
-        """The answer."""
         what = {"keyId": key} if key is not None else {"topic": topic}
         return await self._service.request("POST", "/keys/request", {**what, "request": mark})
 

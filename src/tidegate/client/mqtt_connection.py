@@ -40,7 +40,6 @@ _CONTINUE: Final = 0x18
 
 
 def empty(packet_type: int) -> Properties:
-    """Properties of a packet, to be filled."""
     return Properties(packet_type)  # type: ignore[no-untyped-call]
 
 
@@ -111,7 +110,6 @@ class MqttConnection(aiomqtt.Client):
         self._disconnected.add_done_callback(self._over)
 
     async def close(self) -> None:
-        """Takes leave of the broker, if it is still there."""
         if self.lost.done():
             return
         self._end(Unreachable("the connection was closed here"))
@@ -160,7 +158,6 @@ class MqttConnection(aiomqtt.Client):
         return [value for name, value in user_properties if name == "held"]
 
     async def leave(self, filter: str) -> None:
-        """Unsubscribes."""
         self._here()
         result, mid = self._client.unsubscribe(filter)
         if result != MQTT_ERR_SUCCESS or mid is None:
@@ -175,7 +172,6 @@ class MqttConnection(aiomqtt.Client):
             raise self.lost.result()
 
     async def _answer(self, mid: int) -> Answer:
-        """What the broker says to a packet, unless the connection ends first."""
         answer: asyncio.Future[Answer] = self._loop.create_future()
         self._answers[mid] = answer
         try:

@@ -63,8 +63,6 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A JSON object that the node answered with."""
-
     value: Any
     version: str | None = None
     """The ETag, to be sent with a change."""

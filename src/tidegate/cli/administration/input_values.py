@@ -19,7 +19,6 @@ _MOST: Final = 16 << 10  # characters of a file with a public key
 
 
 def texts(given: Sequence[str]) -> list[str]:
-    """A list that was written as several options, or with commas."""
     return [each.strip() for one in given for each in one.split(",") if each.strip()]
 
 
@@ -73,7 +72,6 @@ def public_key(given: str | None) -> str | None:
 
 
 def password() -> str:
-    """The first line of standard input."""
     from tidegate.cli.passwd import read_password
 
     try:
