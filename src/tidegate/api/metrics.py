@@ -103,22 +103,19 @@ def _told(status: Mapping[str, Any] | None) -> Iterator[Metric]:
     yield CounterMetricFamily("tidegate_bugs", "Failures that nobody foresaw.", value=status.get("bugs", 0))
     refusing = float(bool(status.get("refusing")))
     yield GaugeMetricFamily("tidegate_store_refusing", "Whether the store cannot be written to.", value=refusing)
-    listeners = status.get("listeners", ())
-    connections = [(one["url"], one["connections"]) for one in listeners]
-    yield _labelled("tidegate_listener_connections", "Connections by listener.", "url", connections)
-    turned = CounterMetricFamily("tidegate_listener_turned_away", "Connections turned away.", labels=["url"])
-    for one in listeners:
-        turned.add_metric([one["url"]], one["turned_away"])
-    yield turned
-    yield from _numbers("audit", status.get("audit", {}))
-    yield from _numbers("ingest", status.get("ingest") or {})
-    yield from _numbers("keys", status.get("keys") or {})
-    for room in ("audit", "ingest", "keys", "registry"):
-        if said := status.get(room):
+    listeners = {one["url"]: one for one in status.get("listeners", ())}
+    yield _labelled(
+        GaugeMetricFamily, "listener_connections", "Connections by listener.", "url", listeners, "connections"
+    )
+    yield _labelled(
+        CounterMetricFamily, "listener_turned_away", "Connections turned away.", "url", listeners, "turned_away"
+    )
+    for room in ("audit", "ingest", "keys", "registry", "http"):
+        said = status.get(room) or {}
+        yield from _numbers(room, said)
+        if said and room != "http":
             trouble = float(bool(said.get("trouble")))
             yield GaugeMetricFamily(f"tidegate_{room}_trouble", "Whether `tidegate status` says why.", value=trouble)
-    yield from _numbers("registry", status.get("registry") or {})
-    yield from _numbers("http", status.get("http") or {})
     yield from _by_scope(status.get("scopes", {}))
     yield from _bounds(status.get("limits", {}))
     yield from _denials(status.get("denials", ()))
@@ -137,16 +134,12 @@ def _told(status: Mapping[str, Any] | None) -> Iterator[Metric]:
 def _bounds(limits: Mapping[str, Any]) -> Iterator[Metric]:
     """What the node holds of everything that has a bound."""
     bounds = {name: bound for name, bound in limits.items() if isinstance(bound, Mapping)}
-    used = [(name, bound["used"]) for name, bound in bounds.items()]
-    most = [(name, bound["limit"]) for name, bound in bounds.items()]
-    yield _labelled("tidegate_limit_used", "What the node holds of what is limited.", "limit", used)
-    yield _labelled("tidegate_limit", "The most that the node may hold of it.", "limit", most)
-    reached = CounterMetricFamily(
-        "tidegate_limit_reached", "How often a user or the node had reached a limit.", labels=["limit"]
-    )
-    for name, bound in bounds.items():
-        reached.add_metric([name], bound["reached"])
-    yield reached
+    for family, name, meaning, member in (
+        (GaugeMetricFamily, "limit_used", "What the node holds of what is limited.", "used"),
+        (GaugeMetricFamily, "limit", "The most that the node may hold of it.", "limit"),
+        (CounterMetricFamily, "limit_reached", "How often a user or the node had reached a limit.", "reached"),
+    ):
+        yield _labelled(family, name, meaning, "limit", bounds, member)
 
 
 def _denials(denials: Iterable[tuple[str, str, int]]) -> Iterator[Metric]:
@@ -183,17 +176,24 @@ def _flowing(pipeline: Mapping[str, Any]) -> Iterator[Metric]:
 
 
 def _by_scope(scopes: Mapping[str, Mapping[str, float]]) -> Iterator[Metric]:
-    names = sorted({name for numbers in scopes.values() for name in numbers})
-    for name in names:
-        values = [(scope, numbers[name]) for scope, numbers in scopes.items() if name in numbers]
-        yield _labelled(f"tidegate_scope_{name}", f"{name} by scope.", "scope", values)
+    for name in sorted({name for numbers in scopes.values() for name in numbers}):
+        yield _labelled(GaugeMetricFamily, f"scope_{name}", f"{name} by scope.", "scope", scopes, name)
 
 
-def _labelled(name: str, meaning: str, label: str, values: Iterable[tuple[Any, float]]) -> GaugeMetricFamily:
-    found = GaugeMetricFamily(name, meaning, labels=[label])
-    for said, value in values:
-        found.add_metric([str(said)], value)
-    return found
+def _labelled(
+    family: type[GaugeMetricFamily | CounterMetricFamily],
+    name: str,
+    meaning: str,
+    label: str,
+    rows: Mapping[Any, Mapping[str, Any]],
+    member: str,
+) -> Metric:
+    """A member of each of the rows that have it, by the key of the row."""
+    made = family(f"tidegate_{name}", meaning, labels=[label])
+    for key, row in rows.items():
+        if member in row:
+            made.add_metric([str(key)], row[member])
+    return made
 
 
 def _numbers(room: str, said: Mapping[str, Any]) -> Iterator[Metric]:

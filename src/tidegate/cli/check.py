@@ -98,7 +98,7 @@ def _show_warnings(warnings: list[tuple[int, str]], file: Path) -> None:
         terminal.warning(text, place)
 
 
-# -- what is told about a configuration that is fine: never a password or a key -----------------------------------------
+# -- what is told about a configuration that is fine: never a password or a key ----------------------------------------
 
 
 def _facts(config: Config) -> dict[str, Any]:

@@ -7,7 +7,6 @@ properties; to ask for one there is an error and not a silent omission.
 from __future__ import annotations
 
 import asyncio
-import base64
 import ssl
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -24,6 +23,7 @@ from tidegate.cli.options import name_and_value
 from tidegate.cli.tokens import load_key, load_token
 from tidegate.client import V5, V311, Client, KeysError, Refused, Unreachable
 from tidegate.client.mqtt_connection import empty
+from tidegate.explain.document import text_or_base64
 
 _SHOWN: Final = (
     ("content_type", "ContentType"),
@@ -163,11 +163,3 @@ def plain(properties: Properties | None) -> dict[str, Any]:
     if pairs := getattr(properties, "UserProperty", None):
         shown["user"] = [list(pair) for pair in pairs]
     return shown
-
-
-def text_or_base64(data: bytes) -> str | dict[str, str]:
-    """Text where the bytes are UTF-8, otherwise an object with base64, so that nothing is lost."""
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode()}

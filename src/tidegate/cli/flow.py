@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -111,10 +112,6 @@ class _Selection:
         return self.source is None and self.target is None
 
     @property
-    def named(self) -> list[str]:
-        return [name for name in (self.source, self.target) if name is not None]
-
-    @property
     def by(self) -> str:
         return "path" if self.paths else "route"
 
@@ -126,13 +123,9 @@ def _config(file: Path) -> Config:
     try:
         return load(file)
     except ConfigErrors:
-        try:
-            text = file.read_text(encoding="utf-8-sig")
-        except (OSError, UnicodeDecodeError):
-            text = None
-        if text is None:
-            raise
-        return parse(text, file)
+        with suppress(OSError, UnicodeDecodeError):
+            return parse(file.read_text(encoding="utf-8-sig"), file)
+        raise
 
 
 def _connected(control: Path) -> list[Presence]:
@@ -191,7 +184,9 @@ def _print_flows(selection: _Selection) -> None:
     from tidegate.flow.bundles import ThinnedGraph
     from tidegate.flow.drawing.graph_formats import flows, rows
 
-    thin = ThinnedGraph(selection.graph, apart=selection.named)
+    thin = ThinnedGraph(
+        selection.graph, apart=[name for name in (selection.source, selection.target) if name is not None]
+    )
     if selection.everything:
         reach = Reach(thin.graph, paths=selection.paths)
         if reach.entity_pairs > _ROWS:
@@ -246,13 +241,9 @@ def _sizes(thin: ThinnedGraph, names: Iterable[str]) -> tuple[int, int]:
     """How many scopes there are among names, and how many clients."""
     from tidegate.flow.graph import is_scope
 
-    scopes = clients = 0
-    for name in names:
-        if is_scope(name):
-            scopes += 1
-        else:
-            clients += thin.size(name)
-    return scopes, clients
+    listed = list(names)
+    clients = [thin.size(name) for name in listed if not is_scope(name)]
+    return len(listed) - len(clients), sum(clients)
 
 
 def _asserted(assertion: Assertion, broken: Violation | None, graph: ConnectionGraph) -> Text:
@@ -282,6 +273,7 @@ def _document(
 ) -> dict[str, object]:
     from tidegate.flow import Reach
     from tidegate.flow.drawing.graph_formats import document, flows
+    from tidegate.node.flows import assertion_document
 
     if selection.everything:
         count = Reach(selection.graph, paths=selection.paths).entity_pairs
@@ -290,20 +282,8 @@ def _document(
     selected = flows(selection.graph, source=selection.source, target=selection.target, paths=selection.paths)
     return {
         **document(selection.graph, selected, paths=selection.paths),
-        "assertions": [_assertion_document(each, broken.get(each), each.absent(selection.graph)) for each in asserted],
+        "assertions": [assertion_document(each, broken.get(each), each.absent(selection.graph)) for each in asserted],
     }
-
-
-def _assertion_document(assertion: Assertion, broken: Violation | None, absent: Sequence[str]) -> dict[str, object]:
-    document: dict[str, object] = {
-        "from": assertion.source,
-        "to": assertion.target,
-        "expect": assertion.expect.value,
-        "by": "paths" if assertion.paths else "routes",
-        "holds": broken is None,
-        "absent": list(absent),
-    }
-    return document if broken is None or broken.route is None else document | {"route": list(broken.route.entities)}
 
 
 def _drawn(form: Format, config: Config, selection: _Selection) -> str:

@@ -166,7 +166,8 @@ def _score(dimension: str, score: object) -> str:
 
 
 def _json(message: Message, sealing: dict[str, str]) -> None:
-    from tidegate.cli.connection import plain, text_or_base64
+    from tidegate.cli.connection import plain
+    from tidegate.explain.document import text_or_base64
 
     terminal.print_json(
         {

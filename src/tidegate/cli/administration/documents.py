@@ -279,7 +279,7 @@ def report(
             terminal.warning(f"{each['at']}: {each['warning']}")
 
 
-# -- the groups that have only these ------------------------------------------------------------------------------------
+# -- the groups that have only these -----------------------------------------------------------------------------------
 
 policy = terminal.command_group("Administer the access policies of a running node.")
 preference = terminal.command_group("Administer the preferences of data owners, or your own.")
