@@ -123,7 +123,6 @@ def _routes(app: FastAPI) -> Iterator[Route]:
 
 
 def _describe(app: FastAPI) -> APIRouter:
-    """The OpenAPI document."""
     router = APIRouter(route_class=Route)
     document: dict[str, Any] = {}
 

@@ -116,9 +116,14 @@ def _told(status: Mapping[str, Any] | None) -> Iterator[Metric]:
         if said and room != "http":
             trouble = float(bool(said.get("trouble")))
             yield GaugeMetricFamily(f"tidegate_{room}_trouble", "Whether `tidegate status` says why.", value=trouble)
-    yield from _by_scope(status.get("scopes", {}))
+    scopes = status.get("scopes", {})
+    for name in sorted({name for numbers in scopes.values() for name in numbers}):
+        yield _labelled(GaugeMetricFamily, f"scope_{name}", f"{name} by scope.", "scope", scopes, name)
     yield from _bounds(status.get("limits", {}))
-    yield from _denials(status.get("denials", ()))
+    denials = CounterMetricFamily("tidegate_denials", "Denials by stage and rule.", labels=["stage", "rule"])
+    for stage, rule, count in status.get("denials", ()):
+        denials.add_metric([stage, rule], count)
+    yield denials
     yield from _latency(status.get("latency"))
     for name, value in status.get("numbers", {}).items():
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -140,13 +145,6 @@ def _bounds(limits: Mapping[str, Any]) -> Iterator[Metric]:
         (CounterMetricFamily, "limit_reached", "How often a user or the node had reached a limit.", "reached"),
     ):
         yield _labelled(family, name, meaning, "limit", bounds, member)
-
-
-def _denials(denials: Iterable[tuple[str, str, int]]) -> Iterator[Metric]:
-    family = CounterMetricFamily("tidegate_denials", "Denials by stage and rule.", labels=["stage", "rule"])
-    for stage, rule, count in denials:
-        family.add_metric([stage, rule], count)
-    yield family
 
 
 def _latency(latency: Mapping[str, Any] | None) -> Iterator[Metric]:
@@ -173,11 +171,6 @@ def _flowing(pipeline: Mapping[str, Any]) -> Iterator[Metric]:
     for key, meaning in _TOTALS.items():
         if isinstance(value := totals.get(key), int | float):
             yield CounterMetricFamily(f"tidegate_pipeline_{key}", meaning, value=value)
-
-
-def _by_scope(scopes: Mapping[str, Mapping[str, float]]) -> Iterator[Metric]:
-    for name in sorted({name for numbers in scopes.values() for name in numbers}):
-        yield _labelled(GaugeMetricFamily, f"scope_{name}", f"{name} by scope.", "scope", scopes, name)
 
 
 def _labelled(

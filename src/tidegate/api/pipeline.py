@@ -49,7 +49,9 @@ class PipelineStatus:
             why = unread if told["why"] is None else f"{told['why']}; {unread}"
             return {**told, "why": why, "journal": None, "readers": {}, "lag": None}
         # The job knows sooner than its reader, which gives up rows only when they are safe.
-        done = max(offsets.get(READER, first), _done(told["job"]))
+        said = (told["job"] or {}).get("next")
+        done = said.get("0") if isinstance(said, dict) else None  # the offset up to which everything is done
+        done = max(offsets.get(READER, first), done if isinstance(done, int) else 0)
         return {
             **told,
             "journal": {"first": first, "next": following},
@@ -80,13 +82,6 @@ def _told(said: dict[str, Any]) -> dict[str, Any]:
         state, why = "silent", "its process lives and says nothing; look into its log"
     at = job.get("at")
     return {"state": state, "why": why, "heard": iso(at) if isinstance(at, float | int) else None, "job": job}
-
-
-def _done(job: dict[str, Any] | None) -> int:
-    """The offset up to which everything is done, as the job says; 0: it does not."""
-    said = (job or {}).get("next")
-    at = said.get("0") if isinstance(said, dict) else None
-    return at if isinstance(at, int) else 0
 
 
 @router.get("/pipeline", summary="Show how the pipeline is doing", responses=returns(Pipeline, 404))

@@ -173,7 +173,6 @@ def _shown(id: str, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check(before: Checked, after: Checked, draft: Mapping[str, Any]) -> None:
-    """Problem if it cannot be so."""
     told = after.problems
     if all(each in draft["before"] for each in draft["after"]):  # things are only removed
         known = {str(each) for each in before.problems}

@@ -157,7 +157,6 @@ class _Protocol(H11Protocol):
             self._heard()
 
     def leave(self) -> None:
-        """Somebody else needs its place."""
         self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:

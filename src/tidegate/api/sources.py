@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 from base64 import b64decode, b64encode
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Annotated, Any, Final, Literal, cast
@@ -252,18 +251,14 @@ async def _taken_apart(request: Request, body: bytes, content: str, encoding: st
 
 
 async def _handed_over(request: Request, found: list[bytes], **sealed: Any) -> Any:
-    *parts, last = _pieces(MARK.join(found))
+    data = MARK.join(found)
+    *parts, last = (b64encode(data[start : start + PIECE]).decode() for start in range(0, len(data), PIECE))
     upload = secrets.token_hex(16)
     for part in parts:
         await channel(request).ask(AddData(upload=upload, part=part))
     level = request.app.state.level
     command = PutData(address=_address(request), level=level, part=last, upload=upload if parts else None, **sealed)
     return await channel(request).ask(command, alters=True, patience=PATIENCE)
-
-
-def _pieces(data: bytes) -> Iterator[str]:
-    for start in range(0, len(data), PIECE):
-        yield b64encode(data[start : start + PIECE]).decode()
 
 
 def _anybody(request: Request) -> Caller | None:

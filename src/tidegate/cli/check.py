@@ -56,7 +56,8 @@ def check(
         extras += exposed_files(config)
         warnings = sorted([*config.warnings(), *tested.warnings, *extras], key=lambda warning: warning[0])
         if not json:
-            _show_warnings(warnings, file)
+            for line, text in warnings:
+                terminal.warning(text, f"{file}:{line}: " if line else f"{file}: ")
         if tested.problems:
             raise ConfigErrors(tested.problems)
     except ConfigError as wrong:
@@ -90,12 +91,6 @@ def _check_rules(config: Config) -> None:
             raise ConfigErrors(wrong.problems) from None
         except UnicodeDecodeError:
             raise ConfigError("it is not UTF-8; save it as that", file=str(config.pipeline.rules)) from None
-
-
-def _show_warnings(warnings: list[tuple[int, str]], file: Path) -> None:
-    for line, text in warnings:
-        place = f"{file}:{line}: " if line else f"{file}: "
-        terminal.warning(text, place)
 
 
 # -- what is told about a configuration that is fine: never a password or a key ----------------------------------------

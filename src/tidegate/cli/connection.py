@@ -154,7 +154,6 @@ def subscribe_options(
 
 
 def plain(properties: Properties | None) -> dict[str, Any]:
-    """The properties of a received message as values that JSON has."""
     shown: dict[str, Any] = {}
     for name, attribute in _SHOWN:
         value = getattr(properties, attribute, None)

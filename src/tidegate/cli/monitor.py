@@ -63,7 +63,9 @@ def try_command(
         for row in rows:
             terminal.print_json(_document(row))
     else:
-        terminal.out().print(_table(attachment, list(rows)))
+        start = ("", "", _state(attachment.monitor.start()), "")
+        cells = [(f"{row.at:g}", _event_text(row.event), _state(row.state), _output(row)) for row in rows]
+        terminal.out().print(rows_table(("at", "event", "state", "out"), (start, *cells), numbers=(0,)))
 
 
 @app.command("list")
@@ -181,12 +183,6 @@ def _document(row: Row) -> dict[str, Any]:
 def _event(event: Event) -> dict[str, Any]:
     payload = event.payload.decode(errors="replace")
     return {"topic": event.topic, "payload": payload, "qos": event.qos, "retain": event.retain}
-
-
-def _table(attachment: Attachment, rows: list[Row]) -> Table:
-    start = ("", "", _state(attachment.monitor.start()), "")
-    cells = [(f"{row.at:g}", _event_text(row.event), _state(row.state), _output(row)) for row in rows]
-    return rows_table(("at", "event", "state", "out"), (start, *cells), numbers=(0,))
 
 
 def _output(row: Row) -> Any:

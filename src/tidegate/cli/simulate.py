@@ -25,7 +25,10 @@ _SHOWN: Final = 20
 """Outcomes in a table; --json tells all of them."""
 _STEP: Final = {
     **{name: name for name in ("time", "rule", "link", "events")},
-    "monitors": "state", "then": "then", "tasks": "next", "heard": "heard",
+    "monitors": "state",
+    "then": "then",
+    "tasks": "next",
+    "heard": "heard",
 }
 """The names of a step in JSON, and what the trace calls them."""
 
@@ -173,7 +176,6 @@ def _steps(rows: list[Row]) -> Table:
 
 
 def _heard(engine_run: EngineRun, outcomes: list[Outcome]) -> Table:
-    """What each client hears, a column for each outcome."""
     from tidegate.simulate.trace import written
 
     clients = sorted(engine_run.schema.cg.devices)

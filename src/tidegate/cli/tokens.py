@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from tidegate.cli import terminal
 from tidegate.cli.options import attribute
 from tidegate.errors import ConfigError, TidegateError
-from tidegate.policy.capability import PrivateKey, PublicKey, Unacceptable, sign, unverified
+from tidegate.policy.capability import PrivateKey, Unacceptable, sign, unverified
 from tidegate.policy.capability import verify as verify_token
 from tidegate.policy.capability.keys import jwk_of, private_key, public_keys
 from tidegate.policy.capability.token import MAX, understood
@@ -60,6 +60,9 @@ def issue(
     proof: str,
     id: str | None,
 ) -> tuple[dict[str, Any], str]:
+    keys = _of_file(confirm, public_keys)
+    if len(keys) != 1:
+        terminal.usage(f"{confirm} holds {len(keys)} keys, and a capability is confirmed by one")
     now = int(time.time())
     claims: dict[str, Any] = {
         "iss": issuer,
@@ -67,7 +70,7 @@ def issue(
         "jti": id if id is not None else secrets.token_hex(12),
         "iat": now,
         "exp": now + _seconds(valid),
-        "cnf": {"jwk": jwk_of(_holder(confirm))},
+        "cnf": {"jwk": jwk_of(keys[0])},
         "rights": [_right(text) for text in rights],
     }
     claims |= {name: list(names) for name, names in (("roles", roles), ("groups", groups)) if names}
@@ -95,13 +98,6 @@ def _seconds(written: str) -> int:
     if seconds < 1:
         terminal.usage("--valid is less than a second")
     return int(seconds)
-
-
-def _holder(path: Path) -> PublicKey:
-    keys = _of_file(path, public_keys)
-    if len(keys) != 1:
-        terminal.usage(f"{path} holds {len(keys)} keys, and a capability is confirmed by one")
-    return keys[0]
 
 
 def _right(text: str) -> dict[str, Any]:
@@ -157,9 +153,10 @@ def shown(token: str) -> dict[str, Any]:
 
 
 def _words(right: Any) -> str:
-    action = right.get("action") if isinstance(right, dict) else None
-    listed = action if isinstance(action, list) else [action]
-    return f"{', '.join(map(str, listed))} {right.get('topic')}" if isinstance(right, dict) else str(right)
+    if not isinstance(right, dict):
+        return str(right)
+    action = right.get("action")
+    return f"{', '.join(map(str, action if isinstance(action, list) else [action]))} {right.get('topic')}"
 
 
 def _moment(value: Any) -> str:

@@ -41,8 +41,6 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What a monitor did."""
-
     at: float
     event: Event
     state: State
@@ -143,7 +141,6 @@ def _time(written: object, before: float) -> float:
 
 
 def _scene(event: Event, said: dict[str, Any], rules: RuleSet, wall: float) -> dict[str, Any]:
-    """What conditions read."""
     o: dict[str, Any] = {
         "topic": event.topic,
         "levels": event.topic.split("/"),

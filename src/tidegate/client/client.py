@@ -22,6 +22,7 @@ import os
 import ssl
 import time
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -35,11 +36,10 @@ from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from tidegate.client.capability_holder import CapabilityHolder, name_of, subject_of
-from tidegate.client.decryption import Decrypter, Message
-from tidegate.client.deduplication import Deduplicator
+from tidegate.client.decryption import Decrypter, Deduplicator, Message
 from tidegate.client.exceptions import Refused, Unreachable
 from tidegate.client.http_service import HttpService
-from tidegate.client.key_requests import HttpKeyRequester, KeyRequester, MqttKeyRequester
+from tidegate.client.key_requests import AskKey, MqttKeyRequester
 from tidegate.client.keyring import Keyring
 from tidegate.client.mqtt_connection import MqttConnection, empty, proven
 from tidegate.errors import KeysError, TidegateError
@@ -112,7 +112,9 @@ class Client:
         if self._token is not None and not self._v5:
             user, password = user or name_of(subject_of(self._token)), self._token
         self._private = None if private_key is None else _private_key(private_key)
-        self._reader = reader or self._name(user)
+        self._reader = reader or (None if user is None else f"user:{user}")
+        if self._token is not None and not reader:
+            self._reader = subject_of(self._token).partition("/client:")[0]
         self._service = None
         if keys is not None:
             self._service = HttpService(url=keys, token=token or "", context=self._context, timeout=timeout)
@@ -274,12 +276,12 @@ class Client:
             **self._options,
         )
         if self._keyring is not None:
-            requester: KeyRequester
             if self._service is not None:
-                requester = HttpKeyRequester(self._service)
+                ask: AskKey = partial(self._service.request, "POST", "/keys/request")
             else:
-                requester = self._key_requester = MqttKeyRequester(connection)
-            self._keyring.begin(requester, self._reader or f"client:{connection.identifier}")
+                self._key_requester = MqttKeyRequester(connection)
+                ask = self._key_requester.ask
+            self._keyring.begin(ask, self._reader or f"client:{connection.identifier}")
         return connection
 
     def _take(self, raw: aiomqtt.Message) -> None:
@@ -315,11 +317,6 @@ class Client:
         if self._connection is None:
             raise Unreachable(_OUTSIDE)
         return self._connection
-
-    def _name(self, user: str | None) -> str | None:
-        if self._token is not None:
-            return subject_of(self._token).partition("/client:")[0]
-        return None if user is None else f"user:{user}"
 
     def _about(self, kind: int, given: Properties | None, **instructions: str | None) -> Properties | None:
         user_properties = {name: text for name, text in instructions.items() if text is not None}

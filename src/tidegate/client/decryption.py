@@ -20,6 +20,7 @@ import aiomqtt
 import orjson
 from paho.mqtt.properties import Properties
 
+from tidegate.bounded import Newest
 from tidegate.client.keyring import Clock, Keyring
 from tidegate.errors import KeysError
 from tidegate.keys import key_id
@@ -189,3 +190,34 @@ class Decrypter:
 def _key_id(payload: bytes) -> str | None:
     # most messages are not sealed: they are not parsed to find that out
     return key_id(payload) if b'"keyId"' in payload else None
+
+
+class Deduplicator:
+    """Remembers the last `most` messages of the data pipeline, so that what it publishes again is delivered once.
+
+    Each of its messages has an id, in the user property `id`, that is the same whenever it is published. That it is one
+    of the pipeline is told by the user property `scores`, which nobody else can send through a Tidegate node: an
+    application's own `id` means nothing here.
+
+    - The same id counts by topic, and by subscription where these have identifiers: a monitor may send one message to
+      several topics, and overlapping subscriptions may each be meant.
+    - A retained message is always delivered: who subscribes again wants to know what is there now.
+    - One that could not be opened is delivered and not remembered, for the next copy may be.
+    - What was delivered before the last so many ids is forgotten, and nothing survives the process.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._keys: Newest[tuple[str, str, tuple[int, ...]], None] = Newest(most)
+
+    def again(self, message: Message) -> bool:
+        """Whether it was delivered already; from now on it was."""
+        id = message.id
+        if id is None or message.error is not None or not self._most:
+            return False
+        subscriptions = tuple(getattr(message.properties, "SubscriptionIdentifier", None) or ())
+        key = (message.topic, id, subscriptions)
+        known = key in self._keys
+        if not known:
+            self._keys[key] = None
+        return known and not message.retain

@@ -103,7 +103,6 @@ class ApiClient:
         return self.request("GET", target, query=query)
 
     def pages(self, target: str, **query: object) -> Iterator[dict[str, Any]]:
-        """All items of a list, page after page."""
         after: object = None
         while True:
             page = self.get(target, limit=PAGE, after=after, **query).value
@@ -114,7 +113,6 @@ class ApiClient:
 
     @property
     def me(self) -> dict[str, Any]:
-        """The token's role and user."""
         if self._me is None:
             self._me = self.get("/me").value
         return self._me
@@ -145,7 +143,11 @@ class ApiClient:
         match: str | None = None,
     ) -> Answer:
         """The answer; Refused or TidegateError with the remedy."""
-        parameters = {key: _query_value(value) for key, value in (query or {}).items() if value not in (None, "")}
+        parameters = {
+            key: str(value).lower() if isinstance(value, bool) else value
+            for key, value in (query or {}).items()
+            if value not in (None, "")
+        }
         if parameters:
             target = f"{target}?{urlencode(parameters)}"
         headers = {} if match is None else {"If-Match": match}
@@ -321,10 +323,6 @@ def _tls_context(endpoint: Endpoint) -> ssl.SSLContext:
             reason = getattr(broken, "strerror", None) or broken
             raise TidegateError(f"cannot use the certificate {files}: {reason}") from None
     return context
-
-
-def _query_value(value: object) -> object:
-    return str(value).lower() if isinstance(value, bool) else value
 
 
 def _refusal(status: int, problem: Mapping[str, Any], *, given: bool) -> str:

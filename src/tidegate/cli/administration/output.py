@@ -120,7 +120,6 @@ def _until(at: str) -> float:
 
 
 def _parsed(at: str) -> datetime:
-    """From a time as the interface writes it."""
     from datetime import datetime
 
     try:
