@@ -12,13 +12,7 @@ from typing import Any, Final
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from tidegate.admin.control_commands import (
-    RegisterConsumer,
-    RemoveApplication,
-    RemoveApplicationUser,
-    RenewCredentials,
-    SetPublicKey,
-)
+from tidegate.admin import control_commands
 from tidegate.admin.roles import Role
 from tidegate.api import documents, schemas
 from tidegate.api.problems import Kind, Problem
@@ -84,7 +78,7 @@ async def _registered(
         body["attributes"] = new.attributes
     if new.public_key is not None:
         body["public_key"] = new.public_key
-    done = await documents.ask(request, RegisterConsumer(name=name, body=body, **signed, **more))
+    done = await documents.ask(request, control_commands.RegisterConsumer(name=name, body=body, **signed, **more))
     return _credentials(name, done, None if new.password else password, signed)
 
 
@@ -114,7 +108,8 @@ async def _renewed(request: Request, name: str, of: str | None, signed: Signed) 
         raise Problem(Kind.INVALID, "nothing is to be sent here", "leave the body out")
     password = _password()
     done = await documents.ask(
-        request, RenewCredentials(name=name, password=await documents.hashed(password), of=of, **signed)
+        request,
+        control_commands.RenewCredentials(name=name, password=await documents.hashed(password), of=of, **signed),
     )
     return _credentials(name, done, password, signed)
 
@@ -143,7 +138,9 @@ async def _keyed(request: Request, name: str, of: str | None, signed: Signed) ->
     key = (await read(request, schemas.NewKey)).public_key
     expected = _version(request)  # without one what is not sent stays as it is, whichever version it is
     with documents.conditions(request):
-        done = await documents.ask(request, SetPublicKey(name=name, public_key=key, of=of, expected=expected, **signed))
+        done = await documents.ask(
+            request, control_commands.SetPublicKey(name=name, public_key=key, of=of, expected=expected, **signed)
+        )
     return answer(documents.changed(name, done, dry_run=signed["dry_run"]), headers=etag(done["sequence"]))
 
 
@@ -185,7 +182,7 @@ async def list_users(request: Request, id: Id, limit: documents.Limit = 100, aft
 async def remove_application(request: Request, id: Id, signed: Signature) -> Response:
     expected = await documents.expected_version(request, APPLICATION, id)
     with documents.conditions(request, given=expected is not None):
-        done = await documents.ask(request, RemoveApplication(id=id, expected=expected, **signed))
+        done = await documents.ask(request, control_commands.RemoveApplication(id=id, expected=expected, **signed))
     return _removed(id, done, signed)
 
 
@@ -198,7 +195,7 @@ async def remove_application(request: Request, id: Id, signed: Signature) -> Res
 )
 async def remove_user(request: Request, id: Id, name: Id, signed: Signature) -> Response:
     itself, expected = _itself(request, id), _version(request)
-    command = RemoveApplicationUser(under=id, name=name, itself=itself, expected=expected, **signed)
+    command = control_commands.RemoveApplicationUser(under=id, name=name, itself=itself, expected=expected, **signed)
     with documents.conditions(request, given=expected is not None):
         done = await documents.ask(request, command)
     return _removed(name, done, signed)

@@ -18,7 +18,7 @@ from tidegate.api import schemas
 from tidegate.api.documents import After, iso
 from tidegate.api.documents import ask as change
 from tidegate.api.problems import Kind, Problem
-from tidegate.api.requests import JSON, Direct, Id, Route, Signature, answer, channel, json_object, read, user
+from tidegate.api.requests import JSON, Direct, Id, Route, Signature, address, answer, channel, json_object, read, user
 from tidegate.keys import valid_request
 from tidegate.keys.key import valid_id
 from tidegate.keyservice.control_commands import GetKey, GetPublishingKey, ListKeys, RevokeKey, RotateKeys
@@ -80,9 +80,8 @@ async def _asked(request: Request, command: type[GetKey | GetPublishingKey], mar
             "`request` is no mark of a request",
             "make one of 16 to 128 random letters, digits, `_` and `-` for each request",
         )
-    address = request.client.host if request.client else ""
     level = request.app.state.level
-    asked = command(user=user(request), request=mark, level=level, address=address, **about)
+    asked = command(user=user(request), request=mark, level=level, address=address(request), **about)
     return Response((await channel(request).ask(asked))["answer"], media_type=JSON)
 
 

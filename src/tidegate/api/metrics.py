@@ -79,9 +79,8 @@ class Meters:
 
     def text(self, status: Mapping[str, Any] | None, pipeline: Mapping[str, Any] | None = None) -> bytes:
         """Everything, with what the node said (None: nothing) and how its pipeline is doing, if it has one."""
-        once = CollectorRegistry()
-        once.register(_Families([*_told(status), *(_flowing(pipeline) if pipeline is not None else ())]))
-        return exposition.generate_latest(once) + exposition.generate_latest(self._registry)
+        told = _Families([*_told(status), *(_flowing(pipeline) if pipeline is not None else ())])
+        return exposition.generate_latest(told) + exposition.generate_latest(self._registry)
 
 
 class _Families(Collector):

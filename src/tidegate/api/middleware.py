@@ -58,7 +58,7 @@ class LimitsMiddleware:
         max_body: int,
         timeout: float,
         observe: Observe,
-        administers: Administers | None = None,
+        administers: Administers,
     ) -> None:
         self._app = app
         self._administers = administers
@@ -107,7 +107,7 @@ class LimitsMiddleware:
                 )
             self._rates.address(scope["client"][0] if scope.get("client") else "")
         except Problem:
-            if self._administers is None or not await self._administers(scope):
+            if not await self._administers(scope):
                 raise
 
     async def _say(self, problem: Problem, scope: Scope, answer: _Answer) -> None:

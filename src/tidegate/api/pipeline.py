@@ -35,7 +35,7 @@ class PipelineStatus:
         self._folders = Folders(data=data, lake=data / "lake")
 
     async def look(self) -> dict[str, Any]:
-        """As `shapes.Pipeline` has it; off the loop."""
+        """As `schemas.Pipeline` has it; off the loop."""
         return await asyncio.to_thread(self._look)
 
     def _look(self) -> dict[str, Any]:

@@ -69,6 +69,10 @@ def _check_query(request: Request, known: frozenset[str]) -> None:
             raise Problem(Kind.INVALID, f"`{name}` is there more than once", "say it once")
 
 
+def address(request: Request) -> str:
+    return request.client.host if request.client else ""
+
+
 def channel(request: Request) -> Channel:
     return cast(Channel, request.app.state.channel)
 

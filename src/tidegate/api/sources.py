@@ -25,7 +25,7 @@ from tidegate.api.documents import After, Limit, ask, changed, hashed, iso, page
 from tidegate.api.limits import Rates
 from tidegate.api.problems import Kind, Problem
 from tidegate.api.records import JSON, NDJSON, records
-from tidegate.api.requests import DryRun, Id, Route, Signature, Why, answer, channel, read
+from tidegate.api.requests import DryRun, Id, Route, Signature, Why, address, answer, channel, read
 from tidegate.api.schemas import BODY, CHANGE, Changed, Page, problems, returns
 from tidegate.errors import KeysError
 from tidegate.keys.source import SCHEME, SealedBody
@@ -150,7 +150,7 @@ async def register(request: Request, dry_run: DryRun = False, why: Why = "") -> 
     """A source that registers again, with its token, gets new credentials; those before do not count then."""
     who = _anybody(request)
     if who is None:
-        _settings(request).rates.registration(_address(request))
+        _settings(request).rates.registration(address(request))
     source = await read(request, NewSource)
     password = secrets.token_urlsafe(24)
     command = RegisterSource(
@@ -161,7 +161,7 @@ async def register(request: Request, dry_run: DryRun = False, why: Why = "") -> 
         password=await hashed(password),
         role=None if who is None else who.role,
         user=None if who is None else who.user,
-        by=f"address:{_address(request)}" if who is None else who.by,
+        by=f"address:{address(request)}" if who is None else who.by,
         why=why,
         dry_run=dry_run,
     )
@@ -257,7 +257,7 @@ async def _handed_over(request: Request, found: list[bytes], **sealed: Any) -> A
     for part in parts:
         await channel(request).ask(AddData(upload=upload, part=part))
     level = request.app.state.level
-    command = PutData(address=_address(request), level=level, part=last, upload=upload if parts else None, **sealed)
+    command = PutData(address=address(request), level=level, part=last, upload=upload if parts else None, **sealed)
     return await channel(request).ask(command, alters=True, patience=PATIENCE)
 
 
@@ -268,10 +268,6 @@ def _anybody(request: Request) -> Caller | None:
 
 def _settings(request: Request) -> SourceSettings:
     return cast(SourceSettings, request.app.state.source_settings)
-
-
-def _address(request: Request) -> str:
-    return request.client.host if request.client else ""
 
 
 def _header(request: Request, name: str) -> str:

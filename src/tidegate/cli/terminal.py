@@ -83,9 +83,9 @@ def note(text: str) -> None:
     err().print(Text(harmless(text), style="dim"))
 
 
-def fail(text: str, code: int = NO) -> NoReturn:
+def fail(text: str) -> NoReturn:
     error(text)
-    raise typer.Exit(code)
+    raise typer.Exit(NO)
 
 
 def usage(text: str) -> NoReturn:

@@ -20,7 +20,6 @@ import asyncio
 import copy
 import os
 import ssl
-import time
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -265,7 +264,7 @@ class Client:
             about.AuthenticationData = self._holder.token.encode()
         elif self._token is not None and self._v5:
             about.UserProperty = (PROPERTY, self._token)
-        self._decrypter = Decrypter(self._keyring, self._deliver, patience=self._patience, clock=time.monotonic)
+        self._decrypter = Decrypter(self._keyring, self._deliver, patience=self._patience)
         connection = MqttConnection(
             *self._place,
             take=self._take,

@@ -11,6 +11,7 @@ and `payload` is what opening had come to.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ import orjson
 from paho.mqtt.properties import Properties
 
 from tidegate.bounded import Newest
-from tidegate.client.keyring import Clock, Keyring
+from tidegate.client.keyring import Keyring
 from tidegate.errors import KeysError
 from tidegate.keys import key_id
 
@@ -92,13 +93,10 @@ class _Waiting:
 class Decrypter:
     """Takes messages as they come and hands them on with `deliver`. Without keys it opens none."""
 
-    def __init__(
-        self, keys: Keyring | None, deliver: Callable[[Message], None], *, patience: float, clock: Clock
-    ) -> None:
+    def __init__(self, keys: Keyring | None, deliver: Callable[[Message], None], *, patience: float) -> None:
         self._keys = keys
         self._deliver = deliver
         self._patience = patience
-        self._clock = clock
         self._queues: dict[str, deque[_Waiting]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -106,7 +104,7 @@ class Decrypter:
         topic = str(raw.topic)
         payload = bytes(raw.payload)
         id = _key_id(payload)
-        message = _Waiting(raw, payload, id, id, self._clock() + self._patience)
+        message = _Waiting(raw, payload, id, id, time.monotonic() + self._patience)
         queue = self._queues.get(topic)
         if queue is not None:
             queue.append(message)
@@ -153,7 +151,7 @@ class Decrypter:
             error = self._open(message, topic)
             if error is None or error.missing is None:
                 return error
-            left = message.until - self._clock()
+            left = message.until - time.monotonic()
             if left <= 0:
                 return KeysError(
                     f"the key {error.missing} did not come within {self._patience:g} s", missing=error.missing

@@ -28,19 +28,17 @@ TOPICS: Final = 1024
 _REFUSALS: Final = 4096
 _MARK: Final = 16  # random bytes
 
-Clock = Callable[[], float]
 T = TypeVar("T")
 
 
 class Keyring:
     """Keeps keys over connections: `begin` says how to ask from now on, `end` that nobody can be asked."""
 
-    def __init__(self, private: PrivateKey, *, patience: float, clock: Clock = time.monotonic) -> None:
+    def __init__(self, private: PrivateKey, *, patience: float) -> None:
         self._ask_service: AskKey | None = None
         self._reader = ""
         self._private = private
         self._patience = patience
-        self._clock = clock
         self._chain = Keychain()
         self._refused: Newest[str, tuple[KeysError, float]] = Newest(_REFUSALS)
         self._fetches: dict[str, asyncio.Task[None]] = {}
@@ -63,11 +61,11 @@ class Keyring:
 
     def open(self, payload: bytes, topic: str) -> bytes:
         """The payload, if its key is here; KeysError if not, or if it is no good."""
-        return open_message(payload, topic, self._chain, now=self._clock())
+        return open_message(payload, topic, self._chain, now=time.monotonic())
 
     def prepare(self, id: str) -> None:
         """Asks for a key that will be needed, if it is not here."""
-        if self._chain.get(id, now=self._clock()) is None:
+        if self._chain.get(id, now=time.monotonic()) is None:
             self.wanted(id)
 
     def wanted(self, id: str) -> asyncio.Task[None]:
@@ -92,9 +90,9 @@ class Keyring:
         return task
 
     async def _fetch(self, id: str) -> None:
-        if self._chain.get(id, now=self._clock()) is not None:
+        if self._chain.get(id, now=time.monotonic()) is not None:
             return
-        if (known := self._refused.get(id)) is not None and self._clock() < known[1]:
+        if (known := self._refused.get(id)) is not None and time.monotonic() < known[1]:
             raise known[0]
         service = self._ask_service
         try:
@@ -103,15 +101,15 @@ class Keyring:
                 raise KeysError(f"the key {id} was asked for and the key {key.id} was given: do not trust that service")
         except KeysError as no:
             if self._ask_service is service:  # what failed with a connection says nothing of the next one
-                self._refused[id] = (no, self._clock() + PAUSE)
+                self._refused[id] = (no, time.monotonic() + PAUSE)
             raise
         self._refused.pop(id, None)
-        self._chain.put(key, now=self._clock())
+        self._chain.put(key, now=time.monotonic())
 
     async def seal(self, payload: bytes, topic: str) -> tuple[bytes, bool]:
         """The sealed message, and whether its key was one that had been used before."""
         known = self._sealing.get(topic)
-        if known is not None and self._clock() < known[1]:
+        if known is not None and time.monotonic() < known[1]:
             return self._sealed(known[0], payload, topic), True
         task = self._once(self._grants, topic, self._grant)
         return self._sealed(await asyncio.shield(task), payload, topic), False
@@ -121,7 +119,7 @@ class Keyring:
         self._sealing.pop(topic, None)
 
     async def _grant(self, topic: str) -> TopicKey:
-        asked = self._clock()
+        asked = time.monotonic()
         given = await self._ask({"topic": topic})
         # only the service knows the group; nothing is sealed by it
         group = Group(id="", filter=topic, topic=topic)

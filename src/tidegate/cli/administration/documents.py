@@ -14,19 +14,9 @@ from typing import Annotated, Any
 import typer
 
 from tidegate.cli import terminal
-from tidegate.cli.administration import input_values, output
+from tidegate.cli.administration import input_values, kinds, output
 from tidegate.cli.administration.http_client import ApiClient, Refused, path
-from tidegate.cli.administration.kinds import (
-    CLIENTS,
-    OWNER,
-    PIPELINE_RULES,
-    POLICIES,
-    PREFERENCES,
-    RULE_SECTIONS,
-    Body,
-    Field,
-    Kind,
-)
+from tidegate.cli.administration.kinds import OWNER, Body, Field, Kind
 from tidegate.cli.administration.options import DryRun, Preview, Why, parameter, with_api
 from tidegate.cli.options import Json
 from tidegate.errors import TidegateError
@@ -111,10 +101,10 @@ def _set(kind: Kind) -> tuple[Callable[..., None], list[Parameter], str]:
         if id is None:
             terminal.usage("give the ID, or --file")
         target = path(kind.place(api), id)
-        read = api.get(target)
-        body: Body = dict(read.value["value"])
+        document, version = api.read(target)
+        body: Body = dict(document["value"])
         kind.edit(body, values)
-        done = api.change("PUT", target, dry_run=dry_run, why=why, body=body, match=read.version)
+        done = api.change("PUT", target, dry_run=dry_run, why=why, body=body, match=version)
         report([done], kind.one, "changed", dry_run=dry_run, json=json, effect=kind.effect)
 
     keeps = f"Change a {kind.one}. Options that are not given stay as they are"
@@ -124,7 +114,7 @@ def _set(kind: Kind) -> tuple[Callable[..., None], list[Parameter], str]:
 
 def _show(kind: Kind) -> tuple[Callable[..., None], list[Parameter], str]:
     def run(api: ApiClient, id: str, json: bool) -> None:
-        document = api.get(path(kind.place(api), id)).value
+        document = api.get(path(kind.place(api), id))
         if json:
             terminal.print_json(document)
             return
@@ -214,14 +204,14 @@ def _replace(api: ApiClient, kind: Kind, dry_run: bool, why: str, entry: Body) -
     if not isinstance(id, str) or not id:
         raise TidegateError(f"an entry has no `id`: name the {kind.one}, or use `add`")
     target = path(kind.place(api), id)
-    return api.change("PUT", target, dry_run=dry_run, why=why, body=entry, match=api.get(target).version)
+    return api.change("PUT", target, dry_run=dry_run, why=why, body=entry, match=api.read(target)[1])
 
 
 def versions(api: ApiClient, kind: Kind, id: str) -> list[dict[str, Any]]:
     """The versions of a document, the oldest first."""
     if kind.place(api) != kind.path:
         raise TidegateError("the history is for administrators and auditors: use a token of theirs")
-    items: list[dict[str, Any]] = api.get(path(kind.path, id) + "/history").value["items"]
+    items: list[dict[str, Any]] = api.get(path(kind.path, id) + "/history")["items"]
     return items
 
 
@@ -286,10 +276,10 @@ preference = terminal.command_group("Administer the preferences of data owners, 
 client = terminal.command_group("Administer the known clients of a running node.")
 pipeline_rule = terminal.command_group("Administer the pipeline rules of a running node.")
 
-add_commands(policy, POLICIES, *ALL_COMMANDS)
-add_commands(preference, PREFERENCES, *ALL_COMMANDS)
-add_commands(client, CLIENTS, *ALL_COMMANDS)
-add_commands(pipeline_rule, PIPELINE_RULES, "list")
+add_commands(policy, kinds.POLICIES, *ALL_COMMANDS)
+add_commands(preference, kinds.PREFERENCES, *ALL_COMMANDS)
+add_commands(client, kinds.CLIENTS, *ALL_COMMANDS)
+add_commands(pipeline_rule, kinds.PIPELINE_RULES, "list")
 
 
 @pipeline_rule.command("set")
@@ -316,20 +306,20 @@ def set_pipeline_rules(
     """
 
     def put(entry: Body) -> Body:
-        target = path(PIPELINE_RULES.path, entry["id"])
+        target = path(kinds.PIPELINE_RULES.path, entry["id"])
         return api.change("PUT", target, dry_run=dry_run, why=why, body=entry, match=_version(api, target))
 
-    each(input_values.rules(file, RULE_SECTIONS), put, PIPELINE_RULES, "set", dry_run=dry_run, json=json)
+    each(input_values.rules(file, kinds.RULE_SECTIONS), put, kinds.PIPELINE_RULES, "set", dry_run=dry_run, json=json)
 
 
 def _version(api: ApiClient, target: str) -> str | None:
     """The version of a rule; None: there is no such rule yet."""
     try:
-        return api.get(target).version or "*"
+        return api.read(target)[1] or "*"
     except Refused as refused:
         if refused.status != 404:
             raise
         return None
 
 
-add_commands(pipeline_rule, PIPELINE_RULES, "show", "remove", "history", "revert")
+add_commands(pipeline_rule, kinds.PIPELINE_RULES, "show", "remove", "history", "revert")

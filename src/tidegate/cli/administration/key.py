@@ -109,16 +109,23 @@ def get_command(
     import secrets
     from json import dumps
 
-    from tidegate.keys import read_key
+    from tidegate.errors import KeysError
+    from tidegate.keys import PrivateKey, read_key
 
-    holder = _private(private)
+    try:
+        holder = PrivateKey.parse(private.read_text(encoding="ascii"))
+    except OSError as broken:
+        raise TidegateError(f"cannot read {private}: {broken.strerror}") from None
+    except (KeysError, UnicodeDecodeError) as wrong:
+        why = wrong if isinstance(wrong, KeysError) else "it is no text"
+        raise TidegateError(f"{private} cannot be used: {why}") from None
     reader = user or api.me.get("user")
     if not reader:
         raise TidegateError(
             "this token is for no user, and readers are users: have one made with `tidegate token make`"
         )
     mark = secrets.token_urlsafe(24)
-    answer = api.get(path("/keys", id), request=mark).value
+    answer = api.get(path("/keys", id), request=mark)
     topic_key = read_key(dumps(answer).encode(), holder, reader=f"user:{reader}", request=mark)
     about = {"id": topic_key.id, "reader": f"user:{reader}"}
     secret = {"secret": topic_key.secret.hex()} if show else {}
@@ -173,16 +180,3 @@ def master(json: Json = False) -> None:
         terminal.print_json({"master": key})
     else:
         typer.echo(key)
-
-
-def _private(file: Path) -> Any:
-    from tidegate.errors import KeysError
-    from tidegate.keys import PrivateKey
-
-    try:
-        return PrivateKey.parse(file.read_text(encoding="ascii"))
-    except OSError as broken:
-        raise TidegateError(f"cannot read {file}: {broken.strerror}") from None
-    except (KeysError, UnicodeDecodeError) as wrong:
-        why = wrong if isinstance(wrong, KeysError) else "it is no text"
-        raise TidegateError(f"{file} cannot be used: {why}") from None

@@ -45,7 +45,7 @@ def with_api(run: Callable[..., None], own: Sequence[Parameter] | None = None) -
     return with_options(connected, Endpoint, own)
 
 
-def ids(where: str, *, key: str = "id", paged: bool = True, own: str | None = None) -> Complete:
+def ids(where: str, *, paged: bool = True, own: str | None = None) -> Complete:
     """Ids of what is listed at a path; `own` is the path for users, who may not see those of others."""
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -56,8 +56,8 @@ def ids(where: str, *, key: str = "id", paged: bool = True, own: str | None = No
             ApiClient(Endpoint(**given), patience=QUICK) as api,
         ):
             path = own if own is not None and api.me["role"] == "user" else where
-            found = api.get(path, limit=MOST if paged else None).value["items"]
-            return [str(each[key]) for each in found if str(each[key]).startswith(incomplete)]
+            found = api.get(path, limit=MOST if paged else None)["items"]
+            return [str(each["id"]) for each in found if str(each["id"]).startswith(incomplete)]
         return []
 
     return complete

@@ -30,7 +30,7 @@ def list_command(api: ApiClient, json: Json = False) -> None:
 
     [dim]tidegate token list[/dim]
     """
-    output.listing(api.get("/tokens").value["items"], _columns, none="There are no tokens.", json=json)
+    output.listing(api.get("/tokens")["items"], _columns, none="There are no tokens.", json=json)
 
 
 def _columns(token: dict[str, Any]) -> dict[str, object]:
