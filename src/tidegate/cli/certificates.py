@@ -99,7 +99,11 @@ def revoke(folder: Path, certificates: Sequence[Path], days: int) -> Path:
     path, now = folder / f"{CA}.crl", datetime.now(UTC)
     builder = x509.CertificateRevocationListBuilder().issuer_name(authority.subject).last_update(now)
     builder = builder.next_update(_until(days))
-    entries = {each.serial_number: each for each in _load_list(path)}
+    try:
+        before = list(x509.load_pem_x509_crl(path.read_bytes())) if path.exists() else []
+    except (OSError, ValueError) as error:
+        raise TidegateError(f"cannot read {path}: {error}; move it away") from error
+    entries = {each.serial_number: each for each in before}
     for each in map(_load_certificate, certificates):
         if each.issuer != authority.subject:
             raise TidegateError(f"{each.subject.rfc4514_string()} is no certificate of the CA in {folder}")
@@ -116,13 +120,6 @@ def revoke(folder: Path, certificates: Sequence[Path], days: int) -> Path:
     except OSError as error:
         raise TidegateError(f"cannot write to {folder}: {error.strerror or error}") from error
     return path
-
-
-def _load_list(path: Path) -> list[x509.RevokedCertificate]:
-    try:
-        return list(x509.load_pem_x509_crl(path.read_bytes())) if path.exists() else []
-    except (OSError, ValueError) as error:
-        raise TidegateError(f"cannot read {path}: {error}; move it away") from error
 
 
 def show(path: Path, now: datetime | None = None) -> dict[str, Any]:

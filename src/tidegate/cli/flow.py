@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tidegate.config import Config
     from tidegate.flow import Assertion, ConnectionGraph, Reach, Violation
     from tidegate.flow.bundles import ThinnedGraph
-    from tidegate.flow.presence import Presence
 
 _ROWS: Final = 500
 """More are nothing to read."""
@@ -71,13 +70,18 @@ def flow(
 
     [dim]tidegate flow tidegate.yaml --from client:MD --to scope:internet --paths[/dim]
     """
+    from tidegate.flow.presence import Presence
     from tidegate.flow.watch import connection_graph, violated
+    from tidegate.net.control_socket import follow
 
     if socket is not None and not live:
         terminal.usage("--socket has no effect without --live; leave it out")
     config = _config(file)
     rules, asserted = config.built.rules, config.built.flows
-    presences = _connected(socket or config.control_socket) if live else config.built.presences
+    presences: Iterable[Presence] = config.built.presences
+    if live:
+        pieces = follow(socket or config.control_socket, "flow")
+        presences = [Presence(**presence) for piece in pieces for presence in piece]
     graph = connection_graph(rules.space, rules.brokering, presences)
     selection = _Selection(graph=graph, source=_entity(graph, source), target=_entity(graph, target), paths=paths)
     violations = violated(rules.space, rules.brokering, presences, asserted)
@@ -126,13 +130,6 @@ def _config(file: Path) -> Config:
         with suppress(OSError, UnicodeDecodeError):
             return parse(file.read_text(encoding="utf-8-sig"), file)
         raise
-
-
-def _connected(control: Path) -> list[Presence]:
-    from tidegate.flow.presence import Presence
-    from tidegate.net.control_socket import follow
-
-    return [Presence(**presence) for piece in follow(control, "flow") for presence in piece]
 
 
 def _entity(graph: ConnectionGraph, written: str | None) -> str | None:

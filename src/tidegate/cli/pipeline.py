@@ -251,7 +251,9 @@ def _work(file: Path, master: str | None, *, json: bool, once: bool) -> None:
     configure_logs(config.log.format, config.log.level)
     with alone(Folders.of(config)):  # else it is told now, not after Spark has started
         pass
-    stopping = _stopped()
+    stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):  # it ends after the batch that it is at
+        signal.signal(number, lambda *_: stopping.set())
     with _spark(config, master) as spark:
         from tidegate.pipeline.job import Job
 
@@ -329,11 +331,3 @@ def _spark(config: NodeConfig, master: str | None) -> Iterator[SparkSession]:
     with busy, working(name, master=master or settings.master, memory=settings.memory, conf=settings.conf) as spark:
         busy.stop()
         yield spark
-
-
-def _stopped() -> threading.Event:
-    """Set by Ctrl-C and `kill`: it ends after the batch that it is at."""
-    event = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: event.set())
-    return event
