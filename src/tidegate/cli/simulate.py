@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 _SHOWN: Final = 20
 """Outcomes in a table; --json tells all of them."""
 _STEP: Final = {
-    **{name: name for name in ("time", "rule", "link", "events")},
+    "time": "time",
+    "rule": "rule",
+    "link": "link",
+    "events": "events",
     "monitors": "state",
     "then": "then",
     "tasks": "next",
@@ -68,7 +71,7 @@ def simulate(
     model = _on_model(engine_run, every=every, walks=walks, seed=seed)
     outcome = engine_run.run() if engine else None  # what clients got from the engine
     allowed = outcome is None or _allowed(engine_run, outcome)
-    missed = [*_missed(model.outcomes, engine_run), *(_missed([outcome], engine_run) if outcome else ())]
+    missed = [*_missed(model.outcomes, engine_run), *(() if outcome is None else _missed([outcome], engine_run))]
     if json:
         document = _document(engine_run, model, missed, ok=not missed and allowed)
         if outcome is not None:
