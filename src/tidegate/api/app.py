@@ -72,7 +72,7 @@ class Application:
         express = DirectRouter(self.fastapi, keys.direct.routes)
         self.places = Places(serving.max_connections, serving.address_connections)
         self.asgi: ASGIApp = LimitsMiddleware(
-            express,
+            app=express,
             rates=self.rates,
             max_body=serving.max_body,
             timeout=serving.timeout,

@@ -72,7 +72,7 @@ async def make_user_under(request: Request, id: Id, signed: Signature) -> Respon
 async def _registered(
     request: Request, name: str, new: schemas.NewUser | schemas.NewApplication, signed: Signed, **more: Any
 ) -> Response:
-    password = new.password or _password()
+    password = new.password or secrets.token_urlsafe(24)
     body: dict[str, Any] = {"password": await documents.hashed(password), "roles": new.roles, "groups": new.groups}
     if new.attributes:
         body["attributes"] = new.attributes
@@ -106,7 +106,7 @@ async def renew_mine(request: Request, signed: Signature) -> Response:
 async def _renewed(request: Request, name: str, of: str | None, signed: Signed) -> Response:
     if (await request.body()).strip() not in (b"", b"{}"):
         raise Problem(Kind.INVALID, "nothing is to be sent here", "leave the body out")
-    password = _password()
+    password = secrets.token_urlsafe(24)
     done = await documents.ask(
         request,
         control_commands.RenewCredentials(name=name, password=await documents.hashed(password), of=of, **signed),
@@ -225,10 +225,6 @@ def _itself(request: Request, id: str) -> bool:
 def _asking(request: Request) -> str | None:
     """The application that asks for one of its users; None: an administrator, who may do so for all."""
     return user(request) if caller(request).role is Role.USER else None
-
-
-def _password() -> str:
-    return secrets.token_urlsafe(24)
 
 
 def _credentials(name: str, done: dict[str, Any], password: str | None, signed: Signed) -> Response:

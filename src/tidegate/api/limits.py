@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Final
 
 from tidegate.addresses import network
@@ -31,36 +32,34 @@ CHANGES: Final = 64  # of one administrator that are under way
 OWN_CHANGES: Final = 2  # of one user or source
 
 
+@dataclass(slots=True)
 class _Limit:
     """So many a second for each key. Calling it takes one; Problem if there is none."""
 
-    def __init__(
-        self, who: str, rate: float, burst: float, clock: Callable[[], float], key: Callable[[str], str] = str
-    ) -> None:
-        self._who = who
-        self._rate = rate
-        self._burst = burst
-        self._clock = clock
-        self._key = key
-        self._buckets: Newest[str, Bucket] = Newest(KEPT)
+    who: str
+    rate: float
+    burst: float
+    clock: Callable[[], float]
+    key: Callable[[str], str] = str
+    buckets: Newest[str, Bucket] = field(default_factory=lambda: Newest(KEPT))
 
     def __call__(self, whose: str) -> None:
-        now, key = self._clock(), self._key(whose)
-        bucket = self._buckets.get(key)
+        now, key = self.clock(), self.key(whose)
+        bucket = self.buckets.get(key)
         if bucket is None:
-            bucket = self._buckets[key] = Bucket(self._rate, self._burst, now)
-        self._buckets.move_to_end(key)
+            bucket = self.buckets[key] = Bucket(self.rate, self.burst, now)
+        self.buckets.move_to_end(key)
         wait = bucket.spend(1.0, now)
         if wait > 0:
             bucket.tokens += 1.0  # who is refused does not pay
             seconds = math.ceil(wait)
             remedy = f"wait {seconds} s, then ask more slowly"
             headers = {"Retry-After": str(seconds)}
-            raise Problem(Kind.TOO_MANY, f"too many requests of {self._who}", remedy, headers=headers)
+            raise Problem(Kind.TOO_MANY, f"too many requests of {self.who}", remedy, headers=headers)
 
     def give_back(self, whose: str) -> None:
-        if (key := self._key(whose)) in self._buckets:
-            self._buckets[key].tokens += 1.0
+        if (key := self.key(whose)) in self.buckets:
+            self.buckets[key].tokens += 1.0
 
 
 class Rates:

@@ -11,6 +11,7 @@ import asyncio
 import secrets
 from base64 import b64decode, b64encode
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any, Final, Literal, cast
 
@@ -42,24 +43,20 @@ _parsing = ThreadPoolExecutor(1, thread_name_prefix="parsing")
 router = APIRouter(route_class=Route, tags=["sources"])
 
 
+@dataclass(frozen=True, slots=True)
 class SourceSettings:
-    def __init__(
-        self,
-        rates: Rates,
-        *,
-        registration_open: bool = False,
-        unregistered: bool = False,
-        max_records: int = 10_000,
-        max_expanded: int = 8 << 20,
-    ) -> None:
-        self.rates = rates
-        self.max_records = max_records
-        self.max_expanded = max_expanded
-        self.places = asyncio.Semaphore(PLACES)
-        self.free = frozenset(
-            route for route, said in ((REGISTRATION, registration_open), (DATA, unregistered)) if said
-        )
+    rates: Rates
+    registration_open: bool = False
+    unregistered: bool = False
+    max_records: int = 10_000
+    max_expanded: int = 8 << 20
+    places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(PLACES))
+
+    @property
+    def free(self) -> frozenset[tuple[str, str]]:
         """Routes that need no token. Whoever sends one all the same must have a good one."""
+        routes = {REGISTRATION: self.registration_open, DATA: self.unregistered}
+        return frozenset(route for route, said in routes.items() if said)
 
 
 _Words = Annotated[
