@@ -59,7 +59,7 @@ def test_right_tokens_cost_nothing() -> None:
     rates = Rates(1.0, 1.0, Clock())
     for _ in range(100):
         rates.guess("a")
-        rates.right("a")
+        rates.guess.give_back("a")
     for _ in range(int(GUESSED)):
         rates.guess("a")
     with pytest.raises(Problem):
@@ -70,7 +70,7 @@ def test_memory_is_bounded() -> None:
     rates = Rates(1.0, 1.0, Clock())
     for number in range(KEPT + 100):
         rates.token(str(number))
-    assert len(rates._tokens._buckets) == KEPT
+    assert len(rates.token.buckets) == KEPT
 
 
 async def test_changes_of_one_do_not_keep_others_waiting() -> None:

@@ -72,7 +72,7 @@ async def test_many_requests_of_the_same_address(tmp_path: Path) -> None:
 async def test_questions_that_hold_all_places_at_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidegate.api.health.FRESH", 0.0)
     async with served(tmp_path) as api:
-        channel = api.server.config.app._app._app.state.channel
+        channel = api.server.config.app.app._app.state.channel
         async with contextlib.AsyncExitStack() as places:
             for _ in range(PLACES):
                 await places.enter_async_context(channel._place())
@@ -86,6 +86,6 @@ async def test_questions_that_hold_all_places_at_the_node(tmp_path: Path, monkey
 
 async def test_changes_of_users_do_not_keep_an_administrator_waiting(tmp_path: Path) -> None:
     async with served(tmp_path) as api:
-        turns = api.server.config.app._app._app.state.turns
+        turns = api.server.config.app.app._app.state.turns
         async with turns.turn("user:a", 2), turns.turn("user:b", 2):
             assert (await api.ask("PUT", "/policies/p1", json={})).status_code == 201

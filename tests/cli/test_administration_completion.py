@@ -10,7 +10,7 @@ import pytest
 from cli.administering import Administered, Ran, administered, tidegate
 from cli.test_administration_http import answer, scripted
 from harness import free_port
-from tidegate.cli.administration.completion import QUICK
+from tidegate.cli.administration.options import QUICK
 
 
 def completed(line: str, **variables: str) -> list[str]:

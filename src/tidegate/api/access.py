@@ -133,12 +133,6 @@ ALLOWED: Final[Mapping[tuple[str, str], frozenset[Role]]] = MappingProxyType(
 )
 
 
-def may(role: Role, method: str, path: str) -> bool:
-    """Whether a role may use a route, which is given by its path with the names of its parameters."""
-    roles = ALLOWED.get((method, path))
-    return roles is not None and (roles is PUBLIC or role in roles)
-
-
 _NARROWED: Final = {one.kind: one.narrowed_by for one in COLLECTIONS}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI, Request
@@ -63,7 +64,7 @@ class Application:
         state.turns = Turns()
         state.source_settings = sources.SourceSettings(self.rates, **serving.sources)
         state.callers = Callers(self.channel, self.rates, state.source_settings.free)
-        state.health = health.Health(self.channel)
+        state.health = health.Fresh(partial(health.readiness, self.channel))
         state.journal = audit.Journal(self.channel, serving.data)
         state.pipeline_rules = PipelineRules(serving.rules) if serving.pipeline else None
         watched = serving.data if serving.pipeline else None
@@ -71,14 +72,14 @@ class Application:
         express = DirectRouter(self.fastapi, keys.direct.routes)
         self.places = Places(serving.max_connections, serving.address_connections)
         self.asgi: ASGIApp = LimitsMiddleware(
-            express,
+            app=express,
             rates=self.rates,
             max_body=serving.max_body,
             timeout=serving.timeout,
             observe=self.meters.observe,
             administers=state.callers.administers,
         )
-        self.metrics: ASGIApp = health.MetricsPage(self.channel, self.meters, state.watch)
+        self.metrics: ASGIApp = health.metrics_page(self.channel, self.meters, state.watch)
 
     async def asgi_kept(self, scope: Scope, receive: Receive, send: Send) -> None:
         """For connections in kept places."""
@@ -122,7 +123,6 @@ def _routes(app: FastAPI) -> Iterator[Route]:
 
 
 def _describe(app: FastAPI) -> APIRouter:
-    """The OpenAPI document."""
     router = APIRouter(route_class=Route)
     document: dict[str, Any] = {}
 

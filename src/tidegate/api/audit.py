@@ -1,8 +1,12 @@
 """The audit: pages of it, the newest first, and what happens from now on as server-sent events.
 
 Pages come from the journal in the node's data folder, which is read here and costs the node nothing; where there is
-none they come from what the node remembers. For events see `events`. A page is made within `LOOKING` seconds: one
-that is not full by then goes on where it stopped.
+none they come from what the node remembers. A page is made within `LOOKING` seconds: one that is not full by then goes
+on where it stopped.
+
+The id of an event is the time of its row and the number of the row among those of that time. A client that reconnects
+with it in `Last-Event-ID` and the same filters gets the rows it missed, as far as the node remembers them.
+A stream ends when its token is not valid any more, when the node goes away, or when the process stops.
 """
 
 from __future__ import annotations
@@ -12,17 +16,21 @@ import math
 import re
 import time
 from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from datetime import UTC
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+import orjson
 from fastapi import APIRouter, Query, Request
+from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.responses import Response
 
+from tidegate.api.callers import Callers
 from tidegate.api.channel import Channel
-from tidegate.api.events import EVENTS, event_stream
 from tidegate.api.problems import Kind, Problem
-from tidegate.api.requests import Route, answer
+from tidegate.api.requests import Route, answer, caller, channel
 from tidegate.api.schemas import Rows, problems
 from tidegate.audit.rows import Query as AuditQuery
 from tidegate.audit.rows import from_columns, shown
@@ -36,6 +44,10 @@ READERS: Final = 2  # pages made at a time: each takes a thread and a core
 WINDOW: Final = 20_000  # rows looked at at a time
 FRESH: Final = 1.0  # seconds: how often the node is asked to write down what it has only counted
 REMEMBERED: Final = 10_000  # rows that a node has in memory
+EVENTS: Final = "text/event-stream"
+BEAT: Final = 5.0  # seconds between two comments that keep the connection open, and between two checks of the token
+FOLLOWED: Final = 4  # streams for one token
+_ID: Final = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)/(\d{1,9})")
 _CURSOR: Final = re.compile(r"j(\d{1,18})|m(\d+(?:\.\d+)?(?:e[+-]?\d{1,3})?)\.(\d{1,9})n")
 _TEXT = r"^[^\x00-\x1f\x7f-\x9f]+$"
 
@@ -45,8 +57,6 @@ Moment = Annotated[str | None, Query(max_length=40, description="ISO 8601; witho
 
 
 class Journal:
-    """Reads pages of the audit of one node."""
-
     def __init__(self, channel: Channel, data: Path | None) -> None:
         self._channel = channel
         self._data = data
@@ -133,7 +143,7 @@ async def audit(
         raise Problem(Kind.INVALID, str(error)) from None
     journal: Journal = request.app.state.journal
     if EVENTS in request.headers.get("accept", ""):
-        return await event_stream(request, query, journal.following)
+        return await _event_stream(request, query, journal.following)
     return answer(await journal.page(query, limit, before))
 
 
@@ -169,3 +179,89 @@ def _moment(written: str | None, name: str) -> float | None:
         return (parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError, OSError):
         raise Problem(Kind.INVALID, f"`{name}` is no time", "write for example 2026-03-02T09:30:00Z") from None
+
+
+# -- events ------------------------------------------------------------------------------------------------------------
+
+
+async def _event_stream(request: Request, query: AuditQuery, following: Counter[str]) -> EventSourceResponse:
+    """Rows that match a query, from now on. A request that is wrong gets a Problem before the stream begins."""
+    at, number = _resumed(request)
+    token = caller(request).token
+    if following[token] >= FOLLOWED:
+        raise Problem(
+            Kind.TOO_MANY,
+            f"this token listens {FOLLOWED} times already",
+            "close a stream first",
+            headers={"Retry-After": "10"},
+        )
+    channel(request).check_streams()
+    following[token] += 1
+
+    async def events() -> AsyncIterator[ServerSentEvent]:
+        try:
+            yield ServerSentEvent(comment="the audit of this node")
+            async with aclosing(_rows(request, query, at)) as rows:
+                last, count = at, 0
+                async for row in rows:
+                    if row is None:
+                        yield ServerSentEvent(comment="alive")
+                        continue
+                    count = count + 1 if row.at == last else 1
+                    last = row.at
+                    if last != at or count > number:
+                        yield ServerSentEvent(orjson.dumps(shown(row)).decode(), id=f"{last!r}/{count}")
+        except Problem:
+            return  # a client that reconnects gets the problem as its answer
+        finally:
+            following[token] -= 1
+
+    return EventSourceResponse(events(), sep="\n", ping=0)  # `_rows` says when to send a sign of life
+
+
+async def _rows(request: Request, query: AuditQuery, at: float | None) -> AsyncGenerator[AuditRow | None, None]:
+    """Rows as they come; None every `BEAT` seconds, once the token was checked again."""
+    callers: Callers = request.app.state.callers
+    stopping: asyncio.Event = request.app.state.stopping
+    arguments: dict[str, Any] = {**query.arguments(), **({"limit": 0} if at is None else {"since": at})}
+    pieces = channel(request).follow("audit", follow=True, **arguments)
+    stop = asyncio.ensure_future(stopping.wait())
+    piece: asyncio.Future[Any] | None = None
+    checked = time.monotonic()
+    try:
+        while not stop.done():
+            if piece is None:
+                piece = asyncio.ensure_future(anext(pieces, None))
+            left = max(0.0, checked + BEAT - time.monotonic())
+            await asyncio.wait((piece, stop), timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if time.monotonic() - checked >= BEAT:
+                await callers.caller(request, fresh=True)
+                checked = time.monotonic()
+                yield None
+            if piece.done():
+                rows, piece = piece.result(), None
+                if rows is None:
+                    return
+                for row in rows:
+                    yield AuditRow(*row)
+    finally:
+        stop.cancel()
+        if piece is not None:
+            piece.cancel()
+            await asyncio.wait((piece,))
+        await pieces.aclose()
+
+
+def _resumed(request: Request) -> tuple[float | None, int]:
+    """The time and number of the last event that the client has; None: it wants new rows only."""
+    header = request.headers.get("last-event-id", "")
+    if not header:
+        return None, 0
+    event = _ID.fullmatch(header)
+    if event is None:
+        raise Problem(
+            Kind.MALFORMED,
+            "Last-Event-ID is not the id of an event of this audit",
+            "send it unchanged, or leave it out",
+        )
+    return float(event[1]), int(event[2])

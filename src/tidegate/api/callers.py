@@ -39,8 +39,6 @@ _CHALLENGE: Final = {"WWW-Authenticate": "Bearer"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Somebody with a token that counts."""
-
     token: str
     """The id of the token, for the audit; not the token itself."""
     role: Role
@@ -57,8 +55,6 @@ class Caller:
 
 
 class Callers:
-    """Knows tokens."""
-
     def __init__(self, channel: Channel, rates: Rates, free: Collection[tuple[str, str]] = ()) -> None:
         """`free`: routes that can be used without a token, but not with a wrong one."""
         self._free = free
@@ -94,7 +90,6 @@ class Callers:
             return False
 
     async def caller(self, request: Request, *, fresh: bool = False) -> Caller:
-        """Whose token a request has."""
         token = _bearer(request)
         digest = hashlib.sha256(token.encode()).digest()
         now = time.monotonic()
@@ -113,7 +108,7 @@ class Callers:
                 raise _unauthenticated("this token is unknown, expired or revoked") from None
             raise
         if known is None:
-            self._rates.right(address)
+            self._rates.guess.give_back(address)
         caller = Caller(
             token=str(said["id"]),
             role=Role(said["role"]),

@@ -39,8 +39,6 @@ _KINDS: Final = {"busy": Kind.UNAVAILABLE, **{kind.word: kind for kind in Kind}}
 
 
 class _Line:
-    """A connection to the node."""
-
     __slots__ = ("reader", "used", "writer")
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -71,8 +69,6 @@ class _Line:
 
 
 class Channel:
-    """Asks the node that listens on `path`."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
         self._idle: list[_Line] = []

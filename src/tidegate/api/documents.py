@@ -21,23 +21,10 @@ from starlette.responses import Response
 
 from tidegate.admin.control_commands import ApplyChanges, GetDocument, GetHistory, ListDocuments, RevertChange
 from tidegate.admin.documents import RequestedChange
+from tidegate.api import requests
 from tidegate.api.access import COLLECTIONS, Collection, only_narrows
 from tidegate.api.problems import Kind, Problem
-from tidegate.api.requests import (
-    LONGEST_ID,
-    Id,
-    Route,
-    Signature,
-    Signed,
-    answer,
-    caller,
-    channel,
-    etag,
-    if_match,
-    if_none_match,
-    json_object,
-    turn,
-)
+from tidegate.api.requests import Id, Route, Signature, Signed, answer, etag, json_object
 from tidegate.api.schemas import BODY, CHANGE, Changed, Document, History, Page, body_of_kind, returns
 from tidegate.authentication.passwords import hash_password
 from tidegate.net.control_command import SignedCommand
@@ -52,7 +39,9 @@ _MOST: Final = 1000  # documents on a page
 _hashing = ThreadPoolExecutor(1, thread_name_prefix="hashing")  # one at a time: it takes a core for a moment
 
 Limit = Annotated[int, Query(ge=1, le=_MOST, description="At most so many.")]
-After = Annotated[str | None, Query(max_length=LONGEST_ID, description="Those after this id: `next` of the last page.")]
+After = Annotated[
+    str | None, Query(max_length=requests.LONGEST_ID, description="Those after this id: `next` of the last page.")
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,9 +95,9 @@ def _routes(collection: Collection, ways: DocumentHandlers) -> APIRouter:
         id = value.pop("id", None)
         if id is None or id == "":
             id = f"{kind}-{secrets.token_hex(6)}"
-        if not isinstance(id, str) or len(id) > LONGEST_ID:
+        if not isinstance(id, str) or len(id) > requests.LONGEST_ID:
             raise Problem(
-                Kind.INVALID, "`id` must be a text", f"write at most {LONGEST_ID} characters, or leave it out"
+                Kind.INVALID, "`id` must be a text", f"write at most {requests.LONGEST_ID} characters, or leave it out"
             )
         value = await _with_hash(kind, value)
         done = await change(request, kind, id, value, None, signed, ways)
@@ -158,7 +147,7 @@ def _routes(collection: Collection, ways: DocumentHandlers) -> APIRouter:
     ) -> Response:
         if not any(each["sequence"] == sequence for each in await versions(request, kind, id)):
             raise Problem(Kind.UNKNOWN, f"{id} has no change {sequence}", "choose one of its history")
-        narrow = only_narrows(caller(request).role, kind)
+        narrow = only_narrows(requests.caller(request).role, kind)
         done = await ways.ask(request, RevertChange(sequence=sequence, narrow=narrow, **signed))
         return answer(changed(id, done, dry_run=signed["dry_run"]), headers=etag(done.get("sequence")))
 
@@ -172,18 +161,18 @@ async def page(
     request: Request, kind: str, limit: int, after: str | None, *, owner: str | None = None
 ) -> dict[str, Any]:
     """Some of a kind, by id; with an owner only what belongs to it."""
-    identity = None if owner is None else caller(request).identity or ""
+    identity = None if owner is None else requests.caller(request).identity or ""
     command = ListDocuments(kind=kind, after=after, limit=limit, owner=owner, identity=identity)
-    listed = await channel(request).ask(command)
+    listed = await requests.channel(request).ask(command)
     return {"items": [shown(each) for each in listed["documents"]], "next": listed["next"]}
 
 
 async def document(request: Request, kind: str, id: str) -> dict[str, Any]:
-    return shown(await channel(request).ask(GetDocument(kind=kind, id=id)))
+    return shown(await requests.channel(request).ask(GetDocument(kind=kind, id=id)))
 
 
 async def versions(request: Request, kind: str, id: str) -> list[dict[str, Any]]:
-    entries = (await channel(request).ask(GetHistory(kind=kind, id=id)))["entries"]
+    entries = (await requests.channel(request).ask(GetHistory(kind=kind, id=id)))["entries"]
     if not entries:
         raise unknown(id)
     return [
@@ -209,15 +198,17 @@ async def change(
 ) -> dict[str, Any]:
     """Makes one document what it should be; None deletes it."""
     requested = RequestedChange(kind=kind, id=id, body=value, expected=expected)
-    command = ApplyChanges(changes=[requested], narrow=only_narrows(caller(request).role, kind), **signed)
+    command = ApplyChanges(changes=[requested], narrow=only_narrows(requests.caller(request).role, kind), **signed)
     return changed(id, await (ways or USUAL).ask(request, command), dry_run=signed["dry_run"])
 
 
 async def ask(request: Request, command: SignedCommand) -> dict[str, Any]:
     """The answer of the node to a command that changes something, or only tries to."""
     patience = TRYING if command.dry_run else CHANGING
-    async with turn(request):
-        done: dict[str, Any] = await channel(request).ask(command, alters=not command.dry_run, patience=patience)
+    async with requests.turn(request):
+        done: dict[str, Any] = await requests.channel(request).ask(
+            command, alters=not command.dry_run, patience=patience
+        )
     return done
 
 
@@ -226,8 +217,8 @@ USUAL: Final = DocumentHandlers(page=page, document=document, ask=ask)
 
 async def expected_version(request: Request, kind: str, id: str, ways: DocumentHandlers = USUAL) -> int | None:
     """The version that a request speaks of; None: that it does not exist, or for a deletion any."""
-    match = if_match(request)
-    if if_none_match(request):
+    match = requests.if_match(request)
+    if requests.if_none_match(request):
         if match is not None:
             raise Problem(Kind.MALFORMED, "If-Match and If-None-Match contradict each other", "send one of them")
         return None

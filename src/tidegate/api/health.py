@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tidegate.api.channel import Channel
 from tidegate.api.metrics import CONTENT_TYPE, Meters
@@ -29,30 +30,33 @@ CHECKS: Final = ("node", "rules", "store", "registry")
 router = APIRouter(route_class=Route, tags=["operation"])
 
 
-class Health:
-    """What the node last said of itself."""
+T = TypeVar("T")
 
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+
+class Fresh(Generic[T]):
+    """What `look` finds. It looks at most every `FRESH` seconds, however often it is asked."""
+
+    def __init__(self, look: Callable[[], Awaitable[T]]) -> None:
+        self._look = look
         self._lock = asyncio.Lock()
-        self._at = -FRESH
-        self._found: dict[str, Any] = {}
+        self._found: tuple[float, T] | None = None
 
-    async def look(self) -> dict[str, Any]:
-        """The checks, and why those failed that did."""
+    async def __call__(self) -> T:
         async with self._lock:
-            if time.monotonic() - self._at >= FRESH:
-                self._found = await self._look()
-                self._at = time.monotonic()
-            return self._found
+            if self._found is None or time.monotonic() - self._found[0] >= FRESH:
+                found = await self._look()
+                self._found = time.monotonic(), found
+            return self._found[1]
 
-    async def _look(self) -> dict[str, Any]:
-        try:
-            with self._channel.urgent():
-                state: dict[str, Any] = await self._channel.ask("readiness", patience=PATIENCE)
-        except Problem as problem:
-            return {"ready": False, "checks": dict.fromkeys(CHECKS, False), "reasons": [problem.detail]}
-        return state
+
+async def readiness(channel: Channel) -> dict[str, Any]:
+    """The checks of the node, and why those failed that did."""
+    try:
+        with channel.urgent():
+            state: dict[str, Any] = await channel.ask("readiness", patience=PATIENCE)
+    except Problem as problem:
+        return {"ready": False, "checks": dict.fromkeys(CHECKS, False), "reasons": [problem.detail]}
+    return state
 
 
 @router.get("/health/live", summary="Whether the process answers", responses={200: {"model": Alive}})
@@ -66,8 +70,7 @@ async def live() -> Response:
     responses={200: {"model": Ready}, 503: {"model": Ready}},
 )
 async def ready(request: Request) -> Response:
-    health: Health = request.app.state.health
-    state = await health.look()
+    state = await request.app.state.health()
     return answer(state, 200 if state["ready"] else 503)
 
 
@@ -91,24 +94,15 @@ async def _metrics(channel: Channel, meters: Meters, watch: PipelineStatus | Non
     return meters.text(status, flowing)
 
 
-class MetricsPage:
-    """`GET /metrics` and nothing else, for a listener that asks for no token. The node is asked at most every `FRESH`
-    seconds, however often the page is."""
+def metrics_page(channel: Channel, meters: Meters, watch: PipelineStatus | None) -> ASGIApp:
+    """`GET /metrics` and nothing else, for a listener that asks for no token."""
+    text = Fresh(partial(_metrics, channel, meters, watch))
 
-    def __init__(self, channel: Channel, meters: Meters, watch: PipelineStatus | None) -> None:
-        self._look = partial(_metrics, channel, meters, watch)
-        self._lock = asyncio.Lock()
-        self._at = -FRESH
-        self._text = b""
+    async def page(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/metrics" and scope["method"] in ("GET", "HEAD"):
+            response = Response(await text(), media_type=CONTENT_TYPE)
+        else:
+            response = Problem(Kind.UNKNOWN, "there is only `GET /metrics` here", "ask for that").response()
+        await response(scope, receive, send)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] != "/metrics" or scope["method"] not in ("GET", "HEAD"):
-            await Problem(Kind.UNKNOWN, "there is only `GET /metrics` here", "ask for that").response()(
-                scope, receive, send
-            )
-            return
-        async with self._lock:
-            if time.monotonic() - self._at >= FRESH:
-                self._text = await self._look()
-                self._at = time.monotonic()
-        await Response(self._text, media_type=CONTENT_TYPE)(scope, receive, send)
+    return page

@@ -14,25 +14,11 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from tidegate.api import schemas
 from tidegate.api.documents import After, iso
 from tidegate.api.documents import ask as change
 from tidegate.api.problems import Kind, Problem
-from tidegate.api.requests import JSON, Direct, Id, Route, Signature, answer, channel, json_object, read, user
-from tidegate.api.schemas import (
-    BODY,
-    CHANGE,
-    KEY_ID,
-    KEY_MARK,
-    LONG,
-    KeyRequest,
-    Revoked,
-    Rotated,
-    Rotation,
-    TopicKeys,
-    WrappedKey,
-    body_of,
-    returns,
-)
+from tidegate.api.requests import JSON, Direct, Id, Route, Signature, address, answer, channel, json_object, read, user
 from tidegate.keys import valid_request
 from tidegate.keys.key import valid_id
 from tidegate.keyservice.control_commands import GetKey, GetPublishingKey, ListKeys, RevokeKey, RotateKeys
@@ -50,12 +36,12 @@ _ASKED_BY_ID: Final[dict[str, Any]] = {
             "description": text,
         }
         for name, place, form, text in (
-            ("key_id", "path", KEY_ID, "The `keyId` of a message."),
-            ("request", "query", KEY_MARK, _ABOUT_MARK),
+            ("key_id", "path", schemas.KEY_ID, "The `keyId` of a message."),
+            ("request", "query", schemas.KEY_MARK, _ABOUT_MARK),
         )
     ]
 }
-_WRAPPED: Final = returns(WrappedKey, 404, 409, 501, *BODY)
+_WRAPPED: Final = schemas.returns(schemas.WrappedKey, 404, 409, 501, *schemas.BODY)
 
 direct = APIRouter(route_class=Direct, tags=["keys"])
 """Those that are asked most; they belong before all others."""
@@ -69,14 +55,16 @@ async def get(request: Request) -> Response:
     return await _asked(request, GetKey, request.query_params.get("request"), key=key)
 
 
-@direct.post("/keys/request", summary="Ask for a key", responses=_WRAPPED, openapi_extra=body_of(KeyRequest))
+@direct.post(
+    "/keys/request", summary="Ask for a key", responses=_WRAPPED, openapi_extra=schemas.body_of(schemas.KeyRequest)
+)
 async def ask(request: Request) -> Response:
     """With `keyId` that of a message, with `topic` the one to seal what you publish there."""
     match await json_object(request):
         case {"keyId": str() as id, "request": mark, **rest} if not rest:
             return await _asked(request, GetKey, mark, key=_key_id(id))
         case {"topic": str() as topic, "request": mark, **rest} if not rest:
-            if not 0 < len(topic) <= LONG:
+            if not 0 < len(topic) <= schemas.LONG:
                 raise Problem(Kind.INVALID, "this is no topic", "send the one that you want to publish to")
             return await _asked(request, GetPublishingKey, mark, topic=topic)
         case _:
@@ -92,9 +80,8 @@ async def _asked(request: Request, command: type[GetKey | GetPublishingKey], mar
             "`request` is no mark of a request",
             "make one of 16 to 128 random letters, digits, `_` and `-` for each request",
         )
-    address = request.client.host if request.client else ""
     level = request.app.state.level
-    asked = command(user=user(request), request=mark, level=level, address=address, **about)
+    asked = command(user=user(request), request=mark, level=level, address=address(request), **about)
     return Response((await channel(request).ask(asked))["answer"], media_type=JSON)
 
 
@@ -107,7 +94,7 @@ def _key_id(written: str) -> str:
 # -- administration ----------------------------------------------------------------------------------------------------
 
 
-@router.get("/keys", summary="List topic keys", responses=returns(TopicKeys, 501))
+@router.get("/keys", summary="List topic keys", responses=schemas.returns(schemas.TopicKeys, 501))
 async def list_all(
     request: Request,
     limit: Annotated[int, Query(ge=1, le=MOST, description="At most so many.")] = MOST,
@@ -122,19 +109,21 @@ async def list_all(
 @router.post(
     "/keys/rotate",
     summary="Seal with other keys from the next message on",
-    responses=returns(Rotated, 404, *BODY, *CHANGE),
-    openapi_extra=body_of(Rotation),
+    responses=schemas.returns(schemas.Rotated, 404, *schemas.BODY, *schemas.CHANGE),
+    openapi_extra=schemas.body_of(schemas.Rotation),
 )
 async def rotate(request: Request, signed: Signature) -> Response:
     """Everything, what one entry of `keys.protect` covers, or what a user could read."""
-    rotation = await read(request, Rotation)
+    rotation = await read(request, schemas.Rotation)
     if rotation.filter is not None and rotation.user is not None:
         raise Problem(Kind.INVALID, "there is both a `filter` and a `user`", "send one of them, or neither")
     done = await change(request, RotateKeys(**rotation.model_dump(), **signed))
     return answer({"groups": done["groups"], "dry_run": signed["dry_run"]})
 
 
-@router.delete("/keys/{key_id}", summary="Revoke a topic key", responses=returns(Revoked, 404, *CHANGE))
+@router.delete(
+    "/keys/{key_id}", summary="Revoke a topic key", responses=schemas.returns(schemas.Revoked, 404, *schemas.CHANGE)
+)
 async def revoke(request: Request, key_id: Id, signed: Signature) -> Response:
     """It is never handed out again, and what it sealed is sealed with another one from the next message on."""
     dry_run = signed["dry_run"]

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Final
 
 from tidegate.addresses import network
@@ -31,65 +32,47 @@ CHANGES: Final = 64  # of one administrator that are under way
 OWN_CHANGES: Final = 2  # of one user or source
 
 
-class _Buckets:
-    """A bucket for each key."""
+@dataclass(slots=True)
+class _Limit:
+    """So many a second for each key. Calling it takes one; Problem if there is none."""
 
-    def __init__(self, rate: float, burst: float, clock: Callable[[], float]) -> None:
-        self.rate = rate
-        self.burst = burst
-        self._clock = clock
-        self._buckets: Newest[str, Bucket] = Newest(KEPT)
+    who: str
+    rate: float
+    burst: float
+    clock: Callable[[], float]
+    key: Callable[[str], str] = str
+    buckets: Newest[str, Bucket] = field(default_factory=lambda: Newest(KEPT))
 
-    def wait(self, key: str) -> float:
-        """Takes one if there is one; seconds until there is (0: it was taken)."""
-        now = self._clock()
-        bucket = self._buckets.get(key)
+    def __call__(self, whose: str) -> None:
+        now, key = self.clock(), self.key(whose)
+        bucket = self.buckets.get(key)
         if bucket is None:
-            bucket = self._buckets[key] = Bucket(self.rate, self.burst, now)
-        self._buckets.move_to_end(key)
+            bucket = self.buckets[key] = Bucket(self.rate, self.burst, now)
+        self.buckets.move_to_end(key)
         wait = bucket.spend(1.0, now)
         if wait > 0:
             bucket.tokens += 1.0  # who is refused does not pay
-        return wait
+            seconds = math.ceil(wait)
+            remedy = f"wait {seconds} s, then ask more slowly"
+            headers = {"Retry-After": str(seconds)}
+            raise Problem(Kind.TOO_MANY, f"too many requests of {self.who}", remedy, headers=headers)
 
-    def give_back(self, key: str) -> None:
-        if key in self._buckets:
-            self._buckets[key].tokens += 1.0
+    def give_back(self, whose: str) -> None:
+        if (key := self.key(whose)) in self.buckets:
+            self.buckets[key].tokens += 1.0
 
 
 class Rates:
-    """The limits of this process."""
-
     def __init__(self, token: float, address: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._tokens = _Buckets(token, token * BURST, clock)
-        self._addresses = _Buckets(address, address * BURST, clock)
-        self._guesses = _Buckets(GUESSES, GUESSED, clock)
-        self._registrations = _Buckets(REGISTRATIONS, REGISTERED, clock)
-
-    def token(self, id: str) -> None:
-        """Problem if this token has asked too often."""
-        _refuse(self._tokens.wait(id), "this token")
-
-    def address(self, address: str) -> None:
-        """Problem if too much has come from there."""
-        _refuse(self._addresses.wait(network(address)), "your address")
-
-    def guess(self, address: str) -> None:
-        """A token that was never seen before has come from there; Problem if too many were wrong."""
-        _refuse(self._guesses.wait(network(address)), "your address with wrong tokens")
-
-    def registration(self, address: str) -> None:
-        """Problem if too many have registered from there who had no token."""
-        _refuse(self._registrations.wait(network(address)), "your address to register sources")
-
-    def right(self, address: str) -> None:
-        """It was a good one."""
-        self._guesses.give_back(network(address))
+        self.token = _Limit("this token", token, token * BURST, clock)
+        self.address = _Limit("your address", address, address * BURST, clock, network)
+        self.guess = _Limit("your address with wrong tokens", GUESSES, GUESSED, clock, network)
+        """Of an address, for a token that was never seen before; given back if it is a good one."""
+        self.registration = _Limit("your address to register sources", REGISTRATIONS, REGISTERED, clock, network)
+        """Of an address, for somebody who has no token."""
 
 
 class Turns:
-    """Whose turn it is to change something."""
-
     def __init__(self) -> None:
         self._places = asyncio.Semaphore(CHANGING)
         self._kept = asyncio.Semaphore(1)
@@ -114,14 +97,3 @@ class Turns:
             self._under_way[who] -= 1
             if not self._under_way[who]:
                 del self._under_way[who]
-
-
-def _refuse(wait: float, who: str) -> None:
-    if wait > 0:
-        seconds = math.ceil(wait)
-        raise Problem(
-            Kind.TOO_MANY,
-            f"too many requests of {who}",
-            f"wait {seconds} s, then ask more slowly",
-            headers={"Retry-After": str(seconds)},
-        )

@@ -61,8 +61,6 @@ _STRANGE: Final = re.compile(r"[^a-zA-Z0-9]+")
 
 
 class Meters:
-    """What this process counts, and what it tells of the node."""
-
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         ProcessCollector(namespace="tidegate_http", registry=self._registry)
@@ -81,14 +79,11 @@ class Meters:
 
     def text(self, status: Mapping[str, Any] | None, pipeline: Mapping[str, Any] | None = None) -> bytes:
         """Everything, with what the node said (None: nothing) and how its pipeline is doing, if it has one."""
-        once = CollectorRegistry()
-        once.register(_Families([*_told(status), *(_flowing(pipeline) if pipeline is not None else ())]))
-        return exposition.generate_latest(once) + exposition.generate_latest(self._registry)
+        told = _Families([*_told(status), *(_flowing(pipeline) if pipeline is not None else ())])
+        return exposition.generate_latest(told) + exposition.generate_latest(self._registry)
 
 
 class _Families(Collector):
-    """Metrics that are told once."""
-
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = families
 
@@ -97,7 +92,6 @@ class _Families(Collector):
 
 
 def _told(status: Mapping[str, Any] | None) -> Iterator[Metric]:
-    """The status of a node."""
     yield GaugeMetricFamily("tidegate_up", "Whether the node answers.", value=float(status is not None))
     if status is None:
         return
@@ -108,25 +102,27 @@ def _told(status: Mapping[str, Any] | None) -> Iterator[Metric]:
     yield CounterMetricFamily("tidegate_bugs", "Failures that nobody foresaw.", value=status.get("bugs", 0))
     refusing = float(bool(status.get("refusing")))
     yield GaugeMetricFamily("tidegate_store_refusing", "Whether the store cannot be written to.", value=refusing)
-    listeners = status.get("listeners", ())
-    connections = [(one["url"], one["connections"]) for one in listeners]
-    yield _labelled("tidegate_listener_connections", "Connections by listener.", "url", connections)
-    turned = CounterMetricFamily("tidegate_listener_turned_away", "Connections turned away.", labels=["url"])
-    for one in listeners:
-        turned.add_metric([one["url"]], one["turned_away"])
-    yield turned
-    yield from _numbers("audit", status.get("audit", {}))
-    yield from _numbers("ingest", status.get("ingest") or {})
-    yield from _numbers("keys", status.get("keys") or {})
-    for room in ("audit", "ingest", "keys", "registry"):
-        if said := status.get(room):
+    listeners = {one["url"]: one for one in status.get("listeners", ())}
+    yield _labelled(
+        GaugeMetricFamily, "listener_connections", "Connections by listener.", "url", listeners, "connections"
+    )
+    yield _labelled(
+        CounterMetricFamily, "listener_turned_away", "Connections turned away.", "url", listeners, "turned_away"
+    )
+    for room in ("audit", "ingest", "keys", "registry", "http"):
+        said = status.get(room) or {}
+        yield from _numbers(room, said)
+        if said and room != "http":
             trouble = float(bool(said.get("trouble")))
             yield GaugeMetricFamily(f"tidegate_{room}_trouble", "Whether `tidegate status` says why.", value=trouble)
-    yield from _numbers("registry", status.get("registry") or {})
-    yield from _numbers("http", status.get("http") or {})
-    yield from _by_scope(status.get("scopes", {}))
+    scopes = status.get("scopes", {})
+    for name in sorted({name for numbers in scopes.values() for name in numbers}):
+        yield _labelled(GaugeMetricFamily, f"scope_{name}", f"{name} by scope.", "scope", scopes, name)
     yield from _bounds(status.get("limits", {}))
-    yield from _denials(status.get("denials", ()))
+    denials = CounterMetricFamily("tidegate_denials", "Denials by stage and rule.", labels=["stage", "rule"])
+    for stage, rule, count in status.get("denials", ()):
+        denials.add_metric([stage, rule], count)
+    yield denials
     yield from _latency(status.get("latency"))
     for name, value in status.get("numbers", {}).items():
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -142,23 +138,12 @@ def _told(status: Mapping[str, Any] | None) -> Iterator[Metric]:
 def _bounds(limits: Mapping[str, Any]) -> Iterator[Metric]:
     """What the node holds of everything that has a bound."""
     bounds = {name: bound for name, bound in limits.items() if isinstance(bound, Mapping)}
-    used = [(name, bound["used"]) for name, bound in bounds.items()]
-    most = [(name, bound["limit"]) for name, bound in bounds.items()]
-    yield _labelled("tidegate_limit_used", "What the node holds of what is limited.", "limit", used)
-    yield _labelled("tidegate_limit", "The most that the node may hold of it.", "limit", most)
-    reached = CounterMetricFamily(
-        "tidegate_limit_reached", "How often a user or the node had reached a limit.", labels=["limit"]
-    )
-    for name, bound in bounds.items():
-        reached.add_metric([name], bound["reached"])
-    yield reached
-
-
-def _denials(denials: Iterable[tuple[str, str, int]]) -> Iterator[Metric]:
-    family = CounterMetricFamily("tidegate_denials", "Denials by stage and rule.", labels=["stage", "rule"])
-    for stage, rule, count in denials:
-        family.add_metric([stage, rule], count)
-    yield family
+    for family, name, meaning, member in (
+        (GaugeMetricFamily, "limit_used", "What the node holds of what is limited.", "used"),
+        (GaugeMetricFamily, "limit", "The most that the node may hold of it.", "limit"),
+        (CounterMetricFamily, "limit_reached", "How often a user or the node had reached a limit.", "reached"),
+    ):
+        yield _labelled(family, name, meaning, "limit", bounds, member)
 
 
 def _latency(latency: Mapping[str, Any] | None) -> Iterator[Metric]:
@@ -177,7 +162,6 @@ def _latency(latency: Mapping[str, Any] | None) -> Iterator[Metric]:
 
 
 def _flowing(pipeline: Mapping[str, Any]) -> Iterator[Metric]:
-    """The pipeline of a node."""
     running = float(pipeline["state"] == "running")
     yield GaugeMetricFamily("tidegate_pipeline_up", "Whether the job of the pipeline runs.", value=running)
     if (lag := pipeline["lag"]) is not None:
@@ -188,18 +172,20 @@ def _flowing(pipeline: Mapping[str, Any]) -> Iterator[Metric]:
             yield CounterMetricFamily(f"tidegate_pipeline_{key}", meaning, value=value)
 
 
-def _by_scope(scopes: Mapping[str, Mapping[str, float]]) -> Iterator[Metric]:
-    names = sorted({name for numbers in scopes.values() for name in numbers})
-    for name in names:
-        values = [(scope, numbers[name]) for scope, numbers in scopes.items() if name in numbers]
-        yield _labelled(f"tidegate_scope_{name}", f"{name} by scope.", "scope", values)
-
-
-def _labelled(name: str, meaning: str, label: str, values: Iterable[tuple[Any, float]]) -> GaugeMetricFamily:
-    found = GaugeMetricFamily(name, meaning, labels=[label])
-    for said, value in values:
-        found.add_metric([str(said)], value)
-    return found
+def _labelled(
+    family: type[GaugeMetricFamily | CounterMetricFamily],
+    name: str,
+    meaning: str,
+    label: str,
+    rows: Mapping[Any, Mapping[str, Any]],
+    member: str,
+) -> Metric:
+    """A member of each of the rows that have it, by the key of the row."""
+    made = family(f"tidegate_{name}", meaning, labels=[label])
+    for key, row in rows.items():
+        if member in row:
+            made.add_metric([str(key)], row[member])
+    return made
 
 
 def _numbers(room: str, said: Mapping[str, Any]) -> Iterator[Metric]:

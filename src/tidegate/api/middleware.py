@@ -16,6 +16,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
@@ -46,42 +47,33 @@ class _Slow(Exception):
     """The other side does not take its answer."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsMiddleware:
     """Wraps the application. `observe` is told method, route, status and seconds of every request; `administers` says
     whether a request has the token of an administrator."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        rates: Rates,
-        max_body: int,
-        timeout: float,
-        observe: Observe,
-        administers: Administers | None = None,
-    ) -> None:
-        self._app = app
-        self._administers = administers
-        self._rates = rates
-        self._max_body = max_body
-        self._timeout = timeout
-        self._observe = observe
+    app: ASGIApp
+    rates: Rates
+    max_body: int
+    timeout: float
+    observe: Observe
+    administers: Administers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         scope["path"] = scope.get("raw_path", scope["path"].encode()).decode("ascii", "replace")
         started = time.perf_counter()
-        answer = _Answer(send, self._timeout, last=KEPT in scope)
-        body = _Body(receive, self._max_body, self._timeout)
+        answer = _Answer(send, self.timeout, last=KEPT in scope)
+        body = _Body(receive, self.max_body, self.timeout)
         try:
             try:
                 if scope["path"] not in _UNLIMITED:
                     await self._admit(scope)
-                if _declared(scope["headers"]) > self._max_body:
+                if _declared(scope["headers"]) > self.max_body:
                     await body.refuse()
-                await self._app(scope, body.receive, answer.send)
+                await self.app(scope, body.receive, answer.send)
             except Problem as problem:
                 await self._say(problem, scope, answer)
             except (_Slow, ClientDisconnect):
@@ -93,7 +85,7 @@ class LimitsMiddleware:
         finally:
             route = scope.get("route")
             path = getattr(route, "path", "") or "none"
-            self._observe(scope["method"], path, answer.status, time.perf_counter() - started)
+            self.observe(scope["method"], path, answer.status, time.perf_counter() - started)
 
     async def _admit(self, scope: Scope) -> None:
         """Problem if there is no room for it; there is for administrators."""
@@ -105,9 +97,9 @@ class LimitsMiddleware:
                     "close some of them, or come again later",
                     headers={"Retry-After": "1", **_CLOSE},
                 )
-            self._rates.address(scope["client"][0] if scope.get("client") else "")
+            self.rates.address(scope["client"][0] if scope.get("client") else "")
         except Problem:
-            if self._administers is None or not await self._administers(scope):
+            if not await self.administers(scope):
                 raise
 
     async def _say(self, problem: Problem, scope: Scope, answer: _Answer) -> None:
@@ -117,8 +109,6 @@ class LimitsMiddleware:
 
 
 class _Body:
-    """Reads a request, within limits."""
-
     def __init__(self, receive: Receive, most: int, timeout: float) -> None:
         self._receive = receive
         self._left = most
@@ -158,8 +148,6 @@ class _Body:
 
 
 class _Answer:
-    """Sends an answer, with the headers that all have."""
-
     def __init__(self, send: Send, timeout: float, *, last: bool = False) -> None:
         """`last`: the connection is closed after it."""
         self._headers = (*_HEADERS, (b"connection", b"close")) if last else _HEADERS
@@ -184,7 +172,6 @@ _CLOSE: Final = {"Connection": "close"}
 
 
 def _declared(headers: Iterable[tuple[bytes, bytes]]) -> int:
-    """How long a request says that it is."""
     for name, value in headers:
         if name == b"content-length" and value.isdigit():
             return int(value) if len(value) < 19 else sys.maxsize

@@ -35,7 +35,7 @@ class PipelineStatus:
         self._folders = Folders(data=data, lake=data / "lake")
 
     async def look(self) -> dict[str, Any]:
-        """As `shapes.Pipeline` has it; off the loop."""
+        """As `schemas.Pipeline` has it; off the loop."""
         return await asyncio.to_thread(self._look)
 
     def _look(self) -> dict[str, Any]:
@@ -49,7 +49,9 @@ class PipelineStatus:
             why = unread if told["why"] is None else f"{told['why']}; {unread}"
             return {**told, "why": why, "journal": None, "readers": {}, "lag": None}
         # The job knows sooner than its reader, which gives up rows only when they are safe.
-        done = max(offsets.get(READER, first), _done(told["job"]))
+        said = (told["job"] or {}).get("next")
+        done = said.get("0") if isinstance(said, dict) else None  # the offset up to which everything is done
+        done = max(offsets.get(READER, first), done if isinstance(done, int) else 0)
         return {
             **told,
             "journal": {"first": first, "next": following},
@@ -70,7 +72,6 @@ class PipelineStatus:
 
 
 def _told(said: dict[str, Any]) -> dict[str, Any]:
-    """Whether there is a job, and what it said last."""
     job = {name: value for name, value in said.items() if name not in ("running", "silent")}
     if not job:
         return {"state": "never", "why": f"no job has run here yet; {_START}", "heard": None, "job": None}
@@ -83,13 +84,6 @@ def _told(said: dict[str, Any]) -> dict[str, Any]:
     return {"state": state, "why": why, "heard": iso(at) if isinstance(at, float | int) else None, "job": job}
 
 
-def _done(job: dict[str, Any] | None) -> int:
-    """The offset up to which everything is done, as the job says; 0: it does not."""
-    said = (job or {}).get("next")
-    at = said.get("0") if isinstance(said, dict) else None
-    return at if isinstance(at, int) else 0
-
-
 @router.get("/pipeline", summary="Show how the pipeline is doing", responses=returns(Pipeline, 404))
 async def show(request: Request) -> Response:
     watch: PipelineStatus | None = request.app.state.watch
@@ -99,5 +93,4 @@ async def show(request: Request) -> Response:
 
 
 def missing() -> Problem:
-    """What is told where there is no pipeline."""
     return Problem(Kind.UNKNOWN, "this node has no pipeline", "set `pipeline` in its file")

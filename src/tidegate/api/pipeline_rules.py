@@ -73,7 +73,6 @@ class PipelineRules:
         return made
 
     def checked(self, given: Documents) -> Checked:
-        """The file with these documents."""
         try:
             rules = parse(self._text(), str(self._file or ""), [(each["id"], each["body"]) for each in given])
         except WrongRules as wrong:
@@ -174,7 +173,6 @@ def _shown(id: str, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check(before: Checked, after: Checked, draft: Mapping[str, Any]) -> None:
-    """Problem if it cannot be so."""
     told = after.problems
     if all(each in draft["before"] for each in draft["after"]):  # things are only removed
         known = {str(each) for each in before.problems}
@@ -187,7 +185,6 @@ def _check(before: Checked, after: Checked, draft: Mapping[str, Any]) -> None:
 
 
 def _effect(before: Checked, after: Checked, draft: Mapping[str, Any]) -> dict[str, Any]:
-    """What a dry run tells."""
     old, new = ({each["id"]: each["body"] for each in draft[name]} for name in ("before", "after"))
     return {
         "validated": after.version is not None,

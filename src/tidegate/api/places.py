@@ -15,16 +15,12 @@ KEPT: Final = 32
 
 
 class Placed(Protocol):
-    """A connection."""
-
     def leave(self) -> None:
         """It has lost its place."""
         ...
 
 
 class Places:
-    """The places of one listener."""
-
     def __init__(self, most: int, address_most: int) -> None:
         self._most = most
         self._address_most = address_most
@@ -55,7 +51,6 @@ class Places:
             self._asking.add(connection)
 
     def left(self, connection: Placed) -> None:
-        """It is gone."""
         self._silent.pop(connection, None)
         self._asking.discard(connection)
         address = self._ordinary.pop(connection, None)

@@ -24,8 +24,6 @@ log = structlog.get_logger("tidegate.api")
 
 
 class Kind(Enum):
-    """Every kind of problem: its name, status and title."""
-
     MALFORMED = ("malformed", 400, "The request cannot be read")
     UNAUTHENTICATED = ("unauthenticated", 401, "A valid token is needed")
     FORBIDDEN = ("forbidden", 403, "This token may not do that")

@@ -69,6 +69,10 @@ def _check_query(request: Request, known: frozenset[str]) -> None:
             raise Problem(Kind.INVALID, f"`{name}` is there more than once", "say it once")
 
 
+def address(request: Request) -> str:
+    return request.client.host if request.client else ""
+
+
 def channel(request: Request) -> Channel:
     return cast(Channel, request.app.state.channel)
 
@@ -194,7 +198,6 @@ def turn(request: Request) -> AbstractAsyncContextManager[None]:
 
 
 async def json_object(request: Request) -> dict[str, Any]:
-    """The body, which is a JSON object."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != JSON:
         raise Problem(Kind.MEDIA, f"the body is `{kind[:100] or 'of no type'}`", f"send `Content-Type: {JSON}`")
@@ -219,7 +222,6 @@ async def read(request: Request, shape: type[Shape]) -> Shape:
 
 
 def places(errors: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """What pydantic found wrong, and where."""
     return [{"at": ".".join(map(str, each["loc"])), "error": each["msg"]} for each in errors]
 
 
@@ -247,7 +249,6 @@ def if_match(request: Request) -> int | str | None:
 
 
 def if_none_match(request: Request) -> bool:
-    """Whether it must not exist yet."""
     written = request.headers.get("if-none-match")
     if written is None:
         return False

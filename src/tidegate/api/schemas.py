@@ -29,18 +29,9 @@ CHANGE: Final = (409, 501, 504)
 """Statuses of problems with a change."""
 _TEXT: Final = r"^[^\x00-\x1f\x7f-\x9f]+$"
 TEMPLATE: Final = "#/components/schemas/{model}"
-SECTIONS: Final[dict[str, type[BaseModel]]] = {
-    "policy": Policy,
-    "preference": Preference,
-    "view": View,
-    "monitor": Monitor,
-    "link": Link,
-    "user": User,
-    "client": Client,
-    "role": Role,
-    "group": Group,
-}
-
+_CONFIGURED: Final = (Policy, Preference, View, Monitor, Link, User, Client, Role, Group)
+SECTIONS: Final[dict[str, type[BaseModel]]] = {model.__name__.lower(): model for model in _CONFIGURED}
+"""The kinds of documents that have a model in the configuration."""
 _TEXTS: Final = {kind: place.lists for kind, place in KINDS.items() if place.form is Form.TEXT}
 _RULES: Final = ("source", "score", "topic")
 """What a rule of the pipeline is for; each as in the rules file, without its `id`."""
@@ -401,30 +392,20 @@ def returns(model: type[BaseModel], *statuses: int, made: type[BaseModel] | None
     return {200: tried, 201: {"model": made}, **problems(*statuses)}
 
 
-def section(kind: str) -> dict[str, Any]:
-    """The schema of a document of that kind."""
+def body_of_kind(kind: str) -> dict[str, Any]:
+    """What OpenAPI says of a body that is a document of that kind."""
+    if kind in SECTIONS:
+        return body_of(SECTIONS[kind])
     if kind in _TEXTS or kind == "pipeline":
         keys = {key: {"type": "string"} for key in _TEXTS[kind]} if kind in _TEXTS else dict.fromkeys(_RULES, _OBJECT)
-        return {
-            "type": "object",
-            "properties": keys,
-            "additionalProperties": False,
-            "minProperties": 1,
-            "maxProperties": 1,
-        }
-    if kind not in SECTIONS:
-        return _OBJECT
-    return {"$ref": TEMPLATE.format(model=SECTIONS[kind].__name__)}
+        single = {"additionalProperties": False, "minProperties": 1, "maxProperties": 1}
+        return _body({"type": "object", "properties": keys, **single})
+    return _body(_OBJECT)
 
 
 def body_of(model: type[BaseModel]) -> dict[str, Any]:
-    """What OpenAPI says of a body of that shape."""
+    """The same of a body of that shape."""
     return _body({"$ref": TEMPLATE.format(model=model.__name__)})
-
-
-def body_of_kind(kind: str) -> dict[str, Any]:
-    """The same for a document."""
-    return _body(section(kind))
 
 
 def _body(schema: dict[str, Any]) -> dict[str, Any]:
@@ -432,7 +413,7 @@ def _body(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def sections() -> dict[str, Any]:
-    """The schemas that `section` speaks of, by name."""
+    """The schemas that bodies refer to, by name."""
     models: list[type[BaseModel]] = [*SECTIONS.values(), *_ASKED]
     _, schema = models_json_schema([(model, "validation") for model in models], ref_template=TEMPLATE)
     found: dict[str, Any] = schema.get("$defs", {})

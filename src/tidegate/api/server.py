@@ -50,7 +50,6 @@ log = structlog.get_logger("tidegate.api")
 
 
 def run(serving: Serving) -> int:
-    """Serves until standard input ends; the exit code."""
     os.nice(NICE)
     _log_through()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -74,8 +73,6 @@ async def _main(serving: Serving) -> int:
 
 
 async def _watch_input(ended: Callable[[], None]) -> None:
-    """Calls back when standard input ends."""
-
     class Input(asyncio.Protocol):
         def connection_lost(self, exc: Exception | None) -> None:
             ended()
@@ -198,7 +195,6 @@ class _Protocol(H11Protocol):
             self._heard()
 
     def leave(self) -> None:
-        """Somebody else needs its place."""
         self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:

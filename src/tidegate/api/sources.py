@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 from base64 import b64decode, b64encode
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any, Final, Literal, cast
 
@@ -26,7 +26,7 @@ from tidegate.api.documents import After, Limit, ask, changed, hashed, iso, page
 from tidegate.api.limits import Rates
 from tidegate.api.problems import Kind, Problem
 from tidegate.api.records import JSON, NDJSON, records
-from tidegate.api.requests import DryRun, Id, Route, Signature, Why, answer, channel, read
+from tidegate.api.requests import DryRun, Id, Route, Signature, Why, address, answer, channel, read
 from tidegate.api.schemas import BODY, CHANGE, Changed, Page, problems, returns
 from tidegate.errors import KeysError
 from tidegate.keys.source import SCHEME, SealedBody
@@ -43,26 +43,20 @@ _parsing = ThreadPoolExecutor(1, thread_name_prefix="parsing")
 router = APIRouter(route_class=Route, tags=["sources"])
 
 
+@dataclass(frozen=True, slots=True)
 class SourceSettings:
-    """What holds for sources, as the configuration says."""
+    rates: Rates
+    registration_open: bool = False
+    unregistered: bool = False
+    max_records: int = 10_000
+    max_expanded: int = 8 << 20
+    places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(PLACES))
 
-    def __init__(
-        self,
-        rates: Rates,
-        *,
-        registration_open: bool = False,
-        unregistered: bool = False,
-        max_records: int = 10_000,
-        max_expanded: int = 8 << 20,
-    ) -> None:
-        self.rates = rates
-        self.max_records = max_records
-        self.max_expanded = max_expanded
-        self.places = asyncio.Semaphore(PLACES)
-        self.free = frozenset(
-            route for route, said in ((REGISTRATION, registration_open), (DATA, unregistered)) if said
-        )
+    @property
+    def free(self) -> frozenset[tuple[str, str]]:
         """Routes that need no token. Whoever sends one all the same must have a good one."""
+        routes = {REGISTRATION: self.registration_open, DATA: self.unregistered}
+        return frozenset(route for route, said in routes.items() if said)
 
 
 _Words = Annotated[
@@ -153,7 +147,7 @@ async def register(request: Request, dry_run: DryRun = False, why: Why = "") -> 
     """A source that registers again, with its token, gets new credentials; those before do not count then."""
     who = _anybody(request)
     if who is None:
-        _settings(request).rates.registration(_address(request))
+        _settings(request).rates.registration(address(request))
     source = await read(request, NewSource)
     password = secrets.token_urlsafe(24)
     command = RegisterSource(
@@ -164,7 +158,7 @@ async def register(request: Request, dry_run: DryRun = False, why: Why = "") -> 
         password=await hashed(password),
         role=None if who is None else who.role,
         user=None if who is None else who.user,
-        by=f"address:{_address(request)}" if who is None else who.by,
+        by=f"address:{address(request)}" if who is None else who.by,
         why=why,
         dry_run=dry_run,
     )
@@ -254,18 +248,14 @@ async def _taken_apart(request: Request, body: bytes, content: str, encoding: st
 
 
 async def _handed_over(request: Request, found: list[bytes], **sealed: Any) -> Any:
-    *parts, last = _pieces(MARK.join(found))
+    data = MARK.join(found)
+    *parts, last = (b64encode(data[start : start + PIECE]).decode() for start in range(0, len(data), PIECE))
     upload = secrets.token_hex(16)
     for part in parts:
         await channel(request).ask(AddData(upload=upload, part=part))
     level = request.app.state.level
-    command = PutData(address=_address(request), level=level, part=last, upload=upload if parts else None, **sealed)
+    command = PutData(address=address(request), level=level, part=last, upload=upload if parts else None, **sealed)
     return await channel(request).ask(command, alters=True, patience=PATIENCE)
-
-
-def _pieces(data: bytes) -> Iterator[str]:
-    for start in range(0, len(data), PIECE):
-        yield b64encode(data[start : start + PIECE]).decode()
 
 
 def _anybody(request: Request) -> Caller | None:
@@ -275,10 +265,6 @@ def _anybody(request: Request) -> Caller | None:
 
 def _settings(request: Request) -> SourceSettings:
     return cast(SourceSettings, request.app.state.source_settings)
-
-
-def _address(request: Request) -> str:
-    return request.client.host if request.client else ""
 
 
 def _header(request: Request, name: str) -> str:

@@ -47,9 +47,9 @@ COMMANDS: Final = {
     "monitor": (_RUN, "monitor:app"),
     "pipeline": (_RUN, "pipeline:app"),
     "user": (_ADMINISTER, "administration.accounts:user"),
-    "client": (_ADMINISTER, "administration.document_groups:client"),
-    "policy": (_ADMINISTER, "administration.document_groups:policy"),
-    "preference": (_ADMINISTER, "administration.document_groups:preference"),
+    "client": (_ADMINISTER, "administration.documents:client"),
+    "policy": (_ADMINISTER, "administration.documents:policy"),
+    "preference": (_ADMINISTER, "administration.documents:preference"),
     "key": (_ADMINISTER, "administration.key:app"),
     "token": (_ADMINISTER, "administration.token:app"),
     "application": (_ADMINISTER, "administration.accounts:application"),
@@ -62,15 +62,12 @@ COMMANDS: Final = {
 
 
 def load_command(name: str) -> Callable[..., None] | typer.Typer:
-    """The function of a command, or its group of commands."""
     module, _, attribute = COMMANDS[name][1].partition(":")
     command: Callable[..., None] | typer.Typer = getattr(import_module(f"tidegate.cli.{module}"), attribute)
     return command
 
 
 class _LazyCommands(TyperGroup):
-    """Imports a command when it is asked for."""
-
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 

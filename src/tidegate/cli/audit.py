@@ -7,11 +7,12 @@ has only counted so far, for what comes next, and for everything where it keeps 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
 from datetime import datetime, tzinfo
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.text import Text
@@ -52,7 +53,12 @@ _CUT: Final = (
     ("detail", 1),
 )
 """What is cut first, and to what."""
-_STYLES: Final = {"deny": "red", "error": "yellow", "allowed": "green", "change": "magenta"}
+_KIND_STYLES: Final = {"deny": "red", "error": "yellow", "allowed": "green", "change": "magenta"}
+_COLUMN_STYLES: Final = {
+    **dict.fromkeys(("client", "user", "users", "publisher"), "cyan"),
+    **dict.fromkeys(("time", "last seen", "detail"), "dim"),
+    "rule": "bold",
+}
 
 
 def audit(
@@ -171,10 +177,8 @@ def _show(rows: Iterable[AuditRow], zone: tzinfo, json: bool) -> None:
     if json:
         for row in listed:
             terminal.print_json(shown(row))
-    elif listed:
-        _print(table(listed, zone))
     else:
-        terminal.note("Nothing was recorded that fits.")
+        _print(table(listed, zone) if listed else None)
 
 
 def _show_summary(rows: Iterable[AuditRow], zone: tzinfo, limit: int, json: bool) -> None:
@@ -182,15 +186,12 @@ def _show_summary(rows: Iterable[AuditRow], zone: tzinfo, limit: int, json: bool
 
     with _patience():
         sums_by_rule = summary(rows)
-    for each in sums_by_rule[:limit] if json else ():
-        facts = {"kind": each.kind, "rule": each.rule, "stage": each.stage, "count": each.count}
-        terminal.print_json({**facts, "users": sorted(each.people), "last": iso(each.last), "detail": each.detail})
     if json:
-        return
-    if sums_by_rule:
-        _print(sums(sums_by_rule[:limit], zone))
+        for each in sums_by_rule[:limit]:
+            facts = {"kind": each.kind, "rule": each.rule, "stage": each.stage, "count": each.count}
+            terminal.print_json({**facts, "users": sorted(each.people), "last": iso(each.last), "detail": each.detail})
     else:
-        terminal.note("Nothing was recorded that fits.")
+        _print(sums(sums_by_rule[:limit], zone) if sums_by_rule else None)
 
 
 def _follow(control: Path, query: Query, limit: int, zone: tzinfo, json: bool) -> None:
@@ -219,54 +220,39 @@ def _patience() -> AbstractContextManager[object]:
 
 def table(rows: Iterable[AuditRow], zone: tzinfo, *, header: bool = True, follows: bool = False) -> Iterator[Text]:
     """A line for each row. What `follows` goes on with the columns of lines before it."""
-    cells = [
-        [
-            _when(row.at, zone),
-            _text(row.kind, _STYLES.get(row.kind, "")),
-            _text(f"{row.count:,}"),
-            _text(row.client, "cyan"),
-            _text(row.user, "cyan"),
-            _text(row.action),
-            _text(row.topic),
-            _text(row.stage),
-            _text(row.rule, "bold"),
-            _text(row.publisher, "cyan"),
-            _text(row.detail, "dim"),
-        ]
-        for row in rows
-    ]
+    cells = [_cells({**row._asdict(), "time": row.at}, _COLUMNS, zone) for row in rows]
     return aligned(list(_COLUMNS), cells, header=header, least=_COLUMNS if follows else {}, right=("count",), cut=_CUT)
 
 
 def sums(sums_by_rule: Iterable[Sum], zone: tzinfo) -> Iterator[Text]:
-    """A line for each rule."""
+    titles = ("rule", "kind", "stage", "count", "users", "last seen", "detail")
     cells = []
     for each in sums_by_rule:
         names = sorted(each.people)
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        cells.append(
-            [
-                _text(each.rule, "bold"),
-                _text(each.kind, _STYLES.get(each.kind, "")),
-                _text(each.stage),
-                _text(f"{each.count:,}"),
-                _text(", ".join(names[:_NAMED]) + more, "cyan"),
-                _when(each.last, zone),
-                _text(each.detail, "dim"),
-            ]
-        )
-    titles = ("rule", "kind", "stage", "count", "users", "last seen", "detail")
+        users = ", ".join(names[:_NAMED]) + more
+        cells.append(_cells({**asdict(each), "users": users, "last seen": each.last}, titles, zone))
     return aligned(titles, cells, right=("count",), cut=_CUT)
 
 
-def _print(lines: Iterable[Text]) -> None:
-    for line in lines:
+def _cells(values: Mapping[str, Any], titles: Iterable[str], zone: tzinfo) -> list[Text]:
+    """The values under these titles, each in the style of its column."""
+    cells = []
+    for title in titles:
+        value, style = values[title], _COLUMN_STYLES.get(title, "")
+        match title:
+            case "time" | "last seen":
+                value = f"{datetime.fromtimestamp(value, zone):%Y-%m-%d %H:%M:%S}"
+            case "count":
+                value = f"{value:,}"
+            case "kind":
+                style = _KIND_STYLES.get(value, "")
+        cells.append(Text(terminal.harmless(value or "", lines=False), style=style))
+    return cells
+
+
+def _print(lines: Iterable[Text] | None) -> None:
+    if lines is None:
+        terminal.note("Nothing was recorded that fits.")
+    for line in lines or ():
         terminal.out().print(line)
-
-
-def _when(at: float, zone: tzinfo) -> Text:
-    return _text(f"{datetime.fromtimestamp(at, zone):%Y-%m-%d %H:%M:%S}", "dim")
-
-
-def _text(text: str | None, style: str = "") -> Text:
-    return Text(terminal.harmless(text or "", lines=False), style=style)

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from tidegate.cli import terminal
-from tidegate.cli.node_commands import ask
-from tidegate.cli.options import Json, OptionalConfig, Port, Socket
+from tidegate.cli.node_commands import NodeOptions, with_node
+from tidegate.cli.options import Json
 from tidegate.cli.tables import show
 
 app = terminal.command_group("Issue, inspect and revoke capabilities.")
@@ -19,15 +19,11 @@ Token = Annotated[str, typer.Argument(help="The token, a file that holds it, or 
 
 
 class Kind(StrEnum):
-    """Kinds of keys."""
-
     ED25519 = "ed25519"
     P256 = "p256"
 
 
 class Demand(StrEnum):
-    """What the holder has to prove."""
-
     NONE = "none"
     CONNECT = "connect"
     PER_MESSAGE = "per-message"
@@ -145,18 +141,13 @@ def verify(
 
 
 @app.command()
-def revoke(
-    id: Annotated[str, typer.Argument(help="Its id (`jti`).", show_default=False)],
-    config: OptionalConfig = None,
-    socket: Socket = None,
-    port: Port = 1883,
-    json: Json = False,
-) -> None:
+@with_node
+def revoke(node: NodeOptions, id: Annotated[str, typer.Argument(help="Its id (`jti`).", show_default=False)]) -> None:
     """Revoke a capability at a running node: its holders are disconnected, and it never counts there again.
 
     [dim]tidegate capability revoke 6f3c1a -c tidegate.yaml[/dim]
     """
-    answer = ask("capability_revoke", config, socket, port, id=id)
-    terminal.done(f"revoked, {terminal.counted(answer['disconnected'], 'connection')} ended", answer, json=json)
-    if not json and not answer["kept"]:
+    answer = node.ask("capability_revoke", id=id)
+    terminal.done(f"revoked, {terminal.counted(answer['disconnected'], 'connection')} ended", answer, json=node.json)
+    if not node.json and not answer["kept"]:
         terminal.note("This node keeps no data: write it to `capabilities.revoked` or it counts again after a restart.")

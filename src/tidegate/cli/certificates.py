@@ -46,11 +46,10 @@ def make_ca(folder: Path, name: str, days: int, force: bool = False) -> tuple[Pa
     """Makes a CA called `name` in `folder`: the paths of its certificate and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _subject(name)
-    usage = _key_usage("key_cert_sign", "crl_sign")
     certificate = (
         _builder(subject, subject, key.public_key(), key.public_key(), _until(days))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True)
+        .add_extension(_key_usage("key_cert_sign", "crl_sign"), critical=True)
         .sign(key, hashes.SHA256())
     )
     return _save(folder, CA, certificate, key, force)
@@ -76,11 +75,10 @@ def issue(
     if not re.fullmatch(r"[^\W.][\w.@ +-]*", name) or name == CA:
         raise TidegateError(f"{name!r} cannot be the name of a certificate: it is also the name of its files")
     authority, signer = _load_ca(folder)
-    until = _until(days)
+    until = min(_until(days), authority.not_valid_after_utc)
     if authority.not_valid_after_utc < datetime.now(UTC):
         raise TidegateError(f"the CA in {folder} expired on {authority.not_valid_after_utc:%Y-%m-%d}: make a new one")
     key = ec.generate_private_key(ec.SECP256R1())
-    until = min(until, authority.not_valid_after_utc)
     purposes = [ExtendedKeyUsageOID.SERVER_AUTH] * bool(hosts) + [ExtendedKeyUsageOID.CLIENT_AUTH] * client
     builder = (
         _builder(_subject(name), authority.subject, key.public_key(), signer.public_key(), until)
@@ -101,7 +99,11 @@ def revoke(folder: Path, certificates: Sequence[Path], days: int) -> Path:
     path, now = folder / f"{CA}.crl", datetime.now(UTC)
     builder = x509.CertificateRevocationListBuilder().issuer_name(authority.subject).last_update(now)
     builder = builder.next_update(_until(days))
-    entries = {each.serial_number: each for each in _load_list(path)}
+    try:
+        before = list(x509.load_pem_x509_crl(path.read_bytes())) if path.exists() else []
+    except (OSError, ValueError) as error:
+        raise TidegateError(f"cannot read {path}: {error}; move it away") from error
+    entries = {each.serial_number: each for each in before}
     for each in map(_load_certificate, certificates):
         if each.issuer != authority.subject:
             raise TidegateError(f"{each.subject.rfc4514_string()} is no certificate of the CA in {folder}")
@@ -120,13 +122,6 @@ def revoke(folder: Path, certificates: Sequence[Path], days: int) -> Path:
     return path
 
 
-def _load_list(path: Path) -> list[x509.RevokedCertificate]:
-    try:
-        return list(x509.load_pem_x509_crl(path.read_bytes())) if path.exists() else []
-    except (OSError, ValueError) as error:
-        raise TidegateError(f"cannot read {path}: {error}; move it away") from error
-
-
 def show(path: Path, now: datetime | None = None) -> dict[str, Any]:
     """What a certificate file says (PEM or DER; of several in a file, the first)."""
     certificate = _load_certificate(path)
@@ -137,7 +132,9 @@ def show(path: Path, now: datetime | None = None) -> dict[str, Any]:
         "serial": f"{certificate.serial_number:x}",
         "fingerprint": certificate.fingerprint(hashes.SHA256()).hex(),
         "hosts": _hosts(certificate),
-        "usage": _usages(certificate),
+        "usage": [
+            _USAGE.get(each, each.dotted_string) for each in _extension(certificate, x509.ExtendedKeyUsage) or ()
+        ],
         "ca": _is_ca(certificate),
         "key": _describe(certificate),
         "not_before": certificate.not_valid_before_utc.isoformat(),
@@ -297,11 +294,6 @@ def _hosts(certificate: x509.Certificate) -> list[str]:
     hosts = [str(name.value) for name in names if isinstance(name, x509.DNSName | x509.IPAddress)]
     others = [name for name in names if not isinstance(name, x509.DNSName | x509.IPAddress)]
     return hosts + [f"{type(name).__name__}:{name.value}" for name in others]
-
-
-def _usages(certificate: x509.Certificate) -> list[str]:
-    purposes = _extension(certificate, x509.ExtendedKeyUsage) or ()
-    return [_USAGE.get(purpose, purpose.dotted_string) for purpose in purposes]
 
 
 def _is_ca(certificate: x509.Certificate) -> bool:

@@ -1,24 +1,38 @@
-"""A connection to any MQTT broker for `pub` and `sub`: the client of `tidegate.client`, made from options.
+"""A connection to any MQTT broker for `pub` and `sub`: the client of `tidegate.client`, and properties of MQTT 5.
 
-Every failure leaves here as `Refused`, `Unreachable` or KeysError, with a text for people.
+Every failure leaves here as `Refused`, `Unreachable` or KeysError, with a text for people. MQTT 3.1.1 has no
+properties; to ask for one there is an error and not a silent omission.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 import aiomqtt
 from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from tidegate.cli import terminal
 from tidegate.cli.connection_options import ConnectionOptions
+from tidegate.cli.options import name_and_value
 from tidegate.cli.tokens import load_key, load_token
 from tidegate.client import V5, V311, Client, KeysError, Refused, Unreachable
 from tidegate.client.mqtt_connection import empty
+from tidegate.explain.document import text_or_base64
+
+_SHOWN: Final = (
+    ("content_type", "ContentType"),
+    ("response_topic", "ResponseTopic"),
+    ("correlation", "CorrelationData"),
+    ("expiry", "MessageExpiryInterval"),
+    ("payload_format", "PayloadFormatIndicator"),
+    ("subscription", "SubscriptionIdentifier"),
+)
 
 
 @asynccontextmanager
@@ -97,3 +111,54 @@ def run(work: Coroutine[Any, Any, None], *, interrupt_is_fine: bool = False) -> 
     except KeyboardInterrupt:
         if not interrupt_is_fine:
             terminal.fail("interrupted")
+
+
+# -- properties of MQTT 5 ----------------------------------------------------------------------------------------------
+
+
+def message_properties(
+    options: ConnectionOptions,
+    packet_type: int,
+    pairs: Sequence[str] | None,
+    *,
+    instructions: Mapping[str, str | None],
+    **fields: Any,
+) -> Properties | None:
+    """The properties of a PUBLISH or SUBSCRIBE, or None if there are none.
+
+    `pairs` are user properties as NAME=VALUE, `instructions` those that the node obeys, `fields` what paho calls them.
+    """
+    properties = empty(packet_type)
+    for pair in pairs or ():
+        properties.UserProperty = name_and_value(pair, "a property")
+    for instruction in instructions.items():
+        if instruction[1] is not None:
+            properties.UserProperty = instruction
+    for name, value in fields.items():
+        if value is not None:
+            setattr(properties, name, value)
+    if properties.isEmpty():  # type: ignore[no-untyped-call]
+        return None
+    if not options.v5:
+        terminal.usage("properties (and --require, --view, --where) need MQTT 5; leave out --protocol 311")
+    return properties
+
+
+def subscribe_options(
+    options: ConnectionOptions, *, qos: int, no_local: bool, no_retained: bool, retain_as_published: bool
+) -> SubscribeOptions:
+    if not options.v5 and (no_local or no_retained or retain_as_published):
+        terminal.usage("--no-local, --no-retained and --retain-as-published need MQTT 5")
+    handling = SubscribeOptions.RETAIN_DO_NOT_SEND if no_retained else SubscribeOptions.RETAIN_SEND_ON_SUBSCRIBE
+    return SubscribeOptions(qos=qos, noLocal=no_local, retainAsPublished=retain_as_published, retainHandling=handling)
+
+
+def plain(properties: Properties | None) -> dict[str, Any]:
+    shown: dict[str, Any] = {}
+    for name, attribute in _SHOWN:
+        value = getattr(properties, attribute, None)
+        if value is not None:
+            shown[name] = text_or_base64(value) if isinstance(value, bytes) else value
+    if pairs := getattr(properties, "UserProperty", None):
+        shown["user"] = [list(pair) for pair in pairs]
+    return shown

@@ -30,8 +30,6 @@ _keys = functools.partial(typer.Option, rich_help_panel="Protected topics")
 
 
 class Protocol(StrEnum):
-    """The version of MQTT to speak."""
-
     V5 = "5"
     V311 = "311"
 
@@ -139,17 +137,14 @@ class ConnectionOptions:
 
     @property
     def v5(self) -> bool:
-        """Whether it speaks MQTT 5."""
         return self.protocol is Protocol.V5
 
     @property
     def encrypted(self) -> bool:
-        """Whether any option asks for TLS."""
         return self.tls or self.insecure or self.cafile is not None or self.cert is not None
 
     @property
     def place(self) -> tuple[str, int]:
-        """Host and port."""
         return self.host, self.port or _PORTS[self.encrypted, self.ws is not None]
 
     def mistake(self) -> str:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 
 class Deed(StrEnum):
-    """What somebody does with a topic."""
-
     READ = "read"
     WRITE = "write"
     SUBSCRIBE = "subscribe"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from tidegate.flow.assertions import Assertion, Violation
     from tidegate.flow.bundles import ThinnedGraph
     from tidegate.flow.graph import ConnectionGraph
-    from tidegate.flow.presence import Presence
     from tidegate.flow.reach import Reach
 
 _ROWS: Final = 500
@@ -37,8 +37,6 @@ _NAMED: Final = 8
 
 
 class Format(StrEnum):
-    """How flows are shown."""
-
     TABLE = "table"
     JSON = "json"
     MERMAID = "mermaid"
@@ -74,13 +72,18 @@ def flow(
 
     [dim]tidegate flow tidegate.yaml --from client:MD --to scope:internet --paths[/dim]
     """
+    from tidegate.flow.presence import Presence
     from tidegate.flow.watch import connection_graph, violated
+    from tidegate.net.control_socket import follow
 
     if socket is not None and not live:
         terminal.usage("--socket has no effect without --live; leave it out")
     config = _config(file)
     rules, asserted = config.built.rules, config.built.flows
-    presences = _connected(socket or config.control_socket) if live else config.built.presences
+    presences: Iterable[Presence] = config.built.presences
+    if live:
+        pieces = follow(socket or config.control_socket, "flow")
+        presences = [Presence(**presence) for piece in pieces for presence in piece]
     graph = connection_graph(rules.space, rules.brokering, presences)
     selection = _Selection(graph=graph, source=_entity(graph, source), target=_entity(graph, target), paths=paths)
     violations = violated(rules.space, rules.brokering, presences, asserted)
@@ -115,10 +118,6 @@ class _Selection:
         return self.source is None and self.target is None
 
     @property
-    def named(self) -> list[str]:
-        return [name for name in (self.source, self.target) if name is not None]
-
-    @property
     def by(self) -> str:
         return "path" if self.paths else "route"
 
@@ -130,20 +129,9 @@ def _config(file: Path) -> Config:
     try:
         return load(file)
     except ConfigErrors:
-        try:
-            text = file.read_text(encoding="utf-8-sig")
-        except (OSError, UnicodeDecodeError):
-            text = None
-        if text is None:
-            raise
-        return parse(text, file)
-
-
-def _connected(control: Path) -> list[Presence]:
-    from tidegate.flow.presence import Presence
-    from tidegate.net.control_socket import follow
-
-    return [Presence(**presence) for piece in follow(control, "flow") for presence in piece]
+        with suppress(OSError, UnicodeDecodeError):
+            return parse(file.read_text(encoding="utf-8-sig"), file)
+        raise
 
 
 def _entity(graph: ConnectionGraph, written: str | None) -> str | None:
@@ -195,7 +183,9 @@ def _print_flows(selection: _Selection) -> None:
     from tidegate.flow.drawing.graph import flows, rows
     from tidegate.flow.reach import Reach
 
-    thin = ThinnedGraph(selection.graph, apart=selection.named)
+    thin = ThinnedGraph(
+        selection.graph, apart=[name for name in (selection.source, selection.target) if name is not None]
+    )
     if selection.everything:
         reach = Reach(thin.graph, paths=selection.paths)
         if reach.entity_pairs > _ROWS:
@@ -250,13 +240,9 @@ def _sizes(thin: ThinnedGraph, names: Iterable[str]) -> tuple[int, int]:
     """How many scopes there are among names, and how many clients."""
     from tidegate.flow.graph import is_scope
 
-    scopes = clients = 0
-    for name in names:
-        if is_scope(name):
-            scopes += 1
-        else:
-            clients += thin.size(name)
-    return scopes, clients
+    listed = list(names)
+    clients = [thin.size(name) for name in listed if not is_scope(name)]
+    return len(listed) - len(clients), sum(clients)
 
 
 def _asserted(assertion: Assertion, broken: Violation | None, graph: ConnectionGraph) -> Text:
@@ -287,6 +273,7 @@ def _document(
 ) -> dict[str, object]:
     from tidegate.flow.drawing.graph import document, flows
     from tidegate.flow.reach import Reach
+    from tidegate.node.flows import assertion_document
 
     if selection.everything:
         count = Reach(selection.graph, paths=selection.paths).entity_pairs
@@ -295,20 +282,8 @@ def _document(
     selected = flows(selection.graph, source=selection.source, target=selection.target, paths=selection.paths)
     return {
         **document(selection.graph, selected, paths=selection.paths),
-        "assertions": [_assertion_document(each, broken.get(each), each.absent(selection.graph)) for each in asserted],
+        "assertions": [assertion_document(each, broken.get(each), each.absent(selection.graph)) for each in asserted],
     }
-
-
-def _assertion_document(assertion: Assertion, broken: Violation | None, absent: Sequence[str]) -> dict[str, object]:
-    document: dict[str, object] = {
-        "from": assertion.source,
-        "to": assertion.target,
-        "expect": assertion.expect.value,
-        "by": "paths" if assertion.paths else "routes",
-        "holds": broken is None,
-        "absent": list(absent),
-    }
-    return document if broken is None or broken.route is None else document | {"route": list(broken.route.entities)}
 
 
 def _drawn(form: Format, config: Config, selection: _Selection) -> str:

@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegate.cli import terminal
-from tidegate.cli.node_commands import ask
-from tidegate.cli.options import File, Json, OptionalConfig, Port, Socket
+from tidegate.cli.node_commands import NodeOptions, with_node
+from tidegate.cli.options import File, Json
 from tidegate.cli.tables import rows_table
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ app = terminal.command_group("Monitors: what is expected on links, one event aft
 
 
 class Format(StrEnum):
-    """How automata are drawn."""
-
     MERMAID = "mermaid"
     DOT = "dot"
     SVG = "svg"
@@ -65,68 +63,66 @@ def try_command(
         for row in rows:
             terminal.print_json(_document(row))
     else:
-        terminal.out().print(_table(attachment, list(rows)))
+        start = ("", "", _state(attachment.monitor.start()), "")
+        cells = [(f"{row.at:g}", _event_text(row.event), _state(row.state), _output(row)) for row in rows]
+        terminal.out().print(rows_table(("at", "event", "state", "out"), (start, *cells), numbers=(0,)))
 
 
 @app.command("list")
-def list_command(config: OptionalConfig = None, socket: Socket = None, port: Port = 1883, json: Json = False) -> None:
+@with_node
+def list_command(node: NodeOptions) -> None:
     """List the monitors of a running node, and what each has seen since it was started.
 
     [dim]tidegate monitor list -c tidegate.yaml[/dim]
     """
-    answer = ask("monitor_list", config, socket, port)
-    if json:
-        terminal.print_json(answer["monitors"])
-    elif answer["monitors"]:
-        terminal.out().print(_rows([_brief(row) for row in answer["monitors"]]))
+    monitors = node.ask("monitor_list")["monitors"]
+    if node.json:
+        terminal.print_json(monitors)
+    elif monitors:
+        terminal.out().print(_rows([_brief(row) for row in monitors]))
     else:
         terminal.note("There are no monitors.")
 
 
 @app.command("state")
+@with_node
 def state_command(
+    node: NodeOptions,
     id: Id,
     of: Annotated[
         str | None, typer.Option("--of", help="Whose state, as the list shows it.", show_default=False)
     ] = None,
-    config: OptionalConfig = None,
-    socket: Socket = None,
-    port: Port = 1883,
-    json: Json = False,
 ) -> None:
     """Show the states of a monitor: one for each link, client or scope.
 
     [dim]tidegate monitor state door -c tidegate.yaml[/dim]
     """
-    answer = ask("monitor_state", config, socket, port, id=id, key=of)
-    if json:
+    answer = node.ask("monitor_state", id=id, key=of)
+    if node.json:
         terminal.print_json(answer)
-        return
-    if not answer["states"]:
+    elif answer["states"]:
+        terminal.out().print(_rows(answer["states"]))
+        if answer["more"]:
+            terminal.note("There are more; ask for one with --of.")
+    else:
         terminal.note("Nothing has reached it yet.")
-        return
-    terminal.out().print(_rows(answer["states"]))
-    if answer["more"]:
-        terminal.note("There are more; ask for one with --of.")
 
 
 @app.command("reset")
+@with_node
 def reset_command(
+    node: NodeOptions,
     id: Id,
     of: Annotated[
         str | None, typer.Option("--of", help="Whose state, as `state` shows it; all without.", show_default=False)
     ] = None,
-    config: OptionalConfig = None,
-    socket: Socket = None,
-    port: Port = 1883,
-    json: Json = False,
 ) -> None:
     """Put a monitor back to its start, for all or for one.
 
     [dim]tidegate monitor reset door --of "user:mary client:lock->scope:home" -c tidegate.yaml[/dim]
     """
-    answer = ask("monitor_reset", config, socket, port, id=id, key=of)
-    terminal.done(f"{terminal.counted(answer['reset'], 'state')} back at the start", answer, json=json)
+    answer = node.ask("monitor_reset", id=id, key=of)
+    terminal.done(f"{terminal.counted(answer['reset'], 'state')} back at the start", answer, json=node.json)
 
 
 def _brief(row: dict[str, Any]) -> dict[str, Any]:
@@ -160,7 +156,6 @@ def chosen(config: Config, id: str) -> Attachment:
 
 
 def draw(config: Config, form: Format, id: str | None) -> None:
-    """Writes the pictures of all monitors, or of one."""
     from tidegate.flow.drawing import automaton
 
     found = list(config.built.rules.monitors) if id is None else [chosen(config, id)]
@@ -188,12 +183,6 @@ def _document(row: Row) -> dict[str, Any]:
 def _event(event: Event) -> dict[str, Any]:
     payload = event.payload.decode(errors="replace")
     return {"topic": event.topic, "payload": payload, "qos": event.qos, "retain": event.retain}
-
-
-def _table(attachment: Attachment, rows: list[Row]) -> Table:
-    start = ("", "", _state(attachment.monitor.start()), "")
-    cells = [(f"{row.at:g}", _event_text(row.event), _state(row.state), _output(row)) for row in rows]
-    return rows_table(("at", "event", "state", "out"), (start, *cells), numbers=(0,))
 
 
 def _output(row: Row) -> Any:

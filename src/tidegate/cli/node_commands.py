@@ -2,51 +2,115 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rich.text import Text
 
 from tidegate.cli import terminal
-from tidegate.cli.options import Json, OptionalConfig, Port, Socket
+from tidegate.cli.options import Json, OptionalConfig, Port, Socket, with_options
+from tidegate.cli.tables import aligned, show
+
+_TITLES: Final = ("limit", "used", "of", "largest user", "used by it", "of it", "reached")
+_RIGHT: Final = ("used", "of", "used by it", "of it", "reached")
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
-def status(config: OptionalConfig = None, socket: Socket = None, port: Port = 1883, json: Json = False) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeOptions:
+    """The options of every command that asks a running node."""
+
+    config: OptionalConfig = None
+    socket: Socket = None
+    port: Port = 1883
+    json: Json = False
+
+    def ask(self, command: str, **arguments: Any) -> dict[str, Any]:
+        from tidegate.config import Config, load_or_minimal
+        from tidegate.net import control_socket
+
+        socket = self.socket
+        if socket is None:
+            config = Config.ephemeral(self.port) if self.config is None else load_or_minimal(self.config)
+            socket = config.control_socket
+        answer: dict[str, Any] | None = control_socket.ask(socket, command, **arguments)
+        return answer or {}
+
+
+def with_node(run: Callable[..., None]) -> Callable[..., None]:
+    """A command that gets `NodeOptions` in its first parameter."""
+    return with_options(run, NodeOptions)
+
+
+@with_node
+def status(node: NodeOptions) -> None:
     """Show how a running node is doing.
 
     [dim]tidegate status -c tidegate.yaml[/dim]
     """
-    from tidegate.cli.limits_table import limits_table
-    from tidegate.cli.tables import show
-
-    answer = ask("status", config, socket, port, users=True)
-    if json:
+    answer = node.ask("status", users=True)
+    if node.json:
         terminal.print_json(answer)
         return
     limits = answer.pop("limits", None)
     show(answer, json=False)
-    if limits:
-        for line in limits_table(limits):
-            terminal.out().print(line, soft_wrap=True)
+    for line in _limits_table(limits) if limits else ():
+        terminal.out().print(line, soft_wrap=True)
 
 
-def reload(config: OptionalConfig = None, socket: Socket = None, port: Port = 1883, json: Json = False) -> None:
+@with_node
+def reload(node: NodeOptions) -> None:
     """Make a running node read its file again.
 
     A broken file is refused whole, and the node goes on with the last good one.
     """
-    terminal.done("reloaded", ask("reload", config, socket, port), json=json)
+    terminal.done("reloaded", node.ask("reload"), json=node.json)
 
 
-def stop(config: OptionalConfig = None, socket: Socket = None, port: Port = 1883, json: Json = False) -> None:
+@with_node
+def stop(node: NodeOptions) -> None:
     """Stop a running node: clients are told, everything is written, then it ends."""
-    terminal.done("stopping", ask("stop", config, socket, port), json=json)
+    terminal.done("stopping", node.ask("stop"), json=node.json)
 
 
-def ask(command: str, config: Path | None, socket: Path | None, port: int, **arguments: Any) -> dict[str, Any]:
-    """What a running node answers to a command."""
-    from tidegate.config import Config, load_or_minimal
-    from tidegate.net import control_socket
+def _limits_table(limits: Mapping[str, Any]) -> Iterator[Text]:
+    """A line for each bound: what is used of it, and how often it was reached."""
+    from tidegate.config.units import duration_text
 
-    if socket is None:
-        socket = (Config.ephemeral(port) if config is None else load_or_minimal(config)).control_socket
-    answer: dict[str, Any] | None = control_socket.ask(socket, command, **arguments)
-    return answer or {}
+    rows: list[list[Text]] = []
+    for name, bound in limits.items():
+        words = name.replace("_", " ")
+        if not isinstance(bound, dict):  # a time
+            cells = ["", "no limit" if bound is None else duration_text(bound), "", "", "", ""]
+        else:
+            show = _bytes if name.endswith("bytes") else _number
+            most = bound.get("largest") or {}
+            user_limit = bound.get("user_limit")
+            rate = bound.get("address_rate")
+            cells = [
+                show(bound["used"]),
+                show(bound["limit"]),
+                terminal.harmless(str(most.get("user") or "")),
+                show(most["used"]) if most.get("user") else "",
+                show(user_limit) if user_limit is not None else f"{rate:g}/s",
+                _number(bound["reached"]),
+            ]
+            if rate is not None:
+                words, cells[2] = "refused connections by address", "each address"
+        rows.append([Text(words), *map(Text, cells)])
+    yield Text("")
+    yield from aligned(_TITLES, rows, right=_RIGHT, cut=(("largest user", 12),))
+
+
+def _number(value: float) -> str:
+    return f"{value:,}"
+
+
+def _bytes(value: float) -> str:
+    size = float(value)
+    for unit in _UNITS:
+        if size < 1024 or unit == _UNITS[-1]:
+            break
+        size /= 1024
+    return f"{size:.0f} {unit}" if size == int(size) else f"{size:.1f} {unit}"

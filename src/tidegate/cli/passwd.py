@@ -30,10 +30,15 @@ def passwd(
     hashed = hash_password(password)
     if json:
         terminal.print_json({"user": user, "password": hashed})
-    else:
-        sys.stdout.write(_entry(user, hashed) + "\n")
-        if sys.stdout.isatty():
-            terminal.note("Paste it below `directory.users` in the configuration.")
+        return
+    entry = hashed
+    if user is not None:
+        # JSON text is YAML text, so a name that means something else in YAML is quoted as JSON.
+        name = user if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", user) else json_text.dumps(user, ensure_ascii=False)
+        entry = f'{name}: {{password: "{hashed}"}}'
+    sys.stdout.write(entry + "\n")
+    if sys.stdout.isatty():
+        terminal.note("Paste it below `directory.users` in the configuration.")
 
 
 def read_password(*, from_stdin: bool) -> bytes:
@@ -41,12 +46,3 @@ def read_password(*, from_stdin: bool) -> bytes:
     if from_stdin:
         return sys.stdin.buffer.readline().rstrip(b"\r\n")
     return str(typer.prompt("Password", hide_input=True, confirmation_prompt="Again", err=True)).encode()
-
-
-def _entry(user: str | None, hashed: str) -> str:
-    """The line to paste: a whole entry where the user is known, only the hash otherwise."""
-    if user is None:
-        return hashed
-    # JSON text is YAML text, so a name that means something else in YAML is quoted as JSON.
-    name = user if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", user) else json_text.dumps(user, ensure_ascii=False)
-    return f'{name}: {{password: "{hashed}"}}'

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 
 from tidegate.cli import terminal
-from tidegate.cli.administration import document_groups
+from tidegate.cli.administration import documents
 from tidegate.cli.options import Config, Json, parse_time
 from tidegate.cli.tables import facts, rows_table
 
@@ -33,6 +33,9 @@ Master = Annotated[
         "--master", help="Where Spark runs, such as spark://HOST:7077. Default: as configured.", metavar="URL"
     ),
 ]
+
+
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 
 @app.command()
@@ -119,7 +122,7 @@ def erase(
         str, typer.Option("--user", help="User whose rows are removed.", metavar="NAME", show_default=False)
     ],
     audit: Annotated[bool, typer.Option("--audit", help="Also remove the user's rows of the audit.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    yes: Yes = False,
     json: Json = False,
 ) -> None:
     """Remove the rows that a user owns from the lake, for good, and what is usual for the sources of these rows.
@@ -135,8 +138,7 @@ def erase(
     from tidegate.pipeline.series_statistics import StatisticsStore
 
     folders = Folders.of(_load(config))
-    if not yes and sys.stdin.isatty():
-        typer.confirm(f"Erase everything that {user} owns in {folders.lake}?", abort=True)
+    _confirm(f"Erase everything that {user} owns in {folders.lake}?", yes=yes)
     with terminal.progress("erasing") as progress:
         stores = [StatisticsStore(folder) for folder in folders.all_baselines()]
         done = erased(
@@ -155,11 +157,7 @@ def erase(
 
 
 @app.command()
-def forget(
-    config: Config,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
-    json: Json = False,
-) -> None:
+def forget(config: Config, yes: Yes = False, json: Json = False) -> None:
     """Stop keeping the journal for a pipeline that the configuration has no more.
 
     What the pipeline has not worked on by then is not kept for it any longer, and goes as `sources.ingest.keep` and
@@ -172,8 +170,7 @@ def forget(
     from tidegate.pipeline.journal_release import release_journals
 
     configured = _load(config)
-    if not yes and sys.stdin.isatty():
-        typer.confirm("Stop keeping the journal for the pipeline?", abort=True)
+    _confirm("Stop keeping the journal for the pipeline?", yes=yes)
     journals = release_journals(configured)
     if json:
         terminal.print_json({"forgotten": [asdict(journal) for journal in journals]})
@@ -243,7 +240,7 @@ def quality(
     terminal.out().print(_table(names, shown, left=5))
 
 
-app.add_typer(document_groups.pipeline_rule, name="rule")
+app.add_typer(documents.pipeline_rule, name="rule")
 
 
 def _work(file: Path, master: str | None, *, json: bool, once: bool) -> None:
@@ -254,7 +251,9 @@ def _work(file: Path, master: str | None, *, json: bool, once: bool) -> None:
     configure_logs(config.log.format, config.log.level)
     with alone(Folders.of(config)):  # else it is told now, not after Spark has started
         pass
-    stopping = _stopped()
+    stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):  # it ends after the batch that it is at
+        signal.signal(number, lambda *_: stopping.set())
     with _spark(config, master) as spark:
         from tidegate.pipeline.job import Job
 
@@ -264,10 +263,7 @@ def _work(file: Path, master: str | None, *, json: bool, once: bool) -> None:
         if not json:
             where = "everything that is there now" if once else "until it is stopped (Ctrl-C)"
             terminal.note(f"The pipeline runs: {where}. Lake: {job.folders.lake}")
-        if once:
-            job.once()
-        else:
-            job.run()
+        (job.once if once else job.run)()
 
 
 def _batch_reporter(json: bool) -> Callable[[Done], None]:
@@ -289,14 +285,18 @@ def _batch_reporter(json: bool) -> Callable[[Done], None]:
             f"{done.batch.messages:>9,} messages  {done.records:>9,} records  {done.quarantined:>7,} quarantined  "
             f"{done.published:>9,} published  {done.seconds:>7.2f} s  {rate:>9,.0f}/s"
         )
-        sys.stdout.write(line + (f"  denied: {_rules(done)}" if done.denied else "") + "\n")
+        if done.denied:
+            rules = (f"{terminal.harmless(rule)} {count:,}" for rule, count in sorted(done.denied.items()))
+            line += f"  denied: {', '.join(rules)}"
+        sys.stdout.write(line + "\n")
         sys.stdout.flush()
 
     return report
 
 
-def _rules(done: Done) -> str:
-    return ", ".join(f"{terminal.harmless(rule)} {count:,}" for rule, count in sorted(done.denied.items()))
+def _confirm(question: str, *, yes: bool) -> None:
+    if not yes and sys.stdin.isatty():
+        typer.confirm(question, abort=True)
 
 
 def _load(file: Path) -> NodeConfig:
@@ -320,7 +320,6 @@ def _size(total: float) -> str:
 
 @contextmanager
 def _spark(config: NodeConfig, master: str | None) -> Iterator[SparkSession]:
-    """A session for as long as it is needed."""
     from tidegate.errors import PipelineError
     from tidegate.pipeline.spark import working
 
@@ -328,16 +327,7 @@ def _spark(config: NodeConfig, master: str | None) -> Iterator[SparkSession]:
         raise PipelineError("there is no `pipeline` in this configuration; add one, such as `pipeline: {}`")
     settings = config.pipeline.spark
     name = f"tidegate {config.node.name}"
-    with ExitStack() as busy:
-        busy.enter_context(terminal.err().status("starting Spark"))
-        with working(name, master=master or settings.master, memory=settings.memory, conf=settings.conf) as spark:
-            busy.close()
-            yield spark
-
-
-def _stopped() -> threading.Event:
-    """Set by Ctrl-C and `kill`: it ends after the batch that it is at."""
-    event = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: event.set())
-    return event
+    busy = terminal.err().status("starting Spark")
+    with busy, working(name, master=master or settings.master, memory=settings.memory, conf=settings.conf) as spark:
+        busy.stop()
+        yield spark

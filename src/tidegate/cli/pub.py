@@ -7,16 +7,13 @@ import sys
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tidegate.cli import terminal
 from tidegate.cli.connection_options import ConnectionOptions, with_connection_options
 from tidegate.cli.options import JsonLines, Qos, Require, Retain, UserProperties
-
-if TYPE_CHECKING:
-    pass
 
 
 @with_connection_options
@@ -72,8 +69,7 @@ def pub(
     from paho.mqtt.packettypes import PacketTypes
 
     from tidegate import topics
-    from tidegate.cli.connection import connect, run
-    from tidegate.cli.properties import message_properties
+    from tidegate.cli.connection import connect, message_properties, run
 
     if not topics.valid_topic(topic):
         terminal.usage(f"`{topic}` is not a topic: it must not be empty nor contain + or #")

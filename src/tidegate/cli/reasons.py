@@ -28,11 +28,13 @@ _DOES: Final = {"read": "reads", "write": "writes", "subscribe": "subscribes to"
 
 
 def report(found: Explanation, question: Question, config: Config) -> RenderableType:
-    """The verdict, the question, and a row for every step."""
     colour = "green" if found.allowed else "red"
+    asked = f"{question.subject} {_DOES[found.action]} {found.topic}"
+    if found.publisher is not None:
+        asked += f" published by {publisher_of(question)}"
     parts: list[RenderableType] = [
         Text(harmless(found.headline), style=f"bold {colour}"),
-        Text(_asked(found, question)),
+        Text(harmless(asked, lines=False)),
     ]
     when = moment_of(found, config).isoformat(sep=" ", timespec="seconds")
     parts.append(Text(f"at {when}, policy version {config.built.policy_version}", style="dim"))
@@ -49,18 +51,13 @@ def report(found: Explanation, question: Question, config: Config) -> Renderable
         )
     parts.append(table)
     if found.shown is not None:
-        parts.append(Text.assemble(("receives ", "bold"), _cut(_content(found.shown.payload))))
+        payload = text_or_base64(found.shown.payload)
+        content = payload if isinstance(payload, str) else f"{len(found.shown.payload):,} bytes that are no text"
+        parts.append(Text.assemble(("receives ", "bold"), _cut(content)))
         for name, value in found.shown.properties.user_properties:
             parts.append(Text.assemble(("property ", "bold"), _cut(f"{name}={value}")))
     parts += [Text.assemble(("note: ", "yellow"), harmless(note)) for note in found.notes]
     return Group(*parts)
-
-
-def _asked(found: Explanation, question: Question) -> str:
-    text = f"{question.subject} {_DOES[found.action]} {found.topic}"
-    if found.publisher is not None:
-        text += f" published by {publisher_of(question)}"
-    return harmless(text, lines=False)
 
 
 def _looked_at(line: Line) -> Text:
@@ -84,11 +81,6 @@ def _rule(each: ConsideredRule) -> Text:
         said += f" when {' '.join(each.condition.split())}"
     outcome = f"{each.outcome}: {each.error}" if each.error else each.outcome
     return Text.assemble(harmless(said, lines=False), " → ", (harmless(outcome, lines=False), colour))
-
-
-def _content(payload: bytes) -> str:
-    said = text_or_base64(payload)
-    return said if isinstance(said, str) else f"{len(payload):,} bytes that are no text"
 
 
 def _cut(text: str) -> str:

@@ -58,6 +58,7 @@ def replay(
     from zoneinfo import ZoneInfo
 
     from tidegate.config import load
+    from tidegate.config.pipeline import Spark
     from tidegate.pipeline.replay.candidate import candidate
     from tidegate.pipeline.replay.job import run
     from tidegate.pipeline.replay.plot import draw, drawable
@@ -70,12 +71,9 @@ def replay(
     zone = ZoneInfo(before.node.timezone)
     begin = parse_time(since or "7d", "--since", zone)
     end = time.time() if until is None else parse_time(until, "--until", zone)
-    settings = before.pipeline.spark if before.pipeline is not None else None
-    master = "local[*]" if settings is None else settings.master
-    memory = "1g" if settings is None else settings.memory
-    conf = {} if settings is None else settings.conf
+    settings = Spark() if before.pipeline is None else before.pipeline.spark
     with (
-        working("tidegate replay", master=master, memory=memory, conf=conf) as spark,
+        working("tidegate replay", master=settings.master, memory=settings.memory, conf=settings.conf) as spark,
         terminal.progress("deciding", after=_PATIENCE) as progress,
     ):
         report = run(spark, before, after, since=begin, until=end, progress=progress)

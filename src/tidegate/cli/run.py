@@ -52,12 +52,8 @@ def run(
 
 def _end_cleanly_on_signals() -> None:
     """Until the node takes them over: nothing has begun yet, so the process just ends."""
-
-    def end(number: int, frame: object) -> None:
-        sys.exit(0)
-
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
+        signal.signal(number, lambda *_: sys.exit(0))
 
 
 def _ephemeral_notice(config: Config) -> None:

@@ -23,6 +23,17 @@ if TYPE_CHECKING:
 
 _SHOWN: Final = 20
 """Outcomes in a table; --json tells all of them."""
+_STEP: Final = {
+    "time": "time",
+    "rule": "rule",
+    "link": "link",
+    "events": "events",
+    "monitors": "state",
+    "then": "then",
+    "tasks": "next",
+    "heard": "heard",
+}
+"""The names of a step in JSON, and what the trace calls them."""
 
 
 def simulate(
@@ -58,20 +69,24 @@ def simulate(
         terminal.usage("--seed has no effect without --walks; leave it out")
     engine_run = EngineRun.of(load(file), read_scenario(scenario))
     model = _on_model(engine_run, every=every, walks=walks, seed=seed)
-    on_engine = _on_engine(engine_run) if engine else None
-    missed = [*_missed(model.outcomes, engine_run), *(_missed([on_engine.outcome], engine_run) if on_engine else ())]
+    outcome = engine_run.run() if engine else None  # what clients got from the engine
+    allowed = outcome is None or _allowed(engine_run, outcome)
+    missed = [*_missed(model.outcomes, engine_run), *(() if outcome is None else _missed([outcome], engine_run))]
     if json:
-        terminal.print_json(_document(engine_run, model, on_engine, missed))
+        document = _document(engine_run, model, missed, ok=not missed and allowed)
+        if outcome is not None:
+            document["engine"] = {"allowed": allowed, "outcome": _outcome(outcome)}
+        terminal.print_json(document)
     else:
-        _report(engine_run, model, on_engine, missed)
-    if missed or (on_engine is not None and not on_engine.allowed):
+        _report(engine_run, model, missed)
+        if outcome is not None:
+            _report_engine(engine_run, outcome, allowed=allowed)
+    if missed or not allowed:
         raise typer.Exit(terminal.NO)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ModelResult:
-    """What happens on the model."""
-
     run: Run
     """The one to show: the first that does not do what is expected, if one does not."""
     outcomes: list[Outcome]
@@ -80,14 +95,6 @@ class _ModelResult:
     """How they were model."""
     complete: bool
     """Whether there are no others."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _EngineResult:
-    """What clients got from the engine, and whether the model allows it."""
-
-    outcome: Outcome
-    allowed: bool
 
 
 def _on_model(engine_run: EngineRun, *, every: bool, walks: int | None, seed: int) -> _ModelResult:
@@ -113,12 +120,11 @@ def _on_model(engine_run: EngineRun, *, every: bool, walks: int | None, seed: in
     return _ModelResult(run=other or run, outcomes=several, how="all runs", complete=True)
 
 
-def _on_engine(engine_run: EngineRun) -> _EngineResult:
+def _allowed(engine_run: EngineRun, outcome: Outcome) -> bool:
+    """Whether the model allows it."""
     from tidegate.simulate.explore import find_run
 
-    outcome = engine_run.run()
-    allowed = find_run(engine_run.schema, engine_run.scenario.rounds, outcome) is not None
-    return _EngineResult(outcome=outcome, allowed=allowed)
+    return find_run(engine_run.schema, engine_run.scenario.rounds, outcome) is not None
 
 
 def _missed(outcomes: Sequence[Outcome], engine_run: EngineRun) -> Iterator[Expectation]:
@@ -131,9 +137,7 @@ def _missed(outcomes: Sequence[Outcome], engine_run: EngineRun) -> Iterator[Expe
 # -- for people --------------------------------------------------------------------------------------------------------
 
 
-def _report(
-    engine_run: EngineRun, model: _ModelResult, on_engine: _EngineResult | None, missed: list[Expectation]
-) -> None:
+def _report(engine_run: EngineRun, model: _ModelResult, missed: list[Expectation]) -> None:
     from tidegate.simulate.trace import rows
 
     out = terminal.out()
@@ -144,21 +148,21 @@ def _report(
     out.print(_steps(rows(model.run.trace)))
     number = len(model.outcomes)
     out.print(f"{model.how}: {terminal.counted(number, 'outcome')}")
-    clients = sorted(engine_run.schema.cg.devices)
-    out.print(_heard(clients, model.outcomes[:_SHOWN]))
+    out.print(_heard(engine_run, model.outcomes[:_SHOWN]))
     if number > _SHOWN:
         out.print(f"and {number - _SHOWN} more; --json tells all of them")
     unmet = set(missed)
     for each in engine_run.scenario.expects:
         verdict = ("not met", "red") if each in unmet else ("met", "green")
         out.print(Text.assemble("expected: ", terminal.harmless(str(each)), ": ", verdict))
-    if on_engine is None:
-        return
-    if on_engine.allowed:
-        out.print("the engine does what the model allows")
-        return
-    out.print(Text("the engine does what the model does not allow:", style="red"))
-    out.print(_heard(clients, [on_engine.outcome]))
+
+
+def _report_engine(engine_run: EngineRun, outcome: Outcome, *, allowed: bool) -> None:
+    if allowed:
+        terminal.out().print("the engine does what the model allows")
+    else:
+        terminal.out().print(Text("the engine does what the model does not allow:", style="red"))
+        terminal.out().print(_heard(engine_run, [outcome]))
 
 
 def _steps(rows: list[Row]) -> Table:
@@ -174,10 +178,10 @@ def _steps(rows: list[Row]) -> Table:
     return rows_table(("t", "rule", "link", "event", "then", "monitors"), cells, numbers=(0,))
 
 
-def _heard(clients: list[str], outcomes: list[Outcome]) -> Table:
-    """What each client hears, a column for each outcome."""
+def _heard(engine_run: EngineRun, outcomes: list[Outcome]) -> Table:
     from tidegate.simulate.trace import written
 
+    clients = sorted(engine_run.schema.cg.devices)
     rows = [(client, *(", ".join(map(written, each[client])) or "-" for each in outcomes)) for client in clients]
     cells = [[Text(terminal.harmless(text, lines=False)) for text in row] for row in rows]
     titles = ["client", *map(str, range(1, len(outcomes) + 1))]
@@ -187,34 +191,17 @@ def _heard(clients: list[str], outcomes: list[Outcome]) -> Table:
 # -- for programs ------------------------------------------------------------------------------------------------------
 
 
-def _document(
-    engine_run: EngineRun, model: _ModelResult, on_engine: _EngineResult | None, missed: list[Expectation]
-) -> dict[str, Any]:
+def _document(engine_run: EngineRun, model: _ModelResult, missed: list[Expectation], *, ok: bool) -> dict[str, Any]:
     from tidegate.simulate.trace import rows
 
-    document: dict[str, Any] = {
-        "ok": not missed and (on_engine is None or on_engine.allowed),
+    return {
+        "ok": ok,
         "left_out": list(engine_run.left_out),
-        "steps": [
-            {
-                "time": row.time,
-                "rule": row.rule,
-                "link": row.link,
-                "events": row.events,
-                "monitors": row.state,
-                "then": row.then,
-                "tasks": list(row.next),
-                "heard": list(row.heard),
-            }
-            for row in rows(model.run.trace)
-        ],
+        "steps": [{name: getattr(row, member) for name, member in _STEP.items()} for row in rows(model.run.trace)],
         "complete": model.complete,
         "outcomes": [_outcome(each) for each in model.outcomes],
         "expected": [{"text": str(each), "met": each not in missed} for each in engine_run.scenario.expects],
     }
-    if on_engine is not None:
-        document["engine"] = {"allowed": on_engine.allowed, "outcome": _outcome(on_engine.outcome)}
-    return document
 
 
 def _outcome(outcome: Outcome) -> dict[str, Any]:

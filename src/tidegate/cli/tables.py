@@ -19,7 +19,6 @@ _NAMES = ("pid", "port")
 
 
 def show(answer: Mapping[str, Any], *, json: bool) -> None:
-    """Prints an answer: as JSON, or as facts."""
     if json:
         terminal.print_json(answer)
     else:

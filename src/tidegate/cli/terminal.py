@@ -29,7 +29,6 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u
 
 @cache
 def out() -> Console:
-    """The console for results."""
     from rich.console import Console
 
     return Console(highlight=False, soft_wrap=True)
@@ -37,7 +36,6 @@ def out() -> Console:
 
 @cache
 def err() -> Console:
-    """The console for errors, warnings and notes."""
     from rich.console import Console
 
     return Console(stderr=True, highlight=False, soft_wrap=True)
@@ -56,7 +54,6 @@ def counted(number: int, what: str) -> str:
 
 
 def command_group(help: str) -> typer.Typer:
-    """A command that only has sub-commands."""
     return typer.Typer(
         help=help,
         no_args_is_help=True,
@@ -67,10 +64,16 @@ def command_group(help: str) -> typer.Typer:
 
 
 def error(text: str) -> None:
-    """One line on standard error that says what went wrong."""
     from rich.text import Text
 
     err().print(Text.assemble(("error: ", "bold red"), harmless(text)))
+
+
+def warning(text: str, place: str = "") -> None:
+    """One line on standard error about what was done, but not all of it, or about a place in a file."""
+    from rich.text import Text
+
+    err().print(Text.assemble(place, ("warning: ", "yellow"), harmless(text)))
 
 
 def note(text: str) -> None:
@@ -80,25 +83,25 @@ def note(text: str) -> None:
     err().print(Text(harmless(text), style="dim"))
 
 
-def fail(text: str, code: int = NO) -> NoReturn:
-    """Say what went wrong and end."""
+def fail(text: str) -> NoReturn:
     error(text)
-    raise typer.Exit(code)
+    raise typer.Exit(NO)
 
 
 def usage(text: str) -> NoReturn:
-    """Say how the command is used and end."""
     error(text)
     note("Try the command with --help.")
     raise typer.Exit(USAGE)
 
 
-def done(text: str, answer: object, *, json: bool) -> None:
+def done(text: str, answer: object = None, *, json: bool = False) -> None:
     """Says that it is done; as JSON, what the answer was."""
+    from rich.text import Text
+
     if json:
         print_json(answer)
     else:
-        out().print(f"[green]✓[/green] {text}")
+        out().print(Text.assemble(("✓ ", "green"), harmless(text)))
 
 
 def wrote(files: Mapping[str, tuple[Path, str]], *, json: bool) -> None:

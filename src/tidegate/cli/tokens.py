@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from tidegate.cli import terminal
 from tidegate.cli.options import attribute
 from tidegate.errors import ConfigError, TidegateError
-from tidegate.policy.capability import PrivateKey, PublicKey, Unacceptable, sign, unverified
+from tidegate.policy.capability import PrivateKey, Unacceptable, sign, unverified
 from tidegate.policy.capability import verify as verify_token
 from tidegate.policy.capability.keys import jwk_of, private_key, public_keys
 from tidegate.policy.capability.token import MAX, understood
@@ -30,7 +30,6 @@ _TIMES: Final = (("expires", "exp"), ("not_before", "nbf"), ("issued", "iat"))
 
 
 def make_keys(folder: Path, name: str, *, p256: bool, force: bool) -> tuple[Path, Path]:
-    """The paths of a new private key and of its public one."""
     key: PrivateKey = ec.generate_private_key(ec.SECP256R1()) if p256 else Ed25519PrivateKey.generate()
     private, public = folder / f"{name}.key", folder / f"{name}.pub"
     for path in (private, public):
@@ -61,7 +60,9 @@ def issue(
     proof: str,
     id: str | None,
 ) -> tuple[dict[str, Any], str]:
-    """The claims of a new capability, and its token."""
+    keys = _of_file(confirm, public_keys)
+    if len(keys) != 1:
+        terminal.usage(f"{confirm} holds {len(keys)} keys, and a capability is confirmed by one")
     now = int(time.time())
     claims: dict[str, Any] = {
         "iss": issuer,
@@ -69,7 +70,7 @@ def issue(
         "jti": id if id is not None else secrets.token_hex(12),
         "iat": now,
         "exp": now + _seconds(valid),
-        "cnf": {"jwk": jwk_of(_holder(confirm))},
+        "cnf": {"jwk": jwk_of(keys[0])},
         "rights": [_right(text) for text in rights],
     }
     claims |= {name: list(names) for name, names in (("roles", roles), ("groups", groups)) if names}
@@ -99,13 +100,6 @@ def _seconds(written: str) -> int:
     return int(seconds)
 
 
-def _holder(path: Path) -> PublicKey:
-    keys = _of_file(path, public_keys)
-    if len(keys) != 1:
-        terminal.usage(f"{path} holds {len(keys)} keys, and a capability is confirmed by one")
-    return keys[0]
-
-
 def _right(text: str) -> dict[str, Any]:
     actions, colon, topic = text.partition(":")
     if not colon or not topic:
@@ -124,12 +118,10 @@ def read(given: str) -> str:
 
 
 def load_token(path: Path) -> str:
-    """The token in a file."""
     return _of_file(path, lambda content: content.decode("ascii", errors="replace").strip())
 
 
 def load_key(path: Path) -> PrivateKey:
-    """The private key in a file."""
     return _of_file(path, private_key)
 
 
@@ -145,7 +137,6 @@ def _of_file(path: Path, make: Callable[[bytes], Made]) -> Made:
 
 
 def shown(token: str) -> dict[str, Any]:
-    """What a token says, for people."""
     header, claims = unverified(token)
     about: dict[str, Any] = {"id": claims.get("jti"), "issuer": claims.get("iss"), "subject": claims.get("sub")}
     for name, claim in _TIMES:
@@ -162,9 +153,10 @@ def shown(token: str) -> dict[str, Any]:
 
 
 def _words(right: Any) -> str:
-    action = right.get("action") if isinstance(right, dict) else None
-    listed = action if isinstance(action, list) else [action]
-    return f"{', '.join(map(str, listed))} {right.get('topic')}" if isinstance(right, dict) else str(right)
+    if not isinstance(right, dict):
+        return str(right)
+    action = right.get("action")
+    return f"{', '.join(map(str, action if isinstance(action, list) else [action]))} {right.get('topic')}"
 
 
 def _moment(value: Any) -> str:

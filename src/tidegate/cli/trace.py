@@ -33,8 +33,6 @@ _KEYS: Final = ("topic", "payload", "qos", "retain", "at", "s", "e", "p")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One line of a trace."""
-
     number: int
     at: float
     event: Event | None
@@ -43,8 +41,6 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What a monitor did."""
-
     at: float
     event: Event
     state: State
@@ -54,15 +50,17 @@ class Row:
 
 def read(lines: Iterable[str], rules: RuleSet, *, file: str, wall: float) -> Iterator[Line]:
     """The lines of a trace that begins at a time of the wall clock. Raises `ConfigError` with the place."""
-    at = 0.0
-    for number, text in enumerate(_decoded(lines, file), 1):
-        if text.strip():
-            try:
+    at, number = 0.0, 0
+    try:
+        for number, text in enumerate(lines, 1):
+            if text.strip():
                 line = _line(text, number, at, rules, wall)
-            except ConfigError as wrong:
-                raise ConfigError(str(wrong.args[0]), file=file, line=number) from None
-            at = line.at
-            yield line
+                at = line.at
+                yield line
+    except UnicodeDecodeError as wrong:
+        raise ConfigError(f"this is no text ({wrong.reason}); write JSON lines in UTF-8", file=file) from None
+    except ConfigError as wrong:
+        raise ConfigError(str(wrong.args[0]), file=file, line=number) from None
 
 
 def play(machine: Machine, lines: Iterable[Line]) -> Iterator[Row]:
@@ -81,13 +79,6 @@ def play(machine: Machine, lines: Iterable[Line]) -> Iterator[Row]:
             row = _row(machine, state, line.event)
             state = row.state
             yield row
-
-
-def _decoded(lines: Iterable[str], file: str) -> Iterator[str]:
-    try:
-        yield from lines
-    except UnicodeDecodeError as wrong:
-        raise ConfigError(f"this is no text ({wrong.reason}); write JSON lines in UTF-8", file=file) from None
 
 
 def _row(machine: Machine, state: State, event: Event) -> Row:
@@ -145,7 +136,6 @@ def _time(written: object, before: float) -> float:
 
 
 def _scene(event: Event, said: dict[str, Any], rules: RuleSet, wall: float) -> dict[str, Any]:
-    """What conditions read."""
     o: dict[str, Any] = {
         "topic": event.topic,
         "levels": event.topic.split("/"),

@@ -20,8 +20,8 @@ import asyncio
 import copy
 import os
 import ssl
-import time
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -35,11 +35,10 @@ from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from tidegate.client.capability_holder import CapabilityHolder, name_of, subject_of
-from tidegate.client.decryption import Decrypter, Message
-from tidegate.client.deduplication import Deduplicator
+from tidegate.client.decryption import Decrypter, Deduplicator, Message
 from tidegate.client.exceptions import Refused, Unreachable
 from tidegate.client.http_service import HttpService
-from tidegate.client.key_requests import HttpKeyRequester, KeyRequester, MqttKeyRequester
+from tidegate.client.key_requests import AskKey, MqttKeyRequester
 from tidegate.client.keyring import Keyring
 from tidegate.client.mqtt_connection import MqttConnection, empty, proven
 from tidegate.errors import KeysError, TidegateError
@@ -112,7 +111,9 @@ class Client:
         if self._token is not None and not self._v5:
             user, password = user or name_of(subject_of(self._token)), self._token
         self._private = None if private_key is None else _private_key(private_key)
-        self._reader = reader or self._name(user)
+        self._reader = reader or (None if user is None else f"user:{user}")
+        if self._token is not None and not reader:
+            self._reader = subject_of(self._token).partition("/client:")[0]
         self._service = None
         if keys is not None:
             self._service = HttpService(url=keys, token=token or "", context=self._context, timeout=timeout)
@@ -183,7 +184,6 @@ class Client:
 
     @property
     def public_key(self) -> str:
-        """What is to be registered."""
         if self._private is None:
             raise KeysError("this client has no private key")
         return str(self._private.public)
@@ -246,7 +246,6 @@ class Client:
         return await connection.listen(filters, options=options or SubscribeOptions(qos=qos), properties=about)
 
     async def unsubscribe(self, filter: str) -> None:
-        """Ends a subscription."""
         await self._connected().leave(filter)
 
     async def register_key(self, url: str, token: str) -> None:
@@ -265,7 +264,7 @@ class Client:
             about.AuthenticationData = self._holder.token.encode()
         elif self._token is not None and self._v5:
             about.UserProperty = (PROPERTY, self._token)
-        self._decrypter = Decrypter(self._keyring, self._deliver, patience=self._patience, clock=time.monotonic)
+        self._decrypter = Decrypter(self._keyring, self._deliver, patience=self._patience)
         connection = MqttConnection(
             *self._place,
             take=self._take,
@@ -276,12 +275,12 @@ class Client:
             **self._options,
         )
         if self._keyring is not None:
-            requester: KeyRequester
             if self._service is not None:
-                requester = HttpKeyRequester(self._service)
+                ask: AskKey = partial(self._service.request, "POST", "/keys/request")
             else:
-                requester = self._key_requester = MqttKeyRequester(connection)
-            self._keyring.begin(requester, self._reader or f"client:{connection.identifier}")
+                self._key_requester = MqttKeyRequester(connection)
+                ask = self._key_requester.ask
+            self._keyring.begin(ask, self._reader or f"client:{connection.identifier}")
         return connection
 
     def _take(self, raw: aiomqtt.Message) -> None:
@@ -317,11 +316,6 @@ class Client:
         if self._connection is None:
             raise Unreachable(_OUTSIDE)
         return self._connection
-
-    def _name(self, user: str | None) -> str | None:
-        if self._token is not None:
-            return subject_of(self._token).partition("/client:")[0]
-        return None if user is None else f"user:{user}"
 
     def _about(self, kind: int, given: Properties | None, **instructions: str | None) -> Properties | None:
         user_properties = {name: text for name, text in instructions.items() if text is not None}

@@ -11,6 +11,7 @@ and `payload` is what opening had come to.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +21,8 @@ import aiomqtt
 import orjson
 from paho.mqtt.properties import Properties
 
-from tidegate.client.keyring import Clock, Keyring
+from tidegate.bounded import Newest
+from tidegate.client.keyring import Keyring
 from tidegate.errors import KeysError
 from tidegate.keys import key_id
 
@@ -29,8 +31,6 @@ DEPTH: Final = 4  # seals inside each other; nobody has more than two
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """A message that was received."""
-
     topic: str
     payload: bytes
     """Opened, if it was sealed and there is no `error`."""
@@ -81,8 +81,6 @@ class Message:
 
 @dataclass(slots=True)
 class _Waiting:
-    """A message on its way through the seals."""
-
     raw: aiomqtt.Message
     payload: bytes
     id: str | None
@@ -95,22 +93,18 @@ class _Waiting:
 class Decrypter:
     """Takes messages as they come and hands them on with `deliver`. Without keys it opens none."""
 
-    def __init__(
-        self, keys: Keyring | None, deliver: Callable[[Message], None], *, patience: float, clock: Clock
-    ) -> None:
+    def __init__(self, keys: Keyring | None, deliver: Callable[[Message], None], *, patience: float) -> None:
         self._keys = keys
         self._deliver = deliver
         self._patience = patience
-        self._clock = clock
         self._queues: dict[str, deque[_Waiting]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def take(self, raw: aiomqtt.Message) -> None:
-        """A message has come."""
         topic = str(raw.topic)
         payload = bytes(raw.payload)
         id = _key_id(payload)
-        message = _Waiting(raw, payload, id, id, self._clock() + self._patience)
+        message = _Waiting(raw, payload, id, id, time.monotonic() + self._patience)
         queue = self._queues.get(topic)
         if queue is not None:
             queue.append(message)
@@ -157,7 +151,7 @@ class Decrypter:
             error = self._open(message, topic)
             if error is None or error.missing is None:
                 return error
-            left = message.until - self._clock()
+            left = message.until - time.monotonic()
             if left <= 0:
                 return KeysError(
                     f"the key {error.missing} did not come within {self._patience:g} s", missing=error.missing
@@ -194,3 +188,34 @@ class Decrypter:
 def _key_id(payload: bytes) -> str | None:
     # most messages are not sealed: they are not parsed to find that out
     return key_id(payload) if b'"keyId"' in payload else None
+
+
+class Deduplicator:
+    """Remembers the last `most` messages of the data pipeline, so that what it publishes again is delivered once.
+
+    Each of its messages has an id, in the user property `id`, that is the same whenever it is published. That it is one
+    of the pipeline is told by the user property `scores`, which nobody else can send through a Tidegate node: an
+    application's own `id` means nothing here.
+
+    - The same id counts by topic, and by subscription where these have identifiers: a monitor may send one message to
+      several topics, and overlapping subscriptions may each be meant.
+    - A retained message is always delivered: who subscribes again wants to know what is there now.
+    - One that could not be opened is delivered and not remembered, for the next copy may be.
+    - What was delivered before the last so many ids is forgotten, and nothing survives the process.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._keys: Newest[tuple[str, str, tuple[int, ...]], None] = Newest(most)
+
+    def again(self, message: Message) -> bool:
+        """Whether it was delivered already; from now on it was."""
+        id = message.id
+        if id is None or message.error is not None or not self._most:
+            return False
+        subscriptions = tuple(getattr(message.properties, "SubscriptionIdentifier", None) or ())
+        key = (message.topic, id, subscriptions)
+        known = key in self._keys
+        if not known:
+            self._keys[key] = None
+        return known and not message.retain

@@ -35,7 +35,6 @@ class HttpService:
             raise ValueError(f"{self.url} needs a token: the one that a user got at registration")
 
     async def request(self, method: str, path: str, body: dict[str, Any]) -> bytes:
-        """The body of a successful answer."""
         import httpx  # here: a client that requests its keys over MQTT does not load it
 
         base = httpx.URL(self.url)

@@ -1,19 +1,20 @@
-"""Requests for topic keys, over the client's MQTT connection or over HTTP.
+"""Questions for topic keys, and how they go over the client's MQTT connection.
 
-A request is `{"keyId": …}` (to decrypt a received message) or `{"topic": …}` (to encrypt for it), with a unique mark.
-The requester accepts one answer with that mark. Answers with another mark, an old one or none are ignored and counted.
+A question is `{"keyId": …}` (to decrypt a received message) or `{"topic": …}` (to encrypt for it), with a unique mark,
+`request`. Over HTTP it is the body of a request. The requester accepts one answer with that mark. Answers with another
+mark, an old one or none are ignored and counted.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
 
 import orjson
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from tidegate.client.exceptions import Denied, Refused, Unreachable
-from tidegate.client.http_service import HttpService
 from tidegate.client.mqtt_connection import MqttConnection
 from tidegate.errors import KeysError
 from tidegate.policy.control_topics import ANSWER, GET_KEY, PUBLISH_KEY
@@ -21,12 +22,9 @@ from tidegate.policy.control_topics import ANSWER, GET_KEY, PUBLISH_KEY
 _MAX: Final = 8192  # bytes of an answer; the longest there is has some 2,000
 
 
-class KeyRequester(Protocol):
-    """Asks the key service."""
-
-    async def ask(self, *, mark: str, key: str | None = None, topic: str | None = None) -> bytes:
-        """The answer to this mark, for `read_key`. Denied or KeysError if no key is given."""
-        ...
+Question = dict[str, str]
+AskKey = Callable[[Question], Awaitable[bytes]]
+"""Asks the key service: the answer to this question, for `read_key`. Denied or KeysError if no key is given."""
 
 
 class MqttKeyRequester:
@@ -39,15 +37,15 @@ class MqttKeyRequester:
         self.ignored = 0
         """Answers that nobody waits for."""
 
-    async def ask(self, *, mark: str, key: str | None = None, topic: str | None = None) -> bytes:
+    async def ask(self, question: Question) -> bytes:
         """The answer, however long it takes: limit the time outside."""
+        mark = question["request"]
         answer: asyncio.Future[bytes | Denied] = asyncio.get_running_loop().create_future()
         self._open[mark] = answer
         try:
             await self._listen()
-            where, what = (GET_KEY, {"keyId": key}) if key is not None else (PUBLISH_KEY, {"topic": topic})
-            asked = orjson.dumps({**what, "request": mark})
-            await self._connection.send(where, asked, qos=1, retain=False, properties=None)
+            where = GET_KEY if "keyId" in question else PUBLISH_KEY
+            await self._connection.send(where, orjson.dumps(question), qos=1, retain=False, properties=None)
             ends: set[asyncio.Future[Any]] = {answer, self._connection.lost}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if not answer.done():
@@ -78,18 +76,6 @@ class MqttKeyRequester:
             subscribing = self._connection.listen([ANSWER], options=SubscribeOptions(qos=1), properties=None)
             self._listening = asyncio.get_running_loop().create_task(subscribing)
         await asyncio.shield(self._listening)
-
-
-class HttpKeyRequester:
-    """Over HTTP, with a token of role user."""
-
-    def __init__(self, service: HttpService) -> None:
-        self._service = service
-
-    async def ask(self, *, mark: str, key: str | None = None, topic: str | None = None) -> bytes:
-        """The answer."""
-        what = {"keyId": key} if key is not None else {"topic": topic}
-        return await self._service.request("POST", "/keys/request", {**what, "request": mark})
 
 
 def _answer(payload: bytes) -> dict[str, Any] | None:

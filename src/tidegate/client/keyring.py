@@ -14,13 +14,13 @@ import asyncio
 import os
 import secrets
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
 
 from tidegate.bounded import Newest
-from tidegate.client.key_requests import KeyRequester
+from tidegate.client.key_requests import AskKey, Question
 from tidegate.errors import KeysError
-from tidegate.keys import NONCE, Group, Keychain, PrivateKey, TopicKey, open_message, read_key, seal
+from tidegate.keys import NONCE, Group, Keychain, PrivateKey, ReadKey, TopicKey, open_message, read_key, seal
 
 PAUSE: Final = 1.0
 AT_ONCE: Final = 32
@@ -28,18 +28,17 @@ TOPICS: Final = 1024
 _REFUSALS: Final = 4096
 _MARK: Final = 16  # random bytes
 
-Clock = Callable[[], float]
+T = TypeVar("T")
 
 
 class Keyring:
     """Keeps keys over connections: `begin` says how to ask from now on, `end` that nobody can be asked."""
 
-    def __init__(self, private: PrivateKey, *, patience: float, clock: Clock = time.monotonic) -> None:
-        self._requester: KeyRequester | None = None
+    def __init__(self, private: PrivateKey, *, patience: float) -> None:
+        self._ask_service: AskKey | None = None
         self._reader = ""
         self._private = private
         self._patience = patience
-        self._clock = clock
         self._chain = Keychain()
         self._refused: Newest[str, tuple[KeysError, float]] = Newest(_REFUSALS)
         self._fetches: dict[str, asyncio.Task[None]] = {}
@@ -47,86 +46,81 @@ class Keyring:
         self._sealing: Newest[str, tuple[TopicKey, float]] = Newest(TOPICS)
         self._grants: dict[str, asyncio.Task[TopicKey]] = {}
 
-    def begin(self, requester: KeyRequester, reader: str) -> None:
+    def begin(self, ask: AskKey, reader: str) -> None:
         """There is a connection, and the service knows us by this name."""
-        self._requester = requester
+        self._ask_service = ask
         self._reader = reader
         self._room = asyncio.Semaphore(AT_ONCE)
         self._refused.clear()  # perhaps it was the connection
 
     def end(self) -> None:
         """There is none any more: questions that are open fail by themselves, and nobody joins them."""
-        self._requester = None
+        self._ask_service = None
         self._fetches.clear()
         self._grants.clear()
 
     def open(self, payload: bytes, topic: str) -> bytes:
         """The payload, if its key is here; KeysError if not, or if it is no good."""
-        return open_message(payload, topic, self._chain, now=self._clock())
+        return open_message(payload, topic, self._chain, now=time.monotonic())
 
     def prepare(self, id: str) -> None:
         """Asks for a key that will be needed, if it is not here."""
-        if self._chain.get(id, now=self._clock()) is None:
+        if self._chain.get(id, now=time.monotonic()) is None:
             self.wanted(id)
 
     def wanted(self, id: str) -> asyncio.Task[None]:
         """Is done when the key has come, and fails when it has not."""
-        task = self._fetches.get(id)
+        return self._once(self._fetches, id, self._fetch)
+
+    def _once(
+        self, tasks: dict[str, asyncio.Task[T]], name: str, work: Callable[[str], Coroutine[Any, Any, T]]
+    ) -> asyncio.Task[T]:
+        """The task that works for this name, however many ask for it."""
+
+        def over(done: asyncio.Task[T]) -> None:
+            if tasks.get(name) is done:
+                del tasks[name]
+            if not done.cancelled():
+                done.exception()  # those who wait for it are told; nobody has to
+
+        task = tasks.get(name)
         if task is None:
-            task = self._fetches[id] = asyncio.get_running_loop().create_task(self._fetch(id))
-            task.add_done_callback(lambda done: self._fetched(id, done))
+            task = tasks[name] = asyncio.get_running_loop().create_task(work(name))
+            task.add_done_callback(over)
         return task
 
-    def _fetched(self, id: str, done: asyncio.Task[None]) -> None:
-        if self._fetches.get(id) is done:
-            del self._fetches[id]
-        if not done.cancelled():
-            done.exception()  # those who wait for it are told; nobody has to
-
     async def _fetch(self, id: str) -> None:
-        if self._chain.get(id, now=self._clock()) is not None:
+        if self._chain.get(id, now=time.monotonic()) is not None:
             return
-        if (known := self._refused.get(id)) is not None and self._clock() < known[1]:
+        if (known := self._refused.get(id)) is not None and time.monotonic() < known[1]:
             raise known[0]
-        mark, requester = secrets.token_urlsafe(_MARK), self._requester
+        service = self._ask_service
         try:
-            answer = await self._ask(mark=mark, key=id)
-            key = read_key(answer, self._private, reader=self._reader, request=mark)
+            key = await self._ask({"keyId": id})
             if key.id != id:
                 raise KeysError(f"the key {id} was asked for and the key {key.id} was given: do not trust that service")
         except KeysError as no:
-            if self._requester is requester:  # what failed with a connection says nothing of the next one
-                self._refused[id] = (no, self._clock() + PAUSE)
+            if self._ask_service is service:  # what failed with a connection says nothing of the next one
+                self._refused[id] = (no, time.monotonic() + PAUSE)
             raise
         self._refused.pop(id, None)
-        self._chain.put(key, now=self._clock())
+        self._chain.put(key, now=time.monotonic())
 
     async def seal(self, payload: bytes, topic: str) -> tuple[bytes, bool]:
         """The sealed message, and whether its key was one that had been used before."""
         known = self._sealing.get(topic)
-        if known is not None and self._clock() < known[1]:
+        if known is not None and time.monotonic() < known[1]:
             return self._sealed(known[0], payload, topic), True
-        task = self._grants.get(topic)
-        if task is None:
-            task = self._grants[topic] = asyncio.get_running_loop().create_task(self._grant(topic))
-            task.add_done_callback(lambda done: self._granted(topic, done))
+        task = self._once(self._grants, topic, self._grant)
         return self._sealed(await asyncio.shield(task), payload, topic), False
 
     def forget_sealing(self, topic: str) -> None:
         """The key for a topic is asked for anew next time."""
         self._sealing.pop(topic, None)
 
-    def _granted(self, topic: str, done: asyncio.Task[TopicKey]) -> None:
-        if self._grants.get(topic) is done:
-            del self._grants[topic]
-        if not done.cancelled():
-            done.exception()
-
     async def _grant(self, topic: str) -> TopicKey:
-        mark = secrets.token_urlsafe(_MARK)
-        asked = self._clock()
-        answer = await self._ask(mark=mark, topic=topic)
-        given = read_key(answer, self._private, reader=self._reader, request=mark)
+        asked = time.monotonic()
+        given = await self._ask({"topic": topic})
         # only the service knows the group; nothing is sealed by it
         group = Group(id="", filter=topic, topic=topic)
         until = asked + given.seconds  # from the question on: it was not valid for longer than that
@@ -136,16 +130,18 @@ class Keyring:
         self._sealing[topic] = (key, until)
         return key
 
-    async def _ask(self, *, mark: str, key: str | None = None, topic: str | None = None) -> bytes:
+    async def _ask(self, question: Question) -> ReadKey:
+        mark = secrets.token_urlsafe(_MARK)
         try:
             async with asyncio.timeout(self._patience), self._room:
-                if self._requester is None:
+                if self._ask_service is None:
                     raise KeysError("there is no connection to ask for the key over: connect again")
-                return await self._requester.ask(mark=mark, key=key, topic=topic)
+                answer = await self._ask_service({**question, "request": mark})
         except TimeoutError:
             raise KeysError(
                 f"the key service gave no answer within {self._patience:g} s: try again, or have more patience"
             ) from None
+        return read_key(answer, self._private, reader=self._reader, request=mark)
 
     @staticmethod
     def _sealed(key: TopicKey, payload: bytes, topic: str) -> bytes:

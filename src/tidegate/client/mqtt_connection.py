@@ -40,7 +40,6 @@ _CONTINUE: Final = 0x18
 
 
 def empty(packet_type: int) -> Properties:
-    """Properties of a packet, to be filled."""
     return Properties(packet_type)  # type: ignore[no-untyped-call]
 
 
@@ -111,7 +110,6 @@ class MqttConnection(aiomqtt.Client):
         self._disconnected.add_done_callback(self._over)
 
     async def close(self) -> None:
-        """Takes leave of the broker, if it is still there."""
         if self.lost.done():
             return
         self._end(Unreachable("the connection was closed here"))
@@ -129,11 +127,9 @@ class MqttConnection(aiomqtt.Client):
             self._holder, properties, PacketTypes.PUBLISH, WRITE, topic, payload or b"", qos=(qos,), retain=retain
         )
         info = self._client.publish(topic, payload, qos, retain, properties)
-        if info.rc != MQTT_ERR_SUCCESS:
-            raise Unreachable(f"`{topic}` was not published: {aiomqtt.MqttCodeError(info.rc)}")
-        if info.is_published():
+        if info.rc == MQTT_ERR_SUCCESS and info.is_published():
             return None  # QoS 0, and written
-        codes, about = await self._answer(info.mid)
+        codes, about = await self._answer(info.rc, info.mid, what=f"`{topic}` was not published")
         if qos == 0 or not codes:
             return None
         if codes[0].is_failure:
@@ -149,10 +145,8 @@ class MqttConnection(aiomqtt.Client):
         wanted: Any = [(each, options if v5 else options.QoS) for each in filters]
         qos = (options.QoS,) * len(filters)
         properties = proven(self._holder, properties, PacketTypes.SUBSCRIBE, READ, filters_of(filters), qos=qos)
-        result, mid = self._client.subscribe(wanted, properties=properties)
-        if result != MQTT_ERR_SUCCESS or mid is None:
-            raise Unreachable(f"not subscribed: {aiomqtt.MqttCodeError(result)}")
-        codes, about = await self._answer(mid)
+        sent = self._client.subscribe(wanted, properties=properties)
+        codes, about = await self._answer(*sent, what="not subscribed")
         for each, code in zip(filters, codes, strict=False):
             if code.is_failure:
                 raise Refused(f"the subscription to `{each}` was refused", code, reason_string(about))
@@ -160,12 +154,8 @@ class MqttConnection(aiomqtt.Client):
         return [value for name, value in user_properties if name == "held"]
 
     async def leave(self, filter: str) -> None:
-        """Unsubscribes."""
         self._here()
-        result, mid = self._client.unsubscribe(filter)
-        if result != MQTT_ERR_SUCCESS or mid is None:
-            raise Unreachable(f"not unsubscribed: {aiomqtt.MqttCodeError(result)}")
-        codes, about = await self._answer(mid)
+        codes, about = await self._answer(*self._client.unsubscribe(filter), what="not unsubscribed")
         for code in codes:
             if code.is_failure:
                 raise Refused(f"`{filter}` was not unsubscribed", code, reason_string(about))
@@ -174,8 +164,10 @@ class MqttConnection(aiomqtt.Client):
         if self.lost.done():
             raise self.lost.result()
 
-    async def _answer(self, mid: int) -> Answer:
-        """What the broker says to a packet, unless the connection ends first."""
+    async def _answer(self, result: MQTTErrorCode, mid: int | None, *, what: str) -> Answer:
+        """What the broker says to a packet, unless it was not sent or the connection ends first."""
+        if result != MQTT_ERR_SUCCESS or mid is None:
+            raise Unreachable(f"{what}: {aiomqtt.MqttCodeError(result)}")
         answer: asyncio.Future[Answer] = self._loop.create_future()
         self._answers[mid] = answer
         try:

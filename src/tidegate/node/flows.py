@@ -80,11 +80,11 @@ def _document(
         broken = {each: one for each, one in broken.items() if not one.absent}
     return {
         **document(graph, flows(graph, source=source, target=target, paths=paths), paths=paths),
-        "assertions": [_said(one, broken.get(one), one.absent(graph)) for one in config.built.flows],
+        "assertions": [assertion_document(one, broken.get(one), one.absent(graph)) for one in config.built.flows],
     }
 
 
-def _said(assertion: Assertion, broken: Violation | None, absent: Sequence[str]) -> dict[str, Any]:
+def assertion_document(assertion: Assertion, broken: Violation | None, absent: Sequence[str]) -> dict[str, Any]:
     said: dict[str, Any] = {"from": assertion.source, "to": assertion.target, "expect": assertion.expect.value}
     said |= {"by": "paths" if assertion.paths else "routes", "holds": broken is None, "absent": list(absent)}
     return said if broken is None or broken.route is None else said | {"route": list(broken.route.entities)}

@@ -26,8 +26,6 @@ Description = Annotated[str | None, typer.Option("--description", help="What it 
 
 
 class Scheme(StrEnum):
-    """How a source encrypts what it sends."""
-
     AES_256_GCM = "AES-256-GCM"
 
 
@@ -53,7 +51,7 @@ def _show_credentials(done: Mapping[str, Any], who: str, what: str, *, dry_run: 
     elif dry_run:
         output.effect(done.get("effect"), f"{who} would be {what}")
     else:
-        output.done(f"{who} {what}")
+        terminal.done(f"{who} {what}")
         _show_once({name: done[name] for name in ("name", "password", "token") if done.get(name) is not None}, done)
 
 
@@ -63,7 +61,7 @@ def _show_once(credentials: Mapping[str, object], done: Mapping[str, Any]) -> No
     output.secrets({**credentials, **expires})
     terminal.note("This is shown only once: keep it.")
     if done.get("trouble"):
-        output.warning(str(done["trouble"]))
+        terminal.warning(str(done["trouble"]))
 
 
 # -- users -------------------------------------------------------------------------------------------------------------
@@ -218,7 +216,7 @@ def register(
     if json or dry_run:
         documents.report([done], "source", "registered", dry_run=dry_run, json=json)
         return
-    output.done(f"source {id} registered")
+    terminal.done(f"source {id} registered")
     hidden = ("expires", "trouble")
     _show_once({name: value for name, value in done.items() if value is not None and name not in hidden}, done)
 

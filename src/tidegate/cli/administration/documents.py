@@ -1,4 +1,5 @@
-"""The commands that every kind of document has, made from the table in `kinds`.
+"""The commands that every kind of document has, made from the table in `kinds`; and the groups that have only these:
+`tidegate policy`, `preference`, `client` and `pipeline rule`.
 
 A change is made to the version that was read: a change that somebody else made meanwhile is not overwritten.
 """
@@ -13,10 +14,10 @@ from typing import Annotated, Any
 import typer
 
 from tidegate.cli import terminal
-from tidegate.cli.administration import input_values, output
-from tidegate.cli.administration.http_client import ApiClient, path
+from tidegate.cli.administration import input_values, kinds, output
+from tidegate.cli.administration.http_client import ApiClient, Refused, path
 from tidegate.cli.administration.kinds import OWNER, Body, Field, Kind
-from tidegate.cli.administration.options import DryRun, Why, parameter, with_api
+from tidegate.cli.administration.options import DryRun, Preview, Why, parameter, with_api
 from tidegate.cli.options import Json
 from tidegate.errors import TidegateError
 
@@ -38,7 +39,6 @@ def options_of(fields: Sequence[Field]) -> list[Parameter]:
 
 
 def add_commands(app: typer.Typer, kind: Kind, *names: str) -> None:
-    """Adds the commands of these names for documents of a kind."""
     for name in names:
         run, own, help = _COMMANDS[name](kind)
         example = kind.examples.get(name, "" if name == "list" else "mary" if kind.metavar == "NAME" else "p1")
@@ -101,10 +101,10 @@ def _set(kind: Kind) -> tuple[Callable[..., None], list[Parameter], str]:
         if id is None:
             terminal.usage("give the ID, or --file")
         target = path(kind.place(api), id)
-        read = api.get(target)
-        body: Body = dict(read.value["value"])
+        document, version = api.read(target)
+        body: Body = dict(document["value"])
         kind.edit(body, values)
-        done = api.change("PUT", target, dry_run=dry_run, why=why, body=body, match=read.version)
+        done = api.change("PUT", target, dry_run=dry_run, why=why, body=body, match=version)
         report([done], kind.one, "changed", dry_run=dry_run, json=json, effect=kind.effect)
 
     keeps = f"Change a {kind.one}. Options that are not given stay as they are"
@@ -114,7 +114,7 @@ def _set(kind: Kind) -> tuple[Callable[..., None], list[Parameter], str]:
 
 def _show(kind: Kind) -> tuple[Callable[..., None], list[Parameter], str]:
     def run(api: ApiClient, id: str, json: bool) -> None:
-        document = api.get(path(kind.place(api), id)).value
+        document = api.get(path(kind.place(api), id))
         if json:
             terminal.print_json(document)
             return
@@ -137,21 +137,17 @@ def _remove(kind: Kind) -> tuple[Callable[..., None], list[Parameter], str]:
 
 def _history(kind: Kind) -> tuple[Callable[..., None], list[Parameter], str]:
     def run(api: ApiClient, id: str, json: bool) -> None:
-        entries = versions(api, kind, id)
-        if json:
-            terminal.print_json({"items": entries})
-            return
-        table = [
-            {
+        def columns(entry: Body) -> Mapping[str, object]:
+            return {
                 "change": str(entry["sequence"]),
                 "at": output.moment(entry["at"]),
                 "by": entry["by"],
                 "why": entry["why"],
                 **({"value": "removed"} if entry["value"] is None else kind.columns(entry["value"])),
             }
-            for entry in entries
-        ]
-        output.rows(table, none="There is no history.", whole=("change", "by"))
+
+        entries = versions(api, kind, id)
+        output.listing(entries, columns, none="There is no history.", json=json, whole=("change", "by"))
 
     help = f"Show the earlier versions of a {kind.one}: who changed it, when and why."
     return run, [parameter("id", kind.argument()), parameter("json", Json, False)], help
@@ -208,14 +204,14 @@ def _replace(api: ApiClient, kind: Kind, dry_run: bool, why: str, entry: Body) -
     if not isinstance(id, str) or not id:
         raise TidegateError(f"an entry has no `id`: name the {kind.one}, or use `add`")
     target = path(kind.place(api), id)
-    return api.change("PUT", target, dry_run=dry_run, why=why, body=entry, match=api.get(target).version)
+    return api.change("PUT", target, dry_run=dry_run, why=why, body=entry, match=api.read(target)[1])
 
 
 def versions(api: ApiClient, kind: Kind, id: str) -> list[dict[str, Any]]:
     """The versions of a document, the oldest first."""
     if kind.place(api) != kind.path:
         raise TidegateError("the history is for administrators and auditors: use a token of theirs")
-    items: list[dict[str, Any]] = api.get(path(kind.path, id) + "/history").value["items"]
+    items: list[dict[str, Any]] = api.get(path(kind.path, id) + "/history")["items"]
     return items
 
 
@@ -223,21 +219,12 @@ def versions(api: ApiClient, kind: Kind, id: str) -> list[dict[str, Any]]:
 
 
 def show_all(documents: Iterable[Mapping[str, Any]], kind: Kind, *, json: bool) -> None:
-    """A table of documents."""
-    items = list(documents)
-    if json:
-        terminal.print_json({"items": items})
-        return
-    table = [
-        {
-            "id": item["id"],
-            **kind.columns(item["value"]),
-            "from": item["source"],
-            "changed": output.moment(item.get("changed_at")),
-        }
-        for item in items
-    ]
-    output.rows(table, none=f"There are no {kind.many}.")
+
+    def columns(item: Mapping[str, Any]) -> Mapping[str, object]:
+        more = {"from": item["source"], "changed": output.moment(item.get("changed_at"))}
+        return {"id": item["id"], **kind.columns(item["value"]), **more}
+
+    output.listing(list(documents), columns, none=f"There are no {kind.many}.", json=json)
 
 
 def each(
@@ -267,7 +254,6 @@ def report(
     json: bool,
     effect: Callable[[Mapping[str, Any] | None, str], None] = output.effect,
 ) -> None:
-    """The result of changes, or of a dry run."""
     if json:
         terminal.print_json(changes[0] if len(changes) == 1 else {"items": list(changes)})
         return
@@ -276,8 +262,64 @@ def report(
             effect(change.get("effect"), f"{one} {change['id']} would be {verb}")
         else:
             version = f", version {change['version']}" if change.get("version") is not None else ""
-            output.done(f"{one} {change['id']} {verb}{version}")
+            terminal.done(f"{one} {change['id']} {verb}{version}")
         if change.get("trouble"):
-            output.warning(str(change["trouble"]))
+            terminal.warning(str(change["trouble"]))
         for each in change.get("warnings") or ():
-            output.warning(f"{each['at']}: {each['warning']}")
+            terminal.warning(f"{each['at']}: {each['warning']}")
+
+
+# -- the groups that have only these -----------------------------------------------------------------------------------
+
+policy = terminal.command_group("Administer the access policies of a running node.")
+preference = terminal.command_group("Administer the preferences of data owners, or your own.")
+client = terminal.command_group("Administer the known clients of a running node.")
+pipeline_rule = terminal.command_group("Administer the pipeline rules of a running node.")
+
+add_commands(policy, kinds.POLICIES, *ALL_COMMANDS)
+add_commands(preference, kinds.PREFERENCES, *ALL_COMMANDS)
+add_commands(client, kinds.CLIENTS, *ALL_COMMANDS)
+add_commands(pipeline_rule, kinds.PIPELINE_RULES, "list")
+
+
+@pipeline_rule.command("set")
+@with_api
+def set_pipeline_rules(
+    api: ApiClient,
+    file: Annotated[
+        str,
+        typer.Option(
+            "--file",
+            help="A file with `sources`, `scores` and `topics`, like a rules file; - for standard input.",
+            metavar="FILE",
+        ),
+    ],
+    why: Why = "",
+    dry_run: Preview = False,
+    json: Json = False,
+) -> None:
+    """Add or change the rules of a file, one after the other.
+
+    The pipeline tries them on recent data before they are in force: see `tidegate pipeline status`.
+
+    [dim]tidegate pipeline rule set --file more.yaml --dry-run[/dim]
+    """
+
+    def put(entry: Body) -> Body:
+        target = path(kinds.PIPELINE_RULES.path, entry["id"])
+        return api.change("PUT", target, dry_run=dry_run, why=why, body=entry, match=_version(api, target))
+
+    each(input_values.rules(file, kinds.RULE_SECTIONS), put, kinds.PIPELINE_RULES, "set", dry_run=dry_run, json=json)
+
+
+def _version(api: ApiClient, target: str) -> str | None:
+    """The version of a rule; None: there is no such rule yet."""
+    try:
+        return api.read(target)[1] or "*"
+    except Refused as refused:
+        if refused.status != 404:
+            raise
+        return None
+
+
+add_commands(pipeline_rule, kinds.PIPELINE_RULES, "show", "remove", "history", "revert")

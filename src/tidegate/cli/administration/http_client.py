@@ -61,15 +61,6 @@ class Endpoint:
     cert_key: Annotated[Path | None, _option("--key", help="Its private key, if in another file.")] = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """A JSON object that the node answered with."""
-
-    value: Any
-    version: str | None = None
-    """The ETag, to be sent with a change."""
-
-
 class Refused(TidegateError):
     """The node understood the request and refused it."""
 
@@ -101,14 +92,17 @@ class ApiClient:
         if self._client is not None:
             self._client.close()
 
-    def get(self, target: str, **query: object) -> Answer:
-        return self.request("GET", target, query=query)
+    def get(self, target: str, **query: object) -> Any:
+        return self.request("GET", target, query=query)[0]
 
-    def pages(self, target: str, **query: object) -> Iterator[dict[str, Any]]:
-        """All items of a list, page after page."""
+    def read(self, target: str) -> tuple[Any, str | None]:
+        """A document, and its version to be sent with a change."""
+        return self.request("GET", target)
+
+    def pages(self, target: str) -> Iterator[dict[str, Any]]:
         after: object = None
         while True:
-            page = self.get(target, limit=PAGE, after=after, **query).value
+            page = self.get(target, limit=PAGE, after=after)
             yield from page["items"]
             after = page.get("next")
             if after is None:
@@ -116,25 +110,16 @@ class ApiClient:
 
     @property
     def me(self) -> dict[str, Any]:
-        """The token's role and user."""
         if self._me is None:
-            self._me = self.get("/me").value
+            self._me = self.get("/me")
         return self._me
 
     def change(
-        self,
-        method: str,
-        target: str,
-        *,
-        dry_run: bool,
-        why: str,
-        body: object = None,
-        match: str | None = None,
+        self, method: str, target: str, *, dry_run: bool, why: str, body: object = None, match: str | None = None
     ) -> dict[str, Any]:
         """Requests a change, or with `dry_run` only its effect. `match` is the version that is changed."""
-        value: dict[str, Any] = self.request(
-            method, target, query={"dry_run": dry_run, "why": why}, body=body, match=match
-        ).value
+        query = {"dry_run": dry_run, "why": why}
+        value: dict[str, Any] = self.request(method, target, query=query, body=body, match=match)[0]
         return value
 
     def request(
@@ -145,9 +130,13 @@ class ApiClient:
         query: Mapping[str, object] | None = None,
         body: object = None,
         match: str | None = None,
-    ) -> Answer:
-        """The answer; Refused or TidegateError with the remedy."""
-        parameters = {key: _query_value(value) for key, value in (query or {}).items() if value not in (None, "")}
+    ) -> tuple[Any, str | None]:
+        """The JSON object that the node answers with, and its ETag; Refused or TidegateError with the remedy."""
+        parameters = {
+            key: str(value).lower() if isinstance(value, bool) else value
+            for key, value in (query or {}).items()
+            if value not in (None, "")
+        }
         if parameters:
             target = f"{target}?{urlencode(parameters)}"
         headers = {} if match is None else {"If-Match": match}
@@ -187,13 +176,13 @@ class ApiClient:
         self._reused = True
         return response, bytes(received)
 
-    def _answer(self, response: httpx.Response, received: bytes) -> Answer:
+    def _answer(self, response: httpx.Response, received: bytes) -> tuple[Any, str | None]:
         try:
             value = json.loads(received) if received else None
         except ValueError:
             value = None
         if response.is_success and isinstance(value, dict):
-            return Answer(value=value, version=response.headers.get("ETag"))
+            return value, response.headers.get("ETag")
         status = response.status_code
         if isinstance(value, dict) and "detail" in value:
             given = "Authorization" in response.request.headers
@@ -323,10 +312,6 @@ def _tls_context(endpoint: Endpoint) -> ssl.SSLContext:
             reason = getattr(broken, "strerror", None) or broken
             raise TidegateError(f"cannot use the certificate {files}: {reason}") from None
     return context
-
-
-def _query_value(value: object) -> object:
-    return str(value).lower() if isinstance(value, bool) else value
 
 
 def _refusal(status: int, problem: Mapping[str, Any], *, given: bool) -> str:

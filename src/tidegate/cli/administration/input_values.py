@@ -5,7 +5,6 @@ An empty text takes something away: `--role ''` all roles, `--set shift=` an att
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,13 +12,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from tidegate.cli import terminal
+from tidegate.cli.options import attribute
 from tidegate.errors import ConfigError, TidegateError
 
 _MOST: Final = 16 << 10  # characters of a file with a public key
 
 
 def texts(given: Sequence[str]) -> list[str]:
-    """A list that was written as several options, or with commas."""
     return [each.strip() for one in given for each in one.split(",") if each.strip()]
 
 
@@ -36,17 +35,10 @@ def attributes(given: Sequence[str], before: Mapping[str, Any] | None = None) ->
         if not equals or not name:
             terminal.usage(f"`{text}` is no attribute: write NAME=VALUE, or NAME= to remove it")
         if value:
-            found[name] = _json_or_text(value)
+            found[name] = attribute(text)[1]
         else:
             found.pop(name, None)
     return found
-
-
-def _json_or_text(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def public_key(given: str | None) -> str | None:
@@ -73,7 +65,6 @@ def public_key(given: str | None) -> str | None:
 
 
 def password() -> str:
-    """The first line of standard input."""
     from tidegate.cli.passwd import read_password
 
     try:
@@ -161,7 +152,10 @@ def _mapping(text: str, name: str, section: str) -> Any:
     except yaml.YAMLError:
         pass  # told below, with its place
     try:
-        tree, problems = compose(f"{section}:\n{_indented(text)}" if listed else text, name, os.environ)
+        if listed:  # one step to the right, so that it can stand below the section
+            lines = (f" {line}" for line in text.splitlines(keepends=True) if line.rstrip() != "---")
+            text = f"{section}:\n{''.join(lines)}"
+        tree, problems = compose(text, name, os.environ)
         if problems:
             raise ConfigErrors(problems)
     except ConfigErrors as wrong:
@@ -170,8 +164,3 @@ def _mapping(text: str, name: str, section: str) -> Any:
         moved = [ConfigError(str(each.args[0]), file=each.file, line=max(each.line - 1, 1)) for each in wrong.problems]
         raise ConfigErrors(moved) from None
     return tree.data()
-
-
-def _indented(text: str) -> str:
-    """One step to the right: then it can stand below a key however it is input_values."""
-    return "".join(f" {line}" for line in text.splitlines(keepends=True) if line.rstrip() != "---")

@@ -13,10 +13,9 @@ import typer
 
 from tidegate.cli import terminal
 from tidegate.cli.administration import output
-from tidegate.cli.administration.completion import ids
 from tidegate.cli.administration.http_client import ApiClient, path
 from tidegate.cli.administration.kinds import USERS
-from tidegate.cli.administration.options import Preview, Why, with_api
+from tidegate.cli.administration.options import Preview, Why, ids, with_api
 from tidegate.cli.options import Json
 from tidegate.errors import TidegateError
 
@@ -32,24 +31,17 @@ def list_command(api: ApiClient, json: Json = False) -> None:
 
     [dim]tidegate key list[/dim]
     """
-    keys = list(api.pages("/keys"))
-    if json:
-        terminal.print_json({"items": keys})
-        return
-    table = [
-        {
-            "id": each["id"],
-            "filter": each.get("filter"),
-            "owner": each.get("owner"),
-            "topic": each.get("topic"),
-            "made": output.moment(each["made"]),
-            "seals": f"for {output.left(each['valid_until'])}" if each.get("seals") else "no more",
-            "readable": f"for {output.left(each['readable_until'])}",
-            "used": each.get("used"),
-        }
-        for each in keys
-    ]
-    output.rows(table, none="There are no topic keys.")
+    output.listing(list(api.pages("/keys")), _columns, none="There are no topic keys.", json=json)
+
+
+def _columns(key: dict[str, Any]) -> dict[str, object]:
+    return {
+        **{name: key.get(name) for name in ("id", "filter", "owner", "topic")},
+        "made": output.moment(key["made"]),
+        "seals": f"for {output.left(key['valid_until'])}" if key.get("seals") else "no more",
+        "readable": f"for {output.left(key['readable_until'])}",
+        "used": key.get("used"),
+    }
 
 
 @app.command()
@@ -75,13 +67,10 @@ def rotate(
         terminal.usage("say --filter or --user, or neither for all")
     body = {name: value for name, value in (("filter", filter), ("user", user)) if value}
     done = api.change("POST", "/keys/rotate", dry_run=dry_run, why=why, body=body)
-    if json:
-        terminal.print_json(done)
-        return
     count = done["groups"]
     groups = f"{count} group{'' if count == 1 else 's'} of topics"
     would = f"{groups} would be sealed with another key, and nothing was changed"
-    output.done(would if dry_run else f"{groups} will be sealed with another key")
+    terminal.done(would if dry_run else f"{groups} will be sealed with another key", done, json=json)
 
 
 @app.command()
@@ -94,13 +83,9 @@ def revoke(api: ApiClient, id: Id, why: Why = "", dry_run: Preview = False, json
     [dim]tidegate key revoke 4f1c09d2 --why "a device was stolen"[/dim]
     """
     done = api.change("DELETE", path("/keys", id), dry_run=dry_run, why=why)
-    if json:
-        terminal.print_json(done)
-    elif dry_run:
-        topic = (done.get("key") or {}).get("topic")
-        output.done(f"key {id}{f' of {topic}' if topic else ''} would be revoked, and nothing was changed")
-    else:
-        output.done(f"key {done['revoked']} revoked")
+    topic = (done.get("key") or {}).get("topic")
+    would = f"key {id}{f' of {topic}' if topic else ''} would be revoked, and nothing was changed"
+    terminal.done(would if dry_run else f"key {done['revoked']} revoked", done, json=json)
 
 
 @app.command("get")
@@ -124,28 +109,30 @@ def get_command(
     import secrets
     from json import dumps
 
-    from tidegate.keys import read_key
+    from tidegate.errors import KeysError
+    from tidegate.keys import PrivateKey, read_key
 
-    holder = _private(private)
+    try:
+        holder = PrivateKey.parse(private.read_text(encoding="ascii"))
+    except OSError as broken:
+        raise TidegateError(f"cannot read {private}: {broken.strerror}") from None
+    except (KeysError, UnicodeDecodeError) as wrong:
+        why = wrong if isinstance(wrong, KeysError) else "it is no text"
+        raise TidegateError(f"{private} cannot be used: {why}") from None
     reader = user or api.me.get("user")
     if not reader:
         raise TidegateError(
             "this token is for no user, and readers are users: have one made with `tidegate token make`"
         )
     mark = secrets.token_urlsafe(24)
-    answer = api.get(path("/keys", id), request=mark).value
+    answer = api.get(path("/keys", id), request=mark)
     topic_key = read_key(dumps(answer).encode(), holder, reader=f"user:{reader}", request=mark)
-    fields: dict[str, Any] = {"id": topic_key.id, "reader": f"user:{reader}", "seconds": topic_key.seconds}
+    about = {"id": topic_key.id, "reader": f"user:{reader}"}
     secret = {"secret": topic_key.secret.hex()} if show else {}
     if json:
-        terminal.print_json({**fields, **secret})
+        terminal.print_json({**about, "seconds": topic_key.seconds, **secret})
         return
-    output.details(
-        {
-            **{name: value for name, value in fields.items() if name != "seconds"},
-            "valid for": output.span(topic_key.seconds),
-        }
-    )
+    output.details({**about, "valid for": output.span(topic_key.seconds)})
     output.secrets(secret)
 
 
@@ -193,16 +180,3 @@ def master(json: Json = False) -> None:
         terminal.print_json({"master": key})
     else:
         typer.echo(key)
-
-
-def _private(file: Path) -> Any:
-    from tidegate.errors import KeysError
-    from tidegate.keys import PrivateKey
-
-    try:
-        return PrivateKey.parse(file.read_text(encoding="ascii"))
-    except OSError as broken:
-        raise TidegateError(f"cannot read {file}: {broken.strerror}") from None
-    except (KeysError, UnicodeDecodeError) as wrong:
-        why = wrong if isinstance(wrong, KeysError) else "it is no text"
-        raise TidegateError(f"{file} cannot be used: {why}") from None

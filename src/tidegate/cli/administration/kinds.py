@@ -13,8 +13,8 @@ import typer
 
 from tidegate.cli import terminal
 from tidegate.cli.administration import input_values, output
-from tidegate.cli.administration.completion import Complete, ids
 from tidegate.cli.administration.http_client import ApiClient
+from tidegate.cli.administration.options import Complete, ids
 
 Body = dict[str, Any]
 Columns = Callable[[Mapping[str, Any]], Mapping[str, object]]
@@ -23,8 +23,6 @@ ShowEffect = Callable[[Mapping[str, Any] | None, str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """An option of a command that sets one member of a document."""
-
     parameter: str
     member: str
     annotation: Any
@@ -58,7 +56,6 @@ def _list(
     *,
     member: str = "",
 ) -> Field:
-    """An option that can be repeated."""
     annotation = Annotated[list[str] | None, typer.Option(option, help=help, metavar=metavar)]
     return Field(parameter=parameter, member=member or parameter, annotation=annotation, read=read)
 
@@ -100,8 +97,6 @@ ACCOUNT: Final = (ROLES, GROUPS, ATTRIBUTES, PUBLIC_KEY, _password())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """Documents of one kind."""
-
     command: str
     """The command after `tidegate`."""
     path: str
@@ -128,7 +123,6 @@ class Kind:
     """The arguments of an example, by command."""
 
     def place(self, api: ApiClient) -> str:
-        """The path for whoever asks."""
         return self.own_path if self.own_path is not None and api.me.get("role") == "user" else self.path
 
     @property
@@ -292,7 +286,7 @@ def _rule_effect(result: Mapping[str, Any] | None, would: str) -> None:
     versions = effect.get("version") or {}
     differing = [f"{id} {how}" for how in ("added", "changed", "removed") for id in effect.get(how) or ()]
     before, after = (versions.get(name) or "-" for name in ("before", "after"))
-    output.done(f"{would}, and nothing was changed; rules {before} → {after}: {', '.join(differing) or 'the same'}")
+    terminal.done(f"{would}, and nothing was changed; rules {before} → {after}: {', '.join(differing) or 'the same'}")
     for text in effect.get("not_covered") or ():
         terminal.note(f"Not covered: {text}.")
 

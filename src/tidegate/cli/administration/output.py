@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
@@ -24,9 +24,24 @@ Row = Mapping[str, object]
 
 _UNITS: Final = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 _NEVER: Final = "-"
+_CHANGE_COLUMNS: Final = (
+    *(("who", "as"), ("action", "action"), ("topic", "topic"), ("from", "from")),
+    *(("now", "before"), ("then", "after"), ("times", "count")),
+)
+"""The columns of a decision that would be different, and the members that they show."""
 
 
-def rows(found: Sequence[Row], *, none: str, whole: Sequence[str] = ("id",)) -> None:
+def listing(
+    items: Sequence[Any], columns: Callable[[Any], Row], *, none: str, json: bool, whole: Sequence[str] = ("id",)
+) -> None:
+    """Items as JSON, or a table with a row for each."""
+    if json:
+        terminal.print_json({"items": items})
+    else:
+        rows([columns(item) for item in items], none=none, whole=whole)
+
+
+def rows(found: Sequence[Row], *, none: str = "", whole: Sequence[str]) -> None:
     """A table on standard output, or the note `none`. The columns named by `whole` are not broken into lines."""
     from rich import box
     from rich.table import Table
@@ -68,7 +83,6 @@ def plain(value: object) -> str:
 
 
 def details(about: Row) -> None:
-    """Facts in two columns on standard output; mappings below a key are indented."""
     from tidegate.cli.tables import facts
 
     told: dict[str, object] = {}
@@ -82,20 +96,6 @@ def secrets(credentials: Row) -> None:
     """Credentials on standard output, each on a line of its own that is never broken, so that it can be copied."""
     for name, value in credentials.items():
         typer.echo(f"{name}: {plain(value)}")
-
-
-def warning(text: str) -> None:
-    """One line on standard error about what was done, but not all of it."""
-    from rich.text import Text
-
-    terminal.err().print(Text.assemble(("warning: ", "yellow"), terminal.harmless(text)))
-
-
-def done(text: str) -> None:
-    """One line on standard output that something was done."""
-    from rich.text import Text
-
-    terminal.out().print(Text.assemble(("✓ ", "green"), terminal.harmless(text)))
 
 
 def moment(at: str | None) -> str:
@@ -112,7 +112,6 @@ def when(at: str | None) -> str:
 
 
 def left(at: str) -> str:
-    """How long until then."""
     return span(max(_until(at), 0.0))
 
 
@@ -121,7 +120,6 @@ def _until(at: str) -> float:
 
 
 def _parsed(at: str) -> datetime:
-    """From a time as the interface writes it."""
     from datetime import datetime
 
     try:
@@ -149,26 +147,15 @@ def effect(found: Mapping[str, Any] | None, would: str) -> None:
     changes = effect.get("changes") or []
     if changes:
         table = [
-            {
-                "who": each.get("as"),
-                "action": each.get("action"),
-                "topic": each.get("topic"),
-                "from": each.get("from"),
-                "now": each.get("before"),
-                "then": each.get("after"),
-                "times": each.get("count"),
-                "last": moment(each.get("last")),
-            }
+            {title: each.get(member) for title, member in _CHANGE_COLUMNS} | {"last": moment(each.get("last"))}
             for each in changes
         ]
-        if not any(row["from"] for row in table):
-            table = [{name: value for name, value in row.items() if name != "from"} for row in table]
-        rows(table, none="", whole=("who", "topic"))
+        rows(table, whole=("who", "topic"))
     decisions, different = effect.get("decisions", 0), effect.get("different", 0)
     since = f" since {moment(effect['since'])}" if effect.get("since") else ""
     told = f"{different} of {effect.get('questions', 0)} kinds of decisions would be different"
     over = f"{told}, over the last {decisions:,} decisions{since}" if decisions else "there are no decisions to compare"
-    done(f"{would}, and nothing was changed; {over}")
+    terminal.done(f"{would}, and nothing was changed; {over}")
     if different > len(changes):
         terminal.note(f"Only {len(changes)} are output.")
     if effect.get("undecided"):

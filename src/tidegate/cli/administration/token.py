@@ -14,11 +14,10 @@ import typer
 from tidegate.admin.roles import Role
 from tidegate.cli import terminal
 from tidegate.cli.administration import output
-from tidegate.cli.administration.completion import ids
 from tidegate.cli.administration.http_client import ApiClient, path
 from tidegate.cli.administration.kinds import USERS
-from tidegate.cli.administration.options import Preview, Why, with_api
-from tidegate.cli.node_commands import ask
+from tidegate.cli.administration.options import Preview, Why, ids, with_api
+from tidegate.cli.node_commands import NodeOptions
 from tidegate.cli.options import Json
 
 app = terminal.command_group("Make, list and revoke tokens for the HTTP interface.")
@@ -31,22 +30,16 @@ def list_command(api: ApiClient, json: Json = False) -> None:
 
     [dim]tidegate token list[/dim]
     """
-    tokens = api.get("/tokens").value
-    if json:
-        terminal.print_json(tokens)
-        return
-    table = [
-        {
-            "id": each["id"],
-            "role": each["role"],
-            "user": each.get("user"),
-            "name": each.get("name"),
-            "expires": output.when(each.get("expires")),
-            "revoked": _revoked(each),
-        }
-        for each in tokens["items"]
-    ]
-    output.rows(table, none="There are no tokens.")
+    output.listing(api.get("/tokens")["items"], _columns, none="There are no tokens.", json=json)
+
+
+def _columns(token: dict[str, Any]) -> dict[str, object]:
+    at = token.get("revoked_at")
+    return {
+        **{name: token.get(name) for name in ("id", "role", "user", "name")},
+        "expires": output.when(token.get("expires")),
+        "revoked": None if at is None else f"{output.moment(at)} by {token.get('revoked_by') or 'somebody'}",
+    }
 
 
 @app.command()
@@ -113,7 +106,7 @@ def make(
         return
     if dry_run:
         ends = output.when(token["expires"])
-        output.done(f"a token, {token['role']}, that ends {ends} would be made, and nothing was changed")
+        terminal.done(f"a token, {token['role']}, that ends {ends} would be made, and nothing was changed")
         return
     typer.echo(terminal.harmless(token["token"]))
     terminal.note(f"Token {token['id']}, {token['role']}, ends {output.when(token['expires'])}. It is shown once.")
@@ -136,17 +129,8 @@ def revoke(
     [dim]tidegate token revoke 4f1c09d2a6b3e870[/dim]
     """
     done = api.change("DELETE", path("/tokens", id), dry_run=dry_run, why=why)
-    if json:
-        terminal.print_json(done)
-    elif dry_run:
-        output.done(f"token {done['id']}, {done['role']}, would be revoked, and nothing was changed")
-    else:
-        output.done(f"token {done['id']} revoked")
-
-
-def _revoked(token: dict[str, Any]) -> str | None:
-    at = token.get("revoked_at")
-    return None if at is None else f"{output.moment(at)} by {token.get('revoked_by') or 'somebody'}"
+    would = f"token {done['id']}, {done['role']}, would be revoked, and nothing was changed"
+    terminal.done(would if dry_run else f"token {done['id']} revoked", done, json=json)
 
 
 def _over_socket(config: Path, **request: Any) -> dict[str, Any]:
@@ -156,7 +140,7 @@ def _over_socket(config: Path, **request: Any) -> dict[str, Any]:
     from tidegate.admin.control_commands import MakeToken
 
     command = MakeToken(by=f"uid:{os.getuid()}", **request)
-    token = ask(command.COMMAND, config, None, 0, **command.arguments())
+    token = NodeOptions(config=config).ask(command.COMMAND, **command.arguments())
     expires = datetime.fromtimestamp(token["expires"], UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     shown: dict[str, Any] = {key: token[key] for key in ("id", "role", "user", "name", "token") if key in token}
     return {**shown, "expires": expires, **({"dry_run": True} if command.dry_run else {})}
