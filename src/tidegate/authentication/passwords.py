@@ -258,20 +258,6 @@ class Passwords:
 class Attempt:
     """One attempt, with the keys under which its outcome is remembered."""
 
-    __slots__ = (
-        "device",
-        "entry",
-        "login",
-        "name",
-        "network",
-        "pair",
-        "password",
-        "place",
-        "session",
-        "stored",
-        "user",
-    )
-
     def __init__(
         self,
         key: bytes,
