@@ -167,7 +167,7 @@ class Administration:
         """
         state, at, why = self._state, time.time(), "preferences belong to identities"
         requested = [
-            RequestedChange(kind=each.kind, id=each.id, body=content(each.body), expected=each.version)
+            RequestedChange(kind=each.kind, id=each.id, body=content(each.body), expected=each.sequence)
             for each in state.ordered(("preference",))
             if OWNER not in content(each.body)
         ]

@@ -23,7 +23,8 @@ from tidegate.config import OverlayDocument, Source
 from tidegate.config.overlay import KINDS, Form, document_body, entries_in_file
 from tidegate.errors import Problem, StoreError
 from tidegate.net.control_command import Version
-from tidegate.store.registry import Body, Change, Conflict, Document, Entry, Reason, Snapshot
+from tidegate.store.registry import Body, Change, Conflict, Entry, Reason, Snapshot
+from tidegate.store.registry.state import conflict
 
 FENCE: Final = ("fence", "documents")
 PIPELINE: Final = "pipeline"
@@ -76,7 +77,7 @@ class RegistryState:
     """The registry after the change `sequence`."""
 
     sequence: int
-    documents: Mapping[Key, Document]
+    documents: Mapping[Key, Entry]
     fence: int | None
     """The version of the fence; None: nothing was ever administered."""
 
@@ -84,7 +85,7 @@ class RegistryState:
     def of(cls, snapshot: Snapshot) -> RegistryState:
         documents = {(each.kind, each.id): each for each in snapshot.documents}
         fence = documents.pop(FENCE, None)
-        return cls(sequence=snapshot.sequence, documents=documents, fence=None if fence is None else fence.version)
+        return cls(sequence=snapshot.sequence, documents=documents, fence=None if fence is None else fence.sequence)
 
     def after(self, entries: Iterable[Entry], newest: int = 0) -> RegistryState:
         """With these changes, of which the last may have been followed by some that changed no document."""
@@ -97,15 +98,7 @@ class RegistryState:
             elif entry.body is None:
                 documents.pop(key, None)
             else:
-                documents[key] = Document(
-                    kind=entry.kind,
-                    id=entry.id,
-                    body=entry.body,
-                    version=entry.sequence,
-                    changed_at=entry.at,
-                    changed_by=entry.by,
-                    why=entry.why,
-                )
+                documents[key] = entry
         return RegistryState(sequence=sequence, documents=documents, fence=fence)
 
     def pieces(self) -> list[OverlayDocument]:
@@ -116,7 +109,7 @@ class RegistryState:
         """The documents of a kind, in their order: `id` and `body` of each."""
         return [{"id": each.id, "body": content(each.body)} for each in self.ordered((kind,))]
 
-    def ordered(self, kinds: Container[str]) -> list[Document]:
+    def ordered(self, kinds: Container[str]) -> list[Entry]:
         """The documents of some kinds, in the order in which they were made."""
         documents = [each for each in self.documents.values() if each.kind in kinds]
         return sorted(documents, key=lambda each: (place(each.body), each.kind, each.id))
@@ -147,17 +140,12 @@ class RegistryState:
             why = "stands in the file of the node: change it there"
             raise Problem(f"{requested.name} {why}", problem="readonly", details=[{"at": requested.name, "error": why}])
         stored = self.documents.get(requested.key)
-        version = None if stored is None else stored.version
-        if requested.expected == version or (requested.expected is None and requested.body is None):
-            if stored is None and requested.body is None:
-                raise not_found(requested.kind, requested.id)
-            return
-        reason = Reason.CHANGED
-        if stored is None:
-            reason = Reason.MISSING
-        elif requested.expected is None:
-            reason = Reason.EXISTS
-        raise conflict_problem(Conflict(kind=requested.kind, id=requested.id, reason=reason, version=version))
+        if stored is None and requested.body is None and requested.expected is None:
+            raise not_found(requested.kind, requested.id)
+        version = None if stored is None else stored.sequence
+        wrong = conflict(*requested.key, version, requested.expected, removing=requested.body is None)
+        if wrong is not None:
+            raise conflict_problem(wrong)
 
 
 Draft: TypeAlias = Callable[[RegistryState, Source], Sequence[RequestedChange]]
@@ -194,23 +182,23 @@ def unless_changed(requested: Sequence[RequestedChange], fence: int | None) -> D
     return draft
 
 
-def place(body: Body) -> int:
+def place(body: Body | None) -> int:
     """Where a document stands among the others."""
-    number = body.get(_PLACE)
+    number = (body or {}).get(_PLACE)
     if not isinstance(number, int):
         raise StoreError("a document of the registry has no place. Remedy: restore the registry from a backup.")
     return number
 
 
-def content(body: Body) -> dict[str, Any]:
+def content(body: Body | None) -> dict[str, Any]:
     """What a document says."""
-    members = body.get(_CONTENT)
+    members = (body or {}).get(_CONTENT)
     if not isinstance(members, dict):
         raise StoreError("a document of the registry has no content. Remedy: restore the registry from a backup.")
     return members
 
 
-def _filled(requested: RequestedChange, stored: Document | None) -> dict[str, Any]:
+def _filled(requested: RequestedChange, stored: Entry | None) -> dict[str, Any]:
     """Its body. A password is never told, so whoever sends a user back without one does not mean to remove it."""
     body = dict(requested.body or {})
     if requested.kind == "user" and stored is not None and PASSWORD not in body:
@@ -332,15 +320,15 @@ def _standing(kind: str, id: str, said: dict[str, Any]) -> dict[str, Any]:
     return {"kind": kind, "id": id, "body": _open(kind, said), "source": "file", **nobody}
 
 
-def _shown(document: Document) -> dict[str, Any]:
+def _shown(document: Entry) -> dict[str, Any]:
     return {
         "kind": document.kind,
         "id": document.id,
         "body": _open(document.kind, content(document.body)),
         "source": "api",
-        "version": document.version,
-        "changed_at": document.changed_at,
-        "changed_by": document.changed_by,
+        "version": document.sequence,
+        "changed_at": document.at,
+        "changed_by": document.by,
         "why": document.why,
     }
 

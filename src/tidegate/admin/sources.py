@@ -168,8 +168,8 @@ class Sources:
         if key is not None:
             about |= {"scheme": command.scheme, "key": key}
         return [
-            RequestedChange(kind=KIND, id=id, body=about, expected=None if stored is None else stored.version),
-            RequestedChange(kind=USER, id=id, body=body, expected=None if user is None else user.version),
+            RequestedChange(kind=KIND, id=id, body=about, expected=None if stored is None else stored.sequence),
+            RequestedChange(kind=USER, id=id, body=body, expected=None if user is None else user.sequence),
         ]
 
     async def _token(self, id: str, by: str) -> dict[str, Any]:
