@@ -78,8 +78,6 @@ log = structlog.get_logger("tidegate.node")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Drafted:
-    """Changes to store, the configuration that they make, and what is probably not meant in it."""
-
     changes: Sequence[Change]
     config: Config
     warnings: list[dict[str, str]]
@@ -184,7 +182,6 @@ class Administration:
                     return
 
     def people(self) -> frozenset[Key]:
-        """Users and clients that are documents."""
         return frozenset(key for key in self._state.documents if key[0] in IDENTIFIED)
 
     def follow(self) -> None:
@@ -217,7 +214,6 @@ class Administration:
         return {"reachable": unreachable is None, "trouble": unreachable or self.trouble}
 
     def status(self) -> dict[str, Any]:
-        """For `tidegate status`."""
         return {
             **self.condition(),
             "in_force": self.trouble is None and self._in_force == self._state.sequence,
@@ -255,7 +251,6 @@ class Administration:
         return {"documents": await self.threads.compute(state.documents_of_kind, kind), "version": state.fence or 0}
 
     async def history(self, command: GetHistory) -> dict[str, Any]:
-        """The versions of a document, the oldest first."""
         check_kind(command.kind)
         entries = await self.threads.request(self.registry.history, command.kind, command.id)
         return {"entries": [history_entry(each) for each in entries]}
@@ -371,7 +366,6 @@ class Administration:
         return {"sequence": sequence, "rules": version}
 
     async def _drafted(self, draft: Draft, state: RegistryState, *, narrow: bool) -> _Drafted:
-        """The changes to store, and the configuration that they make."""
         source, before = self._source(), self._host.config
 
         def build() -> _Drafted:
@@ -460,7 +454,6 @@ class Administration:
 
 
 def _owners(host: AdministeredNode) -> Callable[[str], str]:
-    """The identity of a user, by name."""
     return lambda user: host.identities.table.id("user", user)
 
 

@@ -19,8 +19,6 @@ class Audited(Protocol):
 
 
 class ChangeAudit:
-    """Writes the rows of one node."""
-
     def __init__(self, audited: Audited, *, node: str) -> None:
         self._audited = audited
         self._node = node

@@ -41,14 +41,11 @@ _LISTS: Final = ("roles", "groups")
 
 
 class Consumers:
-    """Those of a node with an administration."""
-
     def __init__(self, administration: Administration) -> None:
         self._administration = administration
         self._renewing = asyncio.Lock()  # of two that renew at once, the last has both password and token
 
     async def register(self, command: RegisterConsumer) -> dict[str, Any]:
-        """The change, and a token."""
         name, body = command.name, command.body
         if len(name.encode()) > LONGEST:
             raise Problem(f"a name has at most {LONGEST} bytes here: choose a shorter one", problem="invalid")
@@ -102,7 +99,6 @@ class Consumers:
             return {**done, **await self._token(name, command.by)}
 
     async def set_key(self, command: SetPublicKey) -> dict[str, Any]:
-        """Another public key."""
         draft = _setting(command.name, PUBLIC_KEY, command.public_key, of=command.of, expected=command.expected)
         return await self._changed(command, draft, command.name, "set key")
 
@@ -123,7 +119,6 @@ class Consumers:
         return await self._administration.change(command, draft, action="remove application", about=about)
 
     async def remove_user(self, command: RemoveApplicationUser) -> dict[str, Any]:
-        """One user of an application."""
         name, under = command.name, command.under
 
         def draft(state: RegistryState, source: Source) -> Sequence[RequestedChange]:
@@ -170,7 +165,6 @@ def _application(state: RegistryState, source: Source, id: str) -> Mapping[str, 
 
 
 def _users(state: RegistryState, id: str) -> list[str]:
-    """Who is registered under an application."""
     return [
         name
         for (kind, name), each in state.documents.items()

@@ -106,7 +106,6 @@ class RegistryState:
         return [OverlayDocument(kind=each.kind, id=each.id, body=content(each.body)) for each in self.ordered(KINDS)]
 
     def documents_of_kind(self, kind: str) -> list[dict[str, Any]]:
-        """The documents of a kind, in their order: `id` and `body` of each."""
         return [{"id": each.id, "body": content(each.body)} for each in self.ordered((kind,))]
 
     def ordered(self, kinds: Container[str]) -> list[Entry]:
@@ -183,7 +182,6 @@ def unless_changed(requested: Sequence[RequestedChange], fence: int | None) -> D
 
 
 def place(body: Body | None) -> int:
-    """Where a document stands among the others."""
     number = (body or {}).get(_PLACE)
     if not isinstance(number, int):
         raise StoreError("a document of the registry has no place. Remedy: restore the registry from a backup.")
@@ -191,7 +189,6 @@ def place(body: Body | None) -> int:
 
 
 def content(body: Body | None) -> dict[str, Any]:
-    """What a document says."""
     members = (body or {}).get(_CONTENT)
     if not isinstance(members, dict):
         raise StoreError("a document of the registry has no content. Remedy: restore the registry from a backup.")
@@ -290,7 +287,6 @@ def owns(preference: Body, user: str, identity: str | None) -> bool:
 
 
 def get_document(state: RegistryState, source: Source, kind: str, id: str) -> dict[str, Any]:
-    """One of them."""
     check_kind(kind)
     node = entries_in_file(source, kind).get(id) if kind in KINDS else None
     if node is not None:
@@ -302,13 +298,11 @@ def get_document(state: RegistryState, source: Source, kind: str, id: str) -> di
 
 
 def history_entry(entry: Entry) -> dict[str, Any]:
-    """One version of a document."""
     said = None if entry.body is None else _open(entry.kind, content(entry.body))
     return {"sequence": entry.sequence, "body": said, "at": entry.at, "by": entry.by, "why": entry.why}
 
 
 def check_kind(kind: str) -> None:
-    """Problem if there is no such kind."""
     if kind not in KINDS and kind not in KEPT:
         raise Problem(
             f"there is no kind {kind[:40]!r}; there is {', '.join((*KINDS, *sorted(KEPT)))}", problem="unknown"

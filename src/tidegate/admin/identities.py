@@ -54,8 +54,6 @@ class Documents(Protocol):
 
 
 class NodeIdentities:
-    """Those of one node."""
-
     def __init__(self, node: str, records: Mapping[str, bytes], keep: Keep, documents: Documents | None) -> None:
         """`records` is what the store kept under `ROOM`, `keep` is the store's."""
         self._documents = documents
@@ -109,11 +107,9 @@ class NodeIdentities:
         return Taken(records=records, sequence=sequence, named=file.named, first=first)
 
     def named(self, users: Iterable[str]) -> dict[str, str]:
-        """The ids of users, by their principals."""
         return {f"{USER}:{name}": self.table.id(USER, name) for name in users}
 
     def _file_entries(self, config: Config) -> FileEntries:
-        """Who stands in the file, and who is a document."""
         documents = frozenset() if self._documents is None else self._documents.people()
         directory, entries = config.directory, dict[Key, str | None]({(NODE, self._node): None})
         for kind, people in ((USER, directory.users), (CLIENT, directory.clients)):

@@ -65,8 +65,6 @@ log = structlog.get_logger("tidegate.sources")
 
 
 class IngestingNode(Protocol):
-    """What is needed of a node."""
-
     config: Config
     realm: Realm
     audit: Auditor
@@ -74,8 +72,6 @@ class IngestingNode(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sender:
-    """Who sends, and over what."""
-
     source: Registered | None
     address: str
     level: str

@@ -131,7 +131,6 @@ class Recorder:
             )
 
     def state(self) -> dict[str, Any]:
-        """For `tidegate status`."""
         journal = self._journal
         return {
             "rows": self.rows,

@@ -55,8 +55,6 @@ log = structlog.get_logger("tidegate.sources")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registered:
-    """A source, as its document says."""
-
     id: str
     type: str
     mode: str
@@ -65,8 +63,6 @@ class Registered:
 
 
 class Sources:
-    """Those of a node with an administration."""
-
     def __init__(
         self,
         host: AdministeredNode,
@@ -87,14 +83,12 @@ class Sources:
     # -- looking ---------------------------------------------------------------------------------------------------
 
     def known(self, id: str) -> Registered | None:
-        """The source of that name; None: there is none."""
         said = self._administration.document_body(KIND, id)
         if said is None or id not in self._host.config.directory.users:
             return None
         return Registered(id=id, type=said["type"], mode=said["mode"], key=said.get("key"))
 
     async def secret(self, key: str) -> bytes:
-        """The key of that id."""
         found = self._keys.get(key)
         if found is None:
             found = self._keys[key] = await self._request(self._read, key)
@@ -143,7 +137,6 @@ class Sources:
         return await self._administration.preview(draft, compared=command.role is Role.ADMIN)
 
     def _admit(self, command: RegisterSource, *, exists: bool) -> None:
-        """Problem if whoever asks may not."""
         admin = command.role is Role.ADMIN
         own = command.role is Role.SOURCE and command.user == command.id
         if exists and not (admin or own):
@@ -235,7 +228,6 @@ class Sources:
 
 
 def _check(command: RegisterSource) -> None:
-    """Problem if it cannot be called so."""
     if not _ID.fullmatch(command.id) or command.id == UNREGISTERED:
         raise _invalid("NodeId", "has 1 to 128 letters, digits, `.`, `_`, `:` or `-`, and begins with one of the first")
     for name, value in (("NodeType", command.type), ("CommunicationMode", command.mode)):

@@ -40,11 +40,9 @@ class TokenAdministration:
         self._audit = audit
 
     async def load(self) -> None:
-        """Reads all tokens from the registry again."""
         await self._threads.call(self._tokens.load, time.time())
 
     def administrator_missing(self) -> bool:
-        """Whether nobody has a token of an administrator that counts."""
         now = time.time()
         return not any(each.role is Role.ADMIN and each.revoked_at is None for each in self._tokens.all(now))
 

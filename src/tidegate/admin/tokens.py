@@ -30,8 +30,6 @@ _NAME: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """What is known of one."""
-
     id: str
     role: Role
     user: str | None
@@ -49,7 +47,6 @@ class Token:
     version: int
 
     def shown(self) -> dict[str, Any]:
-        """For whoever lists them."""
         told = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("digest", "version")}
         return {**told, "role": self.role.value}
 
@@ -65,7 +62,6 @@ class Tokens:
         self._changing = threading.Lock()  # or what was read before a change would be taken for what is there after it
 
     def load(self, now: float) -> None:
-        """Reads them again."""
         with self._changing:
             self._known = {each.key: _token(each) for each in self._secrets.all(ROOM, at=now)}
 
@@ -74,7 +70,6 @@ class Tokens:
         return sorted((each for each in self._known.values() if each.expires > now), key=lambda each: each.made_at)
 
     def check(self, text: str, now: float) -> Token | None:
-        """The token, if it counts."""
         found = _TOKEN.fullmatch(text)
         token = self._known.get(found[1]) if found else None
         if token is None or not hmac.compare_digest(token.digest, _digest(text)):

@@ -107,7 +107,6 @@ def accepted(config: Config, content_at: Callable[[str], bytes] | None = None) -
 
 
 def fetch(address: str) -> bytes:
-    """What is found at an address."""
     request = _Request(address)
     request.start()
     request.join(ALTOGETHER)

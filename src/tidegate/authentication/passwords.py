@@ -63,8 +63,6 @@ _NOBODY = "$argon2id$v=19$m=19456,t=2,p=1$dGlkZWdhdGUgbm9ib2R5cw$Jt2HVbNyDhRqoBY
 
 
 class Outcome(Enum):
-    """What became of an attempt."""
-
     ACCEPTED = "accepted"
     REFUSED = "refused"
     BUSY = "busy"  # nothing was computed: too many are waiting
@@ -181,7 +179,6 @@ class Passwords:
         return attempt.session or (attempt.device is not None and self._known.holds(attempt.device, now))
 
     def _is_known(self, attempt: Attempt, now: float) -> bool:
-        """Whether it was here before."""
         return self._is_device(attempt, now) or self._known.holds(attempt.place, now)
 
     def _work(self) -> None:

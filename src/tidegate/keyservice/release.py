@@ -63,8 +63,6 @@ class KeyService(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRequest:
-    """Somebody who asks for a key."""
-
     reader: str
     scope: Scope
     link: Link
@@ -73,8 +71,6 @@ class KeyRequest:
 
 
 class KeyRelease:
-    """Answers requests for keys."""
-
     def __init__(
         self,
         topic_keys: TopicKeys,

@@ -38,8 +38,6 @@ class Keys(Protocol):
 
 
 class RowKeys:
-    """Wraps and unwraps."""
-
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
         self._wrapped: Bounded[str, bytes | None] = Bounded(CONTEXTS)

@@ -24,16 +24,12 @@ _SIZE: Final = 256  # always written whole and in one go, so that no crash leave
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What the lock file says."""
-
     database: str  # name of the file that holds, or held, the data
     durability: str
     process: int
 
 
 class Lock:
-    """The lock on a data folder."""
-
     def __init__(self, folder: Path) -> None:
         self.path = folder / NAME
         self._file = -1

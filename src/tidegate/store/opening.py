@@ -133,7 +133,6 @@ def _enter(
 
 
 def sync_path(path: Path) -> None:
-    """Forces a file or a folder to the disk."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(file)

@@ -112,7 +112,6 @@ class SqliteStore(Notes):
         return snapshot
 
     def start(self) -> None:
-        """From now on what is noted is written."""
         if self._connection is None:
             raise StoreError(f"{self._path} is not open")
         self._writer = threading.Thread(target=self._write, name="tidegate-store", daemon=True)

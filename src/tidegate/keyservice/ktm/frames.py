@@ -42,8 +42,6 @@ _NUMBERS: Final = 1 << 53
 
 
 class Op(StrEnum):
-    """What a node can ask for."""
-
     PUT = "put"
     FIND = "find"
     REVOKE = "revoke"
@@ -56,16 +54,12 @@ class Op(StrEnum):
 
 
 class Wrong(StrEnum):
-    """Why something was not done."""
-
     INVALID = "invalid"
     UNAVAILABLE = "unavailable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A node asks."""
-
     number: int
     op: Op
     said: dict[str, Any] = field(repr=False)
@@ -73,16 +67,12 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """It was done."""
-
     number: int
     value: Any = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """It was not."""
-
     number: int
     problem: Wrong
     text: str
@@ -90,8 +80,6 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What others have done."""
-
     keys: Sequence[TopicKey]
     revoked: Sequence[str]
 
@@ -124,7 +112,6 @@ async def receive(reader: asyncio.StreamReader, *, idle: float, whole: float) ->
 
 
 def content(data: bytes) -> object:
-    """What a frame says."""
     _check(data)
     try:
         found: object = cbor2.loads(data)
@@ -168,12 +155,10 @@ def _check(data: bytes) -> None:
 
 
 def hello() -> bytes:
-    """What a node says first."""
     return frame((_MAGIC, (VERSION,)))
 
 
 def welcome(refusal: str | None = None) -> bytes:
-    """What it is answered."""
     return frame((_MAGIC, VERSION) if refusal is None else (_MAGIC, 0, refusal[:1000]))
 
 
@@ -241,7 +226,6 @@ def read_reply(said: object) -> Reply:
 
 
 def packed(key: TopicKey) -> list[bytes]:
-    """A key on its way."""
     return [encode_key(key), key.secret]
 
 

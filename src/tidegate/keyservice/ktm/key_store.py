@@ -128,7 +128,6 @@ class KeyStore:
         return None if id in self._dead else key
 
     async def shared(self) -> list[TopicKey]:
-        """All of them."""
         keys = await self._call(partial(self._read, self._now()))
         return [key for key in keys if key.id not in self._dead]
 
@@ -198,7 +197,6 @@ class KeyStore:
         self._ring.rotate_now()
 
     async def group(self, id: str) -> Group | None:
-        """What a key belongs to."""
         key = await self._any(id)
         return None if key is None else key.group
 

@@ -58,8 +58,6 @@ def trust(ktm: Ktm) -> Trust | None:
 
 
 class Peer:
-    """A node that is connected."""
-
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, address: str, subject: str, der: bytes
     ) -> None:
@@ -127,7 +125,6 @@ class Service:
 
     @property
     def port(self) -> int:
-        """The port it really listens on."""
         assert self._socket is not None
         port: int = self._socket.getsockname()[1]
         return port

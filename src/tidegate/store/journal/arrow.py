@@ -16,7 +16,6 @@ REMEDY: Final = "pip install 'tidegate[journal]'"
 
 @cache
 def installed() -> bool:
-    """Whether journals can be written and read."""
     return find_spec("pyarrow") is not None
 
 

@@ -32,8 +32,6 @@ _POLL: Final = 4 << 20  # bytes that one poll hands out
 
 
 class _Open:
-    """A segment being read."""
-
     __slots__ = ("file", "first", "header", "layout", "path", "window")
 
     def __init__(self, folder: Path, first: int, stream: Stream) -> None:
@@ -96,12 +94,10 @@ class Reader:
             self._open = None
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """What is there now, row by row."""
         for batch in self.batches():
             yield from batch.to_pylist()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """What is there now."""
         while batches := self.poll():
             yield from batches
 
@@ -290,7 +286,6 @@ class Reader:
         return 0 if last is None else last.place.end
 
     def _places(self, segment: _Open) -> list[Place]:
-        """Every batch of a segment, as far as it may be read."""
         places: list[Place] = []
         position, least = len(segment.header), segment.first
         with index.Index(index_of(segment.path)) as known:

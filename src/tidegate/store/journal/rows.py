@@ -46,8 +46,6 @@ ROW: Final = 512  # bytes that a waiting row takes in memory, besides its long t
 
 
 class Kind(StrEnum):
-    """What an audit row is about."""
-
     DENY = "deny"
     ALLOWED = "allowed"
     CHANGE = "change"
@@ -57,8 +55,6 @@ class Kind(StrEnum):
 
 
 class Happening(StrEnum):
-    """What a row of `traffic` is about."""
-
     MESSAGE = "message"
     CONNECT = "connect"
     DISCONNECT = "disconnect"
@@ -68,8 +64,6 @@ class Happening(StrEnum):
 
 
 class AuditRow(NamedTuple):
-    """A row of `audit`."""
-
     at: float
     node: str | None = None
     kind: str = Kind.DENY.value
@@ -148,8 +142,6 @@ def traffic_row(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """One kind of journal."""
-
     name: str
     row: Callable[..., Row]  # makes a row
     columns: tuple[str, ...]  # of a row; the first is the time

@@ -40,7 +40,6 @@ def index_of(segment: Path) -> Path:
 
 
 def first_offsets(folder: Path) -> list[int]:
-    """The first offset of every segment in the folder, in order."""
     try:
         names = os.listdir(folder)
     except FileNotFoundError:
@@ -149,7 +148,6 @@ class Segment:
         os.ftruncate(self._file, self.end)
 
     def flush(self) -> None:
-        """Forces everything to the disk."""
         os.fdatasync(self._file)
 
     def finish(self) -> None:

@@ -53,7 +53,6 @@ class Selection:
         return self.until is None or low < _micros(self.until)
 
     def of(self, batch: pa.RecordBatch, place: Place, stream: Stream) -> pa.RecordBatch:
-        """The wanted rows of a batch."""
         pa = arrow()
         import pyarrow.compute as pc
 

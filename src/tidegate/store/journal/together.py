@@ -14,8 +14,6 @@ from tidegate.store.journal.rows import Row
 
 
 class Together:
-    """Some rows of one journal."""
-
     __slots__ = ("_claimed", "_lock", "_withdrawn", "rows", "weight", "written")
 
     def __init__(self, rows: Sequence[Row], weight: int) -> None:

@@ -27,8 +27,6 @@ class ConnectionLost(StoreError):
 
 
 class Mode(Enum):
-    """What a transaction is for."""
-
     READ = "read"  # sees one state of everything
     WRITE = "write"
     MIGRATE = "migrate"  # alone, however long it takes
@@ -36,8 +34,6 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """What the databases call differently."""
-
     integer: str
     real: str
     text: str

@@ -21,8 +21,6 @@ FEWEST: Final = 2  # versions of a document that are kept at least, so that its 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What is to become of one document."""
-
     kind: str
     id: str
     body: Body | None  # None deletes it
@@ -71,8 +69,6 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secret:
-    """A small binary record."""
-
     room: str
     key: str
     value: bytes = field(repr=False)
@@ -82,15 +78,11 @@ class Secret:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """It was done, all of it."""
-
     sequence: int  # its number, and the version of everything that it wrote
     id: str  # what it is called in `outcome`
 
 
 class Reason(Enum):
-    """Why a change does not fit what is there."""
-
     EXISTS = "exists already"
     MISSING = "does not exist"
     CHANGED = "was changed in the meantime"

@@ -34,8 +34,6 @@ IDENTITIES: Final = "identities"
 
 
 class IdentityTable:
-    """The identities of a registry."""
-
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 

@@ -91,7 +91,6 @@ class Registry:
             self._connection.close()
 
     def load(self) -> Snapshot:
-        """Everything."""
 
         def work(connection: Connection) -> Snapshot:
             sequence = read_state(connection).sequence

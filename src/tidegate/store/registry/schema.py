@@ -112,5 +112,4 @@ def prepare(connection: Connection) -> None:
 
 
 def spelled(statement: str, dialect: Dialect) -> str:
-    """The statement in the dialect."""
     return statement.format(**asdict(dialect))

@@ -20,8 +20,6 @@ _SELECT: Final = "SELECT room, key, value, version, expires FROM tidegate_secret
 
 
 class Secrets:
-    """The secrets of a registry."""
-
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
