@@ -11,10 +11,10 @@ Nothing here waits or asks anybody. Values are replaced, never changed, so that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import nsmallest
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 import orjson
 from pydantic import ConfigDict
@@ -26,17 +26,18 @@ from tidegate.net.control_command import Version
 from tidegate.store.registry import Body, Change, Conflict, Entry, Reason, Snapshot
 from tidegate.store.registry.state import conflict
 
+if TYPE_CHECKING:
+    from tidegate.admin.control_commands import ListDocuments
+
 FENCE: Final = ("fence", "documents")
-PIPELINE: Final = "pipeline"
-"""The kind of the rules of the pipeline."""
+PIPELINE: Final = "pipeline"  # the kind of the rules of the pipeline
 KEPT: Final = frozenset(("application", "source", PIPELINE))
 """Kinds that are stored for others, and are no part of the configuration."""
 PASSWORD: Final = "password"  # noqa: S105 - the name of the key
-APPLICATION: Final = "application"
-"""The attribute of users that says to which application they belong."""
-OWNER: Final = "owner"
-"""The key of a preference that says whose it is, by id."""
+APPLICATION: Final = "application"  # the attribute of users that says to which application they belong
+OWNER: Final = "owner"  # the key of a preference that says whose it is, by id
 PAGE: Final = 1 << 20  # bytes of a page; then it ends, however few there are on it
+MOST: Final = 1000  # documents on a page
 _PLACE: Final = "place"
 _CONTENT: Final = "content"
 
@@ -51,10 +52,8 @@ class RequestedChange:
 
     kind: str
     id: str
-    body: Body | None = None
-    """None deletes it."""
-    expected: Version | None = None
-    """The version that is changed. None: there must be none yet, or for a deletion, any."""
+    body: Body | None = None  # None deletes it
+    expected: Version | None = None  # the version that is changed. None: there must be none yet, or for a deletion, any
 
     @property
     def key(self) -> Key:
@@ -78,8 +77,7 @@ class RegistryState:
 
     sequence: int
     documents: Mapping[Key, Entry]
-    fence: int | None
-    """The version of the fence; None: nothing was ever administered."""
+    fence: int | None  # the version of the fence; None: nothing was ever administered
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> RegistryState:
@@ -135,7 +133,7 @@ class RegistryState:
 
     def _check(self, requested: RequestedChange, source: Source) -> None:
         check_kind(requested.kind)
-        if requested.kind in KINDS and requested.id in entries_in_file(source, requested.kind):
+        if requested.id in _in_file(source, requested.kind):
             why = "stands in the file of the node: change it there"
             raise Problem(f"{requested.name} {why}", problem="readonly", details=[{"at": requested.name, "error": why}])
         stored = self.documents.get(requested.key)
@@ -222,52 +220,32 @@ def conflict_problem(conflict: Conflict) -> Problem:
 # -- for whoever looks -------------------------------------------------------------------------------------------------
 
 
-def list_documents(state: RegistryState, source: Source, kind: str) -> list[dict[str, Any]]:
-    """Everything of a kind: what stands in the file first, then the documents in their order."""
-    check_kind(kind)
-    file = entries_in_file(source, kind) if kind in KINDS else {}
-    shown = [_standing(kind, id, document_body(node, kind, id)) for id, node in file.items()]
-    return shown + [_shown(each) for each in state.ordered((kind,))]
+def list_documents(state: RegistryState, source: Source, command: ListDocuments) -> dict[str, Any]:
+    """Everything of a kind: what stands in the file first, then the documents in their order.
 
-
-def page_documents(
-    state: RegistryState,
-    source: Source,
-    kind: str,
-    *,
-    after: str | None,
-    limit: int,
-    owner: str | None,
-    identity: str | None = None,
-) -> tuple[list[dict[str, Any]], str | None]:
-    """Those of a kind after an id, by id, at most so many; and what to ask for next, if that was not all.
-
-    With an owner: the preferences of that user, or the users of that application, and of other kinds none.
+    With a limit, an id or an owner, a page of them: those after the id, by id, at most so many, and what to ask for
+    next, if that was not all. Of an owner: the preferences of that user, or the users of that application, and of other
+    kinds none.
     """
+    kind, after, owner = command.kind, command.after, command.owner
     check_kind(kind)
-    file = entries_in_file(source, kind) if kind in KINDS else {}
-
-    def belongs(id: str, body: Body) -> bool:
-        return owner is None or _belongs(kind, id, body, owner, identity)
-
-    def ids() -> Iterator[str]:
-        yield from (id for id, node in file.items() if belongs(id, document_body(node, kind, id)))
-        for (sort, id), each in state.documents.items():
-            if sort == kind and belongs(id, content(each.body)):
-                yield id
-
-    requested = nsmallest(limit + 1, (id for id in ids() if after is None or id > after))
+    file = {id: document_body(node, kind, id) for id, node in _in_file(source, kind).items()}
+    if command.limit is None and after is None and owner is None:
+        shown = [_standing(kind, id, body) for id, body in file.items()]
+        return {"documents": shown + [_shown(each) for each in state.ordered((kind,))]}
+    bodies = {id: content(each.body) for (sort, id), each in state.documents.items() if sort == kind} | file
+    if owner is not None:
+        bodies = {id: body for id, body in bodies.items() if _belongs(kind, id, body, owner, command.identity)}
+    limit = min(command.limit or MOST, MOST)
+    requested = nsmallest(limit + 1, (id for id in bodies if after is None or id > after))
     items: list[dict[str, Any]] = []
     size = 0
     for id in requested[:limit]:
         if size > PAGE:
             break
-        node = file.get(id)
-        items.append(
-            _shown(state.documents[kind, id]) if node is None else _standing(kind, id, document_body(node, kind, id))
-        )
+        items.append(_standing(kind, id, file[id]) if id in file else _shown(state.documents[kind, id]))
         size += len(orjson.dumps(items[-1]))
-    return items, items[-1]["id"] if len(items) < len(requested) else None
+    return {"documents": items, "next": items[-1]["id"] if len(items) < len(requested) else None}
 
 
 def _belongs(kind: str, id: str, body: Body, owner: str, identity: str | None) -> bool:
@@ -288,7 +266,7 @@ def owns(preference: Body, user: str, identity: str | None) -> bool:
 
 def get_document(state: RegistryState, source: Source, kind: str, id: str) -> dict[str, Any]:
     check_kind(kind)
-    node = entries_in_file(source, kind).get(id) if kind in KINDS else None
+    node = _in_file(source, kind).get(id)
     if node is not None:
         return _standing(kind, id, document_body(node, kind, id))
     document = state.documents.get((kind, id))
@@ -307,6 +285,11 @@ def check_kind(kind: str) -> None:
         raise Problem(
             f"there is no kind {kind[:40]!r}; there is {', '.join((*KINDS, *sorted(KEPT)))}", problem="unknown"
         )
+
+
+def _in_file(source: Source, kind: str) -> Mapping[str, Any]:
+    """What stands in the file, by id."""
+    return entries_in_file(source, kind) if kind in KINDS else {}
 
 
 def _standing(kind: str, id: str, said: dict[str, Any]) -> dict[str, Any]:

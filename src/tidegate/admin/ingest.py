@@ -42,12 +42,11 @@ from tidegate.scope import Realm, Scope
 from tidegate.scope.authenticator import ANONYMOUS, Identity
 from tidegate.session import Link, Message, Subject
 from tidegate.store.journal import Together, Writer
-from tidegate.store.journal.arrow import REMEDY, installed
 from tidegate.store.journal.rows import Row
+from tidegate.store.journal.schema import REMEDY, installed
 from tidegate.wire import Properties
 
-MARK: Final = b"\x1e"
-"""Between records (RFC 7464)."""
+MARK: Final = b"\x1e"  # between records (RFC 7464)
 SKEW: Final = 300.0  # seconds that the clock of a source may be wrong
 PATIENCE: Final = 5.0  # seconds for the disk
 TROUBLED: Final = 0.5  # the same while it is known to be in trouble
@@ -75,12 +74,6 @@ class Sender:
     source: Registered | None
     address: str
     level: str
-
-    @property
-    def topic_names(self) -> dict[str, str]:
-        if self.source is None:
-            return {"{source}": UNREGISTERED, "{type}": UNKNOWN}
-        return {"{source}": self.source.id, "{type}": self.source.type}
 
 
 class Ingest:
@@ -123,7 +116,7 @@ class Ingest:
             except KeysError as error:
                 raise Problem(str(error), problem="forbidden") from None
 
-        body, inside = await asyncio.get_running_loop().run_in_executor(None, opened)
+        body, inside = await asyncio.to_thread(opened)
         if abs(body.time / 1000 - time.time()) > SKEW:
             text = f"its time is more than {SKEW:g} s from now, which is {int(time.time() * 1000)}; set the clock"
             raise Problem(text, problem="forbidden")
@@ -145,13 +138,6 @@ class Ingest:
         site = self._host.realm.site
         site.open()
         site.store.keep(ROOM, key, counter.to_bytes(8, "big"))
-
-    async def _kept(self) -> None:
-        """When this returns the store has what the records need: the counter, the topic keys that they are under."""
-        try:
-            await slices.stored(self._host.realm.site, PATIENCE)
-        except TimeoutError:
-            raise _unavailable("the store is too slow") from None
 
     def forget(self, key: str) -> None:
         """It is a key of nobody any more."""
@@ -191,7 +177,7 @@ class Ingest:
         if len(parts) == 1:
             payloads = parts[0].split(MARK)
         else:
-            payloads = await asyncio.get_running_loop().run_in_executor(None, lambda: b"".join(parts).split(MARK))
+            payloads = await asyncio.to_thread(lambda: b"".join(parts).split(MARK))
         topic = self._topic(sender)
         if topic is not None:
             await self._decide(sender, topic, payloads)
@@ -200,7 +186,10 @@ class Ingest:
             _check_sealed(self._source(command.user), key)  # it may have been renewed meanwhile
             self._spend(key, counter)
         if key is not None or protected:
-            await self._kept()
+            try:  # the store has what the records need first: the counter, the topic keys that they are under
+                await slices.stored(self._host.realm.site, PATIENCE)
+            except TimeoutError:
+                raise _unavailable("the store is too slow") from None
         if request.rows:
             await self._written(journal, request.rows, request.weight)
         await self._deliver(sender, request.messages)
@@ -239,11 +228,11 @@ class Ingest:
     # -- deciding --------------------------------------------------------------------------------------------------
 
     def _topic(self, sender: Sender) -> str | None:
-        topic = self._host.config.sources.topic
-        if topic is not None:
-            for placeholder, name in sender.topic_names.items():
-                topic = topic.replace(placeholder, name)
-        return topic
+        topic, source = self._host.config.sources.topic, sender.source
+        if topic is None:
+            return None
+        id, type = (UNREGISTERED, UNKNOWN) if source is None else (source.id, source.type)
+        return topic.replace("{source}", id).replace("{type}", type)
 
     async def _decide(self, sender: Sender, topic: str, payloads: Sequence[bytes]) -> None:
         """Problem if one of them must not be written."""

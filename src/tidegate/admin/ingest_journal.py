@@ -164,8 +164,7 @@ class RequestJournal:
         """`first`, `count`: the numbers of its records. `context`: of what its sender publishes."""
         self.rows: list[Row] = []
         self.weight = 0
-        self.messages: list[Message] = []
-        """What is delivered when the rows are safe."""
+        self.messages: list[Message] = []  # what is delivered when the rows are safe
         self._columns = _columns(source, subject)
         self._context = context
         self._site = site

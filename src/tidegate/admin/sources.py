@@ -27,7 +27,7 @@ from typing import Any, Final
 import structlog
 
 from tidegate.admin.administration import AdministeredNode, Administration
-from tidegate.admin.control_commands import MakeToken, RegisterSource, RemoveSource
+from tidegate.admin.control_commands import RegisterSource, RemoveSource
 from tidegate.admin.documents import PASSWORD, RegistryState, RequestedChange, content
 from tidegate.admin.roles import Role
 from tidegate.bounded import Newest
@@ -40,8 +40,7 @@ from tidegate.keys.source import SCHEME, SECRET
 from tidegate.keyservice.master_keys import MasterKeys, open_master_keys
 from tidegate.store.registry import Applied
 
-ROOM: Final = "sources"
-"""Of keys in the registry, and of counters in the store of the node."""
+ROOM: Final = "sources"  # of keys in the registry, and of counters in the store of the node
 KIND: Final = "source"
 USER: Final = "user"
 UNREGISTERED: Final = "unregistered"
@@ -58,8 +57,7 @@ class Registered:
     id: str
     type: str
     mode: str
-    key: str | None
-    """The id of its key; None: it has no encryption scheme."""
+    key: str | None  # the id of its key; None: it has no encryption scheme
 
 
 class Sources:
@@ -169,9 +167,9 @@ class Sources:
         tokens = self._administration.tokens
         try:
             await tokens.revoke_of([id], by=by)
-            return {"token": await tokens.make(MakeToken(role=Role.SOURCE, user=id, name="registration", by=by))}
         except Problem as problem:
             return {"token": None, "trouble": f"it is registered, and no token could be made: {problem}"}
+        return await tokens.make_registered(id, Role.SOURCE, by, done="registered")
 
     async def remove(self, command: RemoveSource) -> dict[str, Any]:
         """The source and its user; its credentials count no more."""

@@ -20,16 +20,8 @@ from functools import partial
 
 import structlog
 
-from tidegate.authentication.capabilities import (
-    RULE,
-    Challenge,
-    Register,
-    Token,
-    capability_of,
-    principal_of,
-    refusal,
-    token_in,
-)
+from tidegate.authentication import capabilities
+from tidegate.authentication.capabilities import refusal
 from tidegate.authentication.passwords import Outcome, Passwords
 from tidegate.config import Config
 from tidegate.errors import ConfigError
@@ -42,8 +34,7 @@ from tidegate.scope.authenticator import ANONYMOUS, Answer
 from tidegate.session import Bucket, Connection, Session
 from tidegate.wire import V5, Connect, Reason
 
-CERTIFICATE = "certificate:"
-"""Before the name in the certificate, the principal of whoever is no user."""
+CERTIFICATE = "certificate:"  # before the name in the certificate, the principal of whoever is no user
 
 log = structlog.get_logger("tidegate.node")
 
@@ -58,7 +49,7 @@ _REFUSALS = {
 
 WITHDRAWN = Refused(text="your access has been withdrawn")
 ENDED = replace(WITHDRAWN, ended=True)
-NEEDED = Refused(text="every client needs a capability here", rule=RULE)
+NEEDED = Refused(text="every client needs a capability here", rule=capabilities.RULE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +69,7 @@ class Authentication:
         self,
         config: Config,
         passwords: Passwords,
-        register: Register | None = None,
+        register: capabilities.Register | None = None,
         accepts: Accepts | None = None,
         identities: Identities | None = None,
         revocation: Revocation | None = None,
@@ -90,7 +81,7 @@ class Authentication:
         self.users = config.directory.users
         self.built = config.built
         self.accepts = accepts
-        self._register = register or Register()
+        self._register = register or capabilities.Register()
         self._passwords = passwords
         self._methods = {name: load_method(name, place) for name, place in config.authentication.methods.items()}
         self._changed: dict[str, int] = {}  # users removed or with another password, and under which rules
@@ -107,7 +98,7 @@ class Authentication:
         anonymous = bool(getattr(connection.listener, "anonymous", False))
         users = self.users
         name = packet.username
-        token = token_in(packet, self.accepts)
+        token = capabilities.token_in(packet, self.accepts)
         if isinstance(token, Refused):
             answer(token)
         elif token is not None and token.password:
@@ -232,7 +223,7 @@ class Authentication:
         self,
         connection: Connection,
         packet: Connect,
-        token: Token | None,
+        token: capabilities.Token | None,
         transport: Transport,
         principal: str | None = None,
         user: str | None = None,
@@ -246,12 +237,12 @@ class Authentication:
         capability: Capability | None = None
         if token is not None:
             name = self._certificate_name(connection)
-            found = capability_of(connection, packet, token.text, self.accepts, self._register, name)
+            found = capabilities.capability_of(connection, packet, token.text, self.accepts, self._register, name)
             if isinstance(found, Refused):
                 return replace(found, reason=Reason.BAD_USER_NAME_OR_PASSWORD) if token.password else found
             capability = found
             if principal is None or (capability.user is not None and user is None):
-                principal, user, certified = principal_of(capability), capability.user, False
+                principal, user, certified = capabilities.principal_of(capability), capability.user, False
         elif self.accepts is not None and self.accepts.required:
             return NEEDED
         identity = self._identity(principal or ANONYMOUS, user, packet.client_id, transport, capability)
@@ -264,12 +255,12 @@ class Authentication:
     # -- enhanced authentication -----------------------------------------------------------------------------------
 
     def exchange(self, connection: Connection, packet: Connect, method: str) -> Exchange | None:
-        token = token_in(packet, self.accepts)
+        token = capabilities.token_in(packet, self.accepts)
         if token is not None:
             return _NoExchange(token if isinstance(token, Refused) else refusal("it is shown beside another method"))
         if method == METHOD and self.accepts is not None:
             name = partial(self._certificate_name, connection)
-            return Challenge(self.accepts, self._register, connection, packet, name)
+            return capabilities.Challenge(self.accepts, self._register, connection, packet, name)
         factory = self._methods.get(method)
         return None if factory is None else factory(connection, packet)
 

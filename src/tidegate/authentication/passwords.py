@@ -108,7 +108,7 @@ class Passwords:
         self._waiting: dict[bool, deque[tuple[Attempt, Callable[[Outcome], None]]]] = {True: deque(), False: deque()}
         self._verified = Memory(cache)
         self._known = Memory(KNOWN)
-        self._failures = Failures()
+        self._failures = Memory(MINUTE, renewed=False)
         self._attempts = attempts
         self._address_attempts = address_attempts
         self._reported: set[bytes] = set()
@@ -290,61 +290,39 @@ class Attempt:
 
 
 class Memory:
-    """Keys for a number of seconds, and no more than `ENTRIES` of them."""
+    """How often each key was added in the last seconds, for no more than `ENTRIES` keys; the oldest go first.
 
-    __slots__ = ("_seconds", "_until")
+    The seconds of a key begin with its last time if it is `renewed`, else with its first.
+    """
 
-    def __init__(self, seconds: float) -> None:
+    __slots__ = ("_entries", "_renewed", "_seconds")
+
+    def __init__(self, seconds: float, *, renewed: bool = True) -> None:
         self._seconds = seconds
-        self._until: dict[bytes, float] = {}  # in order of time, because every key stays equally long
+        self._renewed = renewed
+        self._entries: dict[bytes, tuple[float, int]] = {}  # until when, and how often; in order of time
 
     def add(self, key: bytes, now: float) -> None:
-        self._until.pop(key, None)
-        self._until[key] = now + self._seconds
-        _shed(self._until, now)
-
-    def holds(self, key: bytes, now: float) -> bool:
-        return self._until.get(key, now) > now
-
-    def __len__(self) -> int:
-        return len(self._until)
-
-
-class Failures:
-    """How often each key failed in its current minute, which begins with its first failure."""
-
-    __slots__ = ("_counts", "_until")
-
-    def __init__(self) -> None:
-        self._until: dict[bytes, float] = {}
-        self._counts: dict[bytes, int] = {}
-
-    def add(self, key: bytes, now: float) -> None:
-        if self._until.get(key, now) <= now:
-            self._until.pop(key, None)
-            self._until[key] = now + MINUTE
-            self._counts[key] = 0
-        self._counts[key] += 1
-        for gone in _shed(self._until, now):
-            del self._counts[gone]
+        until, count = self._entries.get(key, (now, 0))
+        if self._renewed or until <= now:
+            self._entries.pop(key, None)
+            until, count = now + self._seconds, 0
+        self._entries[key] = (until, count + 1)
+        while self._entries:
+            oldest = next(iter(self._entries))
+            if self._entries[oldest][0] > now and len(self._entries) <= ENTRIES:
+                break
+            del self._entries[oldest]
 
     def count(self, key: bytes, now: float) -> int:
-        return self._counts[key] if self._until.get(key, now) > now else 0
+        until, count = self._entries.get(key, (now, 0))
+        return count if until > now else 0
+
+    def holds(self, key: bytes, now: float) -> bool:
+        return self.count(key, now) > 0
 
     def __len__(self) -> int:
-        return len(self._until)
-
-
-def _shed(until: dict[bytes, float], now: float) -> list[bytes]:
-    """Removes what is over, and the oldest when there are too many; says what went."""
-    gone = []
-    while until:
-        oldest = next(iter(until))
-        if until[oldest] > now and len(until) <= ENTRIES:
-            break
-        del until[oldest]
-        gone.append(oldest)
-    return gone
+        return len(self._entries)
 
 
 def _digest(key: bytes, *parts: bytes) -> bytes:

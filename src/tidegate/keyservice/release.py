@@ -65,8 +65,7 @@ class KeyService(Protocol):
 class KeyRequest:
     reader: str
     scope: Scope
-    link: Link
-    """Over which they would receive."""
+    link: Link  # over which they would receive
     request: str
 
 

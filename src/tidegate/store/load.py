@@ -24,7 +24,7 @@ from tidegate.session.store import StoredSession
 from tidegate.store.batch import PID, POSITION, SHIFT
 from tidegate.store.rows import Messages, read_delivery, read_session, read_subscription
 from tidegate.store.schema import OWN
-from tidegate.store.write import delete, delete_pairs, replace
+from tidegate.store.write import delete, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +131,7 @@ class _Reading:
                 continue
             message.rows += 1
             kept.setdefault(scope, []).append(message)
-        delete_pairs(self.connection, "retained", "scope, topic", gone)
+        delete(self.connection, "retained", "scope, topic", gone)
         return kept
 
     def records(self) -> dict[str, dict[str, bytes]]:
@@ -141,18 +141,12 @@ class _Reading:
         return records
 
 
-def _identity(connection: sqlite3.Connection, meta: dict[str, str]) -> tuple[str, int]:
-    """The node's id, made once, and the number of this boot."""
-    node = meta.get("node") or secrets.token_hex(8)
-    boot = int(meta.get("boot", "0")) + 1
-    connection.execute("REPLACE INTO meta VALUES ('node', ?), ('boot', ?)", (node, str(boot)))
-    return node, boot
-
-
 def load(connection: sqlite3.Connection, *, now_wall: float, now_mono: float) -> Snapshot:
     """Count the boot, read and clean the tables; the caller commits."""
     meta = dict(connection.execute("SELECT key, value FROM meta ORDER BY key"))
-    node, boot = _identity(connection, meta)
+    node = meta.get("node") or secrets.token_hex(8)  # made once
+    boot = int(meta.get("boot", "0")) + 1
+    connection.execute("REPLACE INTO meta VALUES ('node', ?), ('boot', ?)", (node, str(boot)))
     reading = _Reading(connection, now_wall=now_wall, now_mono=now_mono)
     reading.subscriptions()
     reading.deliveries()

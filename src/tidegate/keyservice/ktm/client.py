@@ -15,7 +15,6 @@ import asyncio
 import ssl
 import time
 from dataclasses import asdict
-from functools import partial
 from itertools import count
 from typing import Any, Final
 
@@ -30,12 +29,10 @@ from tidegate.keyservice.ktm import frames
 from tidegate.keyservice.ktm.frames import Answer, Failure, Op, Told, Wrong
 
 CONNECTING: Final = 10.0
-ANSWERING: Final = 10.0
-"""Seconds for an answer; then the connection counts as broken."""
+ANSWERING: Final = 10.0  # seconds for an answer; then the connection counts as broken
 PING: Final = 15.0
 PAUSES: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)  # seconds before the next attempt to connect
-ASKING: Final = 1024
-"""Questions at a time."""
+ASKING: Final = 1024  # questions at a time
 IDLE: Final = 3 * PING
 WHOLE: Final = 10.0
 
@@ -198,7 +195,7 @@ class KtmExchange(KeyExchange):
     async def _session(self) -> None:
         """One connection, from its beginning to its end, which is an error."""
         loop = asyncio.get_running_loop()
-        tls = await loop.run_in_executor(None, partial(context, self._ktm))
+        tls = await asyncio.to_thread(context, self._ktm)
         async with asyncio.timeout(CONNECTING):
             reader, writer = await asyncio.open_connection(self._ktm.url.host, self._ktm.url.port, ssl=tls)
         line = _Line(reader, writer)

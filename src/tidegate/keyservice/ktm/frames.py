@@ -28,12 +28,9 @@ from tidegate.keys.key import read_group as read_kept_group
 from tidegate.keys.key import valid_id
 
 VERSION: Final = 1
-MAX: Final = 128 * 1024
-"""Bytes of a frame."""
-PUSH: Final = 48 * 1024
-"""Bytes of keys in one frame, unless a single one has more."""
-IDS: Final = 512
-"""Ids in one frame."""
+MAX: Final = 128 * 1024  # bytes of a frame
+PUSH: Final = 48 * 1024  # bytes of keys in one frame, unless a single one has more
+IDS: Final = 512  # ids in one frame
 
 _MAGIC: Final = "tidegate-ktm"
 _HEAD: Final = 4
@@ -216,8 +213,8 @@ def read_reply(said: object) -> Reply:
             return Answer(number=number, value=value)
         case [int(number), False, str(problem), str(text)] if 0 < number < _NUMBERS and problem in tuple(Wrong):
             return Failure(number=number, problem=Wrong(problem), text=text)
-        case [0, list(keys), list(revoked)] if all(map(_named, revoked)):
-            return Told(keys=[unpacked(key) for key in keys], revoked=revoked)
+        case [0, list(keys), list(revoked)]:
+            return Told(keys=[unpacked(key) for key in keys], revoked=[read_id(id) for id in revoked])
         case _:
             raise ProtocolError("a frame that is no reply")
 
@@ -261,7 +258,3 @@ def read_ids(said: object) -> list[str]:
     if not isinstance(said, list) or len(said) > IDS:
         raise ProtocolError(f"something that is no list of up to {IDS} ids")
     return [read_id(id) for id in said]
-
-
-def _named(said: object) -> bool:
-    return isinstance(said, str) and valid_id(said)

@@ -30,10 +30,8 @@ from tidegate.policy import By, Close, Trust
 from tidegate.session import Bucket
 
 PEERS: Final = 1024
-GREETING: Final = 256
-"""Connections that have not said yet who they are,"""
-FROM_ONE: Final = 64
-"""and those of them from one address."""
+GREETING: Final = 256  # connections that have not said yet who they are,
+FROM_ONE: Final = 64  # and those of them from one address
 HANDSHAKE: Final = 10.0
 HELLO: Final = 10.0
 GOODBYE: Final = 5.0

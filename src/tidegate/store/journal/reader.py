@@ -149,8 +149,11 @@ class Reader:
     def _batch(self) -> pa.RecordBatch | None:
         """The next batch with its wanted rows, perhaps none; None: nothing more for now."""
         while self._stop is None or self.next < self._stop:
-            if self._open is None and not self._enter(self._candidates()):
-                return None
+            if self._open is None:
+                firsts = first_offsets(self.folder)
+                # the segment that holds the next offset, or else the first after it, and all that follow
+                if not self._enter(firsts[max(0, bisect_right(firsts, self.next) - 1) :]):
+                    return None
             segment = self._open
             assert segment is not None
             place = self._peek(segment)
@@ -213,11 +216,6 @@ class Reader:
             finally:
                 segment.close()
 
-    def _candidates(self) -> list[int]:
-        """The segment that holds the next offset, or else the first after it, and all that follow."""
-        firsts = first_offsets(self.folder)
-        return firsts[max(0, bisect_right(firsts, self.next) - 1) :]
-
     def _enter(self, firsts: list[int]) -> bool:
         """Opens the first of these segments that can have anything for us."""
         for number, first in enumerate(firsts):
@@ -235,7 +233,8 @@ class Reader:
                 continue
             self._open = segment
             self._miss(first)
-            place = self._at_offset(segment)
+            with index.Index(index_of(segment.path)) as known:
+                place = known.at_offset(self.next)
             self._position = len(segment.header) if place is None else place.position
             self._bound = self._settled_end(segment) if follower is None else None
             return True
@@ -274,10 +273,6 @@ class Reader:
         if last is None or last.place.end not in (size, size - len(frame.END)):
             return False
         return not self._select.may_hold(last.low, last.high)
-
-    def _at_offset(self, segment: _Open) -> Place | None:
-        with index.Index(index_of(segment.path)) as known:
-            return known.at_offset(self.next)
 
     def _settled_end(self, segment: _Open) -> int | None:
         if not self._settled:

@@ -15,21 +15,13 @@ from pathlib import Path
 import structlog
 
 from tidegate.errors import StoreError
+from tidegate.store.disk import sync_path
 from tidegate.store.journal import frame, index
 from tidegate.store.journal.frame import Place
 from tidegate.store.journal.retention import Closed
 from tidegate.store.journal.rows import Stream
 from tidegate.store.journal.schema import read_schema
-from tidegate.store.journal.segment import (
-    NEW,
-    Segment,
-    Window,
-    first_offsets,
-    header_in,
-    index_of,
-    segment_of,
-)
-from tidegate.store.opening import sync_path
+from tidegate.store.journal.segment import NEW, Segment, Window, first_offsets, header_in, index_of, segment_of
 
 log = structlog.get_logger("tidegate.store")
 

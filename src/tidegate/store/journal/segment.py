@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from tidegate.errors import StoreError
+from tidegate.store.disk import sync_path
 from tidegate.store.journal import index
 from tidegate.store.journal.frame import END, Place
 from tidegate.store.journal.rows import Stream
-from tidegate.store.opening import sync_path
 
 SUFFIX: Final = ".arrow"
 NEW: Final = ".new"  # on its way to become a segment or an index
@@ -60,6 +60,7 @@ class Window:
         return os.fstat(self._file).st_size
 
     def at(self, position: int, length: int) -> memoryview:
+        """Fewer than asked for only at the end."""
         begin = position - self._start
         if begin < 0 or begin + length > len(self._data):
             # No more than there is: a length read from garbage must not make us reserve that much.

@@ -38,6 +38,7 @@ from typing import Any, Final
 import structlog
 
 from tidegate.errors import StoreError
+from tidegate.store.disk import create_folder
 from tidegate.store.journal import frame, readers
 from tidegate.store.journal.identity import journal_id
 from tidegate.store.journal.repair import open_shard
@@ -46,7 +47,6 @@ from tidegate.store.journal.rows import Row, Stream
 from tidegate.store.journal.segment import Segment, folder_of, index_of, segment_of
 from tidegate.store.journal.together import Together
 from tidegate.store.lock import Lock, Record
-from tidegate.store.opening import create_folder
 
 ROWS: Final = 4096  # in a batch
 BYTES: Final = 8 << 20  # of waiting rows, after which a batch is full

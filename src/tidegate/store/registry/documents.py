@@ -49,8 +49,7 @@ class Signature:
 class Entry:
     """One version of a document (a policy, a user, a source), and the change that wrote it."""
 
-    sequence: int
-    """The number of the change, and the version of the document since. Changes made together share it."""
+    sequence: int  # the number of the change, and the version of the document since. Changes made together share it
     kind: str
     id: str
     body: Body | None  # None: the change deleted it

@@ -13,15 +13,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from tidegate.errors import StoreError
-from tidegate.policy.identities import (
-    DOCUMENT,
-    KINDS,
-    RETIRED,
-    FileEntries,
-    Identities,
-    IdentityRecord,
-    taken_up,
-)
+from tidegate.policy.identities import DOCUMENT, KINDS, RETIRED, FileEntries, Identities, IdentityRecord, taken_up
 from tidegate.store.registry.connection import Connection, Mode
 from tidegate.store.registry.documents import Answer, Applied, Change, Signature
 from tidegate.store.registry.state import State, finish, read_state
@@ -29,8 +21,7 @@ from tidegate.store.registry.state import State, finish, read_state
 if TYPE_CHECKING:
     from tidegate.store.registry.registry import Registry
 
-IDENTITIES: Final = "identities"
-"""The room under which nodes are told that identities have changed."""
+IDENTITIES: Final = "identities"  # the room under which nodes are told that identities have changed
 
 
 class IdentityTable:
@@ -72,7 +63,7 @@ class IdentityTable:
             known.update(news)
             records = [each for each in brought if each.retired is not None or not known.id(*each.key)]
             known.update(records)
-            records += taken_up(known, file, at=at, new_id=_new_id, changed=changed)
+            records += taken_up(known, file, at=at, new_id=new_id, changed=changed)
             if not records:
                 return Applied(sequence=newest, id=signed.id)
             records = list({each.id: each for each in records}.values())
@@ -104,7 +95,7 @@ def follow_documents(connection: Connection, changes: Iterable[Change], *, at: f
             written = replace(last, retired=None, holders=frozenset({DOCUMENT}))
         else:
             holders = frozenset({DOCUMENT})
-            written = IdentityRecord(id=_new_id(), kind=change.kind, name=change.id, since=at, holders=holders)
+            written = IdentityRecord(id=new_id(), kind=change.kind, name=change.id, since=at, holders=holders)
         if written is not None:
             _write(connection, [written], sequence)
 
@@ -143,5 +134,5 @@ def _select(connection: Connection, condition: str, *values: object) -> list[Ide
     ]
 
 
-def _new_id() -> str:
+def new_id() -> str:
     return secrets.token_hex(8)
