@@ -71,27 +71,21 @@ class AdministeredNode(Protocol):
 
     async def run_change(self, do: Callable[[], T]) -> T:
         """On the thread on which configurations are made, which gives way to the loop."""
-        ...
 
     async def run_query(self, do: Callable[[], T]) -> T:
         """On another one, for those who only look."""
-        ...
 
     def mention(self, name: str) -> str | None:
         """What is said of a user by name, in rules of the configuration or of publishers; None: nothing."""
-        ...
 
     def build_config(self, pieces: Sequence[OverlayDocument], strict: Collection[str] = ()) -> Config:
         """The file with documents over it, checked and tried; blocks. `strict`: preferences that must be right."""
-        ...
 
     async def examine(self, config: Config) -> Authentication:
         """ConfigError if it cannot be put in force now."""
-        ...
 
     async def enforce(self, config: Config, authentication: Authentication, *, what: str, action: str) -> str:
         """From now on it counts; the version of its rules."""
-        ...
 
 
 class Administration:

@@ -30,7 +30,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 import secrets
 import threading
 import time
@@ -43,6 +42,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from tidegate.addresses import network
 from tidegate.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -272,13 +272,13 @@ class Attempt:
         self.session = session
         name = user.encode("utf-8", "surrogatepass")
         secret = b"" if stored is None else stored.encode("utf-8", "surrogatepass")
-        network = _network(address).encode()
+        net = network(address).encode()
         self.name = _digest(key, b"name", name)
-        self.network = _digest(key, b"network", network)
-        self.place = _digest(key, b"place", name, network)
+        self.network = _digest(key, b"network", net)
+        self.place = _digest(key, b"place", name, net)
         identifier = client.encode("utf-8", "surrogatepass")
         self.device = _digest(key, b"device", name, identifier) if client else None  # the node makes up one for it
-        self.login = _digest(key, b"login", name, network, identifier)
+        self.login = _digest(key, b"login", name, net, identifier)
         self.entry = _digest(key, b"entry", name, secret)
         self.pair = _digest(key, b"pair", name, secret, password)
 
@@ -331,16 +331,3 @@ def _digest(key: bytes, *parts: bytes) -> bytes:
         digest.update(len(part).to_bytes(4, "big"))  # so that no two lists of parts read the same
         digest.update(part)
     return digest.digest()
-
-
-def _network(address: str) -> str:
-    """What to count failures by: an IPv4 address, or the /64 that one IPv6 subscriber has to himself."""
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if isinstance(parsed, ipaddress.IPv4Address):
-        return str(parsed)
-    if parsed.ipv4_mapped is not None:
-        return str(parsed.ipv4_mapped)
-    return str(ipaddress.IPv6Network((int(parsed) >> 64 << 64, 64)))

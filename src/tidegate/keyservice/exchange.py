@@ -101,7 +101,7 @@ class PendingKeys:
 class KeyExchange(ABC):
     """Where a node shares its keys with others. All calls on the loop; none blocks."""
 
-    def __init__(self, trouble: str | None, limit: int) -> None:
+    def __init__(self, trouble: str | None, limit: int = WAITING) -> None:
         self.trouble = trouble  # why keys cannot be shared at the moment
         self._waiting = PendingKeys(limit)
         self._took: OnKeys = lambda keys, revoked: None

@@ -240,18 +240,12 @@ class Service:
     # -- serving ---------------------------------------------------------------------------------------------------
 
     async def _attend(self, peer: Peer) -> None:
-        loop = asyncio.get_running_loop()
-        pushing = loop.create_task(peer.push())
-        asking = loop.create_task(self._answer(peer))
         try:
-            await asyncio.wait((pushing, asking), return_when=asyncio.FIRST_COMPLETED)
-            for task in (asking, pushing):
-                if task.done():
-                    task.result()
-        finally:
-            for task in (asking, pushing):
-                task.cancel()
-            await asyncio.wait((pushing, asking))
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._answer(peer))
+                group.create_task(peer.push())
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None  # the other task was ended because of it
 
     async def _answer(self, peer: Peer) -> None:
         while True:

@@ -48,10 +48,11 @@ def first_offsets(folder: Path) -> list[int]:
 
 
 class Window:
-    """Bytes of an open file, read ahead. Never mapped: a file that is cut meanwhile would kill the process."""
+    """Bytes of a segment, read ahead. Never mapped: a file that is cut meanwhile would kill the process."""
 
-    def __init__(self, file: int) -> None:
-        self._file = file
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self._start = 0
         self._data = b""
 
@@ -73,15 +74,17 @@ class Window:
         """The next look sees the file as it is then."""
         self._data = b""
 
+    def read_header(self) -> bytes | None:
+        """The message with the schema that a segment begins with; None if it is not all there."""
+        prefix = self.at(0, 8)
+        size = int.from_bytes(prefix[4:8], "little")
+        if len(prefix) < 8 or bytes(prefix[:4]) != b"\xff\xff\xff\xff" or not 0 < size <= _LONGEST_HEADER:
+            return None
+        header = bytes(self.at(0, 8 + size))
+        return header if len(header) == 8 + size else None
 
-def header_in(window: Window) -> bytes | None:
-    """The message with the schema that a segment begins with; None if it is not all there."""
-    prefix = window.at(0, 8)
-    size = int.from_bytes(prefix[4:8], "little")
-    if len(prefix) < 8 or bytes(prefix[:4]) != b"\xff\xff\xff\xff" or not 0 < size <= _LONGEST_HEADER:
-        return None
-    header = bytes(window.at(0, 8 + size))
-    return header if len(header) == 8 + size else None
+    def close(self) -> None:
+        os.close(self._file)
 
 
 class Segment:

@@ -54,15 +54,12 @@ class Connection(Protocol):
     @property
     def place(self) -> str:
         """Which database, without any password."""
-        ...
 
     def connect(self) -> None:
         """No harm if it is connected."""
-        ...
 
     def close(self) -> None:
         """Never fails. It can be connected again."""
-        ...
 
     def execute(self, sql: str, *values: object) -> list[Row]: ...
 
@@ -72,15 +69,12 @@ class Connection(Protocol):
 
     def rollback(self) -> None:
         """Never fails: what cannot be rolled back is cut off."""
-        ...
 
     def attend(self) -> None:
         """From now on `wait` notices changes."""
-        ...
 
     def wait(self, stop: threading.Event) -> None:
         """Until it is worth a look whether something has changed, or soon after `stop` is set."""
-        ...
 
 
 def transact(connection: Connection, mode: Mode, work: Callable[[Connection], T]) -> T:
