@@ -209,11 +209,7 @@ def not_found(kind: str, id: str) -> Problem:
 
 def conflict_problem(conflict: Conflict) -> Problem:
     """What is told of a change that came too late."""
-    detail = {
-        "at": f"{conflict.kind}/{conflict.id}",
-        "error": conflict.reason.value,
-        "version": conflict.version,
-    }
+    detail = {"at": f"{conflict.kind}/{conflict.id}", "error": conflict.reason.value, "version": conflict.version}
     return Problem(f"{conflict}; look at it as it is now, and decide again", problem="conflict", details=[detail])
 
 

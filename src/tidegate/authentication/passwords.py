@@ -256,15 +256,7 @@ class Attempt:
     """One attempt, with the keys under which its outcome is remembered."""
 
     def __init__(
-        self,
-        key: bytes,
-        user: str,
-        password: bytes,
-        stored: str | None,
-        address: str,
-        client: str,
-        *,
-        session: bool,
+        self, key: bytes, user: str, password: bytes, stored: str | None, address: str, client: str, *, session: bool
     ) -> None:
         self.user = user
         self.password = password

@@ -105,10 +105,7 @@ OWN: Final = frozenset({"node", "boot"})  # keys of meta that are the store's; t
 
 # version n: the statements that lead to n + 1; `:first` is the name of the first scope
 MIGRATIONS: Final[Mapping[int, Sequence[str]]] = {
-    2: (
-        "ALTER TABLE delivery ADD COLUMN seen INTEGER NOT NULL DEFAULT 0",
-        RECORD,
-    ),
+    2: ("ALTER TABLE delivery ADD COLUMN seen INTEGER NOT NULL DEFAULT 0", RECORD),
     3: (
         "ALTER TABLE session ADD COLUMN scope TEXT NOT NULL DEFAULT ''",
         "UPDATE session SET scope = :first",
