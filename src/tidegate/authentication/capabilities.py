@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Final
@@ -162,41 +162,34 @@ def refusal(why: str, id: str = "") -> Refused:
     return Refused(text=f"the capability is not accepted: {why}", rule=f"{RULE}:{id}" if id else RULE)
 
 
+@dataclass(slots=True, eq=False)
 class Challenge:
     """One run of the method: the token, a challenge for this connection, its signature by the confirmation key."""
 
-    def __init__(
-        self,
-        accepts: Accepts,
-        register: Register,
-        connection: Connection,
-        packet: Connect,
-        certificate_name: Callable[[], str | None],
-    ) -> None:
-        self._accepts = accepts
-        self._register = register
-        self._connection = connection
-        self._packet = packet
-        self._certificate_name = certificate_name
-        self._capability: Capability | None = None
-        self._nonce = secrets.token_bytes(CHALLENGE)
+    accepts: Accepts
+    register: Register
+    connection: Connection
+    packet: Connect
+    certificate_name: Callable[[], str | None]
+    _capability: Capability | None = None
+    _nonce: bytes = field(default_factory=lambda: secrets.token_bytes(CHALLENGE))
 
     def step(self, data: bytes | None) -> Continue | Accepted | Refused:
         capability = self._capability
         if capability is None:
             token = (data or b"").decode("ascii", errors="replace")
-            found = verified_token(token, self._accepts, self._register, self._connection)
+            found = verified_token(token, self.accepts, self.register, self.connection)
             if isinstance(found, Refused):
                 return found
-            if why := _mismatch(self._packet, found, self._certificate_name()):
+            if why := _mismatch(self.packet, found, self.certificate_name()):
                 return refusal(why, found.id)
             self._capability = found
             return Continue(data=self._nonce)
-        signed = response(capability.id, capability.subject, self._packet.client_id, self._nonce)
+        signed = response(capability.id, capability.subject, self.packet.client_id, self._nonce)
         if not verified(capability.key, data or b"", signed):
             return refusal("the challenge was not signed by its key", capability.id)
         proven = replace(capability, proven=True)
-        if why := self._accepts.objection(proven, proofs=self._connection.version == V5):
+        if why := self.accepts.objection(proven, proofs=self.connection.version == V5):
             return refusal(why, capability.id)
         return Accepted(identity=Identity(principal=principal_of(proven), user=proven.user, capability=proven))
 
