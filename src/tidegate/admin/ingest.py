@@ -26,7 +26,7 @@ import structlog
 
 from tidegate.admin import slices
 from tidegate.admin.control_commands import AddData, OpenSealed, PutData
-from tidegate.admin.ingest_journal import RequestJournal
+from tidegate.admin.ingest_journal import RequestJournal, columns_of
 from tidegate.admin.sources import ROOM, UNREGISTERED, Registered, Sources
 from tidegate.audit.auditor import Auditor
 from tidegate.bounded import Bounded
@@ -253,28 +253,24 @@ class Ingest:
         site = self._host.realm.site
         site.open()
         scope, link = self._link(sender)
-        first = site.number + 1
-        site.number += len(payloads)
         request = RequestJournal(
-            first=first,
-            count=len(payloads),
-            source=sender.source,
-            subject=link.subject,
+            site,
+            self._row_keys,
+            self._host.audit.version,
+            sender=columns_of(sender.source, link.subject),
             context=scope.gate.context(link).encode(),
-            site=site,
-            keys=self._row_keys,
-            version=self._host.audit.version,
+            count=len(payloads),
         )
         protected = False
 
         def enter(index: int) -> None:
             nonlocal protected
             if topic is None:
-                request.write_data(first + index, payloads[index])
+                request.write_data(request.first + index, payloads[index])
                 return
             scope, link = self._link(sender)
             plan, message = scope.plans.message(link, topic, payloads[index], qos=1, properties=_PROPERTIES)
-            message.number = first + index
+            message.number = request.first + index
             if (denied := scope.path.write(plan, message, link)) is not None:
                 raise _denied("a record", topic, denied)
             events, denied = scope.path.enter(plan, message, link, None, request)
