@@ -56,8 +56,9 @@ class Lock:
             ) from error
         return self._read()
 
-    def write(self, record: Record) -> None:
+    def write(self, *, database: str, durability: str) -> None:
         """Write down what the next one should know."""
+        record = Record(database=database, durability=durability, process=os.getpid())
         text = json.dumps({"tidegate": VERSION, **asdict(record)}).encode().ljust(_SIZE - 1) + b"\n"
         with with_remedy(f"{self.path} cannot be written", "free some space or mend the disk"):
             os.pwrite(self._file, text, 0)

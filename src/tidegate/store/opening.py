@@ -48,7 +48,7 @@ def open_database(
             path, timeout=1.0, isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS
         )
         snapshot = _enter(connection, path, durability, first=first, now_wall=now_wall, now_mono=now_mono)
-        lock.write(Record(database=path.name, durability=durability, process=os.getpid()))
+        lock.write(database=path.name, durability=durability)
         # The log begins anew: what an `async` run wrote to it is not judged by the rules of `sync` later.
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     except BaseException as error:

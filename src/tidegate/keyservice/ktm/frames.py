@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import cbor2
 
@@ -79,9 +79,6 @@ class Failure:
 class Told:
     keys: Sequence[TopicKey]
     revoked: Sequence[str]
-
-
-Reply: TypeAlias = Answer | Failure | Told
 
 
 # -- frames ------------------------------------------------------------------------------------------------------------
@@ -207,7 +204,7 @@ def told(keys: Iterable[TopicKey], revoked: Iterable[str]) -> bytes:
     return frame((0, [packed(key) for key in keys], list(revoked)))
 
 
-def read_reply(said: object) -> Reply:
+def read_reply(said: object) -> Answer | Failure | Told:
     match said:
         case [int(number), True, value] if 0 < number < _NUMBERS:
             return Answer(number=number, value=value)

@@ -33,7 +33,7 @@ from tidegate.keys import Group, PublicKey, Ring, Steady, TopicKey, wrap
 from tidegate.keyservice.exchange import LATE, REVOKED, ROOM, KeyRows, note_revoked
 from tidegate.keyservice.master_keys import KEY, MasterKeys, renew_all
 from tidegate.store.disk import create_folder
-from tidegate.store.lock import Lock, Record
+from tidegate.store.lock import Lock
 from tidegate.store.registry import registry
 
 DATABASE: Final = "ktm.db"
@@ -71,7 +71,7 @@ class KeyStore:
     def _open(self, config: KtmConfig) -> None:
         create_folder(config.data)
         self._lock.acquire()
-        self._lock.write(Record(database=DATABASE, durability="sync", process=os.getpid()))
+        self._lock.write(database=DATABASE, durability="sync")
         self._master_keys = MasterKeys(config.master_key, config.data)
         self._registry.open()
         secrets = self._registry.secrets

@@ -25,7 +25,6 @@ Times come in with the rows and may jump; only retention asks the clock, and bel
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -46,7 +45,7 @@ from tidegate.store.journal.retention import Closed, Retention, expired
 from tidegate.store.journal.rows import Row, Stream
 from tidegate.store.journal.segment import Segment, folder_of, index_of, segment_of
 from tidegate.store.journal.together import Together
-from tidegate.store.lock import Lock, Record
+from tidegate.store.lock import Lock
 
 ROWS: Final = 4096  # in a batch
 BYTES: Final = 8 << 20  # of waiting rows, after which a batch is full
@@ -144,8 +143,7 @@ class Writer:
         self._lock.acquire()
         try:
             journal_id(self._data)
-            durability = "sync" if self._sync else "async"
-            self._lock.write(Record(database=self.stream.name, durability=durability, process=os.getpid()))
+            self._lock.write(database=self.stream.name, durability="sync" if self._sync else "async")
             self._segment, self._closed = open_shard(self.folder, self.stream, sync=self._sync)
         except OSError as error:
             self._lock.release()
