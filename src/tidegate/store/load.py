@@ -141,12 +141,18 @@ class _Reading:
         return records
 
 
+def _identity(connection: sqlite3.Connection, meta: dict[str, str]) -> tuple[str, int]:
+    """The node's id, made once, and the number of this boot."""
+    node = meta.get("node") or secrets.token_hex(8)
+    boot = int(meta.get("boot", "0")) + 1
+    connection.execute("REPLACE INTO meta VALUES ('node', ?), ('boot', ?)", (node, str(boot)))
+    return node, boot
+
+
 def load(connection: sqlite3.Connection, *, now_wall: float, now_mono: float) -> Snapshot:
     """Count the boot, read and clean the tables; the caller commits."""
     meta = dict(connection.execute("SELECT key, value FROM meta ORDER BY key"))
-    node = meta.get("node") or secrets.token_hex(8)  # made once
-    boot = int(meta.get("boot", "0")) + 1
-    connection.execute("REPLACE INTO meta VALUES ('node', ?), ('boot', ?)", (node, str(boot)))
+    node, boot = _identity(connection, meta)
     reading = _Reading(connection, now_wall=now_wall, now_mono=now_mono)
     reading.subscriptions()
     reading.deliveries()
