@@ -11,6 +11,7 @@ import structlog
 
 from admin.registries import FILE, administered
 from processes import on_uvloop
+from tidegate.admin.control_commands import MakeToken
 from tidegate.admin.tokens import Token, Tokens
 from tidegate.errors import Problem
 from tidegate.store.registry import Registry, registry
@@ -36,7 +37,7 @@ def tokens(kept: Registry, *, most: int = 100) -> Tokens:
 def make(
     made: Tokens, role: str = "admin", *, user: str | None = None, seconds: float | None = None
 ) -> tuple[Token, str]:
-    return made.make(role=role, user=user, name="n", seconds=seconds, by="test", now=NOW)
+    return made.make(MakeToken(role=role, user=user, name="n", seconds=seconds, by="test"), now=NOW)
 
 
 def test_a_token_counts_until_it_expires(kept: Registry) -> None:

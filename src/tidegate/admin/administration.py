@@ -23,33 +23,10 @@ from typing import Any, Final, Protocol, TypeVar
 
 import structlog
 
+from tidegate.admin import control_commands as control
 from tidegate.admin import documents
 from tidegate.admin.change_audit import ChangeAudit
-from tidegate.admin.control_commands import (
-    ApplyChanges,
-    DraftPipelineRules,
-    GetDocument,
-    GetHistory,
-    ListDocuments,
-    RevertChange,
-)
-from tidegate.admin.documents import (
-    FENCE,
-    OWNER,
-    PIPELINE,
-    Draft,
-    Key,
-    RegistryState,
-    RequestedChange,
-    Restoration,
-    bound_preferences,
-    check_kind,
-    conflict_problem,
-    content,
-    history_entry,
-    place,
-    unless_changed,
-)
+from tidegate.admin.documents import FENCE, OWNER, Draft, Key, RegistryState, RequestedChange, content
 from tidegate.admin.identities import NodeIdentities
 from tidegate.admin.registry_follower import RegistryFollower
 from tidegate.admin.registry_threads import RegistryThreads
@@ -69,7 +46,6 @@ from tidegate.store.registry import IDENTITIES, Applied, Change, Conflict, Entry
 PATIENCE: Final = 5.0  # seconds that a change waits for a registry that is away
 OVERTAKEN: Final = 10.0  # seconds to get in between the changes of other nodes
 BOUND: Final = 500  # preferences that are bound to identities together
-PAGE: Final = 1000  # documents on a page
 
 T = TypeVar("T")
 
@@ -78,47 +54,38 @@ log = structlog.get_logger("tidegate.node")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Drafted:
-    """Changes to store, the configuration that they make, and what is probably not meant in it."""
-
     changes: Sequence[Change]
     config: Config
+    authentication: Authentication
     warnings: list[dict[str, str]]
 
 
 class AdministeredNode(Protocol):
     """What is needed of a node."""
 
-    config: Config
-    """In force."""
-    source: Source | None
-    """Its file, alone."""
+    config: Config  # in force
+    source: Source | None  # its file, alone
     audit: Auditor
     identities: NodeIdentities
     changing: asyncio.Lock
 
     async def run_change(self, do: Callable[[], T]) -> T:
         """On the thread on which configurations are made, which gives way to the loop."""
-        ...
 
     async def run_query(self, do: Callable[[], T]) -> T:
         """On another one, for those who only look."""
-        ...
 
     def mention(self, name: str) -> str | None:
         """What is said of a user by name, in rules of the configuration or of publishers; None: nothing."""
-        ...
 
     def build_config(self, pieces: Sequence[OverlayDocument], strict: Collection[str] = ()) -> Config:
         """The file with documents over it, checked and tried; blocks. `strict`: preferences that must be right."""
-        ...
 
     async def examine(self, config: Config) -> Authentication:
         """ConfigError if it cannot be put in force now."""
-        ...
 
     async def enforce(self, config: Config, authentication: Authentication, *, what: str, action: str) -> str:
         """From now on it counts; the version of its rules."""
-        ...
 
 
 class Administration:
@@ -126,8 +93,7 @@ class Administration:
 
     def __init__(self, host: AdministeredNode, registry: Registry, *, node: str, valid: float, most: int) -> None:
         self.registry = registry
-        self.trouble: str | None = None
-        """Why what is stored is not in force here; None: it is."""
+        self.trouble: str | None = None  # why what is stored is not in force here; None: it is
         self.on_secrets_changed: dict[str, Callable[[], None]] = {}
         """By namespace of secrets: called on the loop when somebody has put or removed one there."""
         self._host = host
@@ -167,12 +133,12 @@ class Administration:
         """
         state, at, why = self._state, time.time(), "preferences belong to identities"
         requested = [
-            RequestedChange(kind=each.kind, id=each.id, body=content(each.body), expected=each.version)
+            RequestedChange(kind=each.kind, id=each.id, body=content(each.body), expected=each.sequence)
             for each in state.ordered(("preference",))
             if OWNER not in content(each.body)
         ]
         changed = [
-            each for each in bound_preferences(requested, state, _owners(self._host)) if OWNER in (each.body or {})
+            each for each in documents.bound_preferences(requested, state, self._owner) if OWNER in (each.body or {})
         ]
         for index in range(0, len(changed), BOUND):
             changes = self._state.changes(changed[index : index + BOUND], self._source())
@@ -184,7 +150,6 @@ class Administration:
                     return
 
     def people(self) -> frozenset[Key]:
-        """Users and clients that are documents."""
         return frozenset(key for key in self._state.documents if key[0] in IDENTIFIED)
 
     def follow(self) -> None:
@@ -193,7 +158,7 @@ class Administration:
 
     async def close(self) -> None:
         await self._follower.stop()
-        await asyncio.get_running_loop().run_in_executor(None, self.registry.close)
+        await asyncio.to_thread(self.registry.close)
         self.threads.close()
 
     def document_body(self, kind: str, id: str) -> dict[str, Any] | None:
@@ -217,7 +182,6 @@ class Administration:
         return {"reachable": unreachable is None, "trouble": unreachable or self.trouble}
 
     def status(self) -> dict[str, Any]:
-        """For `tidegate status`."""
         return {
             **self.condition(),
             "in_force": self.trouble is None and self._in_force == self._state.sequence,
@@ -228,25 +192,10 @@ class Administration:
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    async def list_documents(self, command: ListDocuments) -> dict[str, Any]:
-        """All documents of a kind, and what stands in the file; or a page of them by id, and where the next begins."""
-        kind, after, limit, owner = command.kind, command.after, command.limit, command.owner
-        read, source = self.threads.compute, self._source()
-        if limit is None and after is None and owner is None:
-            return {"documents": await read(documents.list_documents, self._state, source, kind)}
-        page, following = await read(
-            documents.page_documents,
-            self._state,
-            source,
-            kind,
-            after=after,
-            limit=min(limit or PAGE, PAGE),
-            owner=owner,
-            identity=command.identity,
-        )
-        return {"documents": page, "next": following}
+    async def list_documents(self, command: control.ListDocuments) -> dict[str, Any]:
+        return await self.threads.compute(documents.list_documents, self._state, self._source(), command)
 
-    async def get_document(self, command: GetDocument) -> dict[str, Any]:
+    async def get_document(self, command: control.GetDocument) -> dict[str, Any]:
         return await self.threads.compute(documents.get_document, self._state, self._source(), command.kind, command.id)
 
     async def documents_of(self, kind: str) -> dict[str, Any]:
@@ -254,11 +203,10 @@ class Administration:
         state = self._state
         return {"documents": await self.threads.compute(state.documents_of_kind, kind), "version": state.fence or 0}
 
-    async def history(self, command: GetHistory) -> dict[str, Any]:
-        """The versions of a document, the oldest first."""
-        check_kind(command.kind)
+    async def history(self, command: control.GetHistory) -> dict[str, Any]:
+        documents.check_kind(command.kind)
         entries = await self.threads.request(self.registry.history, command.kind, command.id)
-        return {"entries": [history_entry(each) for each in entries]}
+        return {"entries": [documents.history_entry(each) for each in entries]}
 
     # -- changing --------------------------------------------------------------------------------------------------
 
@@ -280,13 +228,11 @@ class Administration:
         What would be decided differently tells of others: without `compared` it is left out.
         """
         drafted = await self._drafted(draft, self._state, narrow=narrow)
-        config = drafted.config
-        await _examined(self._host, config)
         effect = None
         if compared:
             await self._host.audit.counted()
             rows = self._host.audit.sink.recent()
-            effect = await self._host.run_query(partial(_compare, self._host.config, config, rows))
+            effect = await self._host.run_query(partial(_compare, self._host.config, drafted.config, rows))
         rules = self._host.audit.version
         return {"sequence": None, "rules": rules, "effect": effect, "warnings": drafted.warnings}
 
@@ -298,20 +244,20 @@ class Administration:
             return await self.preview(draft, narrow=narrow)
         return await self.apply(draft, by=command.by, why=command.why, action=action, about=about, narrow=narrow)
 
-    async def apply_changes(self, command: ApplyChanges) -> dict[str, Any]:
+    async def apply_changes(self, command: control.ApplyChanges) -> dict[str, Any]:
         about = [each.key for each in command.changes]
-        draft = unless_changed(command.changes, command.fence)
+        draft = documents.unless_changed(command.changes, command.fence)
         return await self.change(command, draft, action="change", about=about, narrow=command.narrow)
 
-    async def revert(self, command: RevertChange) -> dict[str, Any]:
+    async def revert(self, command: control.RevertChange) -> dict[str, Any]:
         """Takes back what was changed together; with a fence only if nothing has changed since that."""
         requested = await self.threads.request(_changes_to_revert, self.registry, command.sequence)
         command = replace(command, why=command.why or f"change {command.sequence} taken back")
         about = [each.key for each in requested]
-        draft = unless_changed(requested, command.fence)
+        draft = documents.unless_changed(requested, command.fence)
         return await self.change(command, draft, action="revert", about=about, narrow=command.narrow)
 
-    async def draft(self, command: DraftPipelineRules) -> dict[str, Any]:
+    async def draft(self, command: control.DraftPipelineRules) -> dict[str, Any]:
         """The rules of the pipeline before and after these changes, or after a change is taken back; and the fence.
 
         For whoever checks what the node cannot, and then says with the change that this is what was seen.
@@ -329,15 +275,14 @@ class Administration:
         while True:
             state, at = self._state, time.time()
             drafted = await self._drafted(draft, state, narrow=narrow)
-            changes, config = drafted.changes, drafted.config
-            authentication = await _examined(self._host, config)
+            changes = drafted.changes
             answer = await self.threads.request(self.registry.apply, changes, by=by, why=why, at=at)
             match answer:
                 case Applied(sequence=sequence):
                     self._state = await self.threads.compute(state.after, _entries(changes, sequence, by, why, at))
                     keys = [(each.kind, each.id) for each in changes if (each.kind, each.id) != FENCE]
                     self._audit.documents(keys, action, by, why)
-                    done = await self._enforced(config, authentication, sequence, by, why)
+                    done = await self._enforced(drafted, sequence, by, why)
                     gone = any(each.kind == "user" and each.body is None for each in changes)
                     trouble = await self.tokens.revoke_retired(by=by) if gone else None
                     done |= {"warnings": drafted.warnings}
@@ -348,19 +293,19 @@ class Administration:
                     except StoreError as error:
                         raise Problem(str(error), problem="unavailable") from error
                     if (conflict.kind, conflict.id) != FENCE:
-                        raise conflict_problem(conflict)
+                        raise documents.conflict_problem(conflict)
                     if time.monotonic() > deadline:
                         raise Problem("other nodes change things all the time; try again", problem="unavailable")
                 case _:
                     raise Problem(answer.what, problem="invalid")
 
-    async def _enforced(
-        self, config: Config, authentication: Authentication, sequence: int, by: str, why: str
-    ) -> dict[str, Any]:
+    async def _enforced(self, drafted: _Drafted, sequence: int, by: str, why: str) -> dict[str, Any]:
         """It is stored, so it is done, whatever comes."""
         what = f"change {sequence} by {by}" + (f": {why}" if why else "")
         try:
-            version = await self._host.enforce(config, authentication, what=what, action="administration")
+            version = await self._host.enforce(
+                drafted.config, drafted.authentication, what=what, action="administration"
+            )
         except TidegateError as error:
             away = isinstance(error, StoreError)
             (log.warning if away else log.error)("a change is stored and cannot be put in force yet", reason=str(error))
@@ -371,11 +316,10 @@ class Administration:
         return {"sequence": sequence, "rules": version}
 
     async def _drafted(self, draft: Draft, state: RegistryState, *, narrow: bool) -> _Drafted:
-        """The changes to store, and the configuration that they make."""
         source, before = self._source(), self._host.config
 
-        def build() -> _Drafted:
-            requested = bound_preferences(draft(state, source), state, _owners(self._host))
+        def build() -> tuple[Sequence[Change], Config, list[dict[str, str]]]:
+            requested = documents.bound_preferences(draft(state, source), state, self._owner)
             changes = state.changes(requested, source)
             after = state.after(_entries(changes, state.sequence + 1))
             names = {f"{each.kind}/{each.id}" for each in changes}
@@ -383,12 +327,14 @@ class Administration:
             if narrow and (why := widening(before, config)) is not None:
                 raise Problem(f"an operator may only narrow views and monitors: {why}", problem="forbidden")
             warned = [{"at": at, "warning": text} for at, text in config.warnings_of(names)]
-            return _Drafted(changes=changes, config=config, warnings=warned)
+            return changes, config, warned
 
         try:
-            return await self._host.run_change(build)
+            changes, config, warnings = await self._host.run_change(build)
+            authentication = await self._host.examine(config)
         except ConfigError as error:
             raise invalid(error) from None
+        return _Drafted(changes=changes, config=config, authentication=authentication, warnings=warnings)
 
     def check_stranger(self, name: str) -> None:
         """Problem if a name is mentioned in rules: whoever registers by himself must not get what they say of it."""
@@ -453,22 +399,13 @@ class Administration:
 
     # -- the rest --------------------------------------------------------------------------------------------------
 
+    def _owner(self, user: str) -> str:
+        return self._host.identities.table.id("user", user)
+
     def _source(self) -> Source:
         source = self._host.source
         assert source is not None
         return source
-
-
-def _owners(host: AdministeredNode) -> Callable[[str], str]:
-    """The identity of a user, by name."""
-    return lambda user: host.identities.table.id("user", user)
-
-
-async def _examined(host: AdministeredNode, config: Config) -> Authentication:
-    try:
-        return await host.examine(config)
-    except ConfigError as error:
-        raise invalid(error) from None
 
 
 def _changes_to_revert(registry: Registry, sequence: int) -> list[RequestedChange]:
@@ -488,24 +425,22 @@ def _restoring(change: Change) -> RequestedChange:
     kind, id, body, expected = change.kind, change.id, change.body, change.expected
     if body is None:
         return RequestedChange(kind=kind, id=id, expected=expected)
-    return Restoration(kind=kind, id=id, body=content(body), expected=expected, place=place(body))
+    return documents.Restoration(kind=kind, id=id, body=content(body), expected=expected, place=documents.place(body))
 
 
 def _both(state: RegistryState, requested: Sequence[RequestedChange], source: Source) -> dict[str, Any]:
     after = state.after(_entries(state.changes(requested, source), state.sequence + 1))
-    before = state.documents_of_kind(PIPELINE)
-    return {"before": before, "after": after.documents_of_kind(PIPELINE), "fence": state.fence or 0}
+    before = state.documents_of_kind(documents.PIPELINE)
+    return {"before": before, "after": after.documents_of_kind(documents.PIPELINE), "fence": state.fence or 0}
 
 
 def invalid(error: ConfigError) -> Problem:
     """What is told of a change that breaks the configuration."""
     problems = error.problems if isinstance(error, ConfigErrors) else (error,)
-    details = [{"at": _place(each), "error": str(each.args[0])} for each in problems]
+    details = [
+        {"at": f"{each.file}:{each.line}" if each.line else each.file, "error": str(each.args[0])} for each in problems
+    ]
     return Problem(str(error), problem="invalid", details=details)
-
-
-def _place(error: ConfigError) -> str:
-    return f"{error.file}:{error.line}" if error.line else error.file
 
 
 def _entries(changes: Sequence[Change], sequence: int, by: str = "", why: str = "", at: float = 0.0) -> list[Entry]:

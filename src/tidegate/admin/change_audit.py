@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from tidegate.audit.auditor import Auditor
 from tidegate.config.overlay import KINDS, Form
 from tidegate.store.journal.rows import AuditRow, Kind
+
+if TYPE_CHECKING:
+    from tidegate.admin.administration import AdministeredNode
 
 LONGEST: Final = 1000  # characters of a name or a detail
 
 
-class Audited(Protocol):
-    """Has an auditor."""
-
-    audit: Auditor
-
-
 class ChangeAudit:
-    """Writes the rows of one node."""
-
-    def __init__(self, audited: Audited, *, node: str) -> None:
-        self._audited = audited
+    def __init__(self, host: AdministeredNode, *, node: str) -> None:
+        self._host = host
         self._node = node
 
     def documents(
@@ -38,7 +32,7 @@ class ChangeAudit:
         self.write(Kind.CHANGE, f"token {action}", by, f"token:{id}", why)
 
     def write(self, kind: Kind, action: str, by: str, rule: str | None, detail: str) -> None:
-        audit = self._audited.audit
+        audit = self._host.audit
         audit.site.open()
         audit.sink.write(
             AuditRow(

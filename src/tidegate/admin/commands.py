@@ -12,7 +12,6 @@ from tidegate.admin import control_commands as control
 from tidegate.admin.administration import AdministeredNode, Administration
 from tidegate.admin.consumers import Consumers
 from tidegate.admin.ingest import Ingest
-from tidegate.admin.token_administration import TokenAdministration
 from tidegate.config import Config
 from tidegate.errors import ConfigError, Problem
 from tidegate.explain.question import Question
@@ -27,6 +26,7 @@ T = TypeVar("T")
 def admin_commands(node: AdministeredNode, administration: Administration | None, ingest: Ingest) -> dict[str, Command]:
     """The commands; without an administration only those that change nothing are answered."""
     consumers = None if administration is None else Consumers(administration)
+    tokens = None if administration is None else administration.tokens
 
     async def explain(question: Question) -> dict[str, Any]:
         try:
@@ -47,10 +47,10 @@ def admin_commands(node: AdministeredNode, administration: Administration | None
             typed(control.SetPublicKey, lambda each: _there(consumers).set_key(each)),
             typed(control.RemoveApplication, lambda each: _there(consumers).remove_application(each)),
             typed(control.RemoveApplicationUser, lambda each: _there(consumers).remove_user(each)),
-            typed(control.MakeToken, lambda each: _tokens(administration).make(each)),
-            typed(control.ListTokens, lambda _: {"tokens": _tokens(administration).list()}),
-            typed(control.RevokeToken, lambda each: _tokens(administration).revoke(each)),
-            typed(control.CheckToken, lambda each: _tokens(administration).check(each.token)),
+            typed(control.MakeToken, lambda each: _there(tokens).make(each)),
+            typed(control.ListTokens, lambda _: {"tokens": _there(tokens).list()}),
+            typed(control.RevokeToken, lambda each: _there(tokens).revoke(each)),
+            typed(control.CheckToken, lambda each: _there(tokens).check(each.token)),
             typed(control.RegisterSource, lambda each: _there(ingest.sources).register(each)),
             typed(control.RemoveSource, lambda each: _there(ingest.sources).remove(each)),
             typed(control.OpenSealed, ingest.open),
@@ -65,10 +65,6 @@ def _there(part: T | None) -> T:
     if part is None:
         raise Problem(_NOWHERE, problem="unavailable")
     return part
-
-
-def _tokens(administration: Administration | None) -> TokenAdministration:
-    return _there(administration).tokens
 
 
 def _explained(config: Config, question: Question) -> dict[str, Any]:

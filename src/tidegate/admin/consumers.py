@@ -17,15 +17,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from tidegate.admin import control_commands as control
 from tidegate.admin.administration import Administration
-from tidegate.admin.control_commands import (
-    MakeToken,
-    RegisterConsumer,
-    RemoveApplication,
-    RemoveApplicationUser,
-    RenewCredentials,
-    SetPublicKey,
-)
 from tidegate.admin.documents import APPLICATION, PASSWORD, Draft, RegistryState, RequestedChange, content, get_document
 from tidegate.admin.roles import Role
 from tidegate.config import Source
@@ -41,14 +34,11 @@ _LISTS: Final = ("roles", "groups")
 
 
 class Consumers:
-    """Those of a node with an administration."""
-
     def __init__(self, administration: Administration) -> None:
         self._administration = administration
         self._renewing = asyncio.Lock()  # of two that renew at once, the last has both password and token
 
-    async def register(self, command: RegisterConsumer) -> dict[str, Any]:
-        """The change, and a token."""
+    async def register(self, command: control.RegisterConsumer) -> dict[str, Any]:
         name, body = command.name, command.body
         if len(name.encode()) > LONGEST:
             raise Problem(f"a name has at most {LONGEST} bytes here: choose a shorter one", problem="invalid")
@@ -79,7 +69,7 @@ class Consumers:
             done = await self._changed(command, draft, name, "register")
             return {**done, **await self._token(name, command.by)}
 
-    async def renew(self, command: RenewCredentials) -> dict[str, Any]:
+    async def renew(self, command: control.RenewCredentials) -> dict[str, Any]:
         """Another password and another token; those made before do not count any more."""
         name = command.name
         setting = _setting(name, PASSWORD, command.password, of=command.of)
@@ -101,12 +91,11 @@ class Consumers:
                 return {**done, "token": None, "trouble": trouble}
             return {**done, **await self._token(name, command.by)}
 
-    async def set_key(self, command: SetPublicKey) -> dict[str, Any]:
-        """Another public key."""
+    async def set_key(self, command: control.SetPublicKey) -> dict[str, Any]:
         draft = _setting(command.name, PUBLIC_KEY, command.public_key, of=command.of, expected=command.expected)
         return await self._changed(command, draft, command.name, "set key")
 
-    async def remove_application(self, command: RemoveApplication) -> dict[str, Any]:
+    async def remove_application(self, command: control.RemoveApplication) -> dict[str, Any]:
         """It and its users. What stands in the file stays."""
         id = command.id
 
@@ -122,8 +111,7 @@ class Consumers:
         about = [(APPLICATION, id)]
         return await self._administration.change(command, draft, action="remove application", about=about)
 
-    async def remove_user(self, command: RemoveApplicationUser) -> dict[str, Any]:
-        """One user of an application."""
+    async def remove_user(self, command: control.RemoveApplicationUser) -> dict[str, Any]:
         name, under = command.name, command.under
 
         def draft(state: RegistryState, source: Source) -> Sequence[RequestedChange]:
@@ -138,15 +126,11 @@ class Consumers:
 
         return await self._changed(command, draft, name, "remove user")
 
+    async def _token(self, name: str, by: str) -> dict[str, Any]:
+        return await self._administration.tokens.make_registered(name, Role.USER, by, done="done")
+
     async def _changed(self, command: SignedCommand, draft: Draft, name: str, action: str) -> dict[str, Any]:
         return await self._administration.change(command, draft, action=action, about=[(USER, name)])
-
-    async def _token(self, name: str, by: str) -> dict[str, Any]:
-        try:
-            token = MakeToken(role=Role.USER, user=name, name="registration", by=by)
-            return {"token": await self._administration.tokens.make(token)}
-        except Problem as problem:
-            return {"token": None, "trouble": f"it is done, and no token could be made: {problem}"}
 
 
 def _setting(name: str, key: str, value: str, *, of: str | None, expected: int | None = None) -> Draft:
@@ -170,7 +154,6 @@ def _application(state: RegistryState, source: Source, id: str) -> Mapping[str, 
 
 
 def _users(state: RegistryState, id: str) -> list[str]:
-    """Who is registered under an application."""
     return [
         name
         for (kind, name), each in state.documents.items()
@@ -178,7 +161,7 @@ def _users(state: RegistryState, id: str) -> list[str]:
     ]
 
 
-def _admit(command: RegisterConsumer, id: str, application: Mapping[str, Any], state: RegistryState) -> None:
+def _admit(command: control.RegisterConsumer, id: str, application: Mapping[str, Any], state: RegistryState) -> None:
     """Problem if the application `id` cannot have such a user."""
     body = command.body
     if more := _more(body, application):

@@ -11,8 +11,7 @@ from tidegate.admin.documents import RequestedChange
 from tidegate.admin.roles import Role
 from tidegate.net.control_command import ControlCommand, Counter, Flag, Seconds, SignedCommand, Text, Version, command
 
-Changes = Annotated[list[RequestedChange], Len(1, 1000)]
-"""Documents that are changed together."""
+Changes = Annotated[list[RequestedChange], Len(1, 1000)]  # documents that are changed together
 
 
 # -- documents ---------------------------------------------------------------------------------------------------------
@@ -26,8 +25,7 @@ class ListDocuments(ControlCommand):
     after: str | None = None
     limit: Version | None = None
     owner: Text | None = None
-    identity: str | None = None
-    """The id of that owner: what belonged to another of that name is left out."""
+    identity: str | None = None  # the id of that owner: what belonged to another of that name is left out
 
 
 @command("admin_get")
@@ -47,8 +45,7 @@ class ApplyChanges(SignedCommand):
     changes: Changes
     fence: Counter | None = None
     """The fence that `pipeline_draft` told: a conflict if anything has changed since. 0: there was none."""
-    narrow: Flag = False
-    """Whether views and monitors may only be narrowed, as operators may."""
+    narrow: Flag = False  # whether views and monitors may only be narrowed, as operators may
 
 
 @command("admin_revert")
@@ -79,23 +76,17 @@ class RegisterConsumer(SignedCommand):
     """A user or an application that registers."""
 
     name: Text
-    body: dict[str, Any] = field(repr=False)
-    """As of a user in the directory, the password hashed."""
-    description: str | None = None
-    """Of an application; None: it is a user."""
-    under: Text | None = None
-    """The application that it is a user of."""
-    itself: Flag = False
-    """Whether the application asks for it, and no administrator."""
+    body: dict[str, Any] = field(repr=False)  # as of a user in the directory, the password hashed
+    description: str | None = None  # of an application; None: it is a user
+    under: Text | None = None  # the application that it is a user of
+    itself: Flag = False  # whether the application asks for it, and no administrator
 
 
 @command("consumer_renew")
 class RenewCredentials(SignedCommand):
     name: Text
-    password: Text = field(repr=False)
-    """Hashed."""
-    of: Text | None = None
-    """The application that asks for one of its users; None: an administrator, or the user."""
+    password: Text = field(repr=False)  # hashed
+    of: Text | None = None  # the application that asks for one of its users; None: an administrator, or the user
 
 
 @command("consumer_key")
@@ -116,8 +107,7 @@ class RemoveApplication(SignedCommand):
 class RemoveApplicationUser(SignedCommand):
     name: Text
     under: Text
-    itself: Flag = False
-    """Whether the application asks for it, and no administrator."""
+    itself: Flag = False  # whether the application asks for it, and no administrator
     expected: Version | None = None
 
 
@@ -158,12 +148,9 @@ class RegisterSource(SignedCommand):
     type: Text
     mode: Text
     scheme: Text | None = None
-    password: Text = field(repr=False)
-    """Hashed."""
-    role: Role | None = None
-    """Of whoever asks; None: somebody without a token."""
-    user: Text | None = None
-    """Whom they act for."""
+    password: Text = field(repr=False)  # hashed
+    role: Role | None = None  # of whoever asks; None: somebody without a token
+    user: Text | None = None  # whom they act for
 
 
 @command("source_remove")

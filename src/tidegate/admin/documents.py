@@ -11,10 +11,10 @@ Nothing here waits or asks anybody. Values are replaced, never changed, so that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import nsmallest
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 import orjson
 from pydantic import ConfigDict
@@ -23,19 +23,21 @@ from tidegate.config import OverlayDocument, Source
 from tidegate.config.overlay import KINDS, Form, document_body, entries_in_file
 from tidegate.errors import Problem, StoreError
 from tidegate.net.control_command import Version
-from tidegate.store.registry import Body, Change, Conflict, Document, Entry, Reason, Snapshot
+from tidegate.store.registry import Body, Change, Conflict, Entry, Reason, Snapshot
+from tidegate.store.registry.state import conflict
+
+if TYPE_CHECKING:
+    from tidegate.admin.control_commands import ListDocuments
 
 FENCE: Final = ("fence", "documents")
-PIPELINE: Final = "pipeline"
-"""The kind of the rules of the pipeline."""
+PIPELINE: Final = "pipeline"  # the kind of the rules of the pipeline
 KEPT: Final = frozenset(("application", "source", PIPELINE))
 """Kinds that are stored for others, and are no part of the configuration."""
 PASSWORD: Final = "password"  # noqa: S105 - the name of the key
-APPLICATION: Final = "application"
-"""The attribute of users that says to which application they belong."""
-OWNER: Final = "owner"
-"""The key of a preference that says whose it is, by id."""
+APPLICATION: Final = "application"  # the attribute of users that says to which application they belong
+OWNER: Final = "owner"  # the key of a preference that says whose it is, by id
 PAGE: Final = 1 << 20  # bytes of a page; then it ends, however few there are on it
+MOST: Final = 1000  # documents on a page
 _PLACE: Final = "place"
 _CONTENT: Final = "content"
 
@@ -50,10 +52,8 @@ class RequestedChange:
 
     kind: str
     id: str
-    body: Body | None = None
-    """None deletes it."""
-    expected: Version | None = None
-    """The version that is changed. None: there must be none yet, or for a deletion, any."""
+    body: Body | None = None  # None deletes it
+    expected: Version | None = None  # the version that is changed. None: there must be none yet, or for a deletion, any
 
     @property
     def key(self) -> Key:
@@ -76,15 +76,14 @@ class RegistryState:
     """The registry after the change `sequence`."""
 
     sequence: int
-    documents: Mapping[Key, Document]
-    fence: int | None
-    """The version of the fence; None: nothing was ever administered."""
+    documents: Mapping[Key, Entry]
+    fence: int | None  # the version of the fence; None: nothing was ever administered
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> RegistryState:
         documents = {(each.kind, each.id): each for each in snapshot.documents}
         fence = documents.pop(FENCE, None)
-        return cls(sequence=snapshot.sequence, documents=documents, fence=None if fence is None else fence.version)
+        return cls(sequence=snapshot.sequence, documents=documents, fence=None if fence is None else fence.sequence)
 
     def after(self, entries: Iterable[Entry], newest: int = 0) -> RegistryState:
         """With these changes, of which the last may have been followed by some that changed no document."""
@@ -97,15 +96,7 @@ class RegistryState:
             elif entry.body is None:
                 documents.pop(key, None)
             else:
-                documents[key] = Document(
-                    kind=entry.kind,
-                    id=entry.id,
-                    body=entry.body,
-                    version=entry.sequence,
-                    changed_at=entry.at,
-                    changed_by=entry.by,
-                    why=entry.why,
-                )
+                documents[key] = entry
         return RegistryState(sequence=sequence, documents=documents, fence=fence)
 
     def pieces(self) -> list[OverlayDocument]:
@@ -113,10 +104,9 @@ class RegistryState:
         return [OverlayDocument(kind=each.kind, id=each.id, body=content(each.body)) for each in self.ordered(KINDS)]
 
     def documents_of_kind(self, kind: str) -> list[dict[str, Any]]:
-        """The documents of a kind, in their order: `id` and `body` of each."""
         return [{"id": each.id, "body": content(each.body)} for each in self.ordered((kind,))]
 
-    def ordered(self, kinds: Container[str]) -> list[Document]:
+    def ordered(self, kinds: Container[str]) -> list[Entry]:
         """The documents of some kinds, in the order in which they were made."""
         documents = [each for each in self.documents.values() if each.kind in kinds]
         return sorted(documents, key=lambda each: (place(each.body), each.kind, each.id))
@@ -143,21 +133,16 @@ class RegistryState:
 
     def _check(self, requested: RequestedChange, source: Source) -> None:
         check_kind(requested.kind)
-        if requested.kind in KINDS and requested.id in entries_in_file(source, requested.kind):
+        if requested.id in _in_file(source, requested.kind):
             why = "stands in the file of the node: change it there"
             raise Problem(f"{requested.name} {why}", problem="readonly", details=[{"at": requested.name, "error": why}])
         stored = self.documents.get(requested.key)
-        version = None if stored is None else stored.version
-        if requested.expected == version or (requested.expected is None and requested.body is None):
-            if stored is None and requested.body is None:
-                raise not_found(requested.kind, requested.id)
-            return
-        reason = Reason.CHANGED
-        if stored is None:
-            reason = Reason.MISSING
-        elif requested.expected is None:
-            reason = Reason.EXISTS
-        raise conflict_problem(Conflict(kind=requested.kind, id=requested.id, reason=reason, version=version))
+        if stored is None and requested.body is None and requested.expected is None:
+            raise not_found(requested.kind, requested.id)
+        version = None if stored is None else stored.sequence
+        wrong = conflict(*requested.key, version, requested.expected, removing=requested.body is None)
+        if wrong is not None:
+            raise conflict_problem(wrong)
 
 
 Draft: TypeAlias = Callable[[RegistryState, Source], Sequence[RequestedChange]]
@@ -194,23 +179,21 @@ def unless_changed(requested: Sequence[RequestedChange], fence: int | None) -> D
     return draft
 
 
-def place(body: Body) -> int:
-    """Where a document stands among the others."""
-    number = body.get(_PLACE)
+def place(body: Body | None) -> int:
+    number = (body or {}).get(_PLACE)
     if not isinstance(number, int):
         raise StoreError("a document of the registry has no place. Remedy: restore the registry from a backup.")
     return number
 
 
-def content(body: Body) -> dict[str, Any]:
-    """What a document says."""
-    members = body.get(_CONTENT)
+def content(body: Body | None) -> dict[str, Any]:
+    members = (body or {}).get(_CONTENT)
     if not isinstance(members, dict):
         raise StoreError("a document of the registry has no content. Remedy: restore the registry from a backup.")
     return members
 
 
-def _filled(requested: RequestedChange, stored: Document | None) -> dict[str, Any]:
+def _filled(requested: RequestedChange, stored: Entry | None) -> dict[str, Any]:
     """Its body. A password is never told, so whoever sends a user back without one does not mean to remove it."""
     body = dict(requested.body or {})
     if requested.kind == "user" and stored is not None and PASSWORD not in body:
@@ -226,63 +209,39 @@ def not_found(kind: str, id: str) -> Problem:
 
 def conflict_problem(conflict: Conflict) -> Problem:
     """What is told of a change that came too late."""
-    detail = {
-        "at": f"{conflict.kind}/{conflict.id}",
-        "error": conflict.reason.value,
-        "version": conflict.version,
-    }
+    detail = {"at": f"{conflict.kind}/{conflict.id}", "error": conflict.reason.value, "version": conflict.version}
     return Problem(f"{conflict}; look at it as it is now, and decide again", problem="conflict", details=[detail])
 
 
 # -- for whoever looks -------------------------------------------------------------------------------------------------
 
 
-def list_documents(state: RegistryState, source: Source, kind: str) -> list[dict[str, Any]]:
-    """Everything of a kind: what stands in the file first, then the documents in their order."""
-    check_kind(kind)
-    file = entries_in_file(source, kind) if kind in KINDS else {}
-    shown = [_standing(kind, id, document_body(node, kind, id)) for id, node in file.items()]
-    return shown + [_shown(each) for each in state.ordered((kind,))]
+def list_documents(state: RegistryState, source: Source, command: ListDocuments) -> dict[str, Any]:
+    """Everything of a kind: what stands in the file first, then the documents in their order.
 
-
-def page_documents(
-    state: RegistryState,
-    source: Source,
-    kind: str,
-    *,
-    after: str | None,
-    limit: int,
-    owner: str | None,
-    identity: str | None = None,
-) -> tuple[list[dict[str, Any]], str | None]:
-    """Those of a kind after an id, by id, at most so many; and what to ask for next, if that was not all.
-
-    With an owner: the preferences of that user, or the users of that application, and of other kinds none.
+    With a limit, an id or an owner, a page of them: those after the id, by id, at most so many, and what to ask for
+    next, if that was not all. Of an owner: the preferences of that user, or the users of that application, and of other
+    kinds none.
     """
+    kind, after, owner = command.kind, command.after, command.owner
     check_kind(kind)
-    file = entries_in_file(source, kind) if kind in KINDS else {}
-
-    def belongs(id: str, body: Body) -> bool:
-        return owner is None or _belongs(kind, id, body, owner, identity)
-
-    def ids() -> Iterator[str]:
-        yield from (id for id, node in file.items() if belongs(id, document_body(node, kind, id)))
-        for (sort, id), each in state.documents.items():
-            if sort == kind and belongs(id, content(each.body)):
-                yield id
-
-    requested = nsmallest(limit + 1, (id for id in ids() if after is None or id > after))
+    file = {id: document_body(node, kind, id) for id, node in _in_file(source, kind).items()}
+    if command.limit is None and after is None and owner is None:
+        shown = [_standing(kind, id, body) for id, body in file.items()]
+        return {"documents": shown + [_shown(each) for each in state.ordered((kind,))]}
+    bodies = {id: content(each.body) for (sort, id), each in state.documents.items() if sort == kind} | file
+    if owner is not None:
+        bodies = {id: body for id, body in bodies.items() if _belongs(kind, id, body, owner, command.identity)}
+    limit = min(command.limit or MOST, MOST)
+    requested = nsmallest(limit + 1, (id for id in bodies if after is None or id > after))
     items: list[dict[str, Any]] = []
     size = 0
     for id in requested[:limit]:
         if size > PAGE:
             break
-        node = file.get(id)
-        items.append(
-            _shown(state.documents[kind, id]) if node is None else _standing(kind, id, document_body(node, kind, id))
-        )
+        items.append(_standing(kind, id, file[id]) if id in file else _shown(state.documents[kind, id]))
         size += len(orjson.dumps(items[-1]))
-    return items, items[-1]["id"] if len(items) < len(requested) else None
+    return {"documents": items, "next": items[-1]["id"] if len(items) < len(requested) else None}
 
 
 def _belongs(kind: str, id: str, body: Body, owner: str, identity: str | None) -> bool:
@@ -302,9 +261,8 @@ def owns(preference: Body, user: str, identity: str | None) -> bool:
 
 
 def get_document(state: RegistryState, source: Source, kind: str, id: str) -> dict[str, Any]:
-    """One of them."""
     check_kind(kind)
-    node = entries_in_file(source, kind).get(id) if kind in KINDS else None
+    node = _in_file(source, kind).get(id)
     if node is not None:
         return _standing(kind, id, document_body(node, kind, id))
     document = state.documents.get((kind, id))
@@ -314,17 +272,20 @@ def get_document(state: RegistryState, source: Source, kind: str, id: str) -> di
 
 
 def history_entry(entry: Entry) -> dict[str, Any]:
-    """One version of a document."""
     said = None if entry.body is None else _open(entry.kind, content(entry.body))
     return {"sequence": entry.sequence, "body": said, "at": entry.at, "by": entry.by, "why": entry.why}
 
 
 def check_kind(kind: str) -> None:
-    """Problem if there is no such kind."""
     if kind not in KINDS and kind not in KEPT:
         raise Problem(
             f"there is no kind {kind[:40]!r}; there is {', '.join((*KINDS, *sorted(KEPT)))}", problem="unknown"
         )
+
+
+def _in_file(source: Source, kind: str) -> Mapping[str, Any]:
+    """What stands in the file, by id."""
+    return entries_in_file(source, kind) if kind in KINDS else {}
 
 
 def _standing(kind: str, id: str, said: dict[str, Any]) -> dict[str, Any]:
@@ -332,15 +293,15 @@ def _standing(kind: str, id: str, said: dict[str, Any]) -> dict[str, Any]:
     return {"kind": kind, "id": id, "body": _open(kind, said), "source": "file", **nobody}
 
 
-def _shown(document: Document) -> dict[str, Any]:
+def _shown(document: Entry) -> dict[str, Any]:
     return {
         "kind": document.kind,
         "id": document.id,
         "body": _open(document.kind, content(document.body)),
         "source": "api",
-        "version": document.version,
-        "changed_at": document.changed_at,
-        "changed_by": document.changed_by,
+        "version": document.sequence,
+        "changed_at": document.at,
+        "changed_by": document.by,
         "why": document.why,
     }
 

@@ -7,12 +7,10 @@ none, in memory. A node that gets a registry later takes them along.
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from functools import partial
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import orjson
 import structlog
@@ -20,10 +18,12 @@ import structlog
 from tidegate.config import Config
 from tidegate.errors import StoreError
 from tidegate.policy.identities import CLIENT, NODE, USER, FileEntries, Identities, IdentityRecord, Key, taken_up
-from tidegate.store.registry import Registry
+from tidegate.store.registry.identities import new_id
 
-ROOM: Final = "identities"
-"""In the store of the node."""
+if TYPE_CHECKING:
+    from tidegate.admin.administration import Administration
+
+ROOM: Final = "identities"  # in the store of the node
 
 log = structlog.get_logger("tidegate.node")
 
@@ -37,30 +37,19 @@ class Taken:
     records: list[IdentityRecord] = field(default_factory=list)
     sequence: int = 0
     named: Mapping[Key, str] = field(default_factory=dict)
-    first: bool = False
-    """The node had none before: what it stored refers to names."""
-    untold: bool = False
-    """The registry could not be told."""
-
-
-class Documents(Protocol):
-    """What is administered (`Administration`)."""
-
-    registry: Registry
-
-    def people(self) -> frozenset[Key]:
-        """Users and clients that are documents."""
-        ...
+    first: bool = False  # the node had none before: what it stored refers to names
+    untold: bool = False  # the registry could not be told
 
 
 class NodeIdentities:
-    """Those of one node."""
-
-    def __init__(self, node: str, records: Mapping[str, bytes], keep: Keep, documents: Documents | None) -> None:
+    def __init__(
+        self, node: str, records: Mapping[str, bytes], keep: Keep, administration: Administration | None
+    ) -> None:
         """`records` is what the store kept under `ROOM`, `keep` is the store's."""
-        self._documents = documents
-        registry = None if documents is None else documents.registry
-        local = [_decoded(each) for each in records.values()]
+        self._administration = administration
+        registry = None if administration is None else administration.registry
+        known = [orjson.loads(each) for each in records.values()]
+        local = [IdentityRecord(**{**each, "holders": frozenset(each["holders"])}) for each in known]
         self.table = Identities(local if registry is None else ())
         self._brought = [] if registry is None else local  # what the registry has not been told yet
         self._node = node
@@ -77,7 +66,7 @@ class NodeIdentities:
         """ConfigError if the file gives an id that was used before."""
         file = self._file_entries(config)
         if file.named:
-            taken_up(self.table, file, at=time.time(), new_id=_new_id)
+            taken_up(self.table, file, at=time.time(), new_id=new_id)
 
     async def take_up(self, config: Config, *, changed: bool) -> Taken:
         """What becomes of them with a configuration. `changed`: its file is another one than before, or read first.
@@ -86,13 +75,12 @@ class NodeIdentities:
         that was used before; StoreError if the registry is needed and cannot be reached.
         """
         file = self._file_entries(config)
-        work = partial(self._take_up, file, time.time(), changed or self.untold)
-        return await asyncio.get_running_loop().run_in_executor(None, work)
+        return await asyncio.to_thread(self._take_up, file, time.time(), changed or self.untold)
 
     def _take_up(self, file: FileEntries, at: float, changed: bool) -> Taken:
         """In a thread. The table only changes when somebody adopts what this returns."""
         registry, started = self._registry, self._sequence >= 0
-        own = [] if not changed else taken_up(self.table, file, at=at, new_id=_new_id)
+        own = [] if not changed else taken_up(self.table, file, at=at, new_id=new_id)
         if registry is None or (changed and started and not own and not self.untold):
             return Taken(records=own, named=file.named, first=registry is None and not self.table.held_by(self._node))
         known, brought = self.table.copy(), self._brought
@@ -109,12 +97,10 @@ class NodeIdentities:
         return Taken(records=records, sequence=sequence, named=file.named, first=first)
 
     def named(self, users: Iterable[str]) -> dict[str, str]:
-        """The ids of users, by their principals."""
         return {f"{USER}:{name}": self.table.id(USER, name) for name in users}
 
     def _file_entries(self, config: Config) -> FileEntries:
-        """Who stands in the file, and who is a document."""
-        documents = frozenset() if self._documents is None else self._documents.people()
+        documents = frozenset() if self._administration is None else self._administration.people()
         directory, entries = config.directory, dict[Key, str | None]({(NODE, self._node): None})
         for kind, people in ((USER, directory.users), (CLIENT, directory.clients)):
             entries |= {(kind, name): entry.id for name, entry in people.items() if (kind, name) not in documents}
@@ -124,8 +110,7 @@ class NodeIdentities:
         """Whether another node has changed any since they were taken up here; StoreError if nobody can tell."""
         if self._registry is None or self.untold:
             return self.untold
-        look = partial(self._registry.identities.since, self._sequence)
-        records, _ = await asyncio.get_running_loop().run_in_executor(None, look)
+        records, _ = await asyncio.to_thread(self._registry.identities.since, self._sequence)
         return any(self.table.record(each.id) != each for each in records)
 
     def adopt(self, taken: Taken) -> list[IdentityRecord]:
@@ -136,7 +121,7 @@ class NodeIdentities:
         self.table.call(taken.named)
         if self._registry is None:
             for each in news:
-                self._keep(ROOM, each.id, _encoded(each))
+                self._keep(ROOM, each.id, orjson.dumps({**asdict(each), "holders": sorted(each.holders)}))
         if taken.untold:
             self._brought += taken.records
         elif taken.sequence:
@@ -147,16 +132,3 @@ class NodeIdentities:
             if each.retired is not None and names[each.id] is not None:
                 log.info("an identity is retired", kind=each.kind, name=each.name, id=each.id)
         return news
-
-
-def _new_id() -> str:
-    return secrets.token_hex(8)
-
-
-def _encoded(record: IdentityRecord) -> bytes:
-    return orjson.dumps({**asdict(record), "holders": sorted(record.holders)})
-
-
-def _decoded(data: bytes) -> IdentityRecord:
-    known = orjson.loads(data)
-    return IdentityRecord(**{**known, "holders": frozenset(known["holders"])})

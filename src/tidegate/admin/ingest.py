@@ -26,7 +26,7 @@ import structlog
 
 from tidegate.admin import slices
 from tidegate.admin.control_commands import AddData, OpenSealed, PutData
-from tidegate.admin.ingest_journal import RequestJournal
+from tidegate.admin.ingest_journal import RequestJournal, columns_of
 from tidegate.admin.sources import ROOM, UNREGISTERED, Registered, Sources
 from tidegate.audit.auditor import Auditor
 from tidegate.bounded import Bounded
@@ -42,12 +42,11 @@ from tidegate.scope import Realm, Scope
 from tidegate.scope.authenticator import ANONYMOUS, Identity
 from tidegate.session import Link, Message, Subject
 from tidegate.store.journal import Together, Writer
-from tidegate.store.journal.arrow import REMEDY, installed
 from tidegate.store.journal.rows import Row
+from tidegate.store.journal.schema import REMEDY, installed
 from tidegate.wire import Properties
 
-MARK: Final = b"\x1e"
-"""Between records (RFC 7464)."""
+MARK: Final = b"\x1e"  # between records (RFC 7464)
 SKEW: Final = 300.0  # seconds that the clock of a source may be wrong
 PATIENCE: Final = 5.0  # seconds for the disk
 TROUBLED: Final = 0.5  # the same while it is known to be in trouble
@@ -65,8 +64,6 @@ log = structlog.get_logger("tidegate.sources")
 
 
 class IngestingNode(Protocol):
-    """What is needed of a node."""
-
     config: Config
     realm: Realm
     audit: Auditor
@@ -74,17 +71,9 @@ class IngestingNode(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sender:
-    """Who sends, and over what."""
-
     source: Registered | None
     address: str
     level: str
-
-    @property
-    def topic_names(self) -> dict[str, str]:
-        if self.source is None:
-            return {"{source}": UNREGISTERED, "{type}": UNKNOWN}
-        return {"{source}": self.source.id, "{type}": self.source.type}
 
 
 class Ingest:
@@ -127,7 +116,7 @@ class Ingest:
             except KeysError as error:
                 raise Problem(str(error), problem="forbidden") from None
 
-        body, inside = await asyncio.get_running_loop().run_in_executor(None, opened)
+        body, inside = await asyncio.to_thread(opened)
         if abs(body.time / 1000 - time.time()) > SKEW:
             text = f"its time is more than {SKEW:g} s from now, which is {int(time.time() * 1000)}; set the clock"
             raise Problem(text, problem="forbidden")
@@ -149,13 +138,6 @@ class Ingest:
         site = self._host.realm.site
         site.open()
         site.store.keep(ROOM, key, counter.to_bytes(8, "big"))
-
-    async def _kept(self) -> None:
-        """When this returns the store has what the records need: the counter, the topic keys that they are under."""
-        try:
-            await slices.stored(self._host.realm.site, PATIENCE)
-        except TimeoutError:
-            raise _unavailable("the store is too slow") from None
 
     def forget(self, key: str) -> None:
         """It is a key of nobody any more."""
@@ -195,7 +177,7 @@ class Ingest:
         if len(parts) == 1:
             payloads = parts[0].split(MARK)
         else:
-            payloads = await asyncio.get_running_loop().run_in_executor(None, lambda: b"".join(parts).split(MARK))
+            payloads = await asyncio.to_thread(lambda: b"".join(parts).split(MARK))
         topic = self._topic(sender)
         if topic is not None:
             await self._decide(sender, topic, payloads)
@@ -204,7 +186,10 @@ class Ingest:
             _check_sealed(self._source(command.user), key)  # it may have been renewed meanwhile
             self._spend(key, counter)
         if key is not None or protected:
-            await self._kept()
+            try:  # the store has what the records need first: the counter, the topic keys that they are under
+                await slices.stored(self._host.realm.site, PATIENCE)
+            except TimeoutError:
+                raise _unavailable("the store is too slow") from None
         if request.rows:
             await self._written(journal, request.rows, request.weight)
         await self._deliver(sender, request.messages)
@@ -243,11 +228,11 @@ class Ingest:
     # -- deciding --------------------------------------------------------------------------------------------------
 
     def _topic(self, sender: Sender) -> str | None:
-        topic = self._host.config.sources.topic
-        if topic is not None:
-            for placeholder, name in sender.topic_names.items():
-                topic = topic.replace(placeholder, name)
-        return topic
+        topic, source = self._host.config.sources.topic, sender.source
+        if topic is None:
+            return None
+        id, type = (UNREGISTERED, UNKNOWN) if source is None else (source.id, source.type)
+        return topic.replace("{source}", id).replace("{type}", type)
 
     async def _decide(self, sender: Sender, topic: str, payloads: Sequence[bytes]) -> None:
         """Problem if one of them must not be written."""
@@ -268,28 +253,24 @@ class Ingest:
         site = self._host.realm.site
         site.open()
         scope, link = self._link(sender)
-        first = site.number + 1
-        site.number += len(payloads)
         request = RequestJournal(
-            first=first,
-            count=len(payloads),
-            source=sender.source,
-            subject=link.subject,
+            site,
+            self._row_keys,
+            self._host.audit.version,
+            sender=columns_of(sender.source, link.subject),
             context=scope.gate.context(link).encode(),
-            site=site,
-            keys=self._row_keys,
-            version=self._host.audit.version,
+            count=len(payloads),
         )
         protected = False
 
         def enter(index: int) -> None:
             nonlocal protected
             if topic is None:
-                request.write_data(first + index, payloads[index])
+                request.write_data(request.first + index, payloads[index])
                 return
             scope, link = self._link(sender)
             plan, message = scope.plans.message(link, topic, payloads[index], qos=1, properties=_PROPERTIES)
-            message.number = first + index
+            message.number = request.first + index
             if (denied := scope.path.write(plan, message, link)) is not None:
                 raise _denied("a record", topic, denied)
             events, denied = scope.path.enter(plan, message, link, None, request)

@@ -40,7 +40,7 @@ Columns = tuple[str | None, str | None, bool, str | None, str, str | None, str, 
 """What rows say of whoever has published what they hold: from `source` to `floor`."""
 
 
-def _columns(source: Registered | None, subject: Subject) -> Columns:
+def columns_of(source: Registered | None, subject: Subject) -> Columns:
     client, user, level = subject.client, subject.user, subject.level  # also the floor: it has crossed one link
     if source is None:
         return None, None, False, None, client, user, level, level
@@ -117,7 +117,7 @@ class Recorder:
         context = Context.decode(data)
         subject, sources = context.subject, self._sources()
         source = None if sources is None or subject.user is None else sources.known(subject.user)
-        return _columns(source, subject), context.sealed
+        return columns_of(source, subject), context.sealed
 
     def _lose(self) -> None:
         self.lost += 1
@@ -131,7 +131,6 @@ class Recorder:
             )
 
     def state(self) -> dict[str, Any]:
-        """For `tidegate status`."""
         journal = self._journal
         return {
             "rows": self.rows,
@@ -150,30 +149,20 @@ class RequestJournal:
     refusing = False
     full = False
 
-    def __init__(
-        self,
-        *,
-        first: int,
-        count: int,
-        source: Registered | None,
-        subject: Subject,
-        context: bytes,
-        site: Site,
-        keys: RowKeys,
-        version: str,
-    ) -> None:
-        """`first`, `count`: the numbers of its records. `context`: of what its sender publishes."""
+    def __init__(self, site: Site, keys: RowKeys, version: str, *, sender: Columns, context: bytes, count: int) -> None:
+        """`sender` and `context`: of who sends it. `count`: how many records it has; each is given a number."""
         self.rows: list[Row] = []
         self.weight = 0
-        self.messages: list[Message] = []
-        """What is delivered when the rows are safe."""
-        self._columns = _columns(source, subject)
+        self.messages: list[Message] = []  # what is delivered when the rows are safe
+        self._columns = sender
         self._context = context
         self._site = site
         self._keys = keys
         self._version = version
         self._prefix = f"{site.origin.node}-{site.origin.boot:x}-"
-        self.ids = {"first": f"{self._prefix}{first:x}", "last": f"{self._prefix}{first + count - 1:x}"}
+        self.first = site.number + 1
+        site.number += count
+        self.ids = {"first": f"{self._prefix}{self.first:x}", "last": f"{self._prefix}{site.number:x}"}
 
     def write(self, message: Message) -> bool:
         context = message.context

@@ -23,8 +23,7 @@ class RegistryFollower:
     def __init__(
         self, registry: Registry, *, catch_up: Callable[[], Awaitable[None]], failing: Callable[[], bool]
     ) -> None:
-        self.newest = 0
-        """The number of the newest change that was noticed."""
+        self.newest = 0  # the number of the newest change that was noticed
         self._registry = registry
         self._catch_up = catch_up
         self._failing = failing

@@ -20,8 +20,6 @@ T = TypeVar("T")
 
 
 class RegistryThreads:
-    """The threads of one administration."""
-
     def __init__(self) -> None:
         self._database = ThreadPoolExecutor(THREADS, thread_name_prefix="registry")
         self._memory = ThreadPoolExecutor(1, thread_name_prefix="documents")
@@ -40,7 +38,6 @@ class RegistryThreads:
             raise Problem(str(error), problem="unavailable") from error
 
     async def compute(self, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Runs work that needs no database."""
         return await asyncio.get_running_loop().run_in_executor(self._memory, partial(do, *args, **kwargs))
 
     def close(self) -> None:

@@ -27,7 +27,7 @@ from typing import Any, Final
 import structlog
 
 from tidegate.admin.administration import AdministeredNode, Administration
-from tidegate.admin.control_commands import MakeToken, RegisterSource, RemoveSource
+from tidegate.admin.control_commands import RegisterSource, RemoveSource
 from tidegate.admin.documents import PASSWORD, RegistryState, RequestedChange, content
 from tidegate.admin.roles import Role
 from tidegate.bounded import Newest
@@ -40,8 +40,7 @@ from tidegate.keys.source import SCHEME, SECRET
 from tidegate.keyservice.master_keys import MasterKeys, open_master_keys
 from tidegate.store.registry import Applied
 
-ROOM: Final = "sources"
-"""Of keys in the registry, and of counters in the store of the node."""
+ROOM: Final = "sources"  # of keys in the registry, and of counters in the store of the node
 KIND: Final = "source"
 USER: Final = "user"
 UNREGISTERED: Final = "unregistered"
@@ -55,18 +54,13 @@ log = structlog.get_logger("tidegate.sources")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registered:
-    """A source, as its document says."""
-
     id: str
     type: str
     mode: str
-    key: str | None
-    """The id of its key; None: it has no encryption scheme."""
+    key: str | None  # the id of its key; None: it has no encryption scheme
 
 
 class Sources:
-    """Those of a node with an administration."""
-
     def __init__(
         self,
         host: AdministeredNode,
@@ -87,14 +81,12 @@ class Sources:
     # -- looking ---------------------------------------------------------------------------------------------------
 
     def known(self, id: str) -> Registered | None:
-        """The source of that name; None: there is none."""
         said = self._administration.document_body(KIND, id)
         if said is None or id not in self._host.config.directory.users:
             return None
         return Registered(id=id, type=said["type"], mode=said["mode"], key=said.get("key"))
 
     async def secret(self, key: str) -> bytes:
-        """The key of that id."""
         found = self._keys.get(key)
         if found is None:
             found = self._keys[key] = await self._request(self._read, key)
@@ -143,7 +135,6 @@ class Sources:
         return await self._administration.preview(draft, compared=command.role is Role.ADMIN)
 
     def _admit(self, command: RegisterSource, *, exists: bool) -> None:
-        """Problem if whoever asks may not."""
         admin = command.role is Role.ADMIN
         own = command.role is Role.SOURCE and command.user == command.id
         if exists and not (admin or own):
@@ -168,17 +159,17 @@ class Sources:
         if key is not None:
             about |= {"scheme": command.scheme, "key": key}
         return [
-            RequestedChange(kind=KIND, id=id, body=about, expected=None if stored is None else stored.version),
-            RequestedChange(kind=USER, id=id, body=body, expected=None if user is None else user.version),
+            RequestedChange(kind=KIND, id=id, body=about, expected=None if stored is None else stored.sequence),
+            RequestedChange(kind=USER, id=id, body=body, expected=None if user is None else user.sequence),
         ]
 
     async def _token(self, id: str, by: str) -> dict[str, Any]:
         tokens = self._administration.tokens
         try:
             await tokens.revoke_of([id], by=by)
-            return {"token": await tokens.make(MakeToken(role=Role.SOURCE, user=id, name="registration", by=by))}
         except Problem as problem:
             return {"token": None, "trouble": f"it is registered, and no token could be made: {problem}"}
+        return await tokens.make_registered(id, Role.SOURCE, by, done="registered")
 
     async def remove(self, command: RemoveSource) -> dict[str, Any]:
         """The source and its user; its credentials count no more."""
@@ -235,7 +226,6 @@ class Sources:
 
 
 def _check(command: RegisterSource) -> None:
-    """Problem if it cannot be called so."""
     if not _ID.fullmatch(command.id) or command.id == UNREGISTERED:
         raise _invalid("NodeId", "has 1 to 128 letters, digits, `.`, `_`, `:` or `-`, and begins with one of the first")
     for name, value in (("NodeType", command.type), ("CommunicationMode", command.mode)):

@@ -4,67 +4,58 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
-from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from tidegate.admin.change_audit import ChangeAudit
 from tidegate.admin.control_commands import MakeToken, RevokeToken
 from tidegate.admin.documents import not_found
-from tidegate.admin.identities import NodeIdentities
 from tidegate.admin.registry_threads import RegistryThreads
 from tidegate.admin.roles import Role
 from tidegate.admin.tokens import Token, Tokens
-from tidegate.config import Config
 from tidegate.errors import Problem
 from tidegate.policy.identities import USER, Identities
 
+if TYPE_CHECKING:
+    from tidegate.admin.administration import AdministeredNode
+
 log = structlog.get_logger("tidegate.node")
-
-
-class Configured(Protocol):
-    """Has a configuration in force, and knows who has which identity."""
-
-    config: Config
-    identities: NodeIdentities
 
 
 class TokenAdministration:
     """The tokens of one registry, for those who ask one node."""
 
-    def __init__(self, node: Configured, tokens: Tokens, threads: RegistryThreads, audit: ChangeAudit) -> None:
-        self._node = node
+    def __init__(self, host: AdministeredNode, tokens: Tokens, threads: RegistryThreads, audit: ChangeAudit) -> None:
+        self._host = host
         self._tokens = tokens
         self._threads = threads
         self._audit = audit
 
     async def load(self) -> None:
-        """Reads all tokens from the registry again."""
         await self._threads.call(self._tokens.load, time.time())
 
     def administrator_missing(self) -> bool:
-        """Whether nobody has a token of an administrator that counts."""
         now = time.time()
         return not any(each.role is Role.ADMIN and each.revoked_at is None for each in self._tokens.all(now))
+
+    async def make_registered(self, user: str, role: Role, by: str, *, done: str) -> dict[str, Any]:
+        """The token of somebody who is `done`; that stands, also if no token can be made."""
+        try:
+            return {"token": await self.make(MakeToken(role=role, user=user, name="registration", by=by))}
+        except Problem as problem:
+            return {"token": None, "trouble": f"it is {done}, and no token could be made: {problem}"}
 
     async def make(self, command: MakeToken) -> dict[str, Any]:
         """A token with its text, which nobody can tell again; in a dry run, what it would be."""
         user, name, now = command.user, command.name, time.time()
-        self._check_user(user)
-        requested: dict[str, Any] = {
-            "role": command.role,
-            "user": user,
-            "name": name,
-            "seconds": command.seconds,
-            "now": now,
-        }
+        if user is not None and not self._exists(user):
+            raise not_found("user", user)
         if command.dry_run:
-            expires = now + self._tokens.admitted(**requested)
+            expires = now + self._tokens.admitted(command)
             return {"role": command.role, "user": user, "name": name, "expires": expires}
         identity = None if user is None else self._identities.id(USER, user) or None
-        make = partial(self._tokens.make, **requested, by=command.by, identity=identity)
-        token, text = await self._threads.request(make)
+        token, text = await self._threads.request(self._tokens.make, command, now=now, identity=identity)
         about = f"{token.role}{f' of {user}' if user else ''} {name}".rstrip()
         self._audit.token("make", token.id, command.by, f"{about}: {command.why}" if command.why else about)
         return {**token.shown(), "token": text}
@@ -74,22 +65,24 @@ class TokenAdministration:
         id, by = command.id, command.by
         if command.dry_run:
             return (await self._threads.request(self._tokens.find, id, time.time())).shown()
-        token = await self._threads.request(partial(self._tokens.revoke, id, by=by, now=time.time()))
+        token = await self._threads.request(self._tokens.revoke, id, by=by, now=time.time())
         self._audit.token("revoke", id, by, command.why)
         return token.shown()
 
     async def bind(self) -> None:
         """Those that name a user belong to whoever has that name now. StoreError if it cannot be stored."""
-        users = self._node.config.directory.users
+        users = self._host.config.directory.users
         identities = {name: self._identities.id(USER, name) for name in users}
-        await self._threads.call(partial(self._tokens.bind, identities, now=time.time()))
+        await self._threads.call(self._tokens.bind, identities, now=time.time())
 
     async def revoke_retired(self, *, by: str) -> str | None:
         """Those of identities that are retired count no more; None, or why they could not be listed as revoked."""
-        retired = {each.identity for each in self._tokens.all(time.time()) if self._retired(each)}
+        identities = {each.identity for each in self._tokens.all(time.time()) if each.revoked_at is None}
+        records = [self._identities.record(identity) for identity in identities if identity is not None]
+        retired = frozenset(each.id for each in records if each is not None and each.retired is not None)
         try:
             if retired:
-                await self._revoke_of(frozenset(filter(None, retired)), by=by)
+                await self._revoke_of(retired, by=by)
         except Problem as problem:
             log.error("the tokens of users who were removed could not be revoked", reason=str(problem))
             return f"tokens of who was removed are not revoked yet ({problem}): revoke them"
@@ -101,7 +94,7 @@ class TokenAdministration:
         return await self._revoke_of(frozenset(identities), by=by)
 
     async def _revoke_of(self, identities: frozenset[str], *, by: str) -> int:
-        revoked = await self._threads.request(partial(self._tokens.revoke_of, identities, by=by, now=time.time()))
+        revoked = await self._threads.request(self._tokens.revoke_of, identities, by=by, now=time.time())
         for token in revoked:
             self._audit.token("revoke", token.id, by, f"of {token.user}")
         return len(revoked)
@@ -119,11 +112,7 @@ class TokenAdministration:
 
     @property
     def _identities(self) -> Identities:
-        return self._node.identities.table
-
-    def _retired(self, token: Token) -> bool:
-        record = None if token.identity is None else self._identities.record(token.identity)
-        return token.revoked_at is None and record is not None and record.retired is not None
+        return self._host.identities.table
 
     def _called(self, token: Token) -> str | None:
         """Whom it acts for, as they are called now; None: they are no more, or it is somebody else who is called so."""
@@ -134,10 +123,6 @@ class TokenAdministration:
         name = self._identities.name(token.identity)
         return None if name is None or not self._exists(name) else name
 
-    def _check_user(self, user: str | None) -> None:
-        if user is not None and not self._exists(user):
-            raise not_found("user", user)
-
     def _exists(self, user: str) -> bool:
-        config = self._node.config
+        config = self._host.config
         return user in config.directory.users or bool(config.authentication.methods)

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import orjson
 
+from tidegate.admin.control_commands import MakeToken
 from tidegate.admin.roles import Role
 from tidegate.errors import Problem, StoreError
 from tidegate.store.registry import Applied, Conflict, Registry, Secret
@@ -30,26 +31,20 @@ _NAME: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """What is known of one."""
-
     id: str
     role: Role
-    user: str | None
-    """Whom it acts for. A token of the role `user` always does."""
-    name: str
-    """What it is for."""
+    user: str | None  # whom it acts for. A token of the role `user` always does
+    name: str  # what it is for
     made_at: float
     made_by: str
     expires: float
-    identity: str | None = None
-    """The id of that user; None: a user that the directory does not have."""
+    identity: str | None = None  # the id of that user; None: a user that the directory does not have
     revoked_at: float | None = None
     revoked_by: str | None = None
     digest: bytes = field(repr=False)
     version: int
 
     def shown(self) -> dict[str, Any]:
-        """For whoever lists them."""
         told = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("digest", "version")}
         return {**told, "role": self.role.value}
 
@@ -65,7 +60,6 @@ class Tokens:
         self._changing = threading.Lock()  # or what was read before a change would be taken for what is there after it
 
     def load(self, now: float) -> None:
-        """Reads them again."""
         with self._changing:
             self._known = {each.key: _token(each) for each in self._secrets.all(ROOM, at=now)}
 
@@ -74,51 +68,40 @@ class Tokens:
         return sorted((each for each in self._known.values() if each.expires > now), key=lambda each: each.made_at)
 
     def check(self, text: str, now: float) -> Token | None:
-        """The token, if it counts."""
         found = _TOKEN.fullmatch(text)
         token = self._known.get(found[1]) if found else None
         if token is None or not hmac.compare_digest(token.digest, _digest(text)):
             return None
         return token if token.revoked_at is None and now < token.expires else None
 
-    def make(
-        self,
-        *,
-        role: str,
-        user: str | None,
-        name: str,
-        seconds: float | None,
-        by: str,
-        now: float,
-        identity: str | None = None,
-    ) -> tuple[Token, str]:
+    def make(self, command: MakeToken, *, now: float, identity: str | None = None) -> tuple[Token, str]:
         """A new one, and its text, which nobody can tell again."""
-        seconds = self.admitted(role=role, user=user, name=name, seconds=seconds, now=now)
+        seconds = self.admitted(command)
         id = secrets.token_hex(8)
         text = f"tg_{id}_{urlsafe_b64encode(secrets.token_bytes(32)).rstrip(b'=').decode()}"
         token = Token(
             id=id,
-            role=Role(role),
-            user=user,
+            role=Role(command.role),
+            user=command.user,
             identity=identity,
-            name=name,
+            name=command.name,
             made_at=now,
-            made_by=by,
+            made_by=command.by,
             expires=now + seconds,
             digest=_digest(text),
             version=0,
         )
         return self._put(token, None, now), text
 
-    def admitted(self, *, role: str, user: str | None, name: str, seconds: float | None, now: float) -> float:
+    def admitted(self, command: MakeToken) -> float:
         """For how many seconds such a token would be valid; Problem if it cannot be made."""
-        if role not in tuple(Role):
-            raise _invalid(f"there is no role {role[:40]!r}; there is {', '.join(Role)}")
-        if role == Role.USER and not user:
+        if command.role not in tuple(Role):
+            raise _invalid(f"there is no role {command.role[:40]!r}; there is {', '.join(Role)}")
+        if command.role == Role.USER and not command.user:
             raise _invalid("a token of the role `user` needs somebody to act for: say who with `user`")
-        if len(name) > _NAME:
+        if len(command.name) > _NAME:
             raise _invalid(f"a name has at most {_NAME} characters: choose a shorter one")
-        seconds = self.valid if seconds is None else seconds
+        seconds = self.valid if command.seconds is None else command.seconds
         if not 0 < seconds <= self.valid:
             days = f"{self.valid / 86400:.3g} days"
             raise _invalid(f"a token is valid for at most {days} here: ask for less, or raise `tokens.valid`")
@@ -160,7 +143,8 @@ class Tokens:
 
     def _put(self, token: Token, expected: int | None, now: float) -> Token:
         with self._changing:
-            answer = self._secrets.put(ROOM, token.id, _record(token), expected=expected, at=now, expires=token.expires)
+            record = orjson.dumps({**token.shown(), "digest": token.digest.hex()})
+            answer = self._secrets.put(ROOM, token.id, record, expected=expected, at=now, expires=token.expires)
             if isinstance(answer, Applied):
                 kept = replace(token, version=answer.sequence)
                 self._known = {**self._known, kept.id: kept}
@@ -183,10 +167,6 @@ def _invalid(text: str) -> Problem:
 
 def _digest(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()
-
-
-def _record(token: Token) -> bytes:
-    return orjson.dumps({**token.shown(), "digest": token.digest.hex()})
 
 
 def _token(kept: Secret) -> Token:

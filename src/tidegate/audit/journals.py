@@ -16,7 +16,7 @@ import structlog
 from tidegate.config import Config, Durability, Record
 from tidegate.errors import ConfigError, StoreError
 from tidegate.store.journal import AUDIT, INGEST, TRAFFIC, Retention, Stream, Writer, readers
-from tidegate.store.journal.arrow import REMEDY, installed
+from tidegate.store.journal.schema import REMEDY, installed
 
 SEGMENTS = 16  # of so many parts one goes at once when a journal is full, or too old
 LARGEST = 64 << 20  # bytes of a segment

@@ -5,9 +5,8 @@ A client that offers credentials is judged by them alone: a wrong password does 
 nobody is known at all (no `directory.users`) does an anonymous listener take whatever is offered, as other brokers do,
 and then it is as nobody in particular.
 
-A capability is shown beside other credentials, and must then be for the same person and client, or instead of any. One
-that is wrong refuses the connection, whatever else is right. It is shown in clear only over TLS, unless the connection
-is proven with its key.
+A capability is shown beside other credentials, and must then be for the same person and client, or instead of any
+(`capabilities`). One that is wrong refuses the connection, whatever else is right.
 """
 
 from __future__ import annotations
@@ -17,16 +16,17 @@ import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import structlog
 
-from tidegate.authentication.capabilities import RULE, Challenge, Register, principal_of, refusal, verified_token
+from tidegate.authentication import capabilities
+from tidegate.authentication.capabilities import refusal
 from tidegate.authentication.passwords import Outcome, Passwords
 from tidegate.config import Config
 from tidegate.errors import ConfigError
 from tidegate.policy import Close, Transport, judged
-from tidegate.policy.capability import METHOD, PROPERTY, Accepts, Capability, looks_like_one
-from tidegate.policy.capability.proof import CONNECT, Asked, objection, shown_by
+from tidegate.policy.capability import METHOD, Accepts, Capability
 from tidegate.policy.identities import BACKDATED, CLIENT, USER, Identities
 from tidegate.policy.revocation import REVOKED, Revocation
 from tidegate.scope import Exchange, Identity, Refused
@@ -34,8 +34,7 @@ from tidegate.scope.authenticator import ANONYMOUS, Answer
 from tidegate.session import Bucket, Connection, Session
 from tidegate.wire import V5, Connect, Reason
 
-CERTIFICATE = "certificate:"
-"""Before the name in the certificate, the principal of whoever is no user."""
+CERTIFICATE = "certificate:"  # before the name in the certificate, the principal of whoever is no user
 
 log = structlog.get_logger("tidegate.node")
 
@@ -50,25 +49,17 @@ _REFUSALS = {
 
 WITHDRAWN = Refused(text="your access has been withdrawn")
 ENDED = replace(WITHDRAWN, ended=True)
-NEEDED = Refused(text="every client needs a capability here", rule=RULE)
+NEEDED = Refused(text="every client needs a capability here", rule=capabilities.RULE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Token:
-    """A capability that is shown in clear."""
-
-    text: str
-    password: bool = False
-
-
-class _No:
+@dataclass(frozen=True, slots=True)
+class _NoExchange:
     """An exchange that is over before it has begun (scope.Exchange)."""
 
-    def __init__(self, why: Refused) -> None:
-        self._why = why
+    why: Refused
 
     def step(self, data: bytes | None) -> Refused:
-        return self._why
+        return self.why
 
 
 class Authentication:
@@ -78,7 +69,7 @@ class Authentication:
         self,
         config: Config,
         passwords: Passwords,
-        register: Register | None = None,
+        register: capabilities.Register | None = None,
         accepts: Accepts | None = None,
         identities: Identities | None = None,
         revocation: Revocation | None = None,
@@ -90,7 +81,7 @@ class Authentication:
         self.users = config.directory.users
         self.built = config.built
         self.accepts = accepts
-        self._register = register or Register()
+        self._register = register or capabilities.Register()
         self._passwords = passwords
         self._methods = {name: load_method(name, place) for name, place in config.authentication.methods.items()}
         self._changed: dict[str, int] = {}  # users removed or with another password, and under which rules
@@ -107,7 +98,7 @@ class Authentication:
         anonymous = bool(getattr(connection.listener, "anonymous", False))
         users = self.users
         name = packet.username
-        token = self._token(packet)
+        token = capabilities.token_in(packet, self.accepts)
         if isinstance(token, Refused):
             answer(token)
         elif token is not None and token.password:
@@ -228,27 +219,11 @@ class Authentication:
             id=id,
         )
 
-    # -- capabilities ----------------------------------------------------------------------------------------------
-
-    def _token(self, packet: Connect) -> _Token | Refused | None:
-        """What CONNECT shows in clear: in a user property, or as the password."""
-        texts = [value for name, value in packet.properties.user_properties if name == PROPERTY]
-        password = packet.password or b""
-        if self.accepts is None:
-            return refusal("this node takes none") if texts else None
-        if looks_like_one(password):
-            if texts:
-                return refusal("there are several")
-            return _Token(text=password.decode("ascii"), password=True)
-        if len(texts) > 1:
-            return refusal("there are several")
-        return _Token(text=texts[0]) if texts else None
-
     def _admitted(
         self,
         connection: Connection,
         packet: Connect,
-        token: _Token | None,
+        token: capabilities.Token | None,
         transport: Transport,
         principal: str | None = None,
         user: str | None = None,
@@ -259,61 +234,33 @@ class Authentication:
 
         `certified`: its certificate said so.
         """
-        if token is None:
-            if self.accepts is not None and self.accepts.required:
-                return NEEDED
-            identity = self._identity(principal or ANONYMOUS, user, packet.client_id, transport)
-            return identity if isinstance(identity, Refused) else replace(identity, certified=certified)
-        found = self._capability(connection, packet, token.text)
-        if isinstance(found, Refused):
-            return replace(found, reason=Reason.BAD_USER_NAME_OR_PASSWORD) if token.password else found
-        if principal is None or (found.user is not None and user is None):
-            principal, user, certified = principal_of(found), found.user, False
-        identity = self._identity(principal, user, packet.client_id, transport, found)
+        capability: Capability | None = None
+        if token is not None:
+            name = self._certificate_name(connection)
+            found = capabilities.capability_of(connection, packet, token.text, self.accepts, self._register, name)
+            if isinstance(found, Refused):
+                return replace(found, reason=Reason.BAD_USER_NAME_OR_PASSWORD) if token.password else found
+            capability = found
+            if principal is None or (capability.user is not None and user is None):
+                principal, user, certified = capabilities.principal_of(capability), capability.user, False
+        elif self.accepts is not None and self.accepts.required:
+            return NEEDED
+        identity = self._identity(principal or ANONYMOUS, user, packet.client_id, transport, capability)
         return identity if isinstance(identity, Refused) else replace(identity, certified=certified)
 
-    def _capability(self, connection: Connection, packet: Connect, token: str) -> Capability | Refused:
-        """What is shown in clear: it counts over TLS, or if CONNECT proves that the key is there, too."""
-        accepts = self.accepts
-        if accepts is None:  # a reload came in between
-            return refusal("this node takes none")
-        found = verified_token(token, accepts, self._register, connection)
-        if isinstance(found, Refused):
-            return found
-        shown = shown_by(packet.properties.user_properties)
-        why = self._mismatch(connection, packet, found)
-        if not why and shown.texts:
-            why = objection(found, shown, CONNECT, packet.client_id, asked=Asked(properties=shown.asked))
-            found = replace(found, proven=True)
-        elif not why and connection.certificate is None:
-            why = "without a proof it is shown over TLS only"
-        why = why or accepts.objection(found, proofs=packet.version == V5)
-        return refusal(why, found.id) if why else found
-
-    def _mismatch(self, connection: Connection, packet: Connect, capability: Capability) -> str:
-        """Why it is not for whoever shows it; nothing if it is."""
-        client, user = capability.client, capability.user
-        if client is not None and client != packet.client_id:
-            return "it is for another client"
-        named = packet.username
-        if named and user is not None and named != user:
-            return "it is for another user"
-        if named and user is None and named != client and looks_like_one(packet.password or b""):
-            return "it is for a client, and the user name is another"
+    def _certificate_name(self, connection: Connection) -> str | None:
         transport = self._transport(connection)
-        common_name = None if isinstance(transport, Refused) else _common_name(connection, transport)
-        if common_name is not None and user is not None and common_name not in (user, client):
-            return "it is for another user than the certificate"
-        return ""
+        return None if isinstance(transport, Refused) else _common_name(connection, transport)
 
     # -- enhanced authentication -----------------------------------------------------------------------------------
 
     def exchange(self, connection: Connection, packet: Connect, method: str) -> Exchange | None:
-        token = self._token(packet)
+        token = capabilities.token_in(packet, self.accepts)
         if token is not None:
-            return _No(token if isinstance(token, Refused) else refusal("it is shown beside another method"))
+            return _NoExchange(token if isinstance(token, Refused) else refusal("it is shown beside another method"))
         if method == METHOD and self.accepts is not None:
-            return Challenge(self.accepts, self._register, connection, packet, self._mismatch)
+            name = partial(self._certificate_name, connection)
+            return capabilities.Challenge(self.accepts, self._register, connection, packet, name)
         factory = self._methods.get(method)
         return None if factory is None else factory(connection, packet)
 

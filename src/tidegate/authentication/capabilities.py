@@ -1,4 +1,8 @@
-"""What a node remembers of capabilities, and how one is proven by enhanced authentication.
+"""How a client presents a capability in CONNECT, and what a node remembers of capabilities.
+
+A client presents its capability by enhanced authentication of MQTT 5 (`Challenge`), in a user property, or as the
+password, which is the way of MQTT 3.1.1. In clear, that is without a challenge, it counts over TLS only, unless a proof
+in CONNECT shows that the client has its key.
 
 The register holds what outlives a change of the configuration and a restart: ids that were revoked by command, and the
 highest counter of the proofs that were used of each capability. A counter is kept as long as its capability could come
@@ -9,17 +13,17 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Final
 from weakref import WeakValueDictionary
 
-from tidegate.policy.capability import Accepts, Capability, Ledger, Unacceptable, verify
-from tidegate.policy.capability.proof import CHALLENGE, response, verified
+from tidegate.policy.capability import PROPERTY, Accepts, Capability, Ledger, Unacceptable, looks_like_one, verify
+from tidegate.policy.capability.proof import CHALLENGE, CONNECT, Asked, objection, response, shown_by, verified
 from tidegate.scope import Accepted, Continue, Identity, Refused
 from tidegate.session import Connection
-from tidegate.wire import V5, Connect, Reason
+from tidegate.wire import V5, Connect
 
 RULE: Final = "capability"
 REVOKED: Final = "revoked capabilities"
@@ -77,6 +81,66 @@ class Register:
         self._most = 2 * len(self._used) + 1000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """A capability that CONNECT shows in clear."""
+
+    text: str
+    password: bool = False
+
+
+def token_in(packet: Connect, accepts: Accepts | None) -> Token | Refused | None:
+    """What CONNECT shows in clear: in a user property, or as the password."""
+    texts = [value for name, value in packet.properties.user_properties if name == PROPERTY]
+    if accepts is None:
+        return refusal("this node takes none") if texts else None
+    tokens = [Token(text=text) for text in texts]
+    if looks_like_one(packet.password or b""):
+        tokens.append(Token(text=(packet.password or b"").decode("ascii"), password=True))
+    if len(tokens) > 1:
+        return refusal("there are several")
+    return tokens[0] if tokens else None
+
+
+def capability_of(
+    connection: Connection,
+    packet: Connect,
+    token: str,
+    accepts: Accepts | None,
+    register: Register,
+    certificate_name: str | None,
+) -> Capability | Refused:
+    """The capability that is shown in clear: it counts over TLS, or if CONNECT proves that the key is there, too."""
+    if accepts is None:  # a reload came in between
+        return refusal("this node takes none")
+    found = verified_token(token, accepts, register, connection)
+    if isinstance(found, Refused):
+        return found
+    shown = shown_by(packet.properties.user_properties)
+    why = _mismatch(packet, found, certificate_name)
+    if not why and shown.texts:
+        why = objection(found, shown, CONNECT, packet.client_id, asked=Asked(properties=shown.asked))
+        found = replace(found, proven=True)
+    elif not why and connection.certificate is None:
+        why = "without a proof it is shown over TLS only"
+    why = why or accepts.objection(found, proofs=packet.version == V5)
+    return refusal(why, found.id) if why else found
+
+
+def _mismatch(packet: Connect, capability: Capability, certificate_name: str | None) -> str:
+    """Why it is not for whoever shows it; nothing if it is."""
+    client, user, named = capability.client, capability.user, packet.username
+    if client is not None and client != packet.client_id:
+        return "it is for another client"
+    if named and user is not None and named != user:
+        return "it is for another user"
+    if named and user is None and named != client and looks_like_one(packet.password or b""):
+        return "it is for a client, and the user name is another"
+    if certificate_name is not None and user is not None and certificate_name not in (user, client):
+        return "it is for another user than the certificate"
+    return ""
+
+
 def verified_token(token: str, accepts: Accepts, register: Register, connection: Connection) -> Capability | Refused:
     """The capability that somebody shows over this connection, or why it does not count.
 
@@ -93,46 +157,39 @@ def verified_token(token: str, accepts: Accepts, register: Register, connection:
     return register.entered(found, site.wall)
 
 
-def refusal(why: str, id: str = "", reason: Reason = Reason.NOT_AUTHORIZED) -> Refused:
+def refusal(why: str, id: str = "") -> Refused:
     """The refusal of a connection because of its capability. Ids that nobody has vouched for are not told."""
-    return Refused(reason=reason, text=f"the capability is not accepted: {why}", rule=f"{RULE}:{id}" if id else RULE)
+    return Refused(text=f"the capability is not accepted: {why}", rule=f"{RULE}:{id}" if id else RULE)
 
 
+@dataclass(slots=True, eq=False)
 class Challenge:
     """One run of the method: the token, a challenge for this connection, its signature by the confirmation key."""
 
-    def __init__(
-        self,
-        accepts: Accepts,
-        register: Register,
-        connection: Connection,
-        packet: Connect,
-        mismatch: Callable[[Connection, Connect, Capability], str],
-    ) -> None:
-        """`mismatch` says why a capability is not for whoever shows it."""
-        self._accepts = accepts
-        self._register = register
-        self._connection = connection
-        self._packet = packet
-        self._mismatch = mismatch
-        self._capability: Capability | None = None
-        self._nonce = secrets.token_bytes(CHALLENGE)
+    accepts: Accepts
+    register: Register
+    connection: Connection
+    packet: Connect
+    certificate_name: Callable[[], str | None]
+    _capability: Capability | None = None
+    _nonce: bytes = field(default_factory=lambda: secrets.token_bytes(CHALLENGE))
 
     def step(self, data: bytes | None) -> Continue | Accepted | Refused:
         capability = self._capability
         if capability is None:
-            found = verified_token(_text(data), self._accepts, self._register, self._connection)
+            token = (data or b"").decode("ascii", errors="replace")
+            found = verified_token(token, self.accepts, self.register, self.connection)
             if isinstance(found, Refused):
                 return found
-            if why := self._mismatch(self._connection, self._packet, found):
+            if why := _mismatch(self.packet, found, self.certificate_name()):
                 return refusal(why, found.id)
             self._capability = found
             return Continue(data=self._nonce)
-        signed = response(capability.id, capability.subject, self._packet.client_id, self._nonce)
+        signed = response(capability.id, capability.subject, self.packet.client_id, self._nonce)
         if not verified(capability.key, data or b"", signed):
             return refusal("the challenge was not signed by its key", capability.id)
         proven = replace(capability, proven=True)
-        if why := self._accepts.objection(proven, proofs=self._connection.version == V5):
+        if why := self.accepts.objection(proven, proofs=self.connection.version == V5):
             return refusal(why, capability.id)
         return Accepted(identity=Identity(principal=principal_of(proven), user=proven.user, capability=proven))
 
@@ -140,7 +197,3 @@ class Challenge:
 def principal_of(capability: Capability) -> str:
     """Whom it authenticates by itself."""
     return f"user:{capability.user}" if capability.user is not None else f"client:{capability.client}"
-
-
-def _text(data: bytes | None) -> str:
-    return (data or b"").decode("ascii", errors="replace")

@@ -50,7 +50,7 @@ class IssuerKeys:
 
     def accepted(self, config: Config) -> Accepts | None:
         """Which capabilities a configuration takes, with all keys. ConfigError if some cannot be had. Blocks."""
-        return _accepted(config, self._fetch)
+        return accepted(config, self._fetch)
 
     def want(self) -> None:
         """A token was signed by a key that is not known: its issuer may have a new one."""
@@ -69,7 +69,7 @@ class IssuerKeys:
             if current.capabilities is None or all(each.address is None for each in current.capabilities.issuers):
                 continue
             try:
-                accepts = await asyncio.to_thread(_accepted, current, self._fetch_or_keep)
+                accepts = await asyncio.to_thread(accepted, current, self._fetch_or_keep)
             except ConfigError as error:
                 log.warning("the keys of issuers are not refreshed, the old ones stay", reason=str(error))
                 continue
@@ -93,21 +93,20 @@ class IssuerKeys:
         return content
 
 
-def accepted(config: Config) -> Accepts | None:
-    """Which capabilities a configuration takes, with all keys. ConfigError if some cannot be had."""
-    return _accepted(config, fetch)
+def accepted(config: Config, content_at: Callable[[str], bytes] | None = None) -> Accepts | None:
+    """Which capabilities a configuration takes, with all keys. ConfigError if some cannot be had.
 
-
-def _accepted(config: Config, fetch: Callable[[str], bytes]) -> Accepts | None:
+    `content_at` reads what is at an address; without it, it is fetched.
+    """
+    read = content_at or fetch
     settings, built = config.capabilities, config.built.capabilities
     if settings is None or built is None:
         return None
-    key_sets = {issuer.name: fetch(issuer.address) for issuer in settings.issuers if issuer.address is not None}
+    key_sets = {issuer.name: read(issuer.address) for issuer in settings.issuers if issuer.address is not None}
     return complete(built, settings, key_sets) if key_sets else built
 
 
 def fetch(address: str) -> bytes:
-    """What is found at an address."""
     request = _Request(address)
     request.start()
     request.join(ALTOGETHER)
@@ -154,19 +153,15 @@ def _get(client: httpx.Client, address: str, trace: Callable[[str, Mapping[str, 
     with client.stream("GET", address, headers=headers, extensions={"trace": trace}) as response:
         if response.status_code != httpx.codes.OK:
             raise _failed(address, f"it answers {response.status_code}")
-        return _content(response, address)
-
-
-def _content(response: httpx.Response, address: str) -> bytes:
-    until = time.monotonic() + PATIENCE
-    content = b""
-    for piece in response.iter_raw():
-        content += piece
-        if len(content) > LARGEST:
-            raise _failed(address, f"it is larger than {LARGEST >> 20} MiB")
-        if time.monotonic() > until:
-            raise _failed(address, f"it takes more than {PATIENCE:g} s")
-    return content
+        until = time.monotonic() + PATIENCE
+        content = b""
+        for piece in response.iter_raw():
+            content += piece
+            if len(content) > LARGEST:
+                raise _failed(address, f"it is larger than {LARGEST >> 20} MiB")
+            if time.monotonic() > until:
+                raise _failed(address, f"it takes more than {PATIENCE:g} s")
+        return content
 
 
 def _failed(address: str, why: str) -> ConfigError:

@@ -30,7 +30,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 import secrets
 import threading
 import time
@@ -43,6 +42,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from tidegate.addresses import network
 from tidegate.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -63,8 +63,6 @@ _NOBODY = "$argon2id$v=19$m=19456,t=2,p=1$dGlkZWdhdGUgbm9ib2R5cw$Jt2HVbNyDhRqoBY
 
 
 class Outcome(Enum):
-    """What became of an attempt."""
-
     ACCEPTED = "accepted"
     REFUSED = "refused"
     BUSY = "busy"  # nothing was computed: too many are waiting
@@ -110,7 +108,7 @@ class Passwords:
         self._waiting: dict[bool, deque[tuple[Attempt, Callable[[Outcome], None]]]] = {True: deque(), False: deque()}
         self._verified = Memory(cache)
         self._known = Memory(KNOWN)
-        self._failures = Failures()
+        self._failures = Memory(MINUTE, renewed=False)
         self._attempts = attempts
         self._address_attempts = address_attempts
         self._reported: set[bytes] = set()
@@ -181,7 +179,6 @@ class Passwords:
         return attempt.session or (attempt.device is not None and self._known.holds(attempt.device, now))
 
     def _is_known(self, attempt: Attempt, now: float) -> bool:
-        """Whether it was here before."""
         return self._is_device(attempt, now) or self._known.holds(attempt.place, now)
 
     def _work(self) -> None:
@@ -258,30 +255,8 @@ class Passwords:
 class Attempt:
     """One attempt, with the keys under which its outcome is remembered."""
 
-    __slots__ = (
-        "device",
-        "entry",
-        "login",
-        "name",
-        "network",
-        "pair",
-        "password",
-        "place",
-        "session",
-        "stored",
-        "user",
-    )
-
     def __init__(
-        self,
-        key: bytes,
-        user: str,
-        password: bytes,
-        stored: str | None,
-        address: str,
-        client: str,
-        *,
-        session: bool,
+        self, key: bytes, user: str, password: bytes, stored: str | None, address: str, client: str, *, session: bool
     ) -> None:
         self.user = user
         self.password = password
@@ -289,13 +264,13 @@ class Attempt:
         self.session = session
         name = user.encode("utf-8", "surrogatepass")
         secret = b"" if stored is None else stored.encode("utf-8", "surrogatepass")
-        network = _network(address).encode()
+        net = network(address).encode()
         self.name = _digest(key, b"name", name)
-        self.network = _digest(key, b"network", network)
-        self.place = _digest(key, b"place", name, network)
+        self.network = _digest(key, b"network", net)
+        self.place = _digest(key, b"place", name, net)
         identifier = client.encode("utf-8", "surrogatepass")
         self.device = _digest(key, b"device", name, identifier) if client else None  # the node makes up one for it
-        self.login = _digest(key, b"login", name, network, identifier)
+        self.login = _digest(key, b"login", name, net, identifier)
         self.entry = _digest(key, b"entry", name, secret)
         self.pair = _digest(key, b"pair", name, secret, password)
 
@@ -307,61 +282,39 @@ class Attempt:
 
 
 class Memory:
-    """Keys for a number of seconds, and no more than `ENTRIES` of them."""
+    """How often each key was added in the last seconds, for no more than `ENTRIES` keys; the oldest go first.
 
-    __slots__ = ("_seconds", "_until")
+    The seconds of a key begin with its last time if it is `renewed`, else with its first.
+    """
 
-    def __init__(self, seconds: float) -> None:
+    __slots__ = ("_entries", "_renewed", "_seconds")
+
+    def __init__(self, seconds: float, *, renewed: bool = True) -> None:
         self._seconds = seconds
-        self._until: dict[bytes, float] = {}  # in order of time, because every key stays equally long
+        self._renewed = renewed
+        self._entries: dict[bytes, tuple[float, int]] = {}  # until when, and how often; in order of time
 
     def add(self, key: bytes, now: float) -> None:
-        self._until.pop(key, None)
-        self._until[key] = now + self._seconds
-        _shed(self._until, now)
-
-    def holds(self, key: bytes, now: float) -> bool:
-        return self._until.get(key, now) > now
-
-    def __len__(self) -> int:
-        return len(self._until)
-
-
-class Failures:
-    """How often each key failed in its current minute, which begins with its first failure."""
-
-    __slots__ = ("_counts", "_until")
-
-    def __init__(self) -> None:
-        self._until: dict[bytes, float] = {}
-        self._counts: dict[bytes, int] = {}
-
-    def add(self, key: bytes, now: float) -> None:
-        if self._until.get(key, now) <= now:
-            self._until.pop(key, None)
-            self._until[key] = now + MINUTE
-            self._counts[key] = 0
-        self._counts[key] += 1
-        for gone in _shed(self._until, now):
-            del self._counts[gone]
+        until, count = self._entries.get(key, (now, 0))
+        if self._renewed or until <= now:
+            self._entries.pop(key, None)
+            until, count = now + self._seconds, 0
+        self._entries[key] = (until, count + 1)
+        while self._entries:
+            oldest = next(iter(self._entries))
+            if self._entries[oldest][0] > now and len(self._entries) <= ENTRIES:
+                break
+            del self._entries[oldest]
 
     def count(self, key: bytes, now: float) -> int:
-        return self._counts[key] if self._until.get(key, now) > now else 0
+        until, count = self._entries.get(key, (now, 0))
+        return count if until > now else 0
+
+    def holds(self, key: bytes, now: float) -> bool:
+        return self.count(key, now) > 0
 
     def __len__(self) -> int:
-        return len(self._until)
-
-
-def _shed(until: dict[bytes, float], now: float) -> list[bytes]:
-    """Removes what is over, and the oldest when there are too many; says what went."""
-    gone = []
-    while until:
-        oldest = next(iter(until))
-        if until[oldest] > now and len(until) <= ENTRIES:
-            break
-        del until[oldest]
-        gone.append(oldest)
-    return gone
+        return len(self._entries)
 
 
 def _digest(key: bytes, *parts: bytes) -> bytes:
@@ -370,16 +323,3 @@ def _digest(key: bytes, *parts: bytes) -> bytes:
         digest.update(len(part).to_bytes(4, "big"))  # so that no two lists of parts read the same
         digest.update(part)
     return digest.digest()
-
-
-def _network(address: str) -> str:
-    """What to count failures by: an IPv4 address, or the /64 that one IPv6 subscriber has to himself."""
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if isinstance(parsed, ipaddress.IPv4Address):
-        return str(parsed)
-    if parsed.ipv4_mapped is not None:
-        return str(parsed.ipv4_mapped)
-    return str(ipaddress.IPv6Network((int(parsed) >> 64 << 64, 64)))

@@ -38,12 +38,9 @@ from tidegate.store.registry import Refused, Secret, Secrets
 
 ROOM: Final = "keys"
 REVOKED: Final = "keys.revoked"
-LATE: Final = 3600.0
-"""Seconds for which a revocation is remembered beyond the end of its key."""
-UNSEEN: Final = 86400.0
-"""The same for a key that is not in the registry."""
-WAITING: Final = 65_536
-"""Keys that may wait for a registry that is away; beyond, the oldest is given up."""
+LATE: Final = 3600.0  # seconds for which a revocation is remembered beyond the end of its key
+UNSEEN: Final = 86400.0  # the same for a key that is not in the registry
+WAITING: Final = 65_536  # keys that may wait for a registry that is away; beyond, the oldest is given up
 BATCH: Final = 32  # keys that are written before anything else gets its turn
 ASKING: Final = 64  # questions at a time
 PAUSES: Final = (0.1, 0.2, 0.5, 1.0, 2.0)  # seconds before the registry is tried again
@@ -79,14 +76,14 @@ class PendingKeys:
             self.revoked[id] = None
             self._bound(self.revoked)
 
-    def next_puts(self, now: float, most: int = BATCH) -> list[TopicKey]:
+    def next_puts(self, now: float) -> list[TopicKey]:
         """The oldest that still matter."""
         while self.puts and (first := next(iter(self.puts.values()))).readable_until <= now:
             del self.puts[first.id]
-        return list(islice(self.puts.values(), most))
+        return list(islice(self.puts.values(), BATCH))
 
-    def next_revoked(self, most: int = BATCH) -> list[str]:
-        return list(islice(self.revoked, most))
+    def next_revoked(self) -> list[str]:
+        return list(islice(self.revoked, BATCH))
 
     def stored(self, key: TopicKey) -> None:
         """Done with it, unless it was revoked meanwhile."""
@@ -104,7 +101,7 @@ class PendingKeys:
 class KeyExchange(ABC):
     """Where a node shares its keys with others. All calls on the loop; none blocks."""
 
-    def __init__(self, trouble: str | None, limit: int) -> None:
+    def __init__(self, trouble: str | None, limit: int = WAITING) -> None:
         self.trouble = trouble  # why keys cannot be shared at the moment
         self._waiting = PendingKeys(limit)
         self._took: OnKeys = lambda keys, revoked: None

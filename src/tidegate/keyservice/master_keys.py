@@ -28,13 +28,12 @@ from tidegate.config import Config, MasterKey
 from tidegate.config.administration import SQLITE
 from tidegate.errors import ConfigError, KeysError
 from tidegate.keys import MasterKeySet, TopicKey, decode_key, encode_key, new_master
-from tidegate.store.opening import sync_path, written_aside
+from tidegate.store.disk import create_once
 from tidegate.store.registry import Applied, Secrets
 
 FILE: Final = "master.key"
 KEY: Final = "key"  # what a sealed topic key is a secret of: `key:{id}`
-PIECE: Final = 32
-"""Secrets that are renewed at a time: others get their turn in between."""
+PIECE: Final = 32  # secrets that are renewed at a time: others get their turn in between
 
 _MAKE: Final = "make one with `tidegate key master`, keep it in a file of mode 600, and name that with `master_key`"
 
@@ -49,8 +48,7 @@ class MasterKeys:
     """The master keys of a process; `reread` replaces them while they are in use."""
 
     def __init__(self, master_key: MasterKey | None, data: Path | None) -> None:
-        self.generation = 0
-        """How often the master keys have changed."""
+        self.generation = 0  # how often the master keys have changed
         self._data = data
         self._text = self._read(master_key)
         self._set = MasterKeySet.parse(self._text, entropy=os.urandom)
@@ -168,14 +166,9 @@ def _made(data: Path) -> Path:
     path = data / FILE
     try:
         data.mkdir(parents=True, exist_ok=True)
-        if path.exists():
+        # it is on the disk first: what is sealed under it must not outlive it
+        if path.exists() or not create_once(path, new_master(os.urandom).encode() + b"\n"):
             return path
-        with written_aside(path, new_master(os.urandom).encode() + b"\n") as aside:
-            try:
-                os.link(aside, path)  # unlike a move, refuses to overwrite
-            except FileExistsError:
-                return path
-        sync_path(data)  # what is sealed under it must not outlive it
     except OSError as error:
         text = f"cannot make a master key in {data}: {error.strerror}; {_MAKE}"
         raise ConfigError(text) from error

@@ -24,7 +24,7 @@ from tidegate.audit.auditor import Auditor
 from tidegate.bounded import Bounded
 from tidegate.config import Config
 from tidegate.errors import KeysError, Problem, StoreError
-from tidegate.gate import Deny, Known, RuleSet, evaluate
+from tidegate.gate import Deny, Known, evaluate
 from tidegate.keys import Group, PublicKey, TopicKey, valid_request, wrap
 from tidegate.keys.key import valid_id
 from tidegate.keyservice.topic_keys import TopicKeys
@@ -63,18 +63,13 @@ class KeyService(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRequest:
-    """Somebody who asks for a key."""
-
     reader: str
     scope: Scope
-    link: Link
-    """Over which they would receive."""
+    link: Link  # over which they would receive
     request: str
 
 
 class KeyRelease:
-    """Answers requests for keys."""
-
     def __init__(
         self,
         topic_keys: TopicKeys,
@@ -94,7 +89,6 @@ class KeyRelease:
         self._service = service
         self._links: Bounded[tuple[str, str, str], Link] = Bounded(READERS)
         self._links_at = -1
-        self._voices: dict[str, tuple[RuleSet, bytes]] = {}
         self._buckets: Bounded[str, Bucket] = Bounded(READERS, lambda _: Bucket(RATE, BURST, self.realm.site.now))
         self._tasks: set[asyncio.Task[None]] = set()
         topic_keys.ask = self.ask
@@ -146,25 +140,22 @@ class KeyRelease:
     def _tell(self, scope: Scope, session: Session, message: Message, answer: bytes) -> None:
         correlation = message.properties.correlation_data
         properties = NONE if correlation is None else Properties(correlation_data=correlation)
-        scope.path.egress.answer(session, self._voice(scope), ANSWER, answer, properties)
+        scope.path.egress.answer(session, self._answer_context(scope), ANSWER, answer, properties)
 
-    def _voice(self, scope: Scope) -> bytes:
+    def _answer_context(self, scope: Scope) -> bytes:
         """The context of what is answered in a scope."""
         rules = scope.gate.rules
-        known = self._voices.get(scope.name)
-        if known is None or known[0] is not rules:
-            subject = Subject(
-                kind="service",
-                client="keys",
-                user=None,
-                scope=scope.name,
-                node=scope.node,
-                domain=rules.domain,
-                level=rules.levels.highest,
-                facts=rules.levels.facts,
-            )
-            known = self._voices[scope.name] = (rules, Context(subject=subject).encode())
-        return known[1]
+        subject = Subject(
+            kind="service",
+            client="keys",
+            user=None,
+            scope=scope.name,
+            node=scope.node,
+            domain=rules.domain,
+            level=rules.levels.highest,
+            facts=rules.levels.facts,
+        )
+        return Context(subject=subject).encode()
 
     # -- over HTTP -------------------------------------------------------------------------------------------------
 

@@ -38,8 +38,6 @@ class Keys(Protocol):
 
 
 class RowKeys:
-    """Wraps and unwraps."""
-
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
         self._wrapped: Bounded[str, bytes | None] = Bounded(CONTEXTS)
@@ -71,7 +69,7 @@ class RowKeys:
             kept = topic_keys.ring.find(id, topic_keys.site.wall)
             name = id.encode()
             self._wrapped[id] = (
-                None if kept is None else bytes((len(name),)) + name + master_keys.seal(kept.secret, of=_of(id))
+                None if kept is None else bytes((len(name),)) + name + master_keys.seal(kept.secret, of=f"row:{id}")
             )
         return self._wrapped[id]
 
@@ -91,7 +89,7 @@ class RowKeys:
             id = blob[1:end].decode()
         except UnicodeDecodeError:
             raise KeysError("what is wrapped with the row is no topic key") from None
-        secret = master_keys.unseal(blob[end:], of=_of(id))
+        secret = master_keys.unseal(blob[end:], of=f"row:{id}")
         if len(secret) != SECRET:
             raise KeysError("what is wrapped with the row is no topic key")
         return id, secret
@@ -103,7 +101,3 @@ def _named(payload: bytes) -> str | None:
         end = payload.find(b'"', len(_BEGIN), len(_BEGIN) + 65)
         return None if end < 0 else payload[len(_BEGIN) : end].decode(errors="replace")
     return key_id(payload)
-
-
-def _of(id: str) -> str:
-    return f"row:{id}"

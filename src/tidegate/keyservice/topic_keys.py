@@ -130,7 +130,6 @@ class TopicKeys:
     # -- changing --------------------------------------------------------------------------------------------------
 
     def change(self, settings: Keys) -> None:
-        """Other settings are in force."""
         self.ring.change(rotate=settings.rotate, overlap=settings.overlap, uses=settings.uses)
 
     def rotate(self, groups: Collection[str] | None = None) -> int:
@@ -165,7 +164,6 @@ class TopicKeys:
     # -- others ----------------------------------------------------------------------------------------------------
 
     def took(self, keys: Sequence[TopicKey], revoked: Collection[str]) -> None:
-        """What other nodes made and revoked."""
         self.site.open()
         wall = self.site.wall
         for id in revoked:
@@ -217,7 +215,6 @@ class TopicKeys:
             self.restore(closed)
 
     def stored(self) -> list[str]:
-        """The ids of what the store keeps."""
         return list(self._stored)
 
     def renew(self, ids: Collection[str]) -> None:
@@ -245,7 +242,6 @@ class TopicKeys:
         return [self._described(key, used) for key, used in found]
 
     def told(self, id: str) -> dict[str, Any] | None:
-        """One of these."""
         key = self.ring.find(id, self.site.wall)
         return None if key is None else self._described(key, self.ring.used(id))
 
@@ -265,7 +261,6 @@ class TopicKeys:
         }
 
     def state(self) -> dict[str, Any]:
-        """For `tidegate status`."""
         return {
             "keys": len(self.ring),
             "groups": len(self.ring.groups()),

@@ -238,7 +238,6 @@ class Notes:
             self._forget(message)
 
     def _forget(self, message: Message) -> None:
-        """The last reference to the body is gone."""
         batch = self._batch
         if batch.bodies.pop(message.row, None) is None:
             batch.unreferenced.append(message.row)

@@ -24,7 +24,7 @@ from tidegate.session.store import StoredSession
 from tidegate.store.batch import PID, POSITION, SHIFT
 from tidegate.store.rows import Messages, read_delivery, read_session, read_subscription
 from tidegate.store.schema import OWN
-from tidegate.store.write import delete, delete_pairs, replace
+from tidegate.store.write import delete, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +131,7 @@ class _Reading:
                 continue
             message.rows += 1
             kept.setdefault(scope, []).append(message)
-        delete_pairs(self.connection, "retained", "scope, topic", gone)
+        delete(self.connection, "retained", "scope, topic", gone)
         return kept
 
     def records(self) -> dict[str, dict[str, bytes]]:

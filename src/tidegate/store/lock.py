@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from tidegate.errors import StoreError
+from tidegate.store.disk import with_remedy
 
 NAME: Final = "tidegate.lock"
 VERSION: Final = 1
@@ -24,29 +25,21 @@ _SIZE: Final = 256  # always written whole and in one go, so that no crash leave
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What the lock file says."""
-
     database: str  # name of the file that holds, or held, the data
     durability: str
     process: int
 
 
 class Lock:
-    """The lock on a data folder."""
-
     def __init__(self, folder: Path) -> None:
         self.path = folder / NAME
         self._file = -1
 
     def acquire(self) -> Record | None:
         """Take the lock; what the last holder wrote down, None if nothing (legible)."""
-        try:
+        owner = f"the user that runs Tidegate (uid {os.geteuid()})"
+        with with_remedy(f"{self.path} cannot be opened", f"let {owner} own the data folder and what is in it"):
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise StoreError(
-                f"{self.path} cannot be opened: {error.strerror}. Remedy: let the user that runs Tidegate "
-                f"(uid {os.geteuid()}) own the data folder and what is in it."
-            ) from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -63,17 +56,14 @@ class Lock:
             ) from error
         return self._read()
 
-    def write(self, record: Record) -> None:
+    def write(self, *, database: str, durability: str) -> None:
         """Write down what the next one should know."""
+        record = Record(database=database, durability=durability, process=os.getpid())
         text = json.dumps({"tidegate": VERSION, **asdict(record)}).encode().ljust(_SIZE - 1) + b"\n"
-        try:
+        with with_remedy(f"{self.path} cannot be written", "free some space or mend the disk"):
             os.pwrite(self._file, text, 0)
             os.ftruncate(self._file, len(text))
             os.fsync(self._file)
-        except OSError as error:
-            raise StoreError(
-                f"{self.path} cannot be written: {error.strerror}. Remedy: free some space or mend the disk."
-            ) from error
 
     def release(self) -> None:
         if self._file >= 0:

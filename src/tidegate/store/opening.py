@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from tidegate.errors import StoreError
 from tidegate.store import schema
+from tidegate.store.disk import sync_path, with_remedy
 from tidegate.store.load import Snapshot, load
 from tidegate.store.lock import Lock, Record
 from tidegate.store.wal import damage
@@ -49,42 +48,28 @@ def open_database(
             path, timeout=1.0, isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS
         )
         snapshot = _enter(connection, path, durability, first=first, now_wall=now_wall, now_mono=now_mono)
-        lock.write(Record(database=path.name, durability=durability, process=os.getpid()))
+        lock.write(database=path.name, durability=durability)
         # The log begins anew: what an `async` run wrote to it is not judged by the rules of `sync` later.
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     except BaseException as error:
         if connection is not None:
             connection.close()
         if isinstance(error, sqlite3.Error):
-            name = error_name(error)
-            raise StoreError(f"{path} cannot be opened: {error} ({name}). {remedy_for(name, _REMEDIES)}") from error
+            name, remedy = explained(error, _REMEDIES)
+            raise StoreError(f"{path} cannot be opened: {error} ({name}). {remedy}") from error
         if isinstance(error, StoreError) and "Remedy" not in str(error):
             raise StoreError(f"{path} is damaged: {error}. {_RESTORE}") from error
         raise
     return connection, snapshot
 
 
-def error_name(error: sqlite3.Error) -> str:
-    """SQLite's own name of an error, such as `SQLITE_IOERR_WRITE`."""
-    return getattr(error, "sqlite_errorname", None) or type(error).__name__
+def explained(error: sqlite3.Error, remedies: Mapping[str, str]) -> tuple[str, str]:
+    """SQLite's own name of an error, such as `SQLITE_IOERR_WRITE`, and the remedy for it.
 
-
-def remedy_for(name: str, remedies: Mapping[str, str]) -> str:
-    """The remedy for an error by the first two words of its name; that for a damaged file if it is not known."""
-    return remedies.get("_".join(name.split("_")[:2]), remedies["SQLITE_CORRUPT"])
-
-
-def create_folder(folder: Path) -> None:
-    """The folder and what leads to it, safe from a power failure; no harm if it is there."""
-    missing = [place for place in (folder, *folder.parents) if not place.exists()]
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for place in missing:
-            sync_path(place.parent)
-    except OSError as error:
-        raise StoreError(
-            f"data folder {folder} cannot be made: {error.strerror}. Remedy: make it, or name another one."
-        ) from error
+    The first two words of the name tell the remedy; that for a damaged file if it is not known.
+    """
+    name: str = getattr(error, "sqlite_errorname", None) or type(error).__name__
+    return name, remedies.get("_".join(name.split("_")[:2]), remedies["SQLITE_CORRUPT"])
 
 
 def _inspect(path: Path, last: Record | None) -> None:
@@ -99,14 +84,11 @@ def _inspect(path: Path, last: Record | None) -> None:
         wrong = damage(log)
         if wrong is not None:
             raise StoreError(f"{log} is damaged: {wrong}. {_RESTORE}")
-    try:
+    owner = f"the user that runs Tidegate (uid {os.geteuid()})"
+    remedy = f"let {owner} own that file, on a file system that is writable"
+    with with_remedy(f"{path} cannot be opened for writing", remedy):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         sync_path(path.parent)
-    except OSError as error:
-        raise StoreError(
-            f"{path} cannot be opened for writing: {error.strerror}. Remedy: let the user that runs Tidegate "
-            f"(uid {os.geteuid()}) own that file, on a file system that is writable."
-        ) from error
 
 
 def _enter(
@@ -130,26 +112,3 @@ def _enter(
     with transaction(connection):
         schema.prepare(connection, found, first=first)
         return load(connection, now_wall=now_wall, now_mono=now_mono)
-
-
-def sync_path(path: Path) -> None:
-    """Forces a file or a folder to the disk."""
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
-
-
-@contextmanager
-def written_aside(path: Path, data: bytes) -> Iterator[str]:
-    """A file of mode 600 beside `path`, on the disk, to be moved or linked there. It goes if it is left where it is."""
-    descriptor, aside = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(descriptor)
-        yield aside
-    finally:
-        Path(aside).unlink(missing_ok=True)

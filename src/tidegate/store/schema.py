@@ -24,6 +24,19 @@ from tidegate.errors import StoreError
 APPLICATION: Final = 0x54476174  # "TGat"
 VERSION: Final = 4
 
+RETAINED: Final = """CREATE TABLE retained (
+        scope TEXT NOT NULL,
+        topic TEXT NOT NULL,
+        message INTEGER NOT NULL,
+        PRIMARY KEY (scope, topic)
+    ) STRICT, WITHOUT ROWID"""
+# whatever a room keeps under keys of its own: monitors' states, publishers' rules, revocations
+RECORD: Final = """CREATE TABLE record (
+        room TEXT NOT NULL,
+        key TEXT NOT NULL,
+        value BLOB NOT NULL, -- opaque
+        PRIMARY KEY (room, key)
+    ) STRICT, WITHOUT ROWID"""
 TABLES: Final = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID",
     """CREATE TABLE session (
@@ -84,44 +97,20 @@ TABLES: Final = (
         id INTEGER PRIMARY KEY, -- (position << 48) + session * 65536 + packet id
         message INTEGER -- NULL: nothing is handed on for it, its packet id is still in use
     ) STRICT""",
-    """CREATE TABLE retained (
-        scope TEXT NOT NULL,
-        topic TEXT NOT NULL,
-        message INTEGER NOT NULL,
-        PRIMARY KEY (scope, topic)
-    ) STRICT, WITHOUT ROWID""",
-    # whatever a room keeps under keys of its own: monitors' states, publishers' rules, revocations
-    """CREATE TABLE record (
-        room TEXT NOT NULL,
-        key TEXT NOT NULL,
-        value BLOB NOT NULL, -- opaque
-        PRIMARY KEY (room, key)
-    ) STRICT, WITHOUT ROWID""",
+    RETAINED,
+    RECORD,
 )
 
 OWN: Final = frozenset({"node", "boot"})  # keys of meta that are the store's; the others are notes
 
 # version n: the statements that lead to n + 1; `:first` is the name of the first scope
 MIGRATIONS: Final[Mapping[int, Sequence[str]]] = {
-    2: (
-        "ALTER TABLE delivery ADD COLUMN seen INTEGER NOT NULL DEFAULT 0",
-        """CREATE TABLE record (
-            room TEXT NOT NULL,
-            key TEXT NOT NULL,
-            value BLOB NOT NULL,
-            PRIMARY KEY (room, key)
-        ) STRICT, WITHOUT ROWID""",
-    ),
+    2: ("ALTER TABLE delivery ADD COLUMN seen INTEGER NOT NULL DEFAULT 0", RECORD),
     3: (
         "ALTER TABLE session ADD COLUMN scope TEXT NOT NULL DEFAULT ''",
         "UPDATE session SET scope = :first",
         "ALTER TABLE retained RENAME TO unscoped",
-        """CREATE TABLE retained (
-            scope TEXT NOT NULL,
-            topic TEXT NOT NULL,
-            message INTEGER NOT NULL,
-            PRIMARY KEY (scope, topic)
-        ) STRICT, WITHOUT ROWID""",
+        RETAINED,
         "INSERT INTO retained SELECT :first, topic, message FROM unscoped",
         "DROP TABLE unscoped",
         "UPDATE record SET room = 'monitor/' || :first WHERE room = 'monitor'",

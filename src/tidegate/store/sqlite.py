@@ -37,9 +37,10 @@ import structlog
 
 from tidegate.errors import StoreError
 from tidegate.store.batch import Batch, Callback, Notes
+from tidegate.store.disk import create_folder
 from tidegate.store.load import Snapshot
 from tidegate.store.lock import Lock
-from tidegate.store.opening import Durability, create_folder, open_database
+from tidegate.store.opening import Durability, open_database
 from tidegate.store.write import write
 
 PATIENCE: Final = 10  # intervals that a batch may wait whose deliveries are all on their way to online subscribers
@@ -112,7 +113,6 @@ class SqliteStore(Notes):
         return snapshot
 
     def start(self) -> None:
-        """From now on what is noted is written."""
         if self._connection is None:
             raise StoreError(f"{self._path} is not open")
         self._writer = threading.Thread(target=self._write, name="tidegate-store", daemon=True)
@@ -228,19 +228,16 @@ class SqliteStore(Notes):
 
     def _write(self) -> None:
         try:
-            self._serve()
+            batch, last = self._inbox.get()
+            while not last:
+                if self._commit(batch):
+                    self._tell(self._settle)
+                batch, last = self._inbox.get()
+            self._finish(batch)
         except Exception as error:
             self._failure = error
             self.refusing = True
             log.exception("the store's writer ended; durable publishes are refused", path=str(self._path))
-
-    def _serve(self) -> None:
-        batch, last = self._inbox.get()
-        while not last:
-            if self._commit(batch):
-                self._tell(self._settle)
-            batch, last = self._inbox.get()
-        self._finish(batch)
 
     def _commit(self, batch: Batch) -> bool:
         """Write it, however long it takes. False: given up, because the store is to be closed."""

@@ -39,35 +39,34 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def write(connection: sqlite3.Connection, batch: Batch, offset: float) -> None:
-    """Make `batch` safe, or leave everything as it was and raise."""
+    """Make `batch` safe, or leave everything as it was and raise.
+
+    Deletions first: a session, a packet id or a topic may have gone and come again within the batch.
+    """
     with transaction(connection):
-        change(connection, batch, offset)
+        delete(connection, "session", "id", batch.dropped)
+        delete(connection, "subscription", "session", batch.dropped)
+        for session, filter in batch.unsubscribed:
+            connection.execute("DELETE FROM subscription WHERE session = ? AND filter = ?", (session, filter))
+        delete(connection, "delivery", "id", batch.gone)
+        delete(connection, "message", "id", batch.unreferenced)
+        delete(connection, "incoming", "id", batch.released - batch.incoming.keys())
+        delete(connection, "retained", "scope, topic", batch.cleared - batch.retained.keys())
+        for record in [record for record, value in batch.records.items() if value is None]:
+            # one by one: json_extract ends at a NUL
+            connection.execute("DELETE FROM record WHERE room = ? AND key = ?", record)
 
-
-def change(connection: sqlite3.Connection, batch: Batch, offset: float) -> None:
-    """Deletions first: a session, a packet id or a topic may have gone and come again within the batch."""
-    delete(connection, "session", "id", batch.dropped)
-    delete(connection, "subscription", "session", batch.dropped)
-    for session, filter in batch.unsubscribed:
-        connection.execute("DELETE FROM subscription WHERE session = ? AND filter = ?", (session, filter))
-    delete(connection, "delivery", "id", batch.gone)
-    delete(connection, "message", "id", batch.unreferenced)
-    delete(connection, "incoming", "id", batch.released - batch.incoming.keys())
-    delete_pairs(connection, "retained", "scope, topic", batch.cleared - batch.retained.keys())
-    for record in [record for record, value in batch.records.items() if value is None]:  # json_extract ends at a NUL
-        connection.execute("DELETE FROM record WHERE room = ? AND key = ?", record)
-
-    replace(connection, "session", 13, list(batch.sessions.values()), tuple)
-    subscriptions = [row for rows in batch.subscriptions.values() for row in rows.values()]
-    replace(connection, "subscription", 8, subscriptions, tuple)
-    replace(connection, "message", 14, batch.bodies.items(), lambda item: message_row(item[0], item[1], offset))
-    for noted in (batch.deliveries, batch.changed):
-        replace(connection, "delivery", 10, noted.items(), _noted_row)
-    replace(connection, "incoming", 2, batch.incoming.items(), tuple)
-    replace(connection, "retained", 3, batch.retained.items(), lambda item: (*item[0], item[1]))
-    replace(connection, "meta", 2, batch.remembered.items(), tuple)
-    kept = [(room, key, value) for (room, key), value in batch.records.items() if value is not None]
-    replace(connection, "record", 3, kept, tuple)
+        replace(connection, "session", 13, list(batch.sessions.values()), tuple)
+        subscriptions = [row for rows in batch.subscriptions.values() for row in rows.values()]
+        replace(connection, "subscription", 8, subscriptions, tuple)
+        replace(connection, "message", 14, batch.bodies.items(), lambda item: message_row(item[0], item[1], offset))
+        for noted in (batch.deliveries, batch.changed):
+            replace(connection, "delivery", 10, noted.items(), _noted_row)
+        replace(connection, "incoming", 2, batch.incoming.items(), tuple)
+        replace(connection, "retained", 3, batch.retained.items(), lambda item: (*item[0], item[1]))
+        replace(connection, "meta", 2, batch.remembered.items(), tuple)
+        kept = [(room, key, value) for (room, key), value in batch.records.items() if value is not None]
+        replace(connection, "record", 3, kept, tuple)
 
 
 def _noted_row(item: tuple[int, Noted]) -> Sequence[Any]:
@@ -93,14 +92,12 @@ def replace(
         left -= size
 
 
-def delete(connection: sqlite3.Connection, table: str, column: str, keys: Collection[int] | Collection[str]) -> None:
+def delete(
+    connection: sqlite3.Connection, table: str, columns: str, keys: Collection[int] | Collection[tuple[str, str]]
+) -> None:
+    """By the keys in one column, or by pairs in two."""
     if keys:
-        connection.execute(_delete(table, column), (json.dumps(list(keys), ensure_ascii=False),))
-
-
-def delete_pairs(connection: sqlite3.Connection, table: str, columns: str, keys: Collection[tuple[str, str]]) -> None:
-    if keys:
-        connection.execute(_delete_pairs(table, columns), (json.dumps(list(keys), ensure_ascii=False),))
+        connection.execute(_delete(table, columns), (json.dumps(list(keys), ensure_ascii=False),))
 
 
 @cache
@@ -110,11 +107,6 @@ def _replace(table: str, columns: int, size: int) -> str:
 
 
 @cache
-def _delete(table: str, column: str) -> str:
-    return f"DELETE FROM {table} WHERE {column} IN (SELECT value FROM json_each(?))"  # noqa: S608 - our own names
-
-
-@cache
-def _delete_pairs(table: str, columns: str) -> str:
-    pairs = "SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?)"
-    return f"DELETE FROM {table} WHERE ({columns}) IN ({pairs})"  # noqa: S608 - our own names
+def _delete(table: str, columns: str) -> str:
+    keys = "json_extract(value, '$[0]'), json_extract(value, '$[1]')" if "," in columns else "value"
+    return f"DELETE FROM {table} WHERE ({columns}) IN (SELECT {keys} FROM json_each(?))"  # noqa: S608 - our own names

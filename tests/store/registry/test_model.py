@@ -133,7 +133,7 @@ def test_like_the_model(place: Place, steps: list[list[Wish] | int]) -> None:
         reader = nodes[1]
         loaded = reader.load()
         assert loaded.sequence == model.sequence
-        assert {(d.kind, d.id): (d.version, d.body) for d in loaded.documents} == model.documents()
+        assert {(d.kind, d.id): (d.sequence, d.body) for d in loaded.documents} == model.documents()
         for sequence in range(model.sequence + 2):
             told = reader.since(sequence)
             assert (None if told is None else [(e.sequence, (e.kind, e.id), e.body) for e in told]) == model.since(

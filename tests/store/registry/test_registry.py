@@ -8,7 +8,7 @@ import pytest
 
 from store.registry.places import NOW, Place, bodies, drop, made, make, put, revert
 from tidegate.errors import ConfigError, StoreError
-from tidegate.store.registry import Applied, Change, Conflict, Document, Entry, Limits, Reason, Refused, registry
+from tidegate.store.registry import Applied, Change, Conflict, Entry, Limits, Reason, Refused, registry
 
 
 def test_an_empty_one(place: Place) -> None:
@@ -24,12 +24,9 @@ def test_what_is_made_is_there_with_who_when_and_why(place: Place) -> None:
     body = {"topic": "a/#", "when": "s.x == 'é\u0000😀'", "n": [1, 2.5, None, True, {"deep": {}}]}
     answer = make(one, put("policy", "p1", body), by="user:ann", why="asked for", at=NOW + 0.25)
     assert answer == Applied(sequence=1, id=answer.id)  # type: ignore[union-attr]
-    document = Document(
-        kind="policy", id="p1", body=body, version=1, changed_at=NOW + 0.25, changed_by="user:ann", why="asked for"
-    )
-    assert one.load().documents == (document,)
-    assert place.registry().load() == one.load()
     entry = Entry(sequence=1, kind="policy", id="p1", body=body, at=NOW + 0.25, by="user:ann", why="asked for")
+    assert one.load().documents == (entry,)
+    assert place.registry().load() == one.load()
     assert one.since(0) == one.history("policy", "p1") == [entry]
     assert one.since(1) == []
 
@@ -52,7 +49,7 @@ def test_changing_needs_the_version_that_is_there(place: Place) -> None:
         assert answer == Conflict(kind="policy", id="p1", reason=Reason.CHANGED, version=second)
     assert make(one, drop("policy", "p1", first)) == answer
     assert str(answer) == "policy p1 was changed in the meantime (version 2)"
-    assert one.load().documents[0].version == one.load().sequence == second
+    assert one.load().documents[0].sequence == one.load().sequence == second
     made(one, drop("policy", "p1", second))
     assert bodies(one) == {}
 
@@ -173,7 +170,7 @@ def test_a_conflict_does_not_use_up_the_id(place: Place) -> None:
 
 
 def test_ids_are_remembered_for_a_while(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.store.registry.tables.REMEMBERED", 3)
+    monkeypatch.setattr("tidegate.store.registry.state.REMEMBERED", 3)
     one = place.registry()
     for number in range(1, 6):
         made(one, put("a", str(number), {}), id=f"id{number}")

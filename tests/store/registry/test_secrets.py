@@ -8,7 +8,7 @@ import pytest
 
 from store.registry.places import NOW, Place, at_once, drop, made, put, revert
 from tidegate.store.registry import Answer, Applied, Conflict, Limits, Reason, Refused, Registry, Secret
-from tidegate.store.registry.tables import GRACE
+from tidegate.store.registry.secrets import GRACE
 
 
 def keep(where: Registry, key: str, value: bytes | None, expected: int | None = None, **options: Any) -> Answer:

@@ -20,7 +20,7 @@ def counting(node: Registry, times: int = EACH) -> Callable[[], int]:
         for _ in range(times):
             while True:
                 (document,) = node.load().documents
-                answer = make(node, put("a", "n", {"n": document.body["n"] + 1}, document.version))
+                answer = make(node, put("a", "n", {"n": document.body["n"] + 1}, document.sequence))
                 if isinstance(answer, Applied):
                     break
                 assert isinstance(answer, Conflict)

@@ -30,7 +30,7 @@ def state(where: Registry) -> tuple[int, int | None]:
     documents = where.load().documents
     if not documents:
         return 0, None
-    ((number, version),) = {(document.body["n"], document.version) for document in documents}
+    ((number, version),) = {(document.body["n"], document.sequence) for document in documents}
     assert [document.id for document in documents] == list(NAMES)
     return number, version
 

@@ -15,7 +15,6 @@ import asyncio
 import ssl
 import time
 from dataclasses import asdict
-from functools import partial
 from itertools import count
 from typing import Any, Final
 
@@ -25,17 +24,15 @@ from tidegate.config.keys import Ktm
 from tidegate.errors import ConfigError, KeysError, ProtocolError, StoreError
 from tidegate.keys import Group, PublicKey, TopicKey
 from tidegate.keys.key import valid_id
-from tidegate.keyservice.exchange import BATCH, WAITING, KeyExchange, OnKeys
+from tidegate.keyservice.exchange import BATCH, KeyExchange, OnKeys
 from tidegate.keyservice.ktm import frames
 from tidegate.keyservice.ktm.frames import Answer, Failure, Op, Told, Wrong
 
 CONNECTING: Final = 10.0
-ANSWERING: Final = 10.0
-"""Seconds for an answer; then the connection counts as broken."""
+ANSWERING: Final = 10.0  # seconds for an answer; then the connection counts as broken
 PING: Final = 15.0
 PAUSES: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)  # seconds before the next attempt to connect
-ASKING: Final = 1024
-"""Questions at a time."""
+ASKING: Final = 1024  # questions at a time
 IDLE: Final = 3 * PING
 WHOLE: Final = 10.0
 
@@ -111,8 +108,8 @@ class _Line:
 class KtmExchange(KeyExchange):
     """Shares keys over a key service; also for keys whose secrets no node sees."""
 
-    def __init__(self, ktm: Ktm, *, limit: int = WAITING) -> None:
-        super().__init__(f"there is no connection to the key service {ktm.url} yet", limit)
+    def __init__(self, ktm: Ktm) -> None:
+        super().__init__(f"there is no connection to the key service {ktm.url} yet")
         self._ktm = ktm
         self._line: _Line | None = None
         self._said: str | None = None  # the last trouble in the log
@@ -197,29 +194,21 @@ class KtmExchange(KeyExchange):
 
     async def _session(self) -> None:
         """One connection, from its beginning to its end, which is an error."""
-        loop = asyncio.get_running_loop()
-        tls = await loop.run_in_executor(None, partial(context, self._ktm))
+        tls = await asyncio.to_thread(context, self._ktm)
         async with asyncio.timeout(CONNECTING):
             reader, writer = await asyncio.open_connection(self._ktm.url.host, self._ktm.url.port, ssl=tls)
         line = _Line(reader, writer)
-        tasks: list[asyncio.Task[None]] = []
         try:
             writer.write(frames.hello())
             await self._welcomed(reader)
-            tasks = [loop.create_task(do) for do in (self._listen(line), self._begin(line))]
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._listen(line))
+                group.create_task(self._begin(line))
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None  # the other task was ended because of it
         finally:
             self._line = None
             line.broken()
-            for task in tasks:
-                task.cancel()
-            if tasks:
-                await asyncio.wait(tasks)
-                for task in tasks:
-                    if not task.cancelled():
-                        task.exception()  # one of them was told above; the other followed from it
 
     async def _welcomed(self, reader: asyncio.StreamReader) -> None:
         try:

@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import cbor2
 
@@ -28,12 +28,9 @@ from tidegate.keys.key import read_group as read_kept_group
 from tidegate.keys.key import valid_id
 
 VERSION: Final = 1
-MAX: Final = 128 * 1024
-"""Bytes of a frame."""
-PUSH: Final = 48 * 1024
-"""Bytes of keys in one frame, unless a single one has more."""
-IDS: Final = 512
-"""Ids in one frame."""
+MAX: Final = 128 * 1024  # bytes of a frame
+PUSH: Final = 48 * 1024  # bytes of keys in one frame, unless a single one has more
+IDS: Final = 512  # ids in one frame
 
 _MAGIC: Final = "tidegate-ktm"
 _HEAD: Final = 4
@@ -42,8 +39,6 @@ _NUMBERS: Final = 1 << 53
 
 
 class Op(StrEnum):
-    """What a node can ask for."""
-
     PUT = "put"
     FIND = "find"
     REVOKE = "revoke"
@@ -56,16 +51,12 @@ class Op(StrEnum):
 
 
 class Wrong(StrEnum):
-    """Why something was not done."""
-
     INVALID = "invalid"
     UNAVAILABLE = "unavailable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A node asks."""
-
     number: int
     op: Op
     said: dict[str, Any] = field(repr=False)
@@ -73,16 +64,12 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """It was done."""
-
     number: int
     value: Any = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """It was not."""
-
     number: int
     problem: Wrong
     text: str
@@ -90,13 +77,8 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What others have done."""
-
     keys: Sequence[TopicKey]
     revoked: Sequence[str]
-
-
-Reply: TypeAlias = Answer | Failure | Told
 
 
 # -- frames ------------------------------------------------------------------------------------------------------------
@@ -124,7 +106,6 @@ async def receive(reader: asyncio.StreamReader, *, idle: float, whole: float) ->
 
 
 def content(data: bytes) -> object:
-    """What a frame says."""
     _check(data)
     try:
         found: object = cbor2.loads(data)
@@ -168,12 +149,10 @@ def _check(data: bytes) -> None:
 
 
 def hello() -> bytes:
-    """What a node says first."""
     return frame((_MAGIC, (VERSION,)))
 
 
 def welcome(refusal: str | None = None) -> bytes:
-    """What it is answered."""
     return frame((_MAGIC, VERSION) if refusal is None else (_MAGIC, 0, refusal[:1000]))
 
 
@@ -225,14 +204,14 @@ def told(keys: Iterable[TopicKey], revoked: Iterable[str]) -> bytes:
     return frame((0, [packed(key) for key in keys], list(revoked)))
 
 
-def read_reply(said: object) -> Reply:
+def read_reply(said: object) -> Answer | Failure | Told:
     match said:
         case [int(number), True, value] if 0 < number < _NUMBERS:
             return Answer(number=number, value=value)
         case [int(number), False, str(problem), str(text)] if 0 < number < _NUMBERS and problem in tuple(Wrong):
             return Failure(number=number, problem=Wrong(problem), text=text)
-        case [0, list(keys), list(revoked)] if all(map(_named, revoked)):
-            return Told(keys=[unpacked(key) for key in keys], revoked=revoked)
+        case [0, list(keys), list(revoked)]:
+            return Told(keys=[unpacked(key) for key in keys], revoked=[read_id(id) for id in revoked])
         case _:
             raise ProtocolError("a frame that is no reply")
 
@@ -241,7 +220,6 @@ def read_reply(said: object) -> Reply:
 
 
 def packed(key: TopicKey) -> list[bytes]:
-    """A key on its way."""
     return [encode_key(key), key.secret]
 
 
@@ -277,7 +255,3 @@ def read_ids(said: object) -> list[str]:
     if not isinstance(said, list) or len(said) > IDS:
         raise ProtocolError(f"something that is no list of up to {IDS} ids")
     return [read_id(id) for id in said]
-
-
-def _named(said: object) -> bool:
-    return isinstance(said, str) and valid_id(said)

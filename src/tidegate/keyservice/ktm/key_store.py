@@ -32,13 +32,12 @@ from tidegate.errors import KeysError, StoreError
 from tidegate.keys import Group, PublicKey, Ring, Steady, TopicKey, wrap
 from tidegate.keyservice.exchange import LATE, REVOKED, ROOM, KeyRows, note_revoked
 from tidegate.keyservice.master_keys import KEY, MasterKeys, renew_all
-from tidegate.store.lock import Lock, Record
-from tidegate.store.opening import create_folder
+from tidegate.store.disk import create_folder
+from tidegate.store.lock import Lock
 from tidegate.store.registry import registry
 
 DATABASE: Final = "ktm.db"
-OWN: Final = "keys.own"
-"""The room of those that are made here."""
+OWN: Final = "keys.own"  # the room of those that are made here
 DAY: Final = 86400.0  # seconds for which a revocation is remembered at least
 
 T = TypeVar("T")
@@ -72,7 +71,7 @@ class KeyStore:
     def _open(self, config: KtmConfig) -> None:
         create_folder(config.data)
         self._lock.acquire()
-        self._lock.write(Record(database=DATABASE, durability="sync", process=os.getpid()))
+        self._lock.write(database=DATABASE, durability="sync")
         self._master_keys = MasterKeys(config.master_key, config.data)
         self._registry.open()
         secrets = self._registry.secrets
@@ -128,15 +127,10 @@ class KeyStore:
         return None if id in self._dead else key
 
     async def shared(self) -> list[TopicKey]:
-        """All of them."""
-        keys = await self._call(partial(self._read, self._now()))
-        return [key for key in keys if key.id not in self._dead]
-
-    def _read(self, now: float) -> list[TopicKey]:
-        keys, closed = self._shared.all_opened(now)
+        keys, closed = await self._call(partial(self._shared.all_opened, self._now()))
         if closed:
             log.warning("keys in the store cannot be opened", count=closed)
-        return keys
+        return [key for key in keys if key.id not in self._dead]
 
     # -- revoking --------------------------------------------------------------------------------------------------
 
@@ -198,7 +192,6 @@ class KeyStore:
         self._ring.rotate_now()
 
     async def group(self, id: str) -> Group | None:
-        """What a key belongs to."""
         key = await self._any(id)
         return None if key is None else key.group
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -73,15 +72,14 @@ async def _main(config: KtmConfig, path: Path) -> int:
 async def _reload(path: Path, service: Service, key_store: KeyStore, changing: asyncio.Lock) -> None:
     """All of it takes effect, or none."""
     async with changing:
-        loop = asyncio.get_running_loop()
         try:
-            config = await loop.run_in_executor(None, load_ktm, path)
+            config = await asyncio.to_thread(load_ktm, path)
             if config.ktm.listen != service.config.ktm.listen:
                 raise ConfigError(f"`ktm.listen` {_FIXED}")
             if config.data != service.config.data:
                 raise ConfigError(f"`data` {_FIXED}")
-            made = await loop.run_in_executor(None, partial(context, config.ktm))
-            revoked = await loop.run_in_executor(None, partial(revocation, config.ktm))
+            made = await asyncio.to_thread(context, config.ktm)
+            revoked = await asyncio.to_thread(revocation, config.ktm)
             await key_store.reload(config)
         except TidegateError as error:
             log.error("reload refused, everything stays as it is", reason=str(error))

@@ -33,10 +33,8 @@ from tidegate.policy import By, Close, Trust
 from tidegate.session import Bucket
 
 PEERS: Final = 1024
-GREETING: Final = 256
-"""Connections that have not said yet who they are,"""
-FROM_ONE: Final = 64
-"""and those of them from one address."""
+GREETING: Final = 256  # connections that have not said yet who they are,
+FROM_ONE: Final = 64  # and those of them from one address
 HANDSHAKE: Final = 10.0
 HELLO: Final = 10.0
 GOODBYE: Final = 5.0
@@ -66,8 +64,6 @@ def trust(ktm: Ktm) -> Trust | None:
 
 
 class Peer:
-    """A node that is connected."""
-
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, address: str, subject: str, der: bytes
     ) -> None:
@@ -137,7 +133,6 @@ class Service:
 
     @property
     def port(self) -> int:
-        """The port it really listens on."""
         assert self._socket is not None
         port: int = self._socket.getsockname()[1]
         return port
@@ -272,18 +267,12 @@ class Service:
     # -- serving ---------------------------------------------------------------------------------------------------
 
     async def _attend(self, peer: Peer) -> None:
-        loop = asyncio.get_running_loop()
-        pushing = loop.create_task(peer.push())
-        asking = loop.create_task(self._answer(peer))
         try:
-            await asyncio.wait((pushing, asking), return_when=asyncio.FIRST_COMPLETED)
-            for task in (asking, pushing):
-                if task.done():
-                    task.result()
-        finally:
-            for task in (asking, pushing):
-                task.cancel()
-            await asyncio.wait((pushing, asking))
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._answer(peer))
+                group.create_task(peer.push())
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None  # the other task was ended because of it
 
     async def _answer(self, peer: Peer) -> None:
         while True:

@@ -1,7 +1,6 @@
 """The Arrow journal: what happened, for people (`audit`), for replays (`traffic`) and for Spark (`ingest`).
 
-`rows` says what is written down, `arrow` imports pyarrow, `schema` says how Arrow sees rows, `frame` turns rows into
-bytes that can be checked,
+`rows` says what is written down, `schema` how Arrow sees it, `frame` turns rows into bytes that can be checked,
 `index` finds them, `together` keeps rows from being separated, `segment` is the file they are in, `repair` makes good
 what a crash has left, `writer` is the thread that writes, `retention` says what goes, `readers` for whom it stays,
 `reader` is what others see, `selection` what they want of it; `identity` tells one journal from another.

@@ -13,14 +13,15 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tidegate.store.journal.arrow import arrow
 from tidegate.store.journal.rows import Row, Stream
-from tidegate.store.journal.schema import schema
+from tidegate.store.journal.schema import arrow, schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from tidegate.store.journal.segment import Window
 
 END: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"  # Arrow's end of stream
 _PREFIX: Final = struct.Struct("<iI")  # continuation marker, length of the header
@@ -51,12 +52,6 @@ class Place(NamedTuple):
     @property
     def next(self) -> int:
         return self.first + self.rows
-
-
-class Source(Protocol):
-    """Where bytes come from: fewer than asked for only at the end."""
-
-    def at(self, position: int, length: int) -> memoryview: ...
 
 
 def encode(stream: Stream, shard: int, first: int, rows: Sequence[Row], *, compress: bool) -> tuple[bytearray, Place]:
@@ -97,7 +92,7 @@ def decode(message: memoryview, layout: pa.Schema) -> pa.RecordBatch:
     return pa.ipc.read_record_batch(pa.py_buffer(message), layout)
 
 
-def peek(source: Source, position: int) -> Place | None:
+def peek(source: Window, position: int) -> Place | None:
     """What the stamp at this position says, unchecked; None if there is none, or an end."""
     prefix = source.at(position, _PREFIX.size)
     if len(prefix) < _PREFIX.size:
@@ -117,7 +112,7 @@ def peek(source: Source, position: int) -> Place | None:
     return Place(position, length, first, rows, low, high) if length >= len(head) and rows else None
 
 
-def whole(source: Source, place: Place) -> memoryview | None:
+def whole(source: Window, place: Place) -> memoryview | None:
     """The message, if it is all there and unharmed."""
     message = source.at(place.position, place.length)
     if len(message) < place.length:
@@ -128,7 +123,7 @@ def whole(source: Source, place: Place) -> memoryview | None:
     return message if said == b"%08x" % _checksum(message, where) else None
 
 
-def walk(source: Source, position: int, least: int) -> Iterator[Place]:
+def walk(source: Window, position: int, least: int) -> Iterator[Place]:
     """The whole batches from here on, up to the first that is not; their offsets are `least` or more, and rise."""
     while (place := peek(source, position)) is not None and place.first >= least and whole(source, place) is not None:
         yield place

@@ -88,7 +88,6 @@ class Index:
         return None if entry is None else entry.place
 
     def from_position(self, position: int) -> Iterator[Place]:
-        """The batches that begin there or later, as far as the index knows."""
         for number in range(max(self._search(_POSITION, position), 0), len(self)):
             entry = self.entry(number)
             if entry is not None and entry.place.position >= position:
@@ -108,7 +107,6 @@ class Index:
 
 
 def read_last(path: Path) -> Entry | None:
-    """The last entry of the index at this path, None if there is none."""
     with Index(path) as index:
         return index.last()
 

@@ -10,7 +10,6 @@ that remember offsets, which a power failure would otherwise give to other rows.
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_right
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +21,7 @@ from tidegate.store.journal.frame import Place
 from tidegate.store.journal.repair import next_whole
 from tidegate.store.journal.rows import Stream
 from tidegate.store.journal.schema import conform, read_schema
-from tidegate.store.journal.segment import Window, first_offsets, folder_of, header_in, index_of, segment_of
+from tidegate.store.journal.segment import Window, first_offsets, folder_of, index_of, segment_of
 from tidegate.store.journal.selection import Selection
 
 if TYPE_CHECKING:
@@ -31,29 +30,21 @@ if TYPE_CHECKING:
 _POLL: Final = 4 << 20  # bytes that one poll hands out
 
 
-class _Open:
-    """A segment being read."""
-
-    __slots__ = ("file", "first", "header", "layout", "path", "window")
+class _Segment(Window):
+    """A segment being read. FileNotFoundError if it is gone; `layout` is None if its header cannot be read."""
 
     def __init__(self, folder: Path, first: int, stream: Stream) -> None:
-        """FileNotFoundError if it is gone; `layout` is None if its header cannot be read."""
+        super().__init__(segment_of(folder, first))
         self.first = first
-        self.path = segment_of(folder, first)
-        self.file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            self.window = Window(self.file)
-            self.header = header_in(self.window) or b""
+            self.header = self.read_header() or b""
             self.layout = read_schema(self.header, stream) if self.header else None
         except StoreError as error:
-            os.close(self.file)
+            self.close()
             raise StoreError(f"{self.path} cannot be read: {error}") from error
         except BaseException:
-            os.close(self.file)
+            self.close()
             raise
-
-    def close(self) -> None:
-        os.close(self.file)
 
 
 class Reader:
@@ -78,7 +69,7 @@ class Reader:
         self._stop = stop
         self._select = select or Selection()
         self._settled = settled
-        self._open: _Open | None = None
+        self._open: _Segment | None = None
         self._position = 0
         self._bound: int | None = None  # up to where the segment may be read
         self._select.check(stream)
@@ -96,12 +87,10 @@ class Reader:
             self._open = None
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """What is there now, row by row."""
         for batch in self.batches():
             yield from batch.to_pylist()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """What is there now."""
         while batches := self.poll():
             yield from batches
 
@@ -143,7 +132,7 @@ class Reader:
             if (last := index.read_last(index_of(segment.path))) is not None:
                 position, following = last.place.end, last.place.next
             if not self._settled:
-                for place in frame.walk(segment.window, position, following):
+                for place in frame.walk(segment, position, following):
                     following = place.next
             return oldest, following
         return 0, 0
@@ -153,12 +142,15 @@ class Reader:
     def _batch(self) -> pa.RecordBatch | None:
         """The next batch with its wanted rows, perhaps none; None: nothing more for now."""
         while self._stop is None or self.next < self._stop:
-            if self._open is None and not self._enter(self._candidates()):
-                return None
+            if self._open is None:
+                firsts = first_offsets(self.folder)
+                # the segment that holds the next offset, or else the first after it, and all that follow
+                if not self._enter(firsts[max(0, bisect_right(firsts, self.next) - 1) :]):
+                    return None
             segment = self._open
             assert segment is not None
             place = self._peek(segment)
-            if place is None or place.end > segment.window.size:
+            if place is None or place.end > segment.size:
                 if not self._leave(segment):
                     return None
             elif place.next <= self.next:
@@ -174,14 +166,14 @@ class Reader:
                     return None
         return None
 
-    def _peek(self, segment: _Open) -> Place | None:
+    def _peek(self, segment: _Segment) -> Place | None:
         if self._bound is not None and self._position >= self._bound:
             return None
-        return frame.peek(segment.window, self._position)
+        return frame.peek(segment, self._position)
 
-    def _read(self, segment: _Open, place: Place) -> pa.RecordBatch | None:
+    def _read(self, segment: _Segment, place: Place) -> pa.RecordBatch | None:
         """The wanted rows of this batch; None if it is not whole."""
-        message = frame.whole(segment.window, place)
+        message = frame.whole(segment, place)
         if message is None or segment.layout is None:
             return None
         batch = conform(frame.decode(message, segment.layout), self.stream)
@@ -205,22 +197,17 @@ class Reader:
 
     # from one segment to the next
 
-    def _newest_first(self) -> Iterator[_Open]:
+    def _newest_first(self) -> Iterator[_Segment]:
         """Every segment, open until the next one is asked for."""
         for first in reversed(first_offsets(self.folder)):
             try:
-                segment = _Open(self.folder, first, self.stream)
+                segment = _Segment(self.folder, first, self.stream)
             except FileNotFoundError:
                 continue  # retention was faster
             try:
                 yield segment
             finally:
                 segment.close()
-
-    def _candidates(self) -> list[int]:
-        """The segment that holds the next offset, or else the first after it, and all that follow."""
-        firsts = first_offsets(self.folder)
-        return firsts[max(0, bisect_right(firsts, self.next) - 1) :]
 
     def _enter(self, firsts: list[int]) -> bool:
         """Opens the first of these segments that can have anything for us."""
@@ -231,7 +218,7 @@ class Reader:
                 self.next = max(self.next, follower)
                 continue
             try:
-                segment = _Open(self.folder, first, self.stream)
+                segment = _Segment(self.folder, first, self.stream)
             except FileNotFoundError:
                 continue  # retention was faster
             if segment.layout is None:
@@ -239,29 +226,30 @@ class Reader:
                 continue
             self._open = segment
             self._miss(first)
-            place = self._at_offset(segment)
+            with index.Index(index_of(segment.path)) as known:
+                place = known.at_offset(self.next)
             self._position = len(segment.header) if place is None else place.position
             self._bound = self._settled_end(segment) if follower is None else None
             return True
         return False
 
-    def _leave(self, segment: _Open) -> bool:
+    def _leave(self, segment: _Segment) -> bool:
         """Nothing whole stands here: more of it has come, or it is damaged, or it goes on elsewhere. False: wait."""
         # The order matters: a segment that has a follower is complete, so look for that first and into it afterwards.
         followers = [first for first in first_offsets(self.folder) if first > segment.first]
-        segment.window.forget()
+        segment.forget()
         self._bound = None if followers else self._settled_end(segment)
         place = self._peek(segment)
-        if place is not None and frame.whole(segment.window, place) is not None:
+        if place is not None and frame.whole(segment, place) is not None:
             return True
-        beyond = next_whole(segment.window, index_of(segment.path), self._position, self.next)
+        beyond = next_whole(segment, self._position, self.next)
         if beyond is not None:
             self._position = beyond.position
             return True
         if followers:
             self.close()
             return self._enter(followers)
-        if self._position > segment.window.size:
+        if self._position > segment.size:
             self.close()  # the end was cut off and may be written anew: look for our place again next time
         return False
 
@@ -279,29 +267,24 @@ class Reader:
             return False
         return not self._select.may_hold(last.low, last.high)
 
-    def _at_offset(self, segment: _Open) -> Place | None:
-        with index.Index(index_of(segment.path)) as known:
-            return known.at_offset(self.next)
-
-    def _settled_end(self, segment: _Open) -> int | None:
+    def _settled_end(self, segment: _Segment) -> int | None:
         if not self._settled:
             return None
         last = index.read_last(index_of(segment.path))
         return 0 if last is None else last.place.end
 
-    def _places(self, segment: _Open) -> list[Place]:
-        """Every batch of a segment, as far as it may be read."""
+    def _places(self, segment: _Segment) -> list[Place]:
         places: list[Place] = []
         position, least = len(segment.header), segment.first
         with index.Index(index_of(segment.path)) as known:
             for indexed in known.from_position(0):
                 if indexed.position > position:  # the index lacks batches before one that it has
-                    for place in frame.walk(segment.window, position, least):
+                    for place in frame.walk(segment, position, least):
                         if place.end > indexed.position:
                             break
                         places.append(place)
                 places.append(indexed)
                 position, least = indexed.end, indexed.next
         if not self._settled:
-            places.extend(frame.walk(segment.window, position, least))
+            places.extend(frame.walk(segment, position, least))
         return places

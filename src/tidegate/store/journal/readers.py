@@ -21,8 +21,8 @@ from typing import Final
 import orjson
 
 from tidegate.errors import StoreError
+from tidegate.store.disk import create_folder, sync_path, with_remedy, written_aside
 from tidegate.store.journal.rows import Stream
-from tidegate.store.opening import create_folder, sync_path, written_aside
 
 FOLDER: Final = "readers"
 SUFFIX: Final = ".json"
@@ -37,16 +37,12 @@ def readers_of(data: Path, stream: Stream) -> Path:
 def commit(folder: Path, name: str, offsets: Mapping[str, int]) -> None:
     """This reader needs nothing any more before these offsets, by shard. StoreError if that cannot be written."""
     path = _path(folder, name)
-    try:
+    remedy = "free some space, and let the user that reads the journal own that folder"
+    with with_remedy(f"{path} cannot be written", remedy):
         create_folder(folder)
         with written_aside(path, orjson.dumps(dict(offsets))) as aside:
             os.replace(aside, path)
         sync_path(folder)
-    except OSError as error:
-        raise StoreError(
-            f"{path} cannot be written: {error.strerror}. Remedy: free some space, and let the user that reads the "
-            "journal own that folder."
-        ) from error
 
 
 def enrol(folder: Path, name: str) -> None:
@@ -64,12 +60,9 @@ def withdraw(folder: Path, name: str) -> dict[str, int] | None:
         at = offsets_of(path)
     except StoreError:
         at = {}  # nobody knows; it goes all the same
-    try:
+    with with_remedy(f"{path} cannot be removed", "do it as the user that owns it"):
         path.unlink(missing_ok=True)
         sync_path(folder)
-    except OSError as error:
-        text = f"{path} cannot be removed: {error.strerror}. Remedy: do it as the user that owns it."
-        raise StoreError(text) from error
     return at
 
 

@@ -9,27 +9,20 @@ they do not agree with their segment.
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
 import structlog
 
 from tidegate.errors import StoreError
+from tidegate.store.disk import sync_path
 from tidegate.store.journal import frame, index
 from tidegate.store.journal.frame import Place
 from tidegate.store.journal.retention import Closed
 from tidegate.store.journal.rows import Stream
 from tidegate.store.journal.schema import read_schema
-from tidegate.store.journal.segment import (
-    NEW,
-    Segment,
-    Window,
-    first_offsets,
-    header_in,
-    index_of,
-    segment_of,
-)
-from tidegate.store.opening import sync_path
+from tidegate.store.journal.segment import NEW, Segment, Window, first_offsets, index_of, segment_of
 
 log = structlog.get_logger("tidegate.store")
 
@@ -71,17 +64,13 @@ class _Survey:
         self.path = path
         self.places: list[Place] = []
         self.damaged = False
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            window = Window(file)
+        with closing(Window(path)) as window:
             self.size = window.size
-            self.header = header_in(window)
+            self.header = window.read_header()
             self.end = 0 if self.header is None else len(self.header)
             self.next = first
             self._look(window)
             self.finished = self.size == self.end + len(frame.END) and bytes(window.at(self.end, 8)) == frame.END
-        finally:
-            os.close(file)
 
     def legible(self, stream: Stream) -> bool:
         if self.header is None:
@@ -95,7 +84,7 @@ class _Survey:
         while True:
             for place in frame.walk(window, self.end, self.next):
                 self._add(place)
-            beyond = next_whole(window, index_of(self.path), self.end, self.next)
+            beyond = next_whole(window, self.end, self.next)
             if beyond is None:
                 return
             self.damaged = True
@@ -106,9 +95,9 @@ class _Survey:
         self.end, self.next = place.end, place.next
 
 
-def next_whole(window: Window, path: Path, position: int, least: int) -> Place | None:
-    """The first whole batch at or after this position that the index at `path` knows of."""
-    with index.Index(path) as known:
+def next_whole(window: Window, position: int, least: int) -> Place | None:
+    """The first whole batch at or after this position that the index knows of."""
+    with index.Index(index_of(window.path)) as known:
         for place in known.from_position(position):
             if place.first >= least and frame.peek(window, place.position) == place and frame.whole(window, place):
                 return place

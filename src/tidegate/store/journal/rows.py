@@ -38,7 +38,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from inspect import signature
 from typing import Any, Final, NamedTuple, TypeAlias
 
 Row: TypeAlias = tuple[Any, ...]
@@ -48,8 +47,6 @@ ROW: Final = 512  # bytes that a waiting row takes in memory, besides its long t
 
 
 class Kind(StrEnum):
-    """What an audit row is about."""
-
     DENY = "deny"
     ALLOWED = "allowed"
     CHANGE = "change"
@@ -59,8 +56,6 @@ class Kind(StrEnum):
 
 
 class Happening(StrEnum):
-    """What a row of `traffic` is about."""
-
     MESSAGE = "message"
     CONNECT = "connect"
     DISCONNECT = "disconnect"
@@ -70,8 +65,6 @@ class Happening(StrEnum):
 
 
 class AuditRow(NamedTuple):
-    """A row of `audit`."""
-
     at: float
     node: str | None = None
     kind: str = Kind.DENY.value
@@ -93,47 +86,30 @@ def audit_row(*columns: Any, **named: Any) -> Row:
     return tuple(AuditRow(*columns, **named))
 
 
-def ingest_row(
-    received_at: float,
-    id: str | None = None,
-    topic: str | None = None,
-    payload: bytes | None = None,
-    qos: int | None = None,
-    retain: bool | None = None,
-    content_type: str | None = None,
-    properties: Pairs | None = None,
-    source: str | None = None,
-    source_kind: str | None = None,
-    registered: bool | None = None,
-    mode: str | None = None,
-    client: str | None = None,
-    user: str | None = None,
-    level: str | None = None,
-    floor: str | None = None,
-    context: bytes | None = None,
-    policy_version: str | None = None,
-) -> Row:
-    """A row of `ingest`."""
-    return (
-        received_at,
-        id,
-        topic,
-        payload,
-        qos,
-        retain,
-        content_type,
-        properties,
-        source,
-        source_kind,
-        registered,
-        mode,
-        client,
-        user,
-        level,
-        floor,
-        context,
-        policy_version,
-    )
+class IngestRow(NamedTuple):
+    received_at: float
+    id: str | None = None
+    topic: str | None = None
+    payload: bytes | None = None
+    qos: int | None = None
+    retain: bool | None = None
+    content_type: str | None = None
+    properties: Pairs | None = None
+    source: str | None = None
+    source_kind: str | None = None
+    registered: bool | None = None
+    mode: str | None = None
+    client: str | None = None
+    user: str | None = None
+    level: str | None = None
+    floor: str | None = None
+    context: bytes | None = None
+    policy_version: str | None = None
+
+
+def ingest_row(*columns: Any, **named: Any) -> Row:
+    """A row of `ingest` as a plain tuple."""
+    return tuple(IngestRow(*columns, **named))
 
 
 def traffic_row(
@@ -151,8 +127,6 @@ def traffic_row(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """One kind of journal."""
-
     name: str
     row: Callable[..., Row]  # makes a row
     columns: tuple[str, ...]  # of a row; the first is the time
@@ -190,15 +164,13 @@ def _traffic_lost(at: float, rows: int) -> Row:
     return traffic_row(at, event=Happening.LOST.value, attributes=f'{{"rows": {rows}}}')
 
 
-_MESSAGE: Final = tuple(signature(ingest_row).parameters)
-
 AUDIT: Final = Stream(name="audit", row=audit_row, columns=AuditRow._fields, weigh=_audit_weight, lost=_audit_lost)
 TRAFFIC: Final = Stream(
     name="traffic",
     row=traffic_row,
-    columns=(*_MESSAGE, "event", "filter", "options", "attributes", "target"),
+    columns=(*IngestRow._fields, "event", "filter", "options", "attributes", "target"),
     weigh=_traffic_weight,
     lost=_traffic_lost,
 )
-INGEST: Final = Stream(name="ingest", row=ingest_row, columns=_MESSAGE, weigh=_message_weight, lost=None)
+INGEST: Final = Stream(name="ingest", row=ingest_row, columns=IngestRow._fields, weigh=_message_weight, lost=None)
 STREAMS: Final = {stream.name: stream for stream in (AUDIT, TRAFFIC, INGEST)}

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from tidegate.errors import StoreError
+from tidegate.store.disk import sync_path
 from tidegate.store.journal import index
 from tidegate.store.journal.frame import END, Place
 from tidegate.store.journal.rows import Stream
-from tidegate.store.opening import sync_path
 
 SUFFIX: Final = ".arrow"
 NEW: Final = ".new"  # on its way to become a segment or an index
@@ -40,7 +40,6 @@ def index_of(segment: Path) -> Path:
 
 
 def first_offsets(folder: Path) -> list[int]:
-    """The first offset of every segment in the folder, in order."""
     try:
         names = os.listdir(folder)
     except FileNotFoundError:
@@ -49,10 +48,11 @@ def first_offsets(folder: Path) -> list[int]:
 
 
 class Window:
-    """Bytes of an open file, read ahead. Never mapped: a file that is cut meanwhile would kill the process."""
+    """Bytes of a segment, read ahead. Never mapped: a file that is cut meanwhile would kill the process."""
 
-    def __init__(self, file: int) -> None:
-        self._file = file
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self._start = 0
         self._data = b""
 
@@ -61,6 +61,7 @@ class Window:
         return os.fstat(self._file).st_size
 
     def at(self, position: int, length: int) -> memoryview:
+        """Fewer than asked for only at the end."""
         begin = position - self._start
         if begin < 0 or begin + length > len(self._data):
             # No more than there is: a length read from garbage must not make us reserve that much.
@@ -73,15 +74,17 @@ class Window:
         """The next look sees the file as it is then."""
         self._data = b""
 
+    def read_header(self) -> bytes | None:
+        """The message with the schema that a segment begins with; None if it is not all there."""
+        prefix = self.at(0, 8)
+        size = int.from_bytes(prefix[4:8], "little")
+        if len(prefix) < 8 or bytes(prefix[:4]) != b"\xff\xff\xff\xff" or not 0 < size <= _LONGEST_HEADER:
+            return None
+        header = bytes(self.at(0, 8 + size))
+        return header if len(header) == 8 + size else None
 
-def header_in(window: Window) -> bytes | None:
-    """The message with the schema that a segment begins with; None if it is not all there."""
-    prefix = window.at(0, 8)
-    size = int.from_bytes(prefix[4:8], "little")
-    if len(prefix) < 8 or bytes(prefix[:4]) != b"\xff\xff\xff\xff" or not 0 < size <= _LONGEST_HEADER:
-        return None
-    header = bytes(window.at(0, 8 + size))
-    return header if len(header) == 8 + size else None
+    def close(self) -> None:
+        os.close(self._file)
 
 
 class Segment:
@@ -149,7 +152,6 @@ class Segment:
         os.ftruncate(self._file, self.end)
 
     def flush(self) -> None:
-        """Forces everything to the disk."""
         os.fdatasync(self._file)
 
     def finish(self) -> None:

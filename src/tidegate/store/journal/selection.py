@@ -8,10 +8,9 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import StoreError
-from tidegate.store.journal.arrow import arrow
 from tidegate.store.journal.frame import Place
 from tidegate.store.journal.rows import Stream
-from tidegate.store.journal.schema import schema
+from tidegate.store.journal.schema import arrow, schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,7 +52,6 @@ class Selection:
         return self.until is None or low < _micros(self.until)
 
     def of(self, batch: pa.RecordBatch, place: Place, stream: Stream) -> pa.RecordBatch:
-        """The wanted rows of a batch."""
         pa = arrow()
         import pyarrow.compute as pc
 

@@ -14,16 +14,12 @@ from tidegate.store.journal.rows import Row
 
 
 class Together:
-    """Some rows of one journal."""
-
     __slots__ = ("_claimed", "_lock", "_withdrawn", "rows", "weight", "written")
 
     def __init__(self, rows: Sequence[Row], weight: int) -> None:
         self.rows = rows
-        self.weight = weight
-        """Bytes that they take while they wait."""
-        self.written = False
-        """They are on the disk. To be asked when the writer has told that it is done with them."""
+        self.weight = weight  # bytes that they take while they wait
+        self.written = False  # they are on the disk. To be asked when the writer has told that it is done with them
         self._lock = Lock()
         self._claimed = False
         self._withdrawn = False

@@ -25,7 +25,6 @@ Times come in with the rows and may jump; only retention asks the clock, and bel
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -38,6 +37,7 @@ from typing import Any, Final
 import structlog
 
 from tidegate.errors import StoreError
+from tidegate.store.disk import create_folder
 from tidegate.store.journal import frame, readers
 from tidegate.store.journal.identity import journal_id
 from tidegate.store.journal.repair import open_shard
@@ -45,8 +45,7 @@ from tidegate.store.journal.retention import Closed, Retention, expired
 from tidegate.store.journal.rows import Row, Stream
 from tidegate.store.journal.segment import Segment, folder_of, index_of, segment_of
 from tidegate.store.journal.together import Together
-from tidegate.store.lock import Lock, Record
-from tidegate.store.opening import create_folder
+from tidegate.store.lock import Lock
 
 ROWS: Final = 4096  # in a batch
 BYTES: Final = 8 << 20  # of waiting rows, after which a batch is full
@@ -123,7 +122,8 @@ class Writer:
         # the thread's
         self._out = 0
         self._done = 0
-        self._segment: Segment | None = None
+        self._segment: Segment  # since `open`
+        self._opened = False
         self._closed: list[Closed] = []
         self._broken: set[Path] = set()  # files of readers that cannot be read, and that was said
         self._held_back = False  # readers keep what is too old, and that was said
@@ -137,14 +137,13 @@ class Writer:
 
     def open(self) -> None:
         """Lock, mend what a crash has left; blocks. StoreError says what is wrong and what helps."""
-        if self._segment is not None:
+        if self._opened:
             raise StoreError(f"{self.folder} was opened before")
         create_folder(self.folder)
         self._lock.acquire()
         try:
             journal_id(self._data)
-            durability = "sync" if self._sync else "async"
-            self._lock.write(Record(database=self.stream.name, durability=durability, process=os.getpid()))
+            self._lock.write(database=self.stream.name, durability="sync" if self._sync else "async")
             self._segment, self._closed = open_shard(self.folder, self.stream, sync=self._sync)
         except OSError as error:
             self._lock.release()
@@ -155,13 +154,14 @@ class Writer:
         except BaseException:
             self._lock.release()
             raise
+        self._opened = True
         self._clock = time.time() - time.monotonic()
         self._limit = self._backlog
         self._speak_of_lost()
 
     def start(self) -> None:
         """From now on what is appended is written; before, since `open`, it waited."""
-        if self._segment is None:
+        if not self._opened:
             raise StoreError(f"{self.folder} is not open")
         self._began = time.monotonic()
         self._thread = Thread(target=self._run, name=f"tidegate-{self.stream.name}", daemon=True)
@@ -212,7 +212,7 @@ class Writer:
 
         StoreError if not everything could be written within `timeout` seconds; no callback has run for the rest.
         """
-        if self._segment is None or self._closing:
+        if not self._opened or self._closing:
             return
         self._speak_of_lost()
         self._limit = _CLOSED
@@ -252,13 +252,11 @@ class Writer:
     @property
     def next(self) -> int:
         """The offset of the next row to be written; all before it is on the disk."""
-        assert self._segment is not None
         return self._segment.next
 
     @property
     def size(self) -> int:
         """Bytes on the disk."""
-        assert self._segment is not None
         return self._segment.size + sum(closed.size for closed in self._closed)
 
     def _drop(self, row: Row) -> None:
@@ -382,7 +380,6 @@ class Writer:
 
     def _write(self, taken: list[Row | Together]) -> bool:
         """As many batches as it takes; False: given up, because the journal is to be closed."""
-        assert self._segment is not None
         pause = _FIRST_PAUSE
         while rows := _claimed(taken):
             try:
@@ -422,7 +419,6 @@ class Writer:
 
     def _complain(self, error: OSError) -> bool:
         """Says so once; whether nothing is left of the attempt."""
-        assert self._segment is not None
         self._failure = error
         if self.trouble is None:
             log.error("the journal cannot be written; rows wait", folder=str(self.folder), error=str(error))
@@ -436,7 +432,6 @@ class Writer:
 
     def _mend(self) -> None:
         """A segment that somebody has deleted is followed by a new one."""
-        assert self._segment is not None
         if not self._segment.gone:
             return
         try:
@@ -448,7 +443,6 @@ class Writer:
     def _roll(self) -> None:
         """Begins a new segment if this one is full or old. If that fails, this one goes on."""
         segment = self._segment
-        assert segment is not None
         old = time.monotonic() - self._began >= self._segment_age
         if segment.last is None or not (old or segment.end >= self._segment_size):
             return
@@ -467,7 +461,6 @@ class Writer:
 
     def _replace(self) -> None:
         old = self._segment
-        assert old is not None
         self._segment = Segment.create(self.folder, old.next, frame.header(self.stream), sync=self._sync)
         self._began = time.monotonic()
         if old.last is not None and not old.gone:
@@ -481,7 +474,6 @@ class Writer:
         old.close()
 
     def _clean(self) -> None:
-        assert self._segment is not None
         # A clock that was set ahead must not make everything look old; nor one that was set back while we run.
         now = min(time.time(), self._clock + time.monotonic())
         which = partial(expired, self._closed, self._retention, writing=self._segment.size, now=now)
@@ -519,7 +511,6 @@ class Writer:
         return min((one for one in (read, self._keep_from) if one is not None), default=None)
 
     def _finish(self) -> None:
-        assert self._segment is not None
         try:
             if self._give_up.is_set():
                 self._segment.cut()

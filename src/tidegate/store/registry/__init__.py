@@ -18,7 +18,6 @@ from tidegate.store.registry.documents import (
     Body,
     Change,
     Conflict,
-    Document,
     Entry,
     Limits,
     Reason,
@@ -26,8 +25,10 @@ from tidegate.store.registry.documents import (
     Secret,
     Snapshot,
 )
+from tidegate.store.registry.identities import IDENTITIES
 from tidegate.store.registry.listener import Listener
-from tidegate.store.registry.sql_registry import IDENTITIES, Registry, Secrets
+from tidegate.store.registry.registry import Registry
+from tidegate.store.registry.secrets import Secrets
 from tidegate.store.registry.sqlite import SqliteConnection
 
 __all__ = [
@@ -37,7 +38,6 @@ __all__ = [
     "Body",
     "Change",
     "Conflict",
-    "Document",
     "Entry",
     "Limits",
     "Listener",

@@ -23,38 +23,26 @@ class ConnectionLost(StoreError):
 
     def __init__(self, message: str, *, committing: bool = False) -> None:
         super().__init__(message)
-        self.committing = committing
-        """It broke during COMMIT: nobody knows whether that was done."""
+        self.committing = committing  # it broke during COMMIT: nobody knows whether that was done
 
 
 class Mode(Enum):
-    """What a transaction is for."""
-
-    READ = "read"
-    """Sees one state of everything."""
+    READ = "read"  # sees one state of everything
     WRITE = "write"
-    MIGRATE = "migrate"
-    """Alone, however long it takes."""
+    MIGRATE = "migrate"  # alone, however long it takes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """What the databases call differently."""
-
     integer: str
     real: str
     text: str
     bytes: str
-    end: str
-    """Behind the definition of a table."""
-    lock: str
-    """Behind a SELECT: nobody else gets these rows before the transaction ends."""
-    exists: str
-    """A query for whether there is a table of that name."""
-    now: str
-    """A query for the database's own clock, in seconds: one that all nodes share."""
-    notify: str | None
-    """A statement that tells the others the number of a change when it is committed."""
+    end: str  # behind the definition of a table
+    lock: str  # behind a SELECT: nobody else gets these rows before the transaction ends
+    exists: str  # a query for whether there is a table of that name
+    now: str  # a query for the database's own clock, in seconds: one that all nodes share
+    notify: str | None  # a statement that tells the others the number of a change when it is committed
 
 
 class Connection(Protocol):
@@ -66,15 +54,12 @@ class Connection(Protocol):
     @property
     def place(self) -> str:
         """Which database, without any password."""
-        ...
 
     def connect(self) -> None:
         """No harm if it is connected."""
-        ...
 
     def close(self) -> None:
         """Never fails. It can be connected again."""
-        ...
 
     def execute(self, sql: str, *values: object) -> list[Row]: ...
 
@@ -84,15 +69,12 @@ class Connection(Protocol):
 
     def rollback(self) -> None:
         """Never fails: what cannot be rolled back is cut off."""
-        ...
 
     def attend(self) -> None:
         """From now on `wait` notices changes."""
-        ...
 
     def wait(self, stop: threading.Event) -> None:
         """Until it is worth a look whether something has changed, or soon after `stop` is set."""
-        ...
 
 
 def transact(connection: Connection, mode: Mode, work: Callable[[Connection], T]) -> T:

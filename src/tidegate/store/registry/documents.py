@@ -6,6 +6,7 @@ made anew: whoever saw version 7 of something can be sure that 7 means just that
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -15,31 +16,14 @@ from tidegate.errors import ConfigError
 
 Body: TypeAlias = Mapping[str, Any]
 
-FEWEST: Final = 2
-"""Versions of a document that are kept at least, so that its newest change can be taken back."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
-    """One thing that people administer, as it is now: a policy, a user, a source."""
-
-    kind: str
-    id: str
-    body: Body
-    version: int
-    changed_at: float
-    changed_by: str
-    why: str
+FEWEST: Final = 2  # versions of a document that are kept at least, so that its newest change can be taken back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What is to become of one document."""
-
     kind: str
     id: str
-    body: Body | None
-    """None deletes it."""
+    body: Body | None  # None deletes it
     expected: int | None = None
     """The version that the caller saw. None: there is no such document yet; for a deletion: whatever it is."""
     restores: bool = False
@@ -55,16 +39,20 @@ class Signature:
     why: str
     at: float
 
+    @classmethod
+    def of(cls, *, by: str, why: str, at: float, id: str = "") -> Signature:
+        """Without an id, the change is given one."""
+        return cls(id=id or secrets.token_hex(16), by=by, why=why, at=at)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A change of one document that was made."""
+    """One version of a document (a policy, a user, a source), and the change that wrote it."""
 
-    sequence: int
-    """The number of the change, and the version of the document since. Changes made together share it."""
+    sequence: int  # the number of the change, and the version of the document since. Changes made together share it
     kind: str
     id: str
-    body: Body | None
+    body: Body | None  # None: the change deleted it
     at: float
     by: str
     why: str
@@ -75,13 +63,11 @@ class Snapshot:
     """Everything, as it was after the change `sequence`; by kind and id."""
 
     sequence: int
-    documents: tuple[Document, ...]
+    documents: tuple[Entry, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secret:
-    """A small binary record."""
-
     room: str
     key: str
     value: bytes = field(repr=False)
@@ -91,17 +77,11 @@ class Secret:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """It was done, all of it."""
-
-    sequence: int
-    """Its number, and the version of everything that it wrote."""
-    id: str
-    """What it is called in `outcome`."""
+    sequence: int  # its number, and the version of everything that it wrote
+    id: str  # what it is called in `outcome`
 
 
 class Reason(Enum):
-    """Why a change does not fit what is there."""
-
     EXISTS = "exists already"
     MISSING = "does not exist"
     CHANGED = "was changed in the meantime"
@@ -111,12 +91,10 @@ class Reason(Enum):
 class Conflict:
     """Nothing was done: this document, or secret, is not what the caller took it for."""
 
-    kind: str
-    """For a secret: its room."""
+    kind: str  # for a secret: its room
     id: str
     reason: Reason
-    version: int | None
-    """What there is now; None: nothing."""
+    version: int | None  # what there is now; None: nothing
 
     def __str__(self) -> str:
         version = "" if self.version is None else f" (version {self.version})"
@@ -137,17 +115,12 @@ Answer: TypeAlias = Applied | Conflict | Refused
 class Limits:
     """What a registry takes. A limit that was lowered holds for what comes; nothing is thrown away for it."""
 
-    body: int = 256 * 1024
-    """Bytes of a document as JSON."""
+    body: int = 256 * 1024  # bytes of a document as JSON
     documents: int = 100_000
-    changes: int = 1000
-    """Changes that are made together."""
-    history: int = 100
-    """Versions kept of each document, the current one among them."""
-    deleted: int = 10_000
-    """Deleted documents whose history is kept."""
-    secret: int = 128 * 1024
-    """Bytes of a secret."""
+    changes: int = 1000  # that are made together
+    history: int = 100  # versions kept of each document, the current one among them
+    deleted: int = 10_000  # deleted documents whose history is kept
+    secret: int = 128 * 1024  # bytes of a secret
     secrets: int = 1_000_000
 
     def __post_init__(self) -> None:

@@ -13,8 +13,8 @@ from typing import Final
 import structlog
 
 from tidegate.errors import StoreError
-from tidegate.store.registry import tables
 from tidegate.store.registry.connection import Connection, Mode, transact
+from tidegate.store.registry.state import read_state
 
 PAUSES: Final = (0.05, 0.1, 0.2, 0.5)  # seconds before the next attempt to connect; the last one again and again
 
@@ -63,7 +63,7 @@ class Listener:
         self._connection.close()
 
     def _look(self) -> None:
-        sequence = transact(self._connection, Mode.READ, tables.read_state).sequence
+        sequence = transact(self._connection, Mode.READ, read_state).sequence
         self._report(None)
         if sequence != self._told:
             self._told = sequence

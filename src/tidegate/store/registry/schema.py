@@ -18,7 +18,7 @@ from dataclasses import asdict
 from typing import Final
 
 from tidegate.errors import StoreError
-from tidegate.store.registry.connection import Connection, Dialect
+from tidegate.store.registry.connection import Connection
 
 VERSION: Final = 2
 
@@ -105,12 +105,8 @@ def prepare(connection: Connection) -> None:
     if version == VERSION:
         return
     migrations = [statement for old in range(version, VERSION) for statement in MIGRATIONS[old]] if version else []
+    dialect = asdict(connection.dialect)
     for statement in migrations if version else TABLES:
-        connection.execute(spelled(statement, connection.dialect))
+        connection.execute(statement.format(**dialect))
     connection.execute("DELETE FROM tidegate_schema")
     connection.execute("INSERT INTO tidegate_schema VALUES (?)", VERSION)
-
-
-def spelled(statement: str, dialect: Dialect) -> str:
-    """The statement in the dialect."""
-    return statement.format(**asdict(dialect))

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from tidegate.errors import StoreError
-from tidegate.store.opening import create_folder, error_name, remedy_for
+from tidegate.store.disk import create_folder, with_remedy
+from tidegate.store.opening import explained
 from tidegate.store.registry.connection import Dialect, Mode, Row
 
 APPLICATION: Final = 0x54477265  # "TGre"
@@ -62,10 +63,8 @@ class SqliteConnection:
         if self._connection is not None:
             return
         create_folder(self._path.parent)
-        try:
+        with with_remedy(f"{self.place} cannot be opened", _OWN):
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        except OSError as error:
-            raise StoreError(f"{self.place} cannot be opened: {error.strerror}. Remedy: {_OWN}.") from error
         try:
             self._connection = sqlite3.connect(
                 self._path, timeout=self._wait, isolation_level=None, check_same_thread=False
@@ -161,6 +160,5 @@ class SqliteConnection:
         self.execute(f"PRAGMA busy_timeout = {round(seconds * 1000)}")
 
     def _trouble(self, error: sqlite3.Error) -> StoreError:
-        name = error_name(error)
-        remedy = remedy_for(name, _REMEDIES)
+        name, remedy = explained(error, _REMEDIES)
         return StoreError(f"{self.place}: {error} ({name}). Nothing was changed. Remedy: {remedy}.")

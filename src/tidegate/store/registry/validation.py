@@ -83,10 +83,9 @@ def change_id(id: str) -> bool:
     return bool(id) and _plain(id, CHANGE)
 
 
-def body(text: str) -> dict[str, Any]:
-    """Back from JSON."""
-    body: dict[str, Any] = orjson.loads(text)
-    return body
+def body(text: str | None) -> dict[str, Any] | None:
+    """Back from JSON; None for a deletion."""
+    return None if text is None else orjson.loads(text)
 
 
 def _text(body: Body) -> bytes | None:

@@ -12,15 +12,13 @@ It does not know what documents mean, and it keeps nothing in memory: whoever ne
 
 from __future__ import annotations
 
-import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from tidegate.errors import StoreError, Uncertain
-from tidegate.policy.identities import FileEntries, Identities, IdentityRecord, taken_up
-from tidegate.store.registry import identities, schema, tables, validation
+from tidegate.store.registry import schema, validation
 from tidegate.store.registry.connection import Connection, ConnectionLost, Mode, transact
 from tidegate.store.registry.documents import (
     Answer,
@@ -29,18 +27,22 @@ from tidegate.store.registry.documents import (
     Conflict,
     Entry,
     Limits,
+    Reason,
     Refused,
-    Secret,
     Signature,
     Snapshot,
 )
+from tidegate.store.registry.identities import IdentityTable, follow_documents
 from tidegate.store.registry.listener import Listener
+from tidegate.store.registry.secrets import Secrets
+from tidegate.store.registry.state import State, applied, conflict, finish, read_state
 
 T = TypeVar("T")
 
-IDENTITIES: Final = "identities"
-"""The room under which nodes are told that identities have changed."""
 PAUSE: Final = 0.1  # seconds between attempts to connect
+
+_ENTRY: Final = "SELECT sequence, kind, id, body, changed_at, changed_by, why FROM tidegate_entry"
+_NEWEST: Final = "SELECT sequence, body IS NULL FROM tidegate_entry WHERE kind = ? AND id = ? AND newest = 1"
 
 
 class Registry:
@@ -74,7 +76,7 @@ class Registry:
             # Nodes that find everything ready need not wait for each other.
             if self.run(Mode.READ, schema.stored_version) != schema.VERSION:
                 self.run(Mode.MIGRATE, schema.prepare)
-            self.run(Mode.READ, tables.read_state)
+            self.run(Mode.READ, read_state)
         except BaseException:
             self._connection.close()
             raise
@@ -89,38 +91,90 @@ class Registry:
             self._connection.close()
 
     def load(self) -> Snapshot:
-        """Everything."""
-        return self.run(Mode.READ, tables.current)
+
+        def work(connection: Connection) -> Snapshot:
+            sequence = read_state(connection).sequence
+            documents = _entries(connection, "newest = 1 AND body IS NOT NULL ORDER BY kind, id")
+            return Snapshot(sequence=sequence, documents=tuple(documents))
+
+        return self.run(Mode.READ, work)
 
     def since(self, sequence: int) -> list[Entry] | None:
         """The changes after `sequence`, oldest first; None: they are no longer known, load again.
 
         Of a document that was changed very often only the last versions are among them, always the current one.
         """
-        return self.run(Mode.READ, lambda connection: tables.after(connection, sequence))
+
+        def work(connection: Connection) -> list[Entry] | None:
+            state = read_state(connection)
+            if not state.forgotten <= sequence <= state.sequence:
+                return None
+            return _entries(connection, "sequence > ? ORDER BY sequence, kind, id", sequence)
+
+        return self.run(Mode.READ, work)
 
     def history(self, kind: str, id: str) -> list[Entry]:
         """The versions of a document, oldest first, deletions included."""
         if validation.name(kind, id) is not None:
             return []
-        return self.run(Mode.READ, lambda connection: tables.history(connection, kind, id))
+        condition = "kind = ? AND id = ? ORDER BY sequence"
+        return self.run(Mode.READ, lambda connection: _entries(connection, condition, kind, id))
 
     def apply(self, changes: Sequence[Change], *, by: str, why: str, at: float, id: str = "") -> Answer:
         """Makes all these changes or none. One that is repeated with the same `id` is not made again."""
         bodies = validation.documents(changes, self.limits)
         if isinstance(bodies, Refused):
             return bodies
-        signed = _signed(by=by, why=why, at=at, id=id)
-        return self.write(
-            signed, lambda connection, state: tables.change(connection, state, changes, bodies, signed, self.limits)
-        )
+        signed = Signature.of(by=by, why=why, at=at, id=id)
+        return self.write(signed, lambda connection, state: self._apply(connection, state, changes, bodies, signed))
+
+    def _apply(
+        self,
+        connection: Connection,
+        state: State,
+        changes: Sequence[Change],
+        bodies: Sequence[str | None],
+        signed: Signature,
+    ) -> Answer:
+        growth = buried = 0
+        known: list[bool] = []  # has it a history?
+        come_and_gone: list[Change] = []
+        for each, body in zip(changes, bodies, strict=True):
+            there = connection.execute(_NEWEST, each.kind, each.id)
+            deleted = bool(there) and bool(there[0][1])
+            version = there[0][0] if there and not deleted else None
+            wrong = conflict(each.kind, each.id, version, each.expected, removing=body is None)
+            if wrong is not None:
+                return wrong
+            known.append(bool(there))
+            growth += (body is not None) - (version is not None)
+            if (body is None) != (version is None):
+                come_and_gone.append(each)
+            buried += (body is None) - deleted
+        most = self.limits.documents
+        if growth > 0 and state.documents + growth > most:
+            return Refused(what=f"there are {state.documents} documents, and no more than {most} may be stored")
+        state.sequence += 1
+        state.documents += growth
+        state.deleted += buried
+        for each, body, old in zip(changes, bodies, known, strict=True):
+            if old:
+                _supersede(connection, each.kind, each.id, self.limits.history)
+            connection.execute(
+                "INSERT INTO tidegate_entry (kind, id, sequence, size, newest, body, changed_at, changed_by, why)"
+                " VALUES (?, ?, ?, ?, 1, ?, ?, ?, ?)",
+                *(each.kind, each.id, state.sequence, len(changes), body, signed.at, signed.by, signed.why),
+            )
+        follow_documents(connection, come_and_gone, at=signed.at, sequence=state.sequence)
+        _forget(connection, state, self.limits.deleted)
+        return finish(connection, state, signed.id)
 
     def reverting(self, sequence: int, *, besides: tuple[str, str] | None = None) -> list[Change] | Conflict | Refused:
         """The changes that take one change back, with everything that was made together with it.
 
         A Conflict if any of it was changed again since. The document `besides`, by kind and id, is left out.
         """
-        return self.run(Mode.READ, lambda connection: tables.reverting(connection, sequence, besides))
+        return self.run(Mode.READ, lambda connection: _reverting(connection, sequence, besides))
 
     def outcome(self, id: str) -> Applied | None:
         """Whether the change of that id was made. None: it was not, and what is under way cannot make it any more.
@@ -131,8 +185,8 @@ class Registry:
             return None
 
         def work(connection: Connection) -> Applied | None:
-            tables.read_state(connection, lock=True)
-            return tables.done(connection, id)
+            read_state(connection, lock=True)
+            return applied(connection, id)
 
         return self.run(Mode.WRITE, work)
 
@@ -151,15 +205,15 @@ class Registry:
 
     # for this folder
 
-    def write(self, signed: Signature, work: Callable[[Connection, tables.State], Answer]) -> Answer:
+    def write(self, signed: Signature, work: Callable[[Connection, State], Answer]) -> Answer:
         """Make a change under the lock, unless it was made before."""
         wrong = validation.signature(signed)
         if wrong is not None:
             return wrong
 
         def once(connection: Connection) -> Answer:
-            state = tables.read_state(connection, lock=True)
-            return tables.done(connection, signed.id) or work(connection, state)
+            state = read_state(connection, lock=True)
+            return applied(connection, signed.id) or work(connection, state)
 
         return self.run(Mode.WRITE, once, id=signed.id)
 
@@ -196,111 +250,6 @@ class Registry:
                 raise
 
 
-class Secrets:
-    """Small binary records by room and key. They have no history."""
-
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
-
-    def get(self, room: str, key: str, *, at: float) -> Secret | None:
-        """None also if it has expired."""
-        if validation.name(room, key) is not None:
-            return None
-        secrets = self._registry.run(Mode.READ, lambda connection: tables.secrets(connection, room, key, at=at))
-        return secrets[0] if secrets else None
-
-    def all(self, room: str, *, at: float) -> list[Secret]:
-        """Those that have not expired, by key."""
-        if validation.name(room, "-") is not None:
-            return []
-        return self._registry.run(Mode.READ, lambda connection: tables.secrets(connection, room, None, at=at))
-
-    def put(
-        self,
-        room: str,
-        key: str,
-        value: bytes | None,
-        *,
-        expected: int | None,
-        at: float,
-        expires: float | None = None,
-        id: str = "",
-    ) -> Answer:
-        """Compare and set; None removes. `expected` as in `Change`; what has expired does not exist."""
-        limits = self._registry.limits
-        wrong = validation.secret(room, key, value, expires, limits)
-        if wrong is not None:
-            return wrong
-        signed = _signed(by="secrets", why="", at=at, id=id)
-        return self._registry.write(
-            signed,
-            lambda connection, state: tables.put(
-                connection, state, room, key, value, expected=expected, expires=expires, signed=signed, limits=limits
-            ),
-        )
-
-    def changed(self, sequence: int) -> frozenset[str]:
-        """The rooms in which something was put or removed after the change `sequence`."""
-        return self._registry.run(Mode.READ, lambda connection: tables.rooms(connection, sequence))
-
-
-class IdentityTable:
-    """The identities of users and clients (`policy.identities`)."""
-
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
-
-    def since(self, sequence: int) -> tuple[list[IdentityRecord], int]:
-        """Those that were written after the change `sequence`, and the number of the newest change."""
-
-        def work(connection: Connection) -> tuple[list[IdentityRecord], int]:
-            newest = tables.read_state(connection).sequence
-            return identities.after(connection, sequence if sequence <= newest else -1), newest
-
-        return self._registry.run(Mode.READ, work)
-
-    def take_up(
-        self,
-        known: Identities,
-        sequence: int,
-        file: FileEntries,
-        *,
-        at: float,
-        changed: bool,
-        brought: Sequence[IdentityRecord] = (),
-    ) -> tuple[list[IdentityRecord], int]:
-        """A node takes up a file: what has changed after `sequence`, by others and by this, and the newest change.
-
-        `brought` are identities that the node has kept elsewhere so far. ConfigError if the file gives an id that was
-        used before.
-        """
-        news: list[IdentityRecord] = []
-        newest = sequence
-        signed = _signed(by=file.node, why="identities", at=at, id="")
-
-        def work(connection: Connection, state: tables.State) -> Answer:
-            nonlocal newest
-            news[:] = identities.after(connection, sequence if sequence <= state.sequence else -1)
-            newest = state.sequence
-            known.update(news)
-            records = [each for each in brought if each.retired is not None or not known.id(*each.key)]
-            known.update(records)
-            records += taken_up(known, file, at=at, new_id=identities.new_id, changed=changed)
-            if not records:
-                return Applied(sequence=newest, id=signed.id)
-            records = list({each.id: each for each in records}.values())
-            news.extend(records)
-            answer = tables.take_up(connection, state, records, signed, IDENTITIES)
-            newest = state.sequence
-            return answer
-
-        match self._registry.write(signed, work):
-            case Applied():
-                return news, newest
-            case answer:
-                raise StoreError(f"identities cannot be stored: {answer}. Remedy: look at the registry.")
-
-
 def _final(error: StoreError, doubtful: str) -> StoreError:
     """What the caller hears of it."""
     if doubtful:
@@ -312,5 +261,65 @@ def _final(error: StoreError, doubtful: str) -> StoreError:
     return StoreError(str(error))
 
 
-def _signed(*, by: str, why: str, at: float, id: str) -> Signature:
-    return Signature(id=id or secrets.token_hex(16), by=by, why=why, at=at)
+def _entries(connection: Connection, condition: str, *values: object) -> list[Entry]:
+    rows = connection.execute(f"{_ENTRY} WHERE {condition}", *values)
+    return [
+        Entry(sequence=sequence, kind=kind, id=id, body=validation.body(body), at=at, by=by, why=why)
+        for sequence, kind, id, body, at, by, why in rows
+    ]
+
+
+def _reverting(
+    connection: Connection, sequence: int, besides: tuple[str, str] | None
+) -> list[Change] | Conflict | Refused:
+    last = read_state(connection).sequence
+    if not 0 < sequence <= last:
+        return Refused(what=f"there was no change {sequence}: the newest one is {last}")
+    rows = connection.execute(
+        "SELECT kind, id, size, newest, body IS NULL FROM tidegate_entry WHERE sequence = ? ORDER BY kind, id", sequence
+    )
+    if not rows or len(rows) != rows[0][2]:
+        return Refused(
+            what=f"change {sequence} cannot be taken back: it is no longer kept whole, or it was one of secrets"
+        )
+    changes: list[Change] = []
+    for kind, id, _, newest, deletion in rows:
+        if (kind, id) == besides:
+            continue
+        if not newest:
+            ((version, gone),) = connection.execute(_NEWEST, kind, id)
+            reason = Reason.MISSING if gone else Reason.CHANGED
+            return Conflict(kind=kind, id=id, reason=reason, version=None if gone else version)
+        # As long as a version is the newest, the one before it is kept: without one, the document was new.
+        before = _entries(
+            connection, "kind = ? AND id = ? AND sequence < ? ORDER BY sequence DESC LIMIT 1", kind, id, sequence
+        )
+        body = before[0].body if before else None
+        changes.append(Change(kind=kind, id=id, body=body, expected=None if deletion else sequence))
+    return changes
+
+
+def _supersede(connection: Connection, kind: str, id: str, most: int) -> None:
+    """Makes room for a newer version: with it there are no more than `most`."""
+    connection.execute("UPDATE tidegate_entry SET newest = 0 WHERE kind = ? AND id = ? AND newest = 1", kind, id)
+    connection.execute(
+        "DELETE FROM tidegate_entry WHERE kind = ? AND id = ? AND sequence <= (SELECT sequence FROM tidegate_entry"
+        " WHERE kind = ? AND id = ? ORDER BY sequence DESC LIMIT 1 OFFSET ?)",
+        *(kind, id, kind, id, most - 1),
+    )
+
+
+def _forget(connection: Connection, state: State, most: int) -> None:
+    """What was deleted first, if there is more than may be kept."""
+    surplus = state.deleted - most
+    if surplus <= 0:
+        return
+    rows = connection.execute(
+        "SELECT kind, id, sequence FROM tidegate_entry WHERE newest = 1 AND body IS NULL"
+        " ORDER BY sequence, kind, id LIMIT ?",
+        surplus,
+    )
+    for kind, id, sequence in rows:
+        connection.execute("DELETE FROM tidegate_entry WHERE kind = ? AND id = ?", kind, id)
+        state.forgotten = max(state.forgotten, sequence)
+    state.deleted -= len(rows)
