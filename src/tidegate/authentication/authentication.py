@@ -25,7 +25,7 @@ from functools import partial
 import structlog
 
 from tidegate.authentication import capabilities
-from tidegate.authentication.capabilities import refusal
+from tidegate.authentication.capabilities import NEEDED, refusal
 from tidegate.authentication.names import Names
 from tidegate.authentication.passwords import Outcome, Passwords
 from tidegate.config import Config
@@ -37,7 +37,7 @@ from tidegate.policy.identities import BACKDATED, CLIENT, USER, Identities
 from tidegate.policy.revocation import REVOKED, Revocation
 from tidegate.scope import Exchange, Identity, Refused
 from tidegate.scope.authenticator import ANONYMOUS, Answer
-from tidegate.session import Bucket, Connection, Session
+from tidegate.session import Bucket, Connection, Session, Site
 from tidegate.wire import V5, Connect, Reason
 
 CERTIFICATE = "certificate:"  # before the name in the certificate, the principal of whoever is no user
@@ -56,7 +56,6 @@ _REFUSALS = {
 WITHDRAWN = Refused(text="your access has been withdrawn")
 ENDED = replace(WITHDRAWN, ended=True)
 TAKEN = Refused(text="somebody else has that name here; ask an administrator")
-NEEDED = Refused(text="every client needs a capability here", rule=capabilities.RULE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +267,10 @@ class Authentication:
     def _certificate_name(self, connection: Connection) -> str | None:
         transport = self._transport(connection)
         return None if isinstance(transport, Refused) else _common_name(connection, transport)
+
+    def capability_of(self, request: capabilities.HttpRequest, site: Site) -> Capability | Refused | None:
+        """What a user shows who asks for a topic key over HTTP; None: nothing, and nothing is needed."""
+        return capabilities.capability_of_request(request, self.accepts, self._register, site)
 
     # -- enhanced authentication -----------------------------------------------------------------------------------
 

@@ -278,7 +278,7 @@ class Client:
         if self._keyring is not None:
             requester: KeyRequester
             if self._service is not None:
-                requester = HttpKeyRequester(self._service)
+                requester = HttpKeyRequester(self._service, self._token, self._holder)
             else:
                 requester = self._key_requester = MqttKeyRequester(connection)
             self._keyring.begin(requester, self._reader or f"client:{connection.identifier}")

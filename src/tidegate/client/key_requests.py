@@ -12,10 +12,12 @@ from typing import Any, Final, Protocol
 import orjson
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from tidegate.client.capability_holder import CapabilityHolder
 from tidegate.client.exceptions import Denied, Refused, Unreachable
 from tidegate.client.http_service import HttpService
 from tidegate.client.mqtt_connection import MqttConnection
 from tidegate.errors import KeysError
+from tidegate.policy.capability.proof import KEY
 from tidegate.policy.control import ANSWER, GET_KEY, PUBLISH_KEY
 
 _MAX: Final = 8192  # bytes of an answer; the longest there is has some 2,000
@@ -81,15 +83,22 @@ class MqttKeyRequester:
 
 
 class HttpKeyRequester:
-    """Over HTTP, with a token of role user."""
+    """Over HTTP, with a token of role user, and the capability if there is one."""
 
-    def __init__(self, service: HttpService) -> None:
+    def __init__(
+        self, service: HttpService, capability: str | None = None, holder: CapabilityHolder | None = None
+    ) -> None:
         self._service = service
+        self._capability = capability
+        self._holder = holder
 
     async def ask(self, *, mark: str, key: str | None = None, topic: str | None = None) -> bytes:
         """The answer."""
         what = {"keyId": key} if key is not None else {"topic": topic}
-        return await self._service.request("POST", "/keys/request", {**what, "request": mark})
+        headers = {} if self._capability is None else {"Tidegate-Capability": self._capability}
+        if self._holder is not None:
+            headers["Tidegate-Proof"] = self._holder.proof(KEY, mark)
+        return await self._service.request("POST", "/keys/request", {**what, "request": mark}, headers)
 
 
 def _answer(payload: bytes) -> dict[str, Any] | None:
