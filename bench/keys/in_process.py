@@ -33,6 +33,7 @@ from tidegate.config import parse
 from tidegate.errors import TidegateError
 from tidegate.gate import Allow
 from tidegate.keys import Group, Kem, Ring, key_id, read_key, unseal, wrap
+from tidegate.keyservice.control_commands import GetKey
 from tidegate.keyservice.release import KeyRelease
 from tidegate.keyservice.topic_keys import TopicKeys
 from tidegate.scope import Realm
@@ -85,6 +86,7 @@ class Room(World):
             audit,
             config=lambda: self.config,
             service=lambda: None,
+            capability=lambda request: None,
             turn=lambda call, *arguments: call(*arguments),
         )
 
@@ -233,7 +235,9 @@ def _over_control(room: Room, id: str) -> Callable[[], None]:
     level = room.gate.rules.levels.highest
 
     def ask() -> None:
-        _finished(room.release.get(next(readers), id, f"{next(marks):0{MARK}d}", level, "127.0.0.1"))
+        mark = f"{next(marks):0{MARK}d}"
+        asked = GetKey(user=next(readers), key=id, request=mark, level=level, address="127.0.0.1")
+        _finished(room.release.get(asked))
         room.site.close()
         room.rest()
 

@@ -21,6 +21,7 @@ async def test_a_key_by_its_id(tmp_path: Path) -> None:
         assert answer.headers["content-type"] == "application/json"
         assert answer.json() == {"keyId": "k1", "request": MARK, "validMs": 1000, "kem": "x25519", "key": "QUJD"}
         asked = {"user": "mary", "key": "k1", "request": MARK, "level": "plain", "address": "127.0.0.1"}
+        asked |= {"capability": None, "proof": None}
         assert api.node.requests == [asked]
         again = await api.ask("POST", "/keys/request", "user", json={"keyId": "k1", "request": MARK})
         assert again.json() == answer.json()

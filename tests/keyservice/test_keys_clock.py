@@ -13,6 +13,7 @@ from tidegate import wire
 from tidegate.config import parse
 from tidegate.errors import Problem
 from tidegate.keys import PrivateKey, ReadKey, key_id, read_key, unseal
+from tidegate.keyservice.control_commands import GetKey
 from tidegate.keyservice.release import BURST, RATE, KeyRelease
 from tidegate.keyservice.topic_keys import MANY, TopicKeys
 
@@ -52,6 +53,7 @@ class Node:
             self.audit,  # type: ignore[arg-type]
             config=lambda: config,
             service=lambda: None,
+            capability=lambda request: None,
             turn=lambda call, *args: call(*args),
         )
         self.source = self.world.peer("source")
@@ -70,7 +72,8 @@ class Node:
         self.world.turn()
         request = mark()
         try:
-            answer = await self.release.get("mary", key_id(payload) or "", request, "plain", "127.0.0.1")
+            asked = GetKey(user="mary", key=key_id(payload) or "", request=request, level="plain", address="127.0.0.1")
+            answer = await self.release.get(asked)
         finally:
             self.world.turn()
         return read_key(answer, MARY.text(), reader="user:mary", request=request)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
+import pytest
 from argon2 import PasswordHasher
 
-from harness import Client, Live, live
+from harness import PATIENCE, Client, Live, live
 from tidegate import wire
+from tidegate.authentication import passwords
+from tidegate.authentication.passwords import Passwords
 from tidegate.wire import Reason
 
 CHEAP = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
@@ -57,9 +62,27 @@ class House(Live):
         assert await self.log_in(user, b"one more", at=at, client=client) == UNHEARD
 
 
+class Gate:
+    """argon2, which computes when it is let."""
+
+    def __init__(self) -> None:
+        self.open = threading.Semaphore(0)
+
+    def verify(self, stored: str, password: bytes) -> bool:
+        assert self.open.acquire(timeout=60)
+        return CHEAP.verify(stored, password)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
 @asynccontextmanager
-async def house(data: Path | None = None) -> AsyncIterator[House]:
-    async with live(NODE, data=data) as running:
+async def house(data: Path | None = None, attempts: int = ATTEMPTS) -> AsyncIterator[House]:
+    text = NODE.replace(f"{{attempts: {ATTEMPTS}", f"{{attempts: {attempts}")
+    async with live(text, data=data) as running:
         running.__class__ = House
         assert isinstance(running, House)
         yield running
@@ -109,3 +132,43 @@ async def test_a_session_tells_a_device_also_after_a_restart(tmp_path: Path) -> 
             assert await node.log_in("mary", b"guess %d" % number, at=ELSEWHERE) == WRONG
         assert await node.log_in("mary", at=ELSEWHERE, client="phone") == UNHEARD
         assert await node.log_in("mary", at=ELSEWHERE, client="watch") == Reason.SUCCESS
+
+
+async def test_a_device_that_was_here_before_does_not_wait_behind_another_user_who_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nor behind strangers who know its client identifier."""
+    gate = Gate()
+    monkeypatch.setattr("tidegate.node.node.Passwords", partial(Passwords, waiting=18))  # and 2 are computed
+    async with house(attempts=60) as node:
+        assert await node.log_in("mary", client="watch") == Reason.SUCCESS
+        for number in range(8):
+            assert await node.log_in("bob", client=f"b{number}", keep=3600) == Reason.SUCCESS
+        monkeypatch.setattr(passwords, "_hasher", lambda: gate)
+        answered: list[int] = []
+
+        async def guess(user: str, client: str, at: str) -> None:
+            answered.append(await node.log_in(user, b"guess", at=at, client=client))
+
+        guesses = [asyncio.create_task(guess("bob", f"b{number % 8}", HOME)) for number in range(60)]
+        guesses += [asyncio.create_task(guess("mary", "watch", f"127.0.0.{10 + number % 4}")) for number in range(40)]
+        await until(lambda: len(answered) == 100 - 2 * 20 - 2)
+        device = asyncio.create_task(node.log_in("mary", client="watch"))
+        await until(lambda: len(answered) == 100 - 2 * 20 - 2 + 1)  # one of the guesses as mary has to go for it
+        gate.open.release(16)
+        assert await asyncio.wait_for(device, 20) == Reason.SUCCESS
+        gate.open.release(100)
+        await asyncio.gather(*guesses)
+        assert (answered.count(WRONG), answered.count(Reason.SERVER_BUSY)) == (41, 59)
+
+
+async def test_a_device_has_no_more_attempts_under_way_than_it_may_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate()
+    async with house() as node:
+        assert await node.log_in("mary", client="watch") == Reason.SUCCESS
+        monkeypatch.setattr(passwords, "_hasher", lambda: gate)
+        tries = [asyncio.create_task(node.log_in("mary", b"guess", client="watch")) for _ in range(10)]
+        await until(lambda: sum(each.done() for each in tries) == 10 - ATTEMPTS)
+        gate.open.release(10)
+        answered = await asyncio.gather(*tries)
+        assert (answered.count(WRONG), answered.count(Reason.SERVER_BUSY)) == (ATTEMPTS, 10 - ATTEMPTS)

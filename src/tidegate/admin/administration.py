@@ -76,7 +76,8 @@ class AdministeredNode(Protocol):
         """On another one, for those who only look."""
 
     def mention(self, name: str) -> str | None:
-        """What is said of a user by name, in rules of the configuration or of publishers; None: nothing."""
+        """What is said of a user or a client by name, in rules of the configuration or of publishers, or that somebody
+        else uses it; None: nothing."""
 
     def build_config(self, pieces: Sequence[OverlayDocument], strict: Collection[str] = ()) -> Config:
         """The file with documents over it, checked and tried; blocks. `strict`: preferences that must be right."""
@@ -337,9 +338,10 @@ class Administration:
         return _Drafted(changes=changes, config=config, authentication=authentication, warnings=warnings)
 
     def check_stranger(self, name: str) -> None:
-        """Problem if a name is mentioned in rules: whoever registers by himself must not get what they say of it."""
+        """Problem if rules mention a name, or somebody else has it: whoever registers by himself must not get what they
+        say of it, nor be taken for the other."""
         if (place := self._host.mention(name)) is not None:
-            log.warning("a stranger asked for a name that rules mention", name=name, rule=place)
+            log.warning("a stranger asked for a name that rules mention or others use", name=name, rule=place)
             text = f"the name {name[:200]} is not free: choose another, or ask an administrator to register it"
             raise Problem(text, problem="forbidden")
 

@@ -22,6 +22,7 @@ from tidegate.admin.administration import Administration
 from tidegate.admin.documents import APPLICATION, PASSWORD, Draft, RegistryState, RequestedChange, content, get_document
 from tidegate.admin.roles import Role
 from tidegate.config import Source
+from tidegate.config.directory import SELF_REGISTERED
 from tidegate.errors import Problem
 from tidegate.net.control_command import SignedCommand
 
@@ -57,7 +58,8 @@ class Consumers:
                     self._administration.check_stranger(name)
             elif command.description is not None:
                 of = name
-            owned = {} if of is None else {"attributes": {**attributes, APPLICATION: of}}
+            itself = {SELF_REGISTERED: True} if command.under is not None and command.itself else {}
+            owned = {} if of is None else {"attributes": {**attributes, APPLICATION: of, **itself}}
             user = RequestedChange(kind=USER, id=name, body={**body, **owned})
             if command.description is None:
                 return [user]
@@ -199,7 +201,8 @@ def _other(body: Mapping[str, Any], application: Mapping[str, Any]) -> str:
     """An attribute of somebody that the application has not, or not with that value; empty: there is none."""
     own = application.get("attributes", {})
     said = body.get("attributes", {}).items()
-    return next((name for name, value in said if name not in own or own[name] != value), "")
+    more = (name for name, value in said if name not in own or own[name] != value)
+    return next((name for name in more if name != SELF_REGISTERED), "")
 
 
 def _check_own(state: RegistryState, source: Source, name: str, of: str) -> None:

@@ -33,6 +33,7 @@ from tidegate.admin.roles import Role
 from tidegate.bounded import Newest
 from tidegate.config import Source
 from tidegate.config.administration import SQLITE
+from tidegate.config.directory import SELF_REGISTERED
 from tidegate.config.overlay import entries_in_file
 from tidegate.config.sources import Registration
 from tidegate.errors import ConfigError, KeysError, Problem
@@ -151,11 +152,15 @@ class Sources:
         self._admit(command, exists=stored is not None)
         if id in entries_in_file(source, USER) or (stored is None and user is not None):
             raise _taken(id)
-        if stored is None and command.role is not Role.ADMIN:
-            self._administration.check_stranger(id)
         about: dict[str, Any] = {"type": command.type, "mode": command.mode}
         body = {} if user is None else dict(content(user.body))  # roles that it was given stay
-        body |= {PASSWORD: command.password, "attributes": {**body.get("attributes", {}), "source": True, **about}}
+        attributes = {**body.get("attributes", {}), "source": True, **about}
+        if command.role is Role.ADMIN:
+            attributes.pop(SELF_REGISTERED, None)
+        elif stored is None:
+            self._administration.check_stranger(id)
+            attributes[SELF_REGISTERED] = True
+        body |= {PASSWORD: command.password, "attributes": attributes}
         if key is not None:
             about |= {"scheme": command.scheme, "key": key}
         return [

@@ -23,22 +23,34 @@ from tidegate.keys import valid_request
 from tidegate.keys.key import valid_id
 from tidegate.keyservice.control_commands import GetKey, GetPublishingKey, ListKeys, RevokeKey, RotateKeys
 
+CAPABILITY: Final = "Tidegate-Capability"
+PROOF: Final = "Tidegate-Proof"
 MOST: Final = 1000  # keys on a page
 _TIMES: Final = ("made", "valid_until", "readable_until")
 _ABOUT_MARK: Final = "A random mark, never the same twice: the answer counts for it only."
+_SHOWN: Final[list[dict[str, Any]]] = [
+    {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": text}
+    for name, text in (
+        (CAPABILITY, "Your capability. Without a proof it counts over TLS only."),
+        (PROOF, "The proof that you have its key: of the action `key`, and the mark of the request as the topic."),
+    )
+]
 _ASKED_BY_ID: Final[dict[str, Any]] = {
     "parameters": [
-        {
-            "name": name,
-            "in": place,
-            "required": True,
-            "schema": {"type": "string", "pattern": form},
-            "description": text,
-        }
-        for name, place, form, text in (
-            ("key_id", "path", schemas.KEY_ID, "The `keyId` of a message."),
-            ("request", "query", schemas.KEY_MARK, _ABOUT_MARK),
-        )
+        *(
+            {
+                "name": name,
+                "in": place,
+                "required": True,
+                "schema": {"type": "string", "pattern": form},
+                "description": text,
+            }
+            for name, place, form, text in (
+                ("key_id", "path", schemas.KEY_ID, "The `keyId` of a message."),
+                ("request", "query", schemas.KEY_MARK, _ABOUT_MARK),
+            )
+        ),
+        *_SHOWN,
     ]
 }
 _WRAPPED: Final = schemas.returns(schemas.WrappedKey, 404, 409, 501, *schemas.BODY)
@@ -56,7 +68,10 @@ async def get(request: Request) -> Response:
 
 
 @direct.post(
-    "/keys/request", summary="Ask for a key", responses=_WRAPPED, openapi_extra=schemas.body_of(schemas.KeyRequest)
+    "/keys/request",
+    summary="Ask for a key",
+    responses=_WRAPPED,
+    openapi_extra={**schemas.body_of(schemas.KeyRequest), "parameters": _SHOWN},
 )
 async def ask(request: Request) -> Response:
     """With `keyId` that of a message, with `topic` the one to seal what you publish there."""
@@ -80,8 +95,15 @@ async def _asked(request: Request, command: type[GetKey | GetPublishingKey], mar
             "`request` is no mark of a request",
             "make one of 16 to 128 random letters, digits, `_` and `-` for each request",
         )
-    level = request.app.state.level
-    asked = command(user=user(request), request=mark, level=level, address=address(request), **about)
+    asked = command(
+        user=user(request),
+        request=mark,
+        level=request.app.state.level,
+        address=address(request),
+        capability=request.headers.get(CAPABILITY),
+        proof=request.headers.get(PROOF),
+        **about,
+    )
     return Response((await channel(request).ask(asked))["answer"], media_type=JSON)
 
 

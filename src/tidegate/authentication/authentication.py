@@ -7,6 +7,10 @@ and then it is as nobody in particular.
 
 A capability is shown beside other credentials, and must then be for the same person and client, or instead of any
 (`capabilities`). One that is wrong refuses the connection, whatever else is right.
+
+A user who registered without an administrator chose the name freely. So nothing but that user's own password speaks
+for it: a certificate of that name is a certificate, and a capability or a method that says so is refused. The other way
+round, a name that others have vouched for is not for whoever registers it (`names`).
 """
 
 from __future__ import annotations
@@ -21,9 +25,11 @@ from functools import partial
 import structlog
 
 from tidegate.authentication import capabilities
-from tidegate.authentication.capabilities import refusal
+from tidegate.authentication.capabilities import NEEDED, refusal
+from tidegate.authentication.names import Names
 from tidegate.authentication.passwords import Outcome, Passwords
 from tidegate.config import Config
+from tidegate.config.directory import self_registered
 from tidegate.errors import ConfigError
 from tidegate.policy import Close, Transport, judged
 from tidegate.policy.capability import METHOD, Accepts, Capability
@@ -31,7 +37,7 @@ from tidegate.policy.identities import BACKDATED, CLIENT, USER, Identities
 from tidegate.policy.revocation import REVOKED, Revocation
 from tidegate.scope import Exchange, Identity, Refused
 from tidegate.scope.authenticator import ANONYMOUS, Answer
-from tidegate.session import Bucket, Connection, Session
+from tidegate.session import Bucket, Connection, Session, Site
 from tidegate.wire import V5, Connect, Reason
 
 CERTIFICATE = "certificate:"  # before the name in the certificate, the principal of whoever is no user
@@ -49,7 +55,7 @@ _REFUSALS = {
 
 WITHDRAWN = Refused(text="your access has been withdrawn")
 ENDED = replace(WITHDRAWN, ended=True)
-NEEDED = Refused(text="every client needs a capability here", rule=capabilities.RULE)
+TAKEN = Refused(text="somebody else has that name here; ask an administrator")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +79,11 @@ class Authentication:
         accepts: Accepts | None = None,
         identities: Identities | None = None,
         revocation: Revocation | None = None,
+        names: Names | None = None,
     ) -> None:
         """`accepts`: which capabilities are taken, with the keys that had to be fetched. `revocation`: certificates
-        that count no more."""
+        that count no more. `names`: those that others have vouched for."""
+        self.names = Names() if names is None else names
         self.revocation = Revocation() if revocation is None else revocation
         self.identities = Identities() if identities is None else identities
         self.users = config.directory.users
@@ -116,6 +124,8 @@ class Authentication:
                 transport = self._transport(connection)  # the levels or the list may have changed meanwhile, too
                 if isinstance(transport, Refused):
                     answer(transport)
+                elif outcome is Outcome.ACCEPTED and name in self.names and self._self_registered(name):
+                    answer(self._taken(name))
                 elif outcome is Outcome.ACCEPTED:
                     answer(self._admitted(connection, packet, token, transport, f"user:{name}", name))
                 else:
@@ -132,7 +142,7 @@ class Authentication:
                 session=self.has_session(f"user:{name}", packet.client_id),
             )
         elif (common_name := _common_name(connection, transport)) is not None:
-            user_name = common_name if common_name in users else None
+            user_name = common_name if common_name in users and not self._self_registered(common_name) else None
             principal = f"user:{user_name}" if user_name else f"{CERTIFICATE}{common_name}"
             if (outdated := self._outdated(connection, common_name)) is not None:
                 answer(outdated)
@@ -168,7 +178,7 @@ class Authentication:
         removed = self.identities.removed(name)
         if removed is None or name in self.built.directory.clients:
             return None
-        if name not in self.users:
+        if name not in self.users or self._self_registered(name):
             return Refused(text=f"`{name}` was removed, and so was what its certificate is good for")
         tls = connection.certificate
         assert tls is not None
@@ -200,6 +210,10 @@ class Authentication:
         attributes = known.attributes
         if capability is not None and capability.attributes:
             attributes = {**capability.attributes, **attributes}  # the directory has the last word
+        if user is not None and user not in self.users:
+            self.names.note(user)
+        elif principal.startswith((CERTIFICATE, f"{CLIENT}:")):
+            self.names.note(principal.partition(":")[2])
         tls = {}
         if transport.tls_version is not None:
             tls = {"version": transport.tls_version, "cipher": transport.tls_cipher or ""}
@@ -242,6 +256,8 @@ class Authentication:
                 return replace(found, reason=Reason.BAD_USER_NAME_OR_PASSWORD) if token.password else found
             capability = found
             if principal is None or (capability.user is not None and user is None):
+                if capability.user is not None and self._self_registered(capability.user):
+                    return self._taken(capability.user)
                 principal, user, certified = capabilities.principal_of(capability), capability.user, False
         elif self.accepts is not None and self.accepts.required:
             return NEEDED
@@ -251,6 +267,10 @@ class Authentication:
     def _certificate_name(self, connection: Connection) -> str | None:
         transport = self._transport(connection)
         return None if isinstance(transport, Refused) else _common_name(connection, transport)
+
+    def capability_of(self, request: capabilities.HttpRequest, site: Site) -> Capability | Refused | None:
+        """What a user shows who asks for a topic key over HTTP; None: nothing, and nothing is needed."""
+        return capabilities.capability_of_request(request, self.accepts, self._register, site)
 
     # -- enhanced authentication -----------------------------------------------------------------------------------
 
@@ -265,6 +285,12 @@ class Authentication:
         return None if factory is None else factory(connection, packet)
 
     def completed(self, connection: Connection, client: str, identity: Identity) -> Identity | Refused:
+        kind, _, name = identity.principal.partition(":")
+        if kind == "user" and self._self_registered(name):
+            return self._taken(name)
+        return self._completed(connection, client, identity)
+
+    def _completed(self, connection: Connection, client: str, identity: Identity) -> Identity | Refused:
         transport = self._transport(connection)
         if isinstance(transport, Refused):
             return transport
@@ -320,7 +346,7 @@ class Authentication:
             if isinstance(away, Refused):
                 return away
             return replace(away, level=old.level, facts=old.facts, tls=old.tls, certified=old.certified)
-        found = self.completed(connection, session.client, said)
+        found = self._completed(connection, session.client, said)
         return found if isinstance(found, Refused) else replace(found, certified=old.certified)
 
     def ended(self, session: Session) -> bool:
@@ -349,12 +375,29 @@ class Authentication:
         """Whether there still is such a user; other principals are not in the directory."""
         return not principal.startswith("user:") or principal.removeprefix("user:") in self.users
 
+    def taken(self, name: str) -> bool:
+        """Whether a name belongs, or belonged, to somebody whom a stranger must not be taken for."""
+        return self.names.taken(name) or name in self.built.directory.clients or self.identities.left_file(name)
+
+    def _self_registered(self, name: str) -> bool:
+        user = self.users.get(name)
+        return user is not None and self_registered(user.attributes)
+
+    def _taken(self, name: str) -> Refused:
+        """Somebody else has registered a name that others vouch for."""
+        if self._words.afford(time.monotonic()):
+            remedy = "remove that user, or register it as an administrator"
+            log.warning("two have the same name, and one of them registered by itself", user=name, remedy=remedy)
+        return TAKEN
+
     def replace(self, newer: Authentication, generation: int) -> None:
         """Judges by another directory from now on; `generation` is the number of the rules that come with it."""
         for name, user in self.users.items():
             now = newer.users.get(name)
             if now is None or now.password != user.password:
                 self._changed[name] = generation
+            if now is None and not self_registered(user.attributes):
+                self.names.note(name)
         self.users = newer.users
         self.built = newer.built
         self.accepts = newer.accepts

@@ -1,8 +1,9 @@
-"""How a client presents a capability in CONNECT, and what a node remembers of capabilities.
+"""How a client presents a capability in CONNECT or over HTTP, and what a node remembers of capabilities.
 
 A client presents its capability by enhanced authentication of MQTT 5 (`Challenge`), in a user property, or as the
 password, which is the way of MQTT 3.1.1. In clear, that is without a challenge, it counts over TLS only, unless a proof
-in CONNECT shows that the client has its key.
+in CONNECT shows that the client has its key. A request for a topic key over HTTP presents it in a header, and the proof
+in another one.
 
 The register holds what outlives a change of the configuration and a restart: ids that were revoked by command, and the
 highest counter of the proofs that were used of each capability. A counter is kept as long as its capability could come
@@ -20,15 +21,18 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from tidegate.policy.capability import PROPERTY, Accepts, Capability, Ledger, Unacceptable, looks_like_one, verify
-from tidegate.policy.capability.proof import CHALLENGE, CONNECT, Asked, objection, response, shown_by, verified
+from tidegate.policy.capability.ledger import Shown
+from tidegate.policy.capability.proof import CHALLENGE, CONNECT, KEY, Asked, objection, response, shown_by, verified
 from tidegate.scope import Accepted, Continue, Identity, Refused
-from tidegate.session import Connection
+from tidegate.session import Connection, Site
 from tidegate.wire import V5, Connect
 
 RULE: Final = "capability"
 REVOKED: Final = "revoked capabilities"
 PROOFS: Final = "proofs"
 LONGER: Final = 30 * 86400.0  # seconds after its end that the counter of a capability is kept
+
+NEEDED: Final = Refused(text="every client needs a capability here", rule=RULE)
 
 Keep = Callable[[str, str, bytes | None], None]
 
@@ -113,7 +117,7 @@ def capability_of(
     """The capability that is shown in clear: it counts over TLS, or if CONNECT proves that the key is there, too."""
     if accepts is None:  # a reload came in between
         return refusal("this node takes none")
-    found = verified_token(token, accepts, register, connection)
+    found = verified_token(token, accepts, register, connection.site)
     if isinstance(found, Refused):
         return found
     shown = shown_by(packet.properties.user_properties)
@@ -141,12 +145,45 @@ def _mismatch(packet: Connect, capability: Capability, certificate_name: str | N
     return ""
 
 
-def verified_token(token: str, accepts: Accepts, register: Register, connection: Connection) -> Capability | Refused:
-    """The capability that somebody shows over this connection, or why it does not count.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpRequest:
+    """A request for a topic key, as far as capabilities are concerned. `mark` is its own."""
+
+    user: str
+    mark: str
+    encrypted: bool
+    capability: str | None = None
+    proof: str | None = None
+
+
+def capability_of_request(
+    request: HttpRequest, accepts: Accepts | None, register: Register, site: Site
+) -> Capability | Refused | None:
+    """What is shown over HTTP, judged as in CONNECT; None: nothing is, and nothing has to be."""
+    if request.capability is None:
+        return NEEDED if accepts is not None and accepts.required else None
+    if accepts is None:
+        return refusal("this node takes none")
+    found = verified_token(request.capability, accepts, register, site)
+    if isinstance(found, Refused):
+        return found
+    why = "" if found.user == request.user else "it is for another user"
+    if not why and request.proof is not None:
+        why = objection(found, Shown((request.proof,)), KEY, request.mark)
+        found = replace(found, proven=True)
+    elif not why and not request.encrypted:
+        why = "without a proof it is shown over TLS only"
+    elif not why and found.client is not None:
+        why = "it is for one client of this user, which has to prove that it has the key"
+    why = why or accepts.objection(found, proofs=True)
+    return refusal(why, found.id) if why else found
+
+
+def verified_token(token: str, accepts: Accepts, register: Register, site: Site) -> Capability | Refused:
+    """The capability that somebody shows, or why it does not count.
 
     Whether the connection has to be proven is asked when it has been.
     """
-    site = connection.site
     found = verify(token, accepts.issuers, wall=site.wall, steady=site.steady)
     if isinstance(found, Unacceptable):
         if found.unknown_signer:
@@ -178,7 +215,7 @@ class Challenge:
         capability = self._capability
         if capability is None:
             token = (data or b"").decode("ascii", errors="replace")
-            found = verified_token(token, self.accepts, self.register, self.connection)
+            found = verified_token(token, self.accepts, self.register, self.connection.site)
             if isinstance(found, Refused):
                 return found
             if why := _mismatch(self.packet, found, self.certificate_name()):

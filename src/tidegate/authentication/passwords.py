@@ -11,8 +11,10 @@ Failures count for a minute, each for several keys. Who is turned away:
 - A device that was here before (this user has a session with this client identifier, or has logged in with it), after
   `attempts` of this device from this address, and then like the others.
 
-So nobody elsewhere, and no other user behind the same address, can lock out a device that was here before. It also has
-a waiting list of its own, which comes first: a flood of guesses does not keep it waiting.
+So nobody elsewhere, and no other user behind the same address, can lock out a device that was here before. Those who
+were here before also have a waiting list of their own, which comes first and in which users take turns: neither a flood
+of guesses nor another user who was here keeps a device waiting. A device that has as many attempts under way as it may
+fail is told to try again.
 
 - `verify` never blocks. `answer` is called on the loop thread: through `call` when something was computed,
   and directly, before `verify` returns, when the outcome is known at once (remembered, plain and right,
@@ -33,9 +35,10 @@ import hmac
 import secrets
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING
@@ -43,6 +46,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from tidegate.addresses import network
+from tidegate.authentication.fair_queue import FairQueue
 from tidegate.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -95,17 +99,20 @@ class Passwords:
     ) -> None:
         """`call` runs a function on the loop thread (`loop.call_soon_threadsafe`). `cache`: seconds that a
         verified password is remembered, 0 for never. `attempts` and `address_attempts`: failures in a minute before
-        LIMITED; see the module. `waiting`: of strangers, and as many of others. `clock` is also read by the workers."""
+        LIMITED; see the module. `waiting`: of strangers, and as many of each user who was here before. `clock` is also
+        read by the workers."""
         self._call = call
         self._clock = clock
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="password")
         self._room = workers + waiting
         self._pending = {True: 0, False: 0}  # by whether they were here before
+        self._trying: Counter[bytes] = Counter()  # attempts of devices that wait or are computed, by login
         self._closed = False
         self._key = secrets.token_bytes(32)
         # Shared with the workers, which look again before they compute: many may wait for one answer.
         self._lock = threading.Lock()
-        self._waiting: dict[bool, deque[tuple[Attempt, Callable[[Outcome], None]]]] = {True: deque(), False: deque()}
+        self._returning: FairQueue[Waiting] = FairQueue(self._room)
+        self._strangers: deque[Waiting] = deque()
         self._verified = Memory(cache)
         self._known = Memory(KNOWN)
         self._failures = Memory(MINUTE, renewed=False)
@@ -138,18 +145,31 @@ class Passwords:
         attempt = Attempt(self._key, user, password, stored, address, client, session=session)
         with self._lock:
             early = self._early(attempt)
-            returning = self._is_known(attempt, self._clock())
+            device = self._is_device(attempt, self._clock())
+            returning = device or self._known.holds(attempt.place, self._clock())
         if early is None and attempt.plainly_right():
             self._remember(attempt)
             early = Outcome.ACCEPTED
-        if early is None and (self._closed or self._pending[returning] >= self._room):
+        full = self._trying[attempt.login] >= self._attempts if device else False
+        if early is None and (self._closed or full or (not returning and self._pending[False] >= self._room)):
             early = Outcome.BUSY
         if early is not None:
             answer(early)
             return
+        waiting = Waiting(attempt, answer, returning=returning, device=device)
         self._pending[returning] += 1
+        if device:
+            self._trying[attempt.login] += 1
+        dropped = None
         with self._lock:
-            self._waiting[returning].append((attempt, answer))
+            if returning:
+                share = attempt.login if device else attempt.place
+                dropped = self._returning.put(attempt.name, share, waiting)
+            else:
+                self._strangers.append(waiting)
+        if dropped is not None:
+            loser = dropped
+            self._call(lambda: self._done(loser, Outcome.BUSY))
         self._pool.submit(self._work)
 
     def close(self) -> None:
@@ -178,14 +198,15 @@ class Passwords:
     def _is_device(self, attempt: Attempt, now: float) -> bool:
         return attempt.session or (attempt.device is not None and self._known.holds(attempt.device, now))
 
-    def _is_known(self, attempt: Attempt, now: float) -> bool:
-        return self._is_device(attempt, now) or self._known.holds(attempt.place, now)
-
     def _work(self) -> None:
-        """In a worker thread: answers one of those that wait, devices that were here before first."""
+        """In a worker thread: answers one of those that wait, those who were here before first."""
         with self._lock:
-            returning = bool(self._waiting[True])
-            attempt, answer = self._waiting[returning].popleft()
+            waiting = self._returning.take()
+            if waiting is None:
+                if not self._strangers:
+                    return  # somebody had to go
+                waiting = self._strangers.popleft()
+            attempt = waiting.attempt
             outcome = self._early(attempt)
         if outcome is None:
             try:
@@ -199,7 +220,7 @@ class Passwords:
             else:
                 with self._lock:
                     self._count_failure(attempt, self._clock())
-        self._call(lambda: self._done(returning, outcome, answer))
+        self._call(lambda: self._done(waiting, outcome))
 
     def _count_failure(self, attempt: Attempt, now: float) -> None:
         for key in (attempt.network, attempt.name, attempt.place):
@@ -207,10 +228,15 @@ class Passwords:
         if self._is_device(attempt, now):
             self._failures.add(attempt.login, now)
 
-    def _done(self, returning: bool, outcome: Outcome, answer: Callable[[Outcome], None]) -> None:
-        self._pending[returning] -= 1
+    def _done(self, waiting: Waiting, outcome: Outcome) -> None:
+        self._pending[waiting.returning] -= 1
+        if waiting.device:
+            login = waiting.attempt.login
+            self._trying[login] -= 1
+            if not self._trying[login]:
+                del self._trying[login]
         if not self._closed:
-            answer(outcome)
+            waiting.answer(outcome)
 
     def _remember(self, attempt: Attempt) -> None:
         with self._lock:
@@ -279,6 +305,16 @@ class Attempt:
             return False
         right = self.stored.removeprefix(PLAIN).encode("utf-8", "surrogatepass")
         return hmac.compare_digest(right, self.password)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """An attempt that waits to be computed."""
+
+    attempt: Attempt
+    answer: Callable[[Outcome], None]
+    returning: bool = field(kw_only=True)  # it was here before
+    device: bool = field(kw_only=True)  # and with this client identifier
 
 
 class Memory:

@@ -21,7 +21,6 @@ import copy
 import os
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -38,7 +37,7 @@ from tidegate.client.capability_holder import CapabilityHolder, name_of, subject
 from tidegate.client.decryption import Decrypter, Deduplicator, Message
 from tidegate.client.exceptions import Refused, Unreachable
 from tidegate.client.http_service import HttpService
-from tidegate.client.key_requests import AskKey, MqttKeyRequester
+from tidegate.client.key_requests import AskKey, HttpKeyRequester, MqttKeyRequester
 from tidegate.client.keyring import Keyring
 from tidegate.client.mqtt_connection import MqttConnection, empty, proven
 from tidegate.errors import KeysError, TidegateError
@@ -276,7 +275,7 @@ class Client:
         )
         if self._keyring is not None:
             if self._service is not None:
-                ask: AskKey = partial(self._service.request, "POST", "/keys/request")
+                ask: AskKey = HttpKeyRequester(self._service, self._token, self._holder).ask
             else:
                 self._key_requester = MqttKeyRequester(connection)
                 ask = self._key_requester.ask

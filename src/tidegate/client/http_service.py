@@ -6,7 +6,9 @@ Problem answers (RFC 9457) are raised as KeysError with their remedy, or as Deni
 from __future__ import annotations
 
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -34,12 +36,14 @@ class HttpService:
         if not self.token:
             raise ValueError(f"{self.url} needs a token: the one that a user got at registration")
 
-    async def request(self, method: str, path: str, body: dict[str, Any]) -> bytes:
+    async def request(
+        self, method: str, path: str, body: dict[str, Any], headers: Mapping[str, str] = MappingProxyType({})
+    ) -> bytes:
         import httpx  # here: a client that requests its keys over MQTT does not load it
 
         base = httpx.URL(self.url)
         url = base.copy_with(path=base.path.rstrip("/") + path, query=None, fragment=None, userinfo=b"")
-        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json", **headers}
         # the system's authorities, not those of a package; no proxy from the environment
         verify = self.context or (ssl.create_default_context() if base.scheme == "https" else False)
         content = b""

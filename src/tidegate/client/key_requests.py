@@ -14,9 +14,12 @@ from typing import Any, Final
 import orjson
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from tidegate.client.capability_holder import CapabilityHolder
 from tidegate.client.exceptions import Denied, Refused, Unreachable
+from tidegate.client.http_service import HttpService
 from tidegate.client.mqtt_connection import MqttConnection
 from tidegate.errors import KeysError
+from tidegate.policy.capability.proof import KEY
 from tidegate.policy.control_topics import ANSWER, GET_KEY, PUBLISH_KEY
 
 _MAX: Final = 8192  # bytes of an answer; the longest there is has some 2,000
@@ -76,6 +79,23 @@ class MqttKeyRequester:
             subscribing = self._connection.listen([ANSWER], options=SubscribeOptions(qos=1), properties=None)
             self._listening = asyncio.get_running_loop().create_task(subscribing)
         await asyncio.shield(self._listening)
+
+
+class HttpKeyRequester:
+    """Over HTTP, with a token of role user, and the capability if there is one."""
+
+    def __init__(
+        self, service: HttpService, capability: str | None = None, holder: CapabilityHolder | None = None
+    ) -> None:
+        self._service = service
+        self._capability = capability
+        self._holder = holder
+
+    async def ask(self, question: Question) -> bytes:
+        headers = {} if self._capability is None else {"Tidegate-Capability": self._capability}
+        if self._holder is not None:
+            headers["Tidegate-Proof"] = self._holder.proof(KEY, question["request"])
+        return await self._service.request("POST", "/keys/request", question, headers)
 
 
 def _answer(payload: bytes) -> dict[str, Any] | None:

@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 
 ARGON2: Final = re.compile(r"\$argon2id\$v=\d+\$m=\d+,t=\d+,p=\d+\$[A-Za-z0-9+/]+\$[A-Za-z0-9+/]+")
 PLAIN: Final = "plain:"
+SELF_REGISTERED: Final = "self_registered"
+"""The attribute of users who registered without an administrator, until one registers them or removes it."""
+
+
+def self_registered(attributes: Mapping[str, JsonValue]) -> bool:
+    return attributes.get(SELF_REGISTERED) is True
 
 
 def _password(written: str) -> str:

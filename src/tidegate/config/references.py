@@ -263,7 +263,7 @@ def _uncovered(config: Config) -> Iterator[Finding]:
 
 
 def mention(config: Config, name: str) -> str | None:
-    """The first place that mentions a user of that name; None: there is none."""
+    """The first place that mentions a user or a client of that name; None: there is none."""
     for section in _MENTIONING:
         value = getattr(config, section)
         for index, entry in enumerate(as_tuple(value)):
@@ -273,11 +273,12 @@ def mention(config: Config, name: str) -> str | None:
 
 
 def mentioned(value: Any, name: str, domain: str) -> bool:
-    """Whether plain data mentions a user of a domain: in a selector, under the key `user`, or in a condition."""
+    """Whether plain data mentions a user of a domain, or a client: in a selector, under the key `user` or `client`, or
+    in a condition."""
     names = (name, f"{name}@{domain}")
-    selector = re.compile(rf"\buser:{re.escape(name)}(?:@{re.escape(domain)})?(?![\w.:@-])")
+    selector = re.compile(rf"\b(?:user|client):{re.escape(name)}(?:@{re.escape(domain)})?(?![\w.:@-])")
     return any(
-        (key == "user" and text in names)
+        (key in ("user", "client") and text in names)
         or selector.search(text) is not None
         or any(literal in names for pair in _LITERAL.findall(text) for literal in pair)
         for key, text in _texts(value)

@@ -7,13 +7,16 @@ from tidegate.net.control_command import ControlCommand, Counter, SignedCommand,
 
 @command("key_get")
 class GetKey(ControlCommand):
-    """A reader asks for the key of a message. `level` and `address` say how the request came."""
+    """A reader asks for the key of a message. `level` and `address` say how the request came, `capability` and `proof`
+    are what it shows."""
 
     user: str
     key: str
     request: str
     level: str
     address: str
+    capability: str | None = None
+    proof: str | None = None
 
 
 @command("key_publish")
@@ -25,6 +28,8 @@ class GetPublishingKey(ControlCommand):
     request: str
     level: str
     address: str
+    capability: str | None = None
+    proof: str | None = None
 
 
 @command("key_list")

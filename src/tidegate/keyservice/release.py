@@ -1,8 +1,8 @@
 """Who is given a topic key (AUPS, transaction REC): steps 7 and 8 hold for them at that moment, for a message under it.
 
 A reader is a user, or a client without one; the key is wrapped for the public key that the directory has of it. It is
-asked for over MQTT, on the reader's own connection, or over HTTP. A denial names its rule and is audited; so is what is
-handed out.
+asked for over MQTT, on the reader's own connection, or over HTTP, where the request brings the reader's capability. A
+denial names its rule and is audited; so is what is handed out.
 
 A publisher that encrypts by itself is given the key that seals what it publishes now, if it may write the topic. One
 that may not read what others publish there has a key of its own.
@@ -14,24 +14,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeAlias
 
 import orjson
 import structlog
 
 from tidegate.audit.auditor import Auditor
+from tidegate.authentication.capabilities import RULE, HttpRequest
 from tidegate.bounded import Bounded
 from tidegate.config import Config
 from tidegate.errors import KeysError, Problem, StoreError
-from tidegate.gate import Deny, Known, evaluate
+from tidegate.gate import Deny, Known, Step, evaluate
 from tidegate.keys import Group, PublicKey, TopicKey, valid_request, wrap
 from tidegate.keys.key import valid_id
+from tidegate.keyservice.control_commands import GetKey, GetPublishingKey
 from tidegate.keyservice.topic_keys import TopicKeys
 from tidegate.policy import Directory, Transport
 from tidegate.policy.brokering import PLAIN
-from tidegate.policy.control_topics import ANSWER, GET_KEY
-from tidegate.scope import Realm, Scope
+from tidegate.policy.capability import Capability
+from tidegate.policy.control_topics import ANSWER, GET_KEY, PUBLISH_KEY
+from tidegate.policy.levels import PLAIN as PLAIN_LEVEL
+from tidegate.scope import Realm, Refused, Scope
 from tidegate.scope.protection import reader
 from tidegate.session import Bucket, Context, Link, Message, Session, Subject
 from tidegate.topics import valid_topic
@@ -78,6 +82,7 @@ class KeyRelease:
         *,
         config: Callable[[], Config],
         service: Callable[[], KeyService | None],
+        capability: Callable[[HttpRequest], Capability | Refused | None],
         turn: Callable[..., Any],
     ) -> None:
         self.topic_keys = topic_keys
@@ -85,6 +90,7 @@ class KeyRelease:
         self.audit = audit
         self.handed = self.refused = 0
         self._config = config
+        self._capability = capability
         self._turn = turn
         self._service = service
         self._links: Bounded[tuple[str, str, str], Link] = Bounded(READERS)
@@ -159,40 +165,64 @@ class KeyRelease:
 
     # -- over HTTP -------------------------------------------------------------------------------------------------
 
-    async def get(self, user: str, key: str, request: str, level: str, address: str) -> bytes:
+    async def get(self, command: GetKey) -> bytes:
         """The key of a message, for a user; Problem if they may not have it."""
-        asking = self._user(user, request, level, address)
-        if not valid_id(key):
+        asking = self._user(command, GET_KEY)
+        if not valid_id(command.key):
             raise Problem(_ENDED, problem="unknown")
-        answer = self._get(asking, key)
+        answer = self._get(asking, command.key)
         return answer if isinstance(answer, bytes) else await answer
 
-    async def publish(self, user: str, topic: str, request: str, level: str, address: str) -> bytes:
+    async def publish(self, command: GetPublishingKey) -> bytes:
         """The key that seals what a user publishes; Problem if they may not."""
-        asking = self._user(user, request, level, address)
+        asking = self._user(command, PUBLISH_KEY)
         context = asking.scope.gate.context(Link(asking.link.subject, True, PLAIN.inward))
-        answer = self._publish(asking, _topic({"topic": topic}), context, PLAIN.inward)
+        answer = self._publish(asking, _topic({"topic": command.topic}), context, PLAIN.inward)
         return answer if isinstance(answer, bytes) else await answer
 
-    def _user(self, user: str, request: str, level: str, address: str) -> KeyRequest:
+    def _user(self, command: GetKey | GetPublishingKey, asked_at: str) -> KeyRequest:
+        """Who asks over HTTP; `asked_at` is the topic on which it would be asked over MQTT."""
         site = self.realm.site
         site.open()
         scope = next(iter(self.realm.scopes.values()))
         if self._links_at != site.generation:
             self._links_at = site.generation
             self._links.clear()
-        key = (user, level, address)
+        key = (command.user, command.level, command.address)
         link = self._links.get(key)
         if link is None:
-            link = self._links[key] = self._link(scope, user, level, address)
-        return KeyRequest(reader=f"user:{user}", scope=scope, link=link, request=_marked(request))
+            link = self._links[key] = self._link(scope, *key)
+        asking = KeyRequest(reader=f"user:{command.user}", scope=scope, link=link, request=_marked(command.request))
+        shown = HttpRequest(
+            user=command.user,
+            mark=command.request,
+            encrypted=command.level != PLAIN_LEVEL,
+            capability=command.capability,
+            proof=command.proof,
+        )
+        capability = self._capability(shown)
+        if isinstance(capability, Refused):
+            step = Step.READ if asked_at == GET_KEY else Step.WRITE
+            raise self._denied(asking, asked_at, Deny(step=step, rule=capability.rule, error=capability.text))
+        if capability is None:
+            return asking
+        return replace(asking, link=self._link(scope, *key, capability))
 
-    def _link(self, scope: Scope, user: str, level: str, address: str) -> Link:
+    def _link(self, scope: Scope, user: str, level: str, address: str, capability: Capability | None = None) -> Link:
         directory = self._config().built.directory
         if user not in directory.users:
             raise Problem(f"there is no user {user[:100]!r}", problem="unknown")
         facts = scope.gate.rules.levels.facts_of(Transport.over_http(HTTP, address, level))
-        return reading(scope, directory, user=user, level=level, facts=facts, address=address, listener=HTTP)
+        return reading(
+            scope,
+            directory,
+            user=user,
+            level=level,
+            facts=facts,
+            address=address,
+            listener=HTTP,
+            capability=capability,
+        )
 
     # -- deciding --------------------------------------------------------------------------------------------------
 
@@ -298,7 +328,8 @@ class KeyRelease:
         self.refused += 1
         asking.scope.report("key", asking.link, topic, why, context)
         details = {"rule": why.rule, "stage": why.step.value}
-        return Problem(f"denied by {why.rule}", problem="denied", details=[details])
+        text = f"denied by {why.rule}" + (f": {why.error}" if why.rule.partition(":")[0] == RULE and why.error else "")
+        return Problem(text, problem="denied", details=[details])
 
     def _slow_down(self, asking: KeyRequest) -> None:
         if not self._buckets[asking.reader].afford(self.realm.site.now):
@@ -315,9 +346,16 @@ def reading(
     facts: tuple[str, ...],
     address: str = "",
     listener: str = "",
+    capability: Capability | None = None,
 ) -> Link:
     """Over what somebody of the directory would read who is not connected."""
-    known = directory.known(user=user, client=client or None, as_client=bool(client))
+    known = directory.known(
+        user=user,
+        client=client or None,
+        as_client=bool(client),
+        roles=() if capability is None else capability.roles,
+        groups=() if capability is None else capability.groups,
+    )
     subject = Subject(
         kind="client",
         client=client,
@@ -331,7 +369,8 @@ def reading(
         listener=listener,
         roles=known.roles,
         groups=known.groups,
-        attributes=known.attributes,
+        attributes=known.attributes if capability is None else {**capability.attributes, **known.attributes},
+        capability=capability,
     )
     return Link(subject, False, PLAIN.outward)
 

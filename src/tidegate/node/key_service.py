@@ -85,6 +85,7 @@ class NodeKeys:
             self._node.audit,
             config=lambda: self._node.config,
             service=lambda: self._service,
+            capability=lambda request: self._node.authentication.capability_of(request, realm.site),
             turn=self._turn,
         )
         self._tidying = asyncio.get_running_loop().create_task(self._tidy())
@@ -203,11 +204,11 @@ class NodeKeys:
         )
 
     async def get(self, command: GetKey) -> dict[str, Any]:
-        answer = await self._there.get(command.user, command.key, command.request, command.level, command.address)
+        answer = await self._there.get(command)
         return {"answer": answer.decode()}
 
     async def publish(self, command: GetPublishingKey) -> dict[str, Any]:
-        answer = await self._there.publish(command.user, command.topic, command.request, command.level, command.address)
+        answer = await self._there.publish(command)
         return {"answer": answer.decode()}
 
     def list_all(self, command: ListKeys) -> dict[str, Any]:

@@ -34,6 +34,8 @@ from tidegate.audit.logs import configure_logs
 from tidegate.authentication import jwks
 from tidegate.authentication.authentication import Authentication, load_method
 from tidegate.authentication.capabilities import Register
+from tidegate.authentication.names import ROOM as NAMES
+from tidegate.authentication.names import Names
 from tidegate.authentication.passwords import Passwords
 from tidegate.config import Config, OverlayDocument, read_source
 from tidegate.config.load import exposed_files, free_configs
@@ -165,7 +167,8 @@ class Node:
         self.identities.adopt(taken)
         named = self.identities.named(config.directory.users) if taken.first else {}
         revocation, people = await self.run_change(partial(read_revocation, config)), self.identities.table
-        self.authentication = Authentication(config, self.passwords, self.register, accepts, people, revocation)
+        names = Names(records.get(NAMES, {}), store.keep)
+        self.authentication = Authentication(config, self.passwords, self.register, accepts, people, revocation, names)
         self._revocations.loaded(config, revocation)
         self.versions = Versions(notes)
         rules = self.versions.next(config.built.rules)
@@ -448,7 +451,8 @@ class Node:
         return await self.loop.run_in_executor(self._query_thread, do)
 
     def mention(self, name: str) -> str | None:
-        return mention(self.config, name) or self.realm.publishers.mention(name)
+        said = mention(self.config, name) or self.realm.publishers.mention(name)
+        return said or ("in use" if self.authentication.taken(name) else None)
 
     def build_config(self, pieces: Sequence[OverlayDocument], strict: Collection[str] = ()) -> Config:
         """The file as it was read last with documents over it, checked and tried; blocks. `strict`: must be right."""
@@ -464,7 +468,8 @@ class Node:
         revocation, people = self.authentication.revocation, self.identities.table
         if not self._same_file(config):
             revocation = await self.run_change(partial(read_revocation, config))
-        authentication = Authentication(config, self.passwords, self.register, accepts, people, revocation)
+        names = self.authentication.names
+        authentication = Authentication(config, self.passwords, self.register, accepts, people, revocation, names)
         if not self._same_file(config):
             self.identities.check(config)
         built = config.built

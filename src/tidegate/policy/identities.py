@@ -117,6 +117,10 @@ class Identities:
         """When somebody of that name was last removed; None: never."""
         return self._removed.get(name)
 
+    def left_file(self, name: str) -> bool:
+        """Whether somebody of that name stood in the file of a node once, and was removed."""
+        return any(each.name == name and each.holders - {DOCUMENT} for each in list(self._retired.values()))
+
     def retired(self, id: str) -> bool:
         return id in self._retired
 

@@ -212,11 +212,11 @@ class Publishers:
                 entry.conditions = {}
 
     def mention(self, name: str) -> str | None:
-        """A rule of some publisher that is about a user of that name; None: there is none."""
-        term = Term("user", name, self._rules.domain)
+        """A rule of some publisher that is about a user or a client of that name; None: there is none."""
+        terms = {Term("user", name, self._rules.domain), Term("client", name)}
         for key, entry in list(self._entries.items()):
             for rule in entry.book.rules.values():
-                if term in rule.subject.within(self._rules.domain).terms or (rule.when and f"'{name}'" in rule.when):
+                if terms & rule.subject.within(self._rules.domain).terms or (rule.when and f"'{name}'" in rule.when):
                     return f"rule:{owner_name(key)}/{rule.id}"
         return None
 

@@ -13,6 +13,7 @@ counter has eight bytes. Numbers begin with the highest byte. By what is proven:
     write       of the message, also if an alias stands for it; of a will    its own  one byte       one byte, 0 or 1
     read        the filters of a SUBSCRIBE in their order, NUL between them  none     one byte each  none
     connect     the client identifier of CONNECT                             none     none           none
+    key         the mark of a request for a key over HTTP                    none     none           none
 
 Expiry is the message expiry interval in four bytes, or nothing. View is every user property `view` of the packet as
 `view=VALUE`, require every `require` and `s` as `require=VALUE` and `s=VALUE`, in their order, NUL between them.
@@ -43,6 +44,7 @@ _COVERED: Final = frozenset((*_VIEW, *_DEMAND))
 WRITE: Final = "write"
 READ: Final = "read"
 CONNECT: Final = "connect"
+KEY: Final = "key"
 HIGHEST: Final = 2**63 - 1
 CHALLENGE: Final = 32  # bytes
 _MESSAGE: Final = b"tidegate-proof-2"
@@ -89,8 +91,9 @@ def objection(
 ) -> str:
     """Why this is not proven; nothing if it is, and then the proof has been used.
 
-    A message may come late, over the next connection. A CONNECT may not: whoever kept one from the node could else
-    take the session over with it. Nor may a SUBSCRIBE, which nobody sends again.
+    A message may come late, over the next connection, and so may a request for a key, which comes beside one. A CONNECT
+    may not: whoever kept one from the node could else take the session over with it. Nor may a SUBSCRIBE, which nobody
+    sends again.
     """
     ledger = capability.ledger
     ledger.used = None
@@ -107,7 +110,7 @@ def objection(
     if not verified(capability.key, signature, stated):
         return "the proof is not of this, or not by the key of the capability"
     digest = hashlib.sha256(stated).digest()[:16]
-    ledger.used = ledger.take(counter, digest, repeated=shown.repeated, late=action == WRITE)
+    ledger.used = ledger.take(counter, digest, repeated=shown.repeated, late=action in (WRITE, KEY))
     return "" if ledger.used is not None else "the proof was used before, or is too old"
 
 
