@@ -34,7 +34,7 @@ from tidegate.errors import PipelineError
 from tidegate.pipeline.source import options
 from tidegate.pipeline.source.journal import OPTIONS, JournalStreamReader, columns, opened
 from tidegate.pipeline.source.receiver import Broker
-from tidegate.pipeline.source.shards import Offsets, Shards
+from tidegate.pipeline.source.shards import QueryOffset, Shards
 from tidegate.pipeline.source.spool import Spool
 from tidegate.store.journal import INGEST
 from tidegate.topics import valid_filter
@@ -84,13 +84,13 @@ class MqttStreamReader(JournalStreamReader):
         self._running().wait_until_quiet(GIVING)
         super().prepareForTriggerAvailableNow()
 
-    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
+    def latestOffset(self, start: QueryOffset, limit: ReadLimit) -> QueryOffset:
         self._running().check()
         return super().latestOffset(start, limit)
 
-    def commit(self, end: Offsets) -> None:
+    def commit(self, end: QueryOffset) -> None:
         super().commit(end)
-        self._running().keep_from(end.get("0", 0))
+        self._running().keep_from(self._shards.own(end, self._shards.journal()).get("0", 0))
 
     def stop(self) -> None:
         if self._spool is not None:
