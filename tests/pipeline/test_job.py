@@ -20,8 +20,8 @@ from tidegate.pipeline.folders import Folders, alone
 from tidegate.pipeline.job import Done, Job
 from tidegate.pipeline.lake import Lake, erase, read
 from tidegate.pipeline.node_client import NodeClient, Wanted
-from tidegate.pipeline.overview import overview
 from tidegate.pipeline.protect import Answer
+from tidegate.pipeline.status import overview
 from tidegate.store.journal import AUDIT, INGEST, audit_row, ingest_row, journal_id
 
 RULES = """\

@@ -60,7 +60,7 @@ def status(config: Config, json: Json = False) -> None:
     [dim]tidegate pipeline status -c tidegate.yaml[/dim]
     """
     from tidegate.audit.rows import iso
-    from tidegate.pipeline.overview import overview
+    from tidegate.pipeline.status import overview
 
     state = overview(_load(config))
     if json:
@@ -169,7 +169,7 @@ def forget(
     """
     from dataclasses import asdict
 
-    from tidegate.pipeline.journal_release import release_journals
+    from tidegate.pipeline.folders import release_journals
 
     configured = _load(config)
     if not yes and sys.stdin.isatty():

@@ -21,7 +21,7 @@ import structlog
 
 from tidegate.config import Config
 from tidegate.errors import PipelineError
-from tidegate.pipeline import batch_input
+from tidegate.pipeline import plans
 from tidegate.pipeline.active_rules import ActiveRules
 from tidegate.pipeline.assign import assign
 from tidegate.pipeline.columns import INGEST, F, struct
@@ -328,8 +328,8 @@ class Job:
         """
         if not self._recent:
             return
-        batch_input.set_input(self.spark, self._recent)
-        messages = self._stages.messages(1).unionByName(batch_input.kept(self.spark, self._sample.rows()))
+        plans.set_input(self.spark, self._recent)
+        messages = self._stages.messages(1).unionByName(plans.kept(self.spark, self._sample.rows()))
         try:
             passes = self._passing(messages, rules)
         except PipelineError:

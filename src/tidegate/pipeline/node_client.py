@@ -60,13 +60,12 @@ class Outgoing:
         return (len(self.payload) + len(self.context)) * 4 // 3 + 6 * len(self.topic) + 500
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
-    """What became of some records."""
+@dataclass(slots=True)
+class Outcome:
+    """What became of some records: how many the node took, and how many each rule denied."""
 
-    passed: int
-    denied: Mapping[str, int]
-    """How many each rule denied."""
+    published: int = 0
+    denied: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,14 +149,14 @@ class NodeClient:
                 )
         return answers
 
-    def publish(self, records: Iterable[Outgoing]) -> Iterator[tuple[Sequence[Outgoing], Published]]:
+    def publish(self, records: Iterable[Outgoing]) -> Iterator[tuple[Sequence[Outgoing], Outcome]]:
         """Publishes them in order; each piece is told when it is safe with the node.
 
         While the queue of a subscriber is full it waits, as long as the node does.
         """
         for piece in _pieces(records, lambda record: record.weight):
             if piece[0].weight > ROOM:  # it is alone
-                yield piece, Published(passed=0, denied={TOO_LARGE: 1})
+                yield piece, Outcome(denied=Counter({TOO_LARGE: 1}))
                 continue
             left, full = piece, False
             while left:
@@ -168,7 +167,7 @@ class NodeClient:
                 self._count(reply["lost"])
                 taken, left = left[: reply["taken"]], left[reply["taken"] :]
                 if taken:
-                    yield taken, Published(passed=reply["published"], denied=denied)
+                    yield taken, Outcome(published=reply["published"], denied=denied)
                 if left:
                     full = True
                     why = f"the queue of the subscriber {reply['awaited']} is full"

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import structlog
 
 from tidegate.config import Config
-from tidegate.pipeline import batch_input, decrypt, protect, series_statistics
+from tidegate.pipeline import decrypt, plans, protect, series_statistics
 from tidegate.pipeline.columns import RECORD, F
 from tidegate.pipeline.decrypt import KeyRequests
 from tidegate.pipeline.folders import Folders
 from tidegate.pipeline.lake import Counts, Lake
 from tidegate.pipeline.ledger import Batch, Ledger
-from tidegate.pipeline.node_client import NodeClient, StaleKeys, Wanted
+from tidegate.pipeline.node_client import NodeClient, Outcome, StaleKeys, Wanted
 from tidegate.pipeline.plans import Plan, Plans, persisted
-from tidegate.pipeline.publish import Outcome, publish
+from tidegate.pipeline.publish import publish
 from tidegate.pipeline.rules import Rules
 from tidegate.pipeline.score import needs_history
 from tidegate.pipeline.series_statistics import StatisticsStore
@@ -79,7 +79,7 @@ class Stages:
         others.
         """
         known = self._baselines.before(batch.number) if needs_history(rules) else None
-        batch_input.set_input(self._spark, ranges, self._baselines.began)
+        plans.set_input(self._spark, ranges, self._baselines.began)
         with ExitStack() as kept:
             with self._plan(ranges, key_requests, rules, known) as plan:
                 after = None
@@ -115,7 +115,7 @@ class Stages:
 
     def messages(self, tasks: int) -> DataFrame:
         """Those that `reading` is told of."""
-        return batch_input.messages(self._spark, self.journal, self._folders.lake.absolute(), tasks=tasks)
+        return plans.messages(self._spark, self.journal, self._folders.lake.absolute(), tasks=tasks)
 
     def _out(
         self, records_made: DataFrame, goes: _Addressed, batch: Batch, *, publishing: bool

@@ -17,10 +17,9 @@ from typing import Final
 
 from tidegate.gate import Deny, PartialDecision, Step, passed
 from tidegate.gate.where import UNMET
-from tidegate.pipeline.replay.missing_fields import FieldNotRecorded
 from tidegate.pipeline.replay.recorded_sessions import RecordedSession, RecordedSessions
-from tidegate.pipeline.replay.replay_engine import Arrival, ReplayEngine
-from tidegate.policy import ALL, View
+from tidegate.pipeline.replay.replay_engine import Arrival, FieldNotRecorded, ReplayEngine
+from tidegate.policy import View
 from tidegate.routing import Group
 from tidegate.session import Grant, Message, Session, Subject
 
@@ -48,9 +47,7 @@ class Offer:
 
     @property
     def view(self) -> View | None:
-        """What it leaves of every message, if that is certain."""
-        if not self.ways:
-            return ALL
+        """What the ways leave of every message, if that is certain."""
         if any(way.residuals or way.wants for way in self.ways):
             return None
         return self.ways[0].view  # the same for all: they are of one subject
@@ -70,21 +67,8 @@ class Delivered:
     """The subscription that it has it by."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartialView:
-    """Somebody may have what a view leaves of it, which is not known."""
-
-    view: View
-
-
-@dataclass(frozen=True, slots=True)
-class Undecided:
-    """It depends on something that was not recorded."""
-
-    what: str
-
-
-Verdict = Delivered | Deny | PartialView | Undecided
+Verdict = Delivered | Deny | View | FieldNotRecorded
+"""A view: somebody may have what it leaves of the message, which is not known. FieldNotRecorded: it is undecided."""
 
 
 def offers_for(
@@ -187,8 +171,7 @@ def _asked(offer: Offer, message: Message | None) -> Verdict:
     try:
         passing = passed(offer.ways, come)
     except FieldNotRecorded as missing:
-        view = offer.view
-        return Undecided(str(missing)) if view is None else PartialView(view)
+        return offer.view or missing
     if isinstance(passing, Deny):
         return passing
     _, shown = passing

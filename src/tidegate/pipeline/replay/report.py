@@ -139,38 +139,30 @@ _NOTES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Decisions that are other ones, and alike."""
+    """A change, how often there was one like it, and from when to when."""
 
-    who: str
-    action: str
-    topic: str
-    publisher: str
-    before: Decision
-    after: Decision
+    change: Change
     count: int
     first: float
     last: float
 
     def plain(self) -> dict[str, Any]:
+        who, action, topic, publisher, before, after = self.change
         return {
-            "who": self.who,
-            "action": self.action,
-            "topic": self.topic,
-            "from": self.publisher or None,
-            "before": self.before._asdict(),
-            "after": self.after._asdict(),
+            "who": who,
+            "action": action,
+            "topic": topic,
+            "from": publisher or None,
+            "before": before._asdict(),
+            "after": after._asdict(),
             "count": self.count,
             "first": iso(self.first),
             "last": iso(self.last),
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
-    """How many changed in each bucket of time, by one name."""
-
-    name: str
-    counts: Mapping[int, int]
+Series = Mapping[str, Mapping[int, int]]
+"""How many changed in each bucket of time, by a name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,8 +180,8 @@ class Report:
     """How many groups there are; more than are told, if there are very many."""
     undecided: Mapping[str, int]
     """How often, by the reason."""
-    by_rule: tuple[Series, ...]
-    by_subject: tuple[Series, ...]
+    by_rule: Series
+    by_subject: Series
     notes: tuple[str, ...]
     """What should be known about the record itself."""
     seconds: float
