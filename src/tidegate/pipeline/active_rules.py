@@ -32,15 +32,11 @@ log = structlog.get_logger("tidegate.pipeline")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """Rules that are not in force, and why."""
-
     version: str
     why: str
 
 
 class ActiveRules:
-    """Of one job."""
-
     def __init__(self, ledger: Ledger, file: Path | None, documents: Callable[[], Documents], trial: Trial) -> None:
         """`documents` are those of the node; TidegateError if it is away."""
         self.refused: Refused | None = None

@@ -99,7 +99,6 @@ def remembered(make: Callable[[A], B]) -> Callable[[A], B]:
 
 
 def ddl(*columns: tuple[str, str]) -> str:
-    """As Spark reads a schema."""
     return ", ".join(f"`{name}` {type}" for name, type in columns)
 
 

@@ -38,8 +38,6 @@ MAX_NESTING: Final = 32
 
 
 class Kind(StrEnum):
-    """What can be compared with each other."""
-
     NUMBER = "number"
     TEXT = "text"
     BOOLEAN = "boolean"

@@ -22,8 +22,6 @@ READER: Final = "pipeline"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folders:
-    """Of one pipeline."""
-
     data: Path
     """The data folder of the node: the journals are in it."""
     lake: Path
@@ -95,8 +93,6 @@ def alone(folders: Folders) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleasedJournal:
-    """A journal that is not kept for the pipeline any more."""
-
     stream: str
     rows: int
     """That are in it and may go."""

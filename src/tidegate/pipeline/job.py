@@ -68,8 +68,6 @@ log = structlog.get_logger("tidegate.pipeline")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """A batch that is done."""
-
     batch: Batch
     records: int
     quarantined: int
@@ -127,7 +125,6 @@ class Job:
         )
 
     def once(self) -> None:
-        """Everything that is there now."""
         self._go({stream: {"availableNow": True} for stream in _PAUSE})
 
     def _go(self, triggers: Triggers) -> None:
@@ -346,7 +343,6 @@ class Job:
             )
 
     def _passing(self, messages: DataFrame, rules: Rules) -> Counter[str]:
-        """How many records of each source type pass."""
         records = assign(score(normalise(messages, rules, categories=self._stages.categories), rules), rules)
         figures = (F.count("scores").alias("scored"), F.count("*").alias("count"))  # scores, too, are tried
         good = records.where(F.col("fault").isNull()).groupBy("shard", "offset").agg(*figures)

@@ -67,7 +67,6 @@ def is_number(kind: Column) -> Column:
 
 
 def type_name(kind: Column) -> Column:
-    """A kind as people call it."""
     return (
         F.when(kind == "STRING", F.lit("a text"))
         .when(kind == "BOOLEAN", F.lit("a boolean"))

@@ -62,8 +62,6 @@ Place = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """One piece of work."""
-
     name: str
     start: Mapping[int, int]
     """The first offset by shard."""
@@ -155,7 +153,6 @@ class Ledger:
         )
 
     def done(self, batch: Batch, *, records: int, quarantined: int, published: int, denied: int) -> None:
-        """Everything about it is done."""
         counts = (batch.messages, records, quarantined, published, denied, 1)
         with self._db:  # all of it or nothing
             self._db.execute("begin immediate")
@@ -175,13 +172,11 @@ class Ledger:
 
     @property
     def totals(self) -> dict[str, int]:
-        """Of all batches that are done."""
         return {**dict.fromkeys(TOTALS, 0), **dict(self._db.execute("select name, value from totals"))}
 
     # -- rules ---------------------------------------------------------------------------------------------------
 
     def keep_rules(self, version: str, content: str) -> None:
-        """They are in force from now on."""
         self._db.execute("insert or replace into rules values (?, ?, ?)", (version, content, time.time()))
 
     def rules(self, version: str) -> str | None:

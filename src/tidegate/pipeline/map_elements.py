@@ -66,7 +66,6 @@ def of_message(name: str) -> Column:
 
 
 def sender() -> Column:
-    """The source of a message that names none."""
     return F.coalesce(of_message("source"), of_message("client"))
 
 
@@ -122,7 +121,6 @@ def chosen(
 
 
 def rows_of(mappings: Sequence[Mapping]) -> Column:
-    """The rows of all elements, in their order."""
     several = F.col("_elements").isNotNull()
     elements = F.coalesce(F.col("_elements"), F.array(F.col("_here")))
     # A function of an element is the only way to name something in between, so that it is computed once.
@@ -290,7 +288,6 @@ def faulty(fault: Column) -> Column:
 
 
 def row(**known: Column) -> Column:
-    """One row; what is not known is null."""
     return F.struct(*(known.get(name, F.lit(None)).cast(type).alias(name) for name, type in ROW))
 
 

@@ -42,8 +42,6 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgoing:
-    """A record to be published."""
-
     place: Place
     id: str
     topic: str
@@ -128,11 +126,9 @@ class NodeClient:
         return answers
 
     def forget(self) -> None:
-        """Keys that were given before count no more."""
         self._known.clear()
 
     def open(self, key_requests: Sequence[decrypt.KeyRequest]) -> list[decrypt.Answer]:
-        """The keys that messages of the journal are under."""
         answers = []
         for piece in _pieces(key_requests, lambda each: 6 * len(each.topic) + 2 * len(each.context) + 300):
             contexts = _Contexts()

@@ -44,8 +44,6 @@ COLUMNS: Final = tuple(column for column in INGEST if column[0] not in ("qos", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What becomes of messages."""
-
     made: DataFrame
     """Records, scored and with their topics."""
     observed: DataFrame | None
@@ -55,8 +53,6 @@ class Plan:
 
 
 class Plans:
-    """Those of one job."""
-
     def __init__(self, spark: SparkSession, categories: Sequence[tuple[str, str]]) -> None:
         self._spark = spark
         self._categories = categories
@@ -98,7 +94,6 @@ class Plans:
             raise
 
     def forget(self) -> None:
-        """The next batch has a new plan."""
         if self._kept is not None:
             self._kept.close()
             self._kept = None

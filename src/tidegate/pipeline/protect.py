@@ -50,7 +50,6 @@ class Answer:
 
 
 def keys(spark: SparkSession, answers: Iterable[Answer]) -> DataFrame:
-    """The frame that `protect` joins."""
     rows = []
     for answer in answers:
         inner = outer = None
@@ -107,7 +106,6 @@ def unprotected(frame: DataFrame) -> DataFrame:
 
 
 def _json() -> Column:
-    """A record."""
     names = ("id", "source", "type", "name", "value", "text", "unit", "measured_at")
     return F.to_json(F.struct(*(F.col(name) for name in names)), {"timestampFormat": _TIME, "timeZone": "UTC"})
 
@@ -135,7 +133,6 @@ def _sealed() -> Column:
 
 
 def bound(key_id: Column, topic: Column) -> Column:
-    """What a seal is bound to."""
     return F.concat(F.lit(BOUND), key_id.cast("binary"), F.lit(b"\0"), topic.cast("binary"))
 
 

@@ -51,8 +51,6 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Time:
-    """Where in an element the time stands, and how."""
-
     at: Pointer
     form: Form = Form.ISO
 

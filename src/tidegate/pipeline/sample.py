@@ -70,7 +70,6 @@ class Sample:
         self._new.clear()
 
     def rows(self) -> pa.Table:
-        """Those that are kept, oldest first."""
         layout = schema(stream_named("ingest"))
         try:
             rows = pq.read_table(self._path)

@@ -49,7 +49,6 @@ _VERSION: Final = b"1"
 
 
 def schema() -> pa.Schema:
-    """The columns of a state."""
     time = pa.timestamp("us", tz="UTC")
     return pa.schema(
         [
@@ -71,18 +70,15 @@ def schema() -> pa.Schema:
 
 
 def empty() -> pa.Table:
-    """Nothing is known yet."""
     return schema().empty_table()
 
 
 def frame(spark: SparkSession, state: pa.Table) -> DataFrame:
-    """The state as `score` takes it."""
     # Spark knows times without a name for the zone as its own; the session's is UTC
     return with_deviation(spark.createDataFrame(state.replace_schema_metadata(None)))
 
 
 def with_deviation(state: DataFrame) -> DataFrame:
-    """With the standard deviation."""
     return state.withColumn("deviation", F.sqrt(F.try_divide("m2", "weight")))
 
 

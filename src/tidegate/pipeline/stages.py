@@ -45,8 +45,6 @@ log = structlog.get_logger("tidegate.pipeline")
 
 
 class Stages:
-    """Those of one job."""
-
     def __init__(
         self,
         spark: SparkSession,
@@ -110,7 +108,6 @@ class Stages:
         return self._plans.once(rows, rules, known)
 
     def close(self) -> None:
-        """What Spark keeps for the next batch goes."""
         self._plans.forget()
 
     def messages(self, tasks: int) -> DataFrame:
@@ -168,7 +165,6 @@ class _Addressed:
 
     @property
     def few(self) -> bool:
-        """Whether they have room here."""
         return self.records <= SMALL and self.size <= ROOM
 
 

@@ -21,15 +21,12 @@ RATES: Final = 60.0  # seconds over which rates are told
 
 
 class Status:
-    """Written by the job."""
-
     def __init__(self, path: Path) -> None:
         self._path = path
         self._done: deque[tuple[float, int, int]] = deque()
         self._said: dict[str, Any] = {"pid": os.getpid(), "started": time.time(), "state": "starting"}
 
     def done(self, messages: int, records: int) -> None:
-        """A batch is done; for the rates."""
         self._done.append((time.monotonic(), messages, records))
 
     def write(self, **facts: Any) -> None:

@@ -18,8 +18,6 @@ from tidegate.config.problems import suggestion
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversion:
-    """`value * factor + offset`."""
-
     factor: float = 1.0
     offset: float = 0.0
 

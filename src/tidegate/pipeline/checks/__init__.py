@@ -63,7 +63,6 @@ def column(score: Score) -> Column:
 
 
 def needed(scores: Iterable[Score]) -> frozenset[Evidence]:
-    """What these rules need to know besides the records."""
     return frozenset().union(*(REGISTRY[score.check].needs for score in scores))
 
 

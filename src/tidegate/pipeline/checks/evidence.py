@@ -97,7 +97,6 @@ def _neighbours(good: DataFrame) -> DataFrame:
 
 @cache
 def _of_neighbours() -> tuple[Column, ...]:
-    """Columns, each made of those before it."""
     number = grade.finite(F.col("value"))
     deviation = grade.finite(_median("off") * F.lit(_NORMAL))
     known = F.struct(F.size("values").alias("sources"), "median", deviation.alias("deviation"))

@@ -61,8 +61,6 @@ Read: TypeAlias = Callable[[object], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One argument that a check takes."""
-
     name: str
     form: str
     read: Read
@@ -77,8 +75,6 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """A named function that returns scores."""
-
     name: str
     dimensions: tuple[str, ...]
     parameters: tuple[Parameter, ...]
@@ -90,7 +86,6 @@ class Check:
 
     @property
     def about(self) -> str:
-        """What it says, in a sentence or two."""
         return " ".join((inspect.getdoc(self.function) or "").split())
 
     def problems(self, given: Mapping[str, object]) -> Iterator[str]:

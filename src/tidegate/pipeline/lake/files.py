@@ -44,12 +44,10 @@ class Owned:
 
 
 def held(path: Path, owned: Owned) -> int:
-    """How many such rows a file has."""
     return sum(int(rows.num_rows) for rows in _owned_rows(path, owned))
 
 
 def sources_of(path: Path, owned: Owned) -> set[str]:
-    """The sources of such rows."""
     columns = [rows["source"].drop_null() for rows in _owned_rows(path, owned, "source")]
     return {source for column in columns for source in pc.unique(column).to_pylist()}
 
@@ -147,7 +145,6 @@ def replace_files(
 
 
 def together(paths: Iterable[Path]) -> pa.Schema:
-    """A schema with the columns of all files."""
     schemas = []
     for path in paths:
         with _legible(path), _open(path) as file:
@@ -161,7 +158,6 @@ def together(paths: Iterable[Path]) -> pa.Schema:
 
 
 def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table with exactly these columns."""
     columns = [
         _plain(table[field.name]).cast(field.type)
         if field.name in table.column_names

@@ -69,8 +69,6 @@ def maintain(spark: SparkSession, config: Config) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expired:
-    """A day of a table that is gone."""
-
     table: str
     date: date
     files: int
@@ -105,8 +103,6 @@ def expire(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compacted:
-    """What compaction did to a table."""
-
     table: str
     before: int
     """Files that were put together."""
@@ -182,7 +178,6 @@ def _groups(lake: Place, table: str, target: int, limit: float) -> tuple[list[li
 
 
 def _filled(parts: Iterable[Part], sizes: dict[Path, int], target: int) -> list[list[Part]]:
-    """Parts in groups of about the target's size."""
     groups: list[list[Part]] = [[]]
     size = 0
     for part in parts:

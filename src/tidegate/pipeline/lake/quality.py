@@ -42,8 +42,6 @@ Line = dict[date, tuple[float, float]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trend:
-    """The scores of one dimension on one day."""
-
     date: date
     source: str | None
     type: str | None
@@ -63,8 +61,6 @@ class Trend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Computed:
-    """What was computed."""
-
     dates: tuple[date, ...]
     rows: int
 

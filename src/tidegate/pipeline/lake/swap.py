@@ -37,7 +37,6 @@ _SWAP: Final = "swap"
 
 
 def writer(journal: str) -> str:
-    """The role of the job of a journal."""
     return f"{_WRITER}{journal}"
 
 

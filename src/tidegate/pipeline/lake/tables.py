@@ -55,8 +55,6 @@ _WILD: Final = frozenset("*?[]{}\\,")  # Spark takes them for a pattern
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """One table."""
-
     name: str
     columns: Columns
     key: tuple[str, ...]
@@ -96,8 +94,6 @@ PLACE: Final = columns("date date, batch string")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One file of rows."""
-
     table: str
     date: date
     batch: str
@@ -180,7 +176,6 @@ class Place:
         return self.path / "_tidegate"
 
     def home(self, table: str, day: date, batch: str) -> Path:
-        """The folder of a batch's rows of one day."""
         return self.path / table / f"date={day.isoformat()}" / f"batch={batch}"
 
     def dates(self, table: str) -> list[date]:
@@ -188,7 +183,6 @@ class Place:
         return sorted(day for day in map(_day, _names(self.path / table)) if day is not None)
 
     def parts(self, table: str, *, dates: Collection[date] | None = None, batch: str | None = None) -> Iterator[Part]:
-        """The files of a table, day by day."""
         for day in self.dates(table):
             if dates is not None and day not in dates:
                 continue
@@ -227,7 +221,6 @@ def replace(path: Path, text: str) -> None:
 
 
 def sync(path: Path) -> None:
-    """Force a file or a folder to the disk."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(file)
@@ -256,7 +249,6 @@ _REMEDY: Final = {
 
 
 def refused(path: Path, code: int | None, why: str) -> PipelineError:
-    """What to say when the file system does not do what it should."""
     return PipelineError(f"the lake {path} cannot be used: {why}; {_REMEDY.get(code or 0, 'look at the disk')}")
 
 

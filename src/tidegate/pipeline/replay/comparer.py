@@ -52,8 +52,6 @@ OPEN: Final = "open"
 
 @dataclass(slots=True, kw_only=True)
 class Row:
-    """A message as it was recorded."""
-
     at: float
     id: str | None
     topic: str
@@ -71,8 +69,6 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sender:
-    """A publisher, on both sides."""
-
     name: str
     sealed: bool
     assumed: bool
@@ -82,8 +78,6 @@ class _Sender:
 
 @dataclass(slots=True, kw_only=True)
 class _Ingress:
-    """What one side says to a publish."""
-
     engine: ReplayEngine
     publisher: Publisher | Deny
     lane: Lane | None = None
@@ -124,7 +118,6 @@ class DecisionComparer:
         self._weight = 0
 
     def decide(self, row: Row) -> None:
-        """One row."""
         for engine in self.engines:
             engine.at(row.at)
         if row.context is None:

@@ -58,8 +58,6 @@ class Partition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What every task has to know."""
-
     data: Path
     node: str
     before: RuleSet
@@ -98,7 +96,6 @@ def span(data: Path, since: float, until: float) -> Span:
 
 
 def partitions(data: Path, whole: Span, tasks: int, least: int = LEAST) -> list[Partition]:
-    """At most so many, of about the same size."""
     firsts = first_offsets(folder_of(data, TRAFFIC, 0))
     rows = whole.stop - whole.start
     number = max(1, min(tasks, rows // least))

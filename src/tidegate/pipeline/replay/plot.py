@@ -22,7 +22,6 @@ LONGEST: Final = 40  # characters of a name
 
 
 def drawable(file: Path) -> None:
-    """PipelineError if there cannot be a picture there."""
     if file.suffix.lower() not in KINDS:
         raise PipelineError(f"{file} is no name for a picture; end it with one of {' '.join(KINDS)}")
     if not os.access(file if file.exists() else file.absolute().parent, os.W_OK):

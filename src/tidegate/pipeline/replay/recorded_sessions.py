@@ -44,7 +44,6 @@ class RecordedSession:
 
     @property
     def name(self) -> str:
-        """As on the command line."""
         return named(self.subject)
 
 
@@ -54,8 +53,6 @@ def named(subject: Subject) -> str:
 
 
 class RecordedSessions:
-    """All sessions of one moment."""
-
     def __init__(self, engines: Iterable[ReplayEngine]) -> None:
         self.engines = tuple(engines)
         self.unknown = 0  # rows about sessions that nobody has spoken of before
@@ -69,7 +66,6 @@ class RecordedSessions:
         return self._by_session[session]
 
     def named(self, client: str) -> Iterator[RecordedSession]:
-        """Those with a client identifier."""
         return (recorded for (_, name), recorded in self.by_key.items() if name == client)
 
     # -- rows ----------------------------------------------------------------------------------------------------
@@ -125,7 +121,6 @@ class RecordedSessions:
             self._leave(recorded, filter)
 
     def ended(self, key: Key) -> None:
-        """A session is over."""
         recorded = self.by_key.pop(key, None)
         if recorded is None:
             self.unknown += 1

@@ -96,8 +96,6 @@ class RefusedMessage(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedSubscription:
-    """A subscription as it was recorded."""
-
     filter: str
     options: int
     properties: Pairs = ()
@@ -125,8 +123,6 @@ class Publisher:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A message in a scope that it has come to."""
-
     gate: Gate
     lane: Lane
     plan: Plan
@@ -135,8 +131,6 @@ class Arrival:
 
 
 class ReplayEngine:
-    """The engine under one version of the rules."""
-
     def __init__(self, rules: RuleSet, node: str) -> None:
         self.rules = replace(rules, capabilities=None)  # nobody's was recorded
         self._wall = 0.0
@@ -299,7 +293,6 @@ class ReplayEngine:
         return all(branch.clear for each in arrivals for branch in each.plan.branches)
 
     def unreached(self, arrivals: list[Arrival], scope: str) -> Deny:
-        """Why a message did not come to a scope."""
         for each in arrivals:
             for link, why in each.plan.denied:
                 if link.subject.kind == "link" and link.target == f"scope:{scope}":
@@ -309,7 +302,6 @@ class ReplayEngine:
     # -- by which rule -------------------------------------------------------------------------------------------
 
     def allowed_in(self, gate: Gate, lane: Lane, topic: str, message: Message | None) -> str:
-        """By which rules something may be published."""
         known = Known(topic=topic, context=lane.context, link=lane.link, now=self.site.wall)
         return _spoken(gate.stages.ingress, known, message)[0]
 
@@ -347,7 +339,6 @@ def _spoken(stages: tuple[Stage, ...], known: Known, message: Message | None) ->
 
 
 def _called(message: Message, branch: Branch) -> Message:
-    """A message as it is behind a link."""
     context = message.context
     lowered = branch.qos < 2 and branch.qos < message.qos
     if branch.renamed or lowered:

@@ -167,8 +167,6 @@ Series = Mapping[str, Mapping[int, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """All of it."""
-
     since: float
     until: float
     width: float
@@ -192,7 +190,6 @@ class Report:
         return self.totals[CHANGED]
 
     def plain(self) -> dict[str, Any]:
-        """For programs."""
         headline = {name: self.totals[name] for name in (MESSAGES, DELIVERIES, CHANGED, OPEN)}
         return {
             "since": iso(self.since),
@@ -210,7 +207,6 @@ class Report:
 
 
 def notes(totals: Mapping[str, int], *, cut: bool) -> Iterable[str]:
-    """What should be known about the record."""
     for name, text in _NOTES.items():
         if count := totals[name]:
             yield f"{count:,} {text}"

@@ -41,8 +41,6 @@ OPTIONS: Final = ("path", "failOnDataLoss", "startingOffsets", "maxRowsPerBatch"
 
 
 class TidegateSource(DataSource):  # type: ignore[misc]
-    """The journal, to Spark."""
-
     @classmethod
     def name(cls) -> str:
         return "tidegate"
@@ -68,8 +66,6 @@ class TidegateSource(DataSource):  # type: ignore[misc]
 
 
 class JournalReader(DataSourceReader):  # type: ignore[misc]
-    """What is there when the query is planned."""
-
     def __init__(self, shards: Shards, schema: StructType, select: Selection) -> None:
         shards.check()
         self._shards = shards
@@ -85,8 +81,6 @@ class JournalReader(DataSourceReader):  # type: ignore[misc]
 
 
 class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """What comes, batch by batch."""
-
     def __init__(self, shards: Shards, schema: StructType, given: Mapping[str, str]) -> None:
         self._shards = shards
         self._schema = checked(schema, shards.stream)
@@ -158,13 +152,11 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
 
 
 def opened(given: Mapping[str, str], stream: str) -> Shards:
-    """The journal that these options mean."""
     path = Path(options.needed(given, "path", '.load("var/node")')).absolute()
     return Shards(path=path, stream=stream, strict=options.switch(given, "failOnDataLoss", default=True))
 
 
 def columns(stream: str) -> StructType:
-    """All columns of a stream."""
     return from_arrow_schema(schema(stream_named(stream)))
 
 

@@ -51,8 +51,6 @@ GIVING: Final = 60.0  # seconds that a broker may take to hand over what waits, 
 
 
 class MqttSource(DataSource):  # type: ignore[misc]
-    """A broker, to Spark."""
-
     @classmethod
     def name(cls) -> str:
         return "mqtt"

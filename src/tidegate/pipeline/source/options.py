@@ -27,7 +27,6 @@ def known(options: Mapping[str, str], *names: str) -> None:
 
 
 def needed(options: Mapping[str, str], name: str, example: str) -> str:
-    """An option without which nothing can be done."""
     given = options.get(name)
     if not given:
         raise PipelineError(f"the option {name!r} is missing; write for example {example}")

@@ -47,8 +47,6 @@ log = structlog.get_logger("tidegate.pipeline")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broker:
-    """Where to subscribe, as whom, and to what."""
-
     host: str
     port: int
     topics: tuple[str, ...]
@@ -69,8 +67,6 @@ class Broker:
 
 
 class Inlet(Protocol):
-    """What takes the messages."""
-
     def take(self, message: wire.Publish) -> None:
         """Accept it; it is written later."""
 
@@ -107,7 +103,6 @@ class Receiver:
         self._asked: float | None = None  # when the last ping was sent that nothing came after
 
     async def run(self) -> None:
-        """One connection, from CONNECT to its end."""
         broker = self._broker
         context = ssl.create_default_context(cafile=broker.ca) if broker.tls else None
         try:

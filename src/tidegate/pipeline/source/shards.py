@@ -64,7 +64,6 @@ class Shards:
     """Lost rows are an error."""
 
     def check(self) -> None:
-        """PipelineError if there is no journal."""
         if not (self.path / "journal").is_dir():
             raise PipelineError(
                 f"there is no journal in {self.path}; give the data folder of a node (`node.data` in its configuration)"
@@ -110,7 +109,6 @@ class Shards:
         return dict(start) | {shard: begin[shard] + count for shard, count in taken.items() if count or shard in start}
 
     def ranges(self, start: Mapping[str, int], end: Mapping[str, int]) -> list[Range]:
-        """What lies between, in pieces for tasks."""
         bounds = self.bounds()
         self._same_journal(end, bounds)
         ranges = []
@@ -133,7 +131,6 @@ class Shards:
             self.lost(wanted, min(missing, wanted.stop - wanted.start))
 
     def rows(self, wanted: Iterable[Range]) -> Iterator[pa.RecordBatch]:
-        """The rows of several ranges, one after the other."""
         for each in wanted:
             yield from self.read(each)
 
@@ -164,7 +161,6 @@ class Shards:
 
 
 def pieces(whole: Range) -> list[Range]:
-    """The same rows in about equal parts."""
     rows = whole.stop - whole.start
     if rows <= 0:
         return []
