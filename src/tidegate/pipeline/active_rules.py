@@ -20,8 +20,7 @@ from tidegate.errors import PipelineError, TidegateError
 from tidegate.pipeline.ledger import Ledger
 from tidegate.pipeline.rules import Rules, parse
 
-EMPTY: Final = "version: 1\n"
-"""Rules that map nothing: everything goes to quarantine."""
+EMPTY: Final = "version: 1\n"  # rules that map nothing: everything goes to quarantine
 
 Documents = Sequence[tuple[str, Mapping[str, Any]]]
 Trial = Callable[[Rules, Rules | None], None]

@@ -43,8 +43,7 @@ DIMENSIONS: Final = (
 
 KEY: Final = ("shard", "offset", "part")
 
-Columns: TypeAlias = tuple[tuple[str, str], ...]
-"""Name and type of each column, as Spark writes types."""
+Columns: TypeAlias = tuple[tuple[str, str], ...]  # name and type of each column, as Spark writes types
 
 
 def columns(text: str) -> Columns:

@@ -16,14 +16,12 @@ from tidegate.store.journal import AUDIT, INGEST, Reader, Stream, readers
 if TYPE_CHECKING:
     from tidegate.config import Config
 
-READER: Final = "pipeline"
-"""Its name among the readers of the journal."""
+READER: Final = "pipeline"  # its name among the readers of the journal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folders:
-    data: Path
-    """The data folder of the node: the journals are in it."""
+    data: Path  # the data folder of the node: the journals are in it
     lake: Path
 
     @classmethod
@@ -94,10 +92,8 @@ def alone(folders: Folders) -> Iterator[None]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleasedJournal:
     stream: str
-    rows: int
-    """That are in it and may go."""
-    unread: int
-    """Of these, what the pipeline has not worked on."""
+    rows: int  # that are in it and may go
+    unread: int  # of these, what the pipeline has not worked on
 
 
 def release_journals(config: Config) -> tuple[ReleasedJournal, ...]:

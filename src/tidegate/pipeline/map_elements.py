@@ -29,13 +29,10 @@ from tidegate.session.message import OUTPUTS
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-RECORDS: Final = OUTPUTS
-"""Records that one message may make: the node tells no more apart by their ids."""
-EXTRA: Final = 4096
-"""Characters of what is kept besides, for each record."""
+RECORDS: Final = OUTPUTS  # records that one message may make: the node tells no more apart by their ids
+EXTRA: Final = 4096  # characters of what is kept besides, for each record
 LONG: Final = f"what is kept has more than {EXTRA} characters; keep less"
-NAME: Final = 256
-"""Characters that the name of a source may have."""
+NAME: Final = 256  # characters that the name of a source may have
 EARLIEST: Final = "2000-01-01T00:00:00Z"
 """A time before it comes from a clock that was never set, or is read in the wrong form."""
 AHEAD: Final = "INTERVAL 1 DAY"
@@ -46,8 +43,7 @@ _ZONE: Final = r"(Z|[+-]\d\d:?\d\d)\z"
 _MICROSECONDS: Final = {Form.S: 1e6, Form.MS: 1e3, Form.US: 1.0}
 _LAST: Final = 253_402_300_799e6  # the end of the year 9999
 
-MESSAGE: Final = "_message"
-"""The message as it was read."""
+MESSAGE: Final = "_message"  # the message as it was read
 _TABLE: Final = (
     "array<struct<schema:string,becomes:string,fallback:string,most:int,missing:string,"
     "time:struct<label:string,scale:double,form:string>,source:string,"
@@ -293,8 +289,7 @@ def row(**known: Column) -> Column:
 
 _ROWS: Final = f"array<struct<{','.join(f'{name}:{type}' for name, type in ROW)}>>"
 
-MOST: Final = 4
-"""Values of a mapping; with more, what has to be compiled grows beyond what Java takes."""
+MOST: Final = 4  # values of a mapping; with more, what has to be compiled grows beyond what Java takes
 
 
 def single_steps(mappings: Sequence[Mapping]) -> tuple[tuple[Column, ...], ...]:

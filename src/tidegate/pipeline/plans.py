@@ -44,12 +44,9 @@ COLUMNS: Final = tuple(column for column in INGEST if column[0] not in ("qos", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    made: DataFrame
-    """Records, scored and with their topics."""
-    observed: DataFrame | None
-    """What they add to the history; None if the rules ask for none."""
-    single: bool
-    """Whether all is one partition."""
+    made: DataFrame  # records, scored and with their topics
+    observed: DataFrame | None  # what they add to the history; None if the rules ask for none
+    single: bool  # whether all is one partition
 
 
 class Plans:

@@ -160,8 +160,7 @@ class _Addressed:
     wanted: Counter[Wanted] = field(default_factory=Counter)
     messages: int = 0
     records: int = 0
-    size: int = 0
-    """Bytes, about."""
+    size: int = 0  # bytes, about
 
     @property
     def few(self) -> bool:

@@ -25,8 +25,7 @@ HISTORY: Final = columns(
 _SERIES: Final = ("source", "name")
 _GROUP: Final = ("type", "name")
 _IN_BATCH: Final = frozenset((Evidence.SERIES, Evidence.STEPS, Evidence.GAPS))
-_NORMAL: Final = 1.4826
-"""A standard deviation of normal values, in median absolute deviations."""
+_NORMAL: Final = 1.4826  # a standard deviation of normal values, in median absolute deviations
 
 
 def gathered(

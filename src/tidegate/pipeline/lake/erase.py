@@ -93,10 +93,8 @@ def _save(lake: Place, stones: tuple[Tombstone, ...]) -> None:
 class Erased:
     user: str
     before: datetime
-    rows: Mapping[str, int]
-    """Of each table."""
-    files: int
-    """That held them and were replaced."""
+    rows: Mapping[str, int]  # of each table
+    files: int  # that held them and were replaced
 
 
 def erase(

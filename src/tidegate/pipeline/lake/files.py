@@ -183,10 +183,10 @@ def last_start(lake: Place, journal: str) -> dict[int, int]:
             table = table.filter(pc.equal(journals, journal))
         elif adopted != journal:
             continue
-        for shard in pc.unique(table["shard"]).to_pylist():
-            ends = pc.min_max(table.filter(pc.equal(table["shard"], shard))["offset"]).as_py()
-            low, high = spans.setdefault(shard, {}).get(part.batch, (ends["min"], ends["max"]))
-            spans[shard][part.batch] = min(low, ends["min"]), max(high, ends["max"])
+        for ends in table.group_by("shard").aggregate([("offset", "min"), ("offset", "max")]).to_pylist():
+            first, last = ends["offset_min"], ends["offset_max"]
+            low, high = spans.setdefault(ends["shard"], {}).get(part.batch, (first, last))
+            spans[ends["shard"]][part.batch] = min(low, first), max(high, last)
     starts = {}
     for shard, batches in spans.items():
         batch, (low, high) = max(batches.items(), key=lambda item: item[1][1])

@@ -37,10 +37,8 @@ from tidegate.pipeline.lake.tables import COMPACTED, TABLES, Part, Place, table_
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TARGET: Final = 128 << 20
-"""Bytes of a file that is large enough."""
-SETTLED: Final = timedelta(minutes=10)
-"""Age from which a batch is not expected to be written again."""
+TARGET: Final = 128 << 20  # bytes of a file that is large enough
+SETTLED: Final = timedelta(minutes=10)  # age from which a batch is not expected to be written again
 
 log = structlog.get_logger("tidegate.pipeline")
 
@@ -104,15 +102,12 @@ def expire(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compacted:
     table: str
-    before: int
-    """Files that were put together."""
-    after: int
-    """Files that came of them."""
+    before: int  # files that were put together
+    after: int  # files that came of them
     size_before: int
     size_after: int
     rows: int
-    illegible: tuple[str, ...] = ()
-    """Files that are no Parquet and were left alone."""
+    illegible: tuple[str, ...] = ()  # files that are no Parquet and were left alone
 
 
 def compact(

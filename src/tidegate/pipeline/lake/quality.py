@@ -32,12 +32,10 @@ _GROUP: Final = ("date", "source", "type", "name", "owner", "category")
 _SHARES: Final = (0.05, 0.5)
 _COLOURS: Final = ("#c0392b", "#1f6f8b", "#d68910", "#5b7f3b", "#7d5ba6", "#3b4a6b")
 """For the sources with the lowest scores, the lowest first. The others are grey."""
-_BANDS: Final = 2
-"""Sources with a band: more would hide each other."""
+_BANDS: Final = 2  # sources with a band: more would hide each other
 _OTHERS: Final = "#c4c8ce"
 
-Line = dict[date, tuple[float, float]]
-"""By day, the mean score and the lowest twentieth."""
+Line = dict[date, tuple[float, float]]  # by day, the mean score and the lowest twentieth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +47,8 @@ class Trend:
     owner: str | None
     category: str | None
     dimension: str
-    count: int
-    """Records."""
-    assessed: int
-    """Records that have this score; the others are not in what follows."""
+    count: int  # records
+    assessed: int  # records that have this score; the others are not in what follows
     mean: float | None
     min: float | None
     p05: float | None

@@ -46,8 +46,7 @@ NOT_THERE: Final = "whom it was for is not known: nothing was recorded of that s
 MAYBE_LATER: Final = "its QoS was not recorded: whether it would have waited for somebody who was away"
 NOT_KNOWN_FOR_WHOM: Final = "whom a publish that was refused was meant for was not recorded: who would receive it"
 IN_PART: Final = "the payload was not recorded: what a view leaves of it"
-OPEN: Final = "open"
-"""What is named where no rule had to allow anything."""
+OPEN: Final = "open"  # what is named where no rule had to allow anything
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,8 +70,7 @@ class Row:
 class _Sender:
     name: str
     sealed: bool
-    assumed: bool
-    """That its messages demand nothing themselves is not certain, and matters."""
+    assumed: bool  # that its messages demand nothing themselves is not certain, and matters
     publishers: tuple[Publisher | Deny, Publisher | Deny]
 
 
@@ -82,8 +80,7 @@ class _Ingress:
     publisher: Publisher | Deny
     lane: Lane | None = None
     plan: Plan | None = None
-    why: Deny | None = None
-    """It is not let in."""
+    why: Deny | None = None  # it is not let in
     message: Message | None = None
 
     @property

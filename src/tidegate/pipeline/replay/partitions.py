@@ -43,8 +43,7 @@ class Span:
     stop: int
     low: float
     high: float
-    cut: bool
-    """What was before it is gone."""
+    cut: bool  # what was before it is gone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +64,7 @@ class Work:
     since: float
     until: float
     low: float
-    width: float
-    """Seconds of a bucket."""
+    width: float  # seconds of a bucket
 
 
 def span(data: Path, since: float, until: float) -> Span:

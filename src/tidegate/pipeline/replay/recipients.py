@@ -34,12 +34,10 @@ class Offer:
     """What somebody may have of what came to one scope."""
 
     arrival: Arrival
-    why: Deny | None = None
-    """It is denied, whatever the message is."""
+    why: Deny | None = None  # it is denied, whatever the message is
     ways: tuple[PartialDecision, ...] = ()
     """What has to be asked of the message; none: it may have all of it."""
-    grant: Grant | None = None
-    """The subscription that lets it pass, if nothing has to be asked."""
+    grant: Grant | None = None  # the subscription that lets it pass, if nothing has to be asked
 
     @property
     def open(self) -> bool:
@@ -60,11 +58,9 @@ Offers = dict[Key, list[Offer]]
 class Delivered:
     """Somebody may have it: this is what it sees."""
 
-    payload: bytes | None
-    """None: all of it."""
+    payload: bytes | None  # None: all of it
     arrival: Arrival
-    grant: Grant | None
-    """The subscription that it has it by."""
+    grant: Grant | None  # the subscription that it has it by
 
 
 Verdict = Delivered | Deny | View | FieldNotRecorded

@@ -22,8 +22,7 @@ from tidegate.pipeline.replay.replay_engine import Pairs, RecordedSubscription, 
 from tidegate.policy.actor import BUILT_IN
 from tidegate.session import Session, Subject
 
-Key = tuple[str | None, str]
-"""A user, and a client identifier."""
+Key = tuple[str | None, str]  # a user, and a client identifier
 _NO_ADDED: Final[Mapping[str, Any]] = {}
 
 
@@ -32,14 +31,11 @@ class RecordedSession:
     """One session, on both sides. A seat stands for itself: it is compared by identity."""
 
     subject: Subject
-    said: str
-    """Its attributes as they were recorded."""
+    said: str  # its attributes as they were recorded
     properties: Pairs
     connected: bool
-    seen: int
-    """The offset at which it was last said to exist."""
-    sessions: tuple[Session | None, ...]
-    """On each side; None where its scope does not exist."""
+    seen: int  # the offset at which it was last said to exist
+    sessions: tuple[Session | None, ...]  # on each side; None where its scope does not exist
     subscriptions: dict[str, RecordedSubscription] = field(default_factory=dict)
 
     @property

@@ -126,8 +126,7 @@ class Arrival:
     gate: Gate
     lane: Lane
     plan: Plan
-    message: Message | None
-    """As it is there; None where nothing has to be asked of it."""
+    message: Message | None  # as it is there; None where nothing has to be asked of it
 
 
 class ReplayEngine:

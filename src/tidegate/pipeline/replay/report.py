@@ -42,8 +42,7 @@ class Decision(NamedTuple):
 
     allowed: bool
     rule: str
-    sees: str | None = None
-    """JSON pointers; None: everything, or nothing is allowed."""
+    sees: str | None = None  # JSON pointers; None: everything, or nothing is allowed
 
 
 class Change(NamedTuple):
@@ -161,27 +160,21 @@ class Group:
         }
 
 
-Series = Mapping[str, Mapping[int, int]]
-"""How many changed in each bucket of time, by a name."""
+Series = Mapping[str, Mapping[int, int]]  # how many changed in each bucket of time, by a name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     since: float
     until: float
-    width: float
-    """Seconds of a bucket of time."""
+    width: float  # seconds of a bucket of time
     totals: Mapping[str, int]
-    groups: tuple[Group, ...]
-    """The largest first."""
-    grouped: int
-    """How many groups there are; more than are told, if there are very many."""
-    undecided: Mapping[str, int]
-    """How often, by the reason."""
+    groups: tuple[Group, ...]  # the largest first
+    grouped: int  # how many groups there are; more than are told, if there are very many
+    undecided: Mapping[str, int]  # how often, by the reason
     by_rule: Series
     by_subject: Series
-    notes: tuple[str, ...]
-    """What should be known about the record itself."""
+    notes: tuple[str, ...]  # what should be known about the record itself
     seconds: float
     rows: int
 

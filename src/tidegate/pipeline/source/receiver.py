@@ -54,12 +54,10 @@ class Broker:
     user: str | None = None
     password: str | None = None
     tls: bool = False
-    ca: Path | None = None
-    """Certificates to trust in place of those of the system."""
+    ca: Path | None = None  # certificates to trust in place of those of the system
     version: int = wire.V5
     qos: int = 1
-    expiry: float = 604_800.0
-    """Seconds for which the broker shall keep the session."""
+    expiry: float = 604_800.0  # seconds for which the broker shall keep the session
 
     @property
     def place(self) -> str:

@@ -27,8 +27,7 @@ import structlog
 from tidegate.errors import PipelineError
 from tidegate.store.journal import Reader, Selection, known_journal, stream_named
 
-JOURNAL: Final = "journal"
-"""The key of the journal's id in a `QueryOffset`; the other keys are shards."""
+JOURNAL: Final = "journal"  # the key of the journal's id in a `QueryOffset`; the other keys are shards
 
 Offsets: TypeAlias = dict[str, int]
 QueryOffset: TypeAlias = dict[str, int | str]
@@ -60,8 +59,7 @@ class Shards:
 
     path: Path
     stream: str
-    strict: bool = True
-    """Lost rows are an error."""
+    strict: bool = True  # lost rows are an error
 
     def check(self) -> None:
         if not (self.path / "journal").is_dir():
