@@ -37,7 +37,7 @@ from tidegate.pipeline.sample import Sample, types_of
 from tidegate.pipeline.score import score
 from tidegate.pipeline.source import register
 from tidegate.pipeline.source.shards import Range, Shards, span
-from tidegate.pipeline.spark import ENDED, ended
+from tidegate.pipeline.spark import ENDED, ended, first_line
 from tidegate.pipeline.stages import Stages
 from tidegate.pipeline.status import Status
 from tidegate.store.journal import journal_id
@@ -199,7 +199,7 @@ class Job:
                     if isinstance(error, PipelineError) or self.stopping.is_set() or ended(self.spark):
                         raise
                     # maybe a worker of the cluster is gone, and rows that it kept; a batch can be made again
-                    log.warning("a batch failed; it is made again", reason=_first(error))
+                    log.warning("a batch failed; it is made again", reason=first_line(error))
                     take(number)
             except BaseException as error:
                 self._failure = self._failure or error
@@ -332,7 +332,7 @@ class Job:
         except PipelineError:
             raise
         except Exception as error:
-            raise PipelineError(f"tried on recent messages the rules failed: {str(error).splitlines()[0]}") from error
+            raise PipelineError(f"tried on recent messages the rules failed: {first_line(error)}") from error
         if before is None:
             return
         now = self._passing(messages, before)
@@ -381,11 +381,5 @@ class Job:
         self.status.write(waiting=None, **state_facts)
 
 
-def _trouble(error: BaseException | None) -> PipelineError:
-    if isinstance(error, PipelineError):
-        return error
-    return PipelineError(f"the pipeline failed: {_first(error)}")
-
-
-def _first(error: BaseException | None) -> str:
-    return str(error).strip().partition("\n")[0][:500]
+def _trouble(error: BaseException) -> PipelineError:
+    return error if isinstance(error, PipelineError) else PipelineError(f"the pipeline failed: {first_line(error)}")

@@ -10,7 +10,7 @@ import time
 from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -20,6 +20,7 @@ from tidegate.errors import PipelineError, Problem, TidegateError
 from tidegate.net.control_socket import ask
 from tidegate.pipeline import decrypt, protect
 from tidegate.pipeline.ledger import Place
+from tidegate.pipeline.protect import Wanted
 from tidegate.session.context import Context
 
 ASKS: Final = 500  # questions at a time
@@ -61,15 +62,6 @@ class Outcome:
 
     published: int = 0
     denied: Counter[str] = field(default_factory=Counter)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What is to be published: under which topic, and the context and topic of what it was made of."""
-
-    target: str
-    context: bytes = field(repr=False)
-    origin: str
 
 
 class StaleKeys(PipelineError):
@@ -245,12 +237,11 @@ class _Contexts:
 
 
 def _key(wanted: Wanted, answer: Mapping[str, Any]) -> protect.Answer:
-    key = protect.Answer(target=wanted.target, context=wanted.context, origin=wanted.origin)
     if "denied" in answer:
-        return replace(key, denied=answer["denied"])
+        return protect.Answer(wanted=wanted, denied=answer["denied"])
     if "open" in answer:
-        return key
-    return replace(key, key_id=answer["keyId"], secret=b64decode(answer["secret"]))
+        return protect.Answer(wanted=wanted)
+    return protect.Answer(wanted=wanted, key_id=answer["keyId"], secret=b64decode(answer["secret"]))
 
 
 def _pieces(items: Iterable[T], weigh: Callable[[T], int]) -> Iterator[list[T]]:

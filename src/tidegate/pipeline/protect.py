@@ -38,12 +38,19 @@ _TIME: Final = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What the node said about one topic, and one context and topic of messages: the key, or none, or why not."""
+class Wanted:
+    """What is to be published: under which topic, and the context and topic of what it was made of."""
 
     target: str
     context: bytes = field(repr=False)
-    origin: str = ""
+    origin: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What the node said about it: the key, or none, or why not."""
+
+    wanted: Wanted
     key_id: str | None = None
     secret: bytes | None = field(default=None, repr=False)
     denied: str | None = None
@@ -55,9 +62,9 @@ def keys(spark: SparkSession, answers: Iterable[Answer]) -> DataFrame:
         inner = outer = None
         if answer.secret is not None:
             inner, outer = _pads(answer.secret)
-        rows.append(
-            (answer.target, answer.context, answer.origin, answer.key_id, answer.secret, inner, outer, answer.denied)
-        )
+        asked = answer.wanted
+        place = (asked.target, asked.context, asked.origin)
+        rows.append((*place, answer.key_id, answer.secret, inner, outer, answer.denied))
     return spark.createDataFrame(rows, struct(_KEYS))
 
 

@@ -23,8 +23,9 @@ from tidegate.pipeline.decrypt import KeyRequests
 from tidegate.pipeline.folders import Folders
 from tidegate.pipeline.lake import Counts, Lake
 from tidegate.pipeline.ledger import Batch, Ledger
-from tidegate.pipeline.node_client import NodeClient, Outcome, StaleKeys, Wanted
+from tidegate.pipeline.node_client import NodeClient, Outcome, StaleKeys
 from tidegate.pipeline.plans import Plan, Plans, persisted
+from tidegate.pipeline.protect import Wanted
 from tidegate.pipeline.publish import publish
 from tidegate.pipeline.rules import Rules
 from tidegate.pipeline.score import needs_history
@@ -148,8 +149,7 @@ class Stages:
         refused: Counter[str] = Counter()
         for answer in answers:
             if answer.denied is not None:
-                asked = Wanted(target=answer.target, context=answer.context, origin=answer.origin)
-                refused[answer.denied] += wanted[asked]
+                refused[answer.denied] += wanted[answer.wanted]
         return protect.protect(records, protect.keys(self._spark, answers)), refused
 
 

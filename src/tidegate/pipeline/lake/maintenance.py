@@ -47,11 +47,10 @@ def expire_tables(config: Config) -> tuple[Expired, ...]:
     """Removes the days that are past the retention in the configuration."""
     folders = Folders.of(config)
     assert config.pipeline is not None
-    settings = config.pipeline.tables
-    tables = {"raw": settings.raw, "normalised": settings.normalised, "quarantine": settings.quarantine}
-    tables |= {"audit": settings.audit, "quality_daily": settings.quality_daily}
-    keep = {name: None if table.keep is None else timedelta(seconds=table.keep) for name, table in tables.items()}
-    return expire(folders.lake, keep)
+    seconds = {name: getattr(config.pipeline.tables, name).keep for name in TABLES}
+    return expire(
+        folders.lake, {name: None if each is None else timedelta(seconds=each) for name, each in seconds.items()}
+    )
 
 
 def maintain(spark: SparkSession, config: Config) -> None:

@@ -15,7 +15,7 @@ from tidegate.config import Config
 from tidegate.errors import PipelineError
 from tidegate.pipeline.columns import F
 from tidegate.pipeline.replay import report
-from tidegate.pipeline.replay.partitions import BUCKETS, LEAST, Work, partitions, replay, span
+from tidegate.pipeline.replay.partitions import LEAST, Work, partitions, replay, span
 from tidegate.pipeline.replay.report import Change, Decision, Group, Report, Series
 
 if TYPE_CHECKING:
@@ -56,8 +56,7 @@ def run(
         after=after.built.rules,
         since=since,
         until=until,
-        low=whole.low,
-        width=max((whole.high - whole.low) / BUCKETS, 1e-3),
+        whole=whole,
     )
 
     def decide(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -81,7 +80,7 @@ def run(
     return Report(
         since=whole.low,
         until=whole.high,
-        width=work.width,
+        width=whole.width,
         totals=totals,
         groups=groups,
         grouped=grouped,

@@ -45,6 +45,11 @@ class Span:
     high: float
     cut: bool  # what was before it is gone
 
+    @property
+    def width(self) -> float:
+        """Seconds of a bucket of time."""
+        return max((self.high - self.low) / BUCKETS, 1e-3)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
@@ -63,8 +68,7 @@ class Work:
     after: RuleSet
     since: float
     until: float
-    low: float
-    width: float  # seconds of a bucket
+    whole: Span
 
 
 def span(data: Path, since: float, until: float) -> Span:
@@ -107,7 +111,7 @@ def partitions(data: Path, whole: Span, tasks: int, least: int = LEAST) -> list[
 
 def replay(work: Work, part: Partition) -> Iterator[pa.RecordBatch]:
     """Decides a part; what was found, now and then and at the end."""
-    tally = Tally(work.low, work.width)
+    tally = Tally(work.whole.low, work.whole.width)
     comparer = DecisionComparer(ReplayEngine(work.before, work.node), ReplayEngine(work.after, work.node), tally)
     sessions = comparer.sessions
     digest = work.before.version.partition("-")[2]

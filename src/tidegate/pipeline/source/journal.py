@@ -21,21 +21,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
 
 from tidegate.errors import PipelineError
 from tidegate.pipeline.source import options
 from tidegate.pipeline.source.shards import Offsets, QueryOffset, Shards, signed
 from tidegate.store.journal import Selection, readers, schema, stream_named
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
 
 OPTIONS: Final = ("path", "failOnDataLoss", "startingOffsets", "maxRowsPerBatch", "name")
 

@@ -23,11 +23,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, NoReturn
 from urllib.parse import urlsplit
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.types import StructType
 
 from tidegate.config.units import duration
 from tidegate.errors import PipelineError
@@ -39,9 +40,6 @@ from tidegate.pipeline.source.spool import Spool
 from tidegate.store.journal import INGEST
 from tidegate.topics import valid_filter
 from tidegate.wire import V5, V311
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
 
 PORTS: Final = {"mqtt": 1883, "mqtts": 8883}
 VERSIONS: Final = {"5": V5, "3.1.1": V311}
