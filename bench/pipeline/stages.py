@@ -92,7 +92,8 @@ def _keys(spark: SparkSession, site: Site, made: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     from tidegate.pipeline import protect
-    from tidegate.pipeline.node_client import NodeClient, Wanted
+    from tidegate.pipeline.node_client import NodeClient
+    from tidegate.pipeline.protect import Wanted
 
     addressed = made.where(F.col("target").isNotNull())
     found = addressed.groupBy("target", "context", protect.origin().alias("origin")).count().collect()

@@ -37,8 +37,8 @@ import devices  # noqa: E402
 
 from tidegate.config import load  # noqa: E402
 from tidegate.errors import PipelineError  # noqa: E402
-from tidegate.pipeline.overview import overview  # noqa: E402
 from tidegate.pipeline.spark import java  # noqa: E402
+from tidegate.pipeline.status import overview  # noqa: E402
 
 CONFIG = HERE / "tidegate.yaml"
 TIDEGATE = str(Path(sys.executable).with_name("tidegate"))

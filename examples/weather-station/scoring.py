@@ -22,7 +22,7 @@ from playing import Play, Received, Trouble
 from station import Reader
 
 from tidegate.config import Config, load
-from tidegate.pipeline.overview import overview
+from tidegate.pipeline.status import overview
 
 STARTING = 300.0  # seconds before we give up; Spark takes 15 to start where nothing else runs
 STOPPING = 60.0

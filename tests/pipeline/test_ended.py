@@ -16,8 +16,8 @@ from tidegate.errors import PipelineError
 from tidegate.pipeline import job
 from tidegate.pipeline.job import SLOW, STARTS, Job
 from tidegate.pipeline.lake import Place
-from tidegate.pipeline.overview import overview
 from tidegate.pipeline.spark import ENDED
+from tidegate.pipeline.status import overview
 
 
 @pytest.fixture

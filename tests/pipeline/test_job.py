@@ -19,9 +19,9 @@ from tidegate.pipeline import job, stages
 from tidegate.pipeline.folders import Folders, alone
 from tidegate.pipeline.job import Done, Job
 from tidegate.pipeline.lake import Lake, erase, read
-from tidegate.pipeline.node_client import NodeClient, Wanted
-from tidegate.pipeline.overview import overview
-from tidegate.pipeline.protect import Answer
+from tidegate.pipeline.node_client import NodeClient
+from tidegate.pipeline.protect import Answer, Wanted
+from tidegate.pipeline.status import overview
 from tidegate.store.journal import AUDIT, INGEST, audit_row, ingest_row, journal_id
 
 RULES = """\
@@ -280,7 +280,7 @@ def test_what_may_not_be_published_is_told(plant: Plant, monkeypatch: pytest.Mon
     """The node is stood in for: it says no to everything. (Whom it does let is its own affair, see tests/node.)"""
 
     def refuse(self: NodeClient, wanted: Mapping[Wanted, int], again: object = ()) -> list[Answer]:
-        return [Answer(target=one.target, context=one.context, origin=one.origin, denied="default") for one in wanted]
+        return [Answer(wanted=one, denied="default") for one in wanted]
 
     told: list[dict[str, Any]] = []
     monkeypatch.setattr(job.log, "warning", lambda event, **said: told.append({"event": event, **said}), raising=False)

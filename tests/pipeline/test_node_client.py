@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tidegate.pipeline import node_client
-from tidegate.pipeline.node_client import FRESH, NodeClient, Wanted
+from tidegate.pipeline.node_client import FRESH, NodeClient
+from tidegate.pipeline.protect import Wanted
 
 
 class Clock:

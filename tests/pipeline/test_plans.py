@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from store.journal.trial import NOON, Trial
-from tidegate.pipeline import batch_input, series_statistics, stages
+from tidegate.pipeline import plans, series_statistics, stages
 from tidegate.pipeline.lake import Place
 from tidegate.pipeline.lake.erase import Tombstone, bury
 from tidegate.pipeline.lake.swap import swapping
@@ -66,11 +66,11 @@ class Yard:
 
     def messages(self, tasks: int = 1) -> DataFrame:
         self.planned += 1
-        return batch_input.messages(self.spark, Shards(path=self.data, stream="ingest"), self.lake, tasks=tasks)
+        return plans.messages(self.spark, Shards(path=self.data, stream="ingest"), self.lake, tasks=tasks)
 
     def tell(self, start: int, stop: int, history: Path | None = None) -> None:
         self.known = series_statistics.empty() if history is None else series_statistics.read(history)
-        batch_input.set_input(self.spark, [Range(0, start, stop)], history)
+        plans.set_input(self.spark, [Range(0, start, stop)], history)
 
     def again(self, rules: str = RULES) -> tuple[list[Any], pa.Table | None]:
         with self.plans.again(self.messages, _parsed(rules), self.known) as plan:

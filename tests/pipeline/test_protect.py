@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pipeline.frames import records
 from tidegate.keys import unseal
 from tidegate.pipeline import protect
-from tidegate.pipeline.protect import UNDECIDED, Answer
+from tidegate.pipeline.protect import UNDECIDED, Answer, Wanted
 
 CONTEXT = b"\x01\xa0"
 SECRET = bytes(range(32))
@@ -27,7 +27,7 @@ def nonce(secret: bytes, *, target: str, shard: int, offset: int, part: int, pay
 
 
 def answer(target: str = TARGET, **said: object) -> Answer:
-    return Answer(target=target, context=CONTEXT, origin="raw/temperature/t1", **said)  # type: ignore[arg-type]
+    return Answer(wanted=Wanted(target=target, context=CONTEXT, origin="raw/temperature/t1"), **said)  # type: ignore[arg-type]
 
 
 def test_a_clear_message_is_json(spark: SparkSession) -> None:

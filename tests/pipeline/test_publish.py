@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import cast
@@ -14,7 +15,7 @@ from pyspark.sql import functions as F
 from pipeline.frames import NOON, records
 from pipeline.lake.rows import JOURNAL
 from tidegate.pipeline.ledger import Ledger
-from tidegate.pipeline.node_client import NodeClient, Outgoing, Published
+from tidegate.pipeline.node_client import NodeClient, Outcome, Outgoing
 from tidegate.pipeline.publish import publish
 
 
@@ -26,7 +27,7 @@ class Node:
         self.took: list[int] = []
         self.given: list[Outgoing] = []
 
-    def publish(self, given: Iterable[Outgoing]) -> Iterator[tuple[Sequence[Outgoing], Published]]:
+    def publish(self, given: Iterable[Outgoing]) -> Iterator[tuple[Sequence[Outgoing], Outcome]]:
         self.given = waiting = list(given)
         for start in range(0, len(waiting), 2):
             if not self.pieces:
@@ -34,7 +35,7 @@ class Node:
             self.pieces -= 1
             piece = waiting[start : start + 2]
             self.took += [one.place[1] for one in piece]
-            yield piece, Published(passed=len(piece) - 1, denied={"p1": 1})
+            yield piece, Outcome(published=len(piece) - 1, denied=Counter({"p1": 1}))
 
 
 SCORES = (0.5, None, 1.0, None, None, None, 0.25, None)

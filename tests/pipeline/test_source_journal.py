@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from pipeline.journals import write
 from store.journal.trial import NOON, Trial, audits, segments
 from tidegate.pipeline import columns
 from tidegate.pipeline.source import register
-from tidegate.store.journal import AUDIT, INGEST
+from tidegate.store.journal import AUDIT, INGEST, known_journal
 
 PATIENCE = 100
 SLOW = 240  # seconds: Spark is started by the test
@@ -247,11 +248,62 @@ def test_lost_rows_are_an_error_unless_one_says_otherwise(registered: SparkSessi
     assert offsets[20:] == list(range(offsets[20], 100))
 
 
-def test_another_journal_is_an_error(registered: SparkSession, data: Path, tmp_path: Path) -> None:
-    Job(registered, data, tmp_path).run()
+def rebuild(data: Path, numbers: range) -> None:
+    """Another journal in the same folder."""
+    shutil.rmtree(data / "journal")
+    write(data, numbers)
+
+
+@pytest.mark.parametrize("rows", [5, 100, 200], ids=["shorter", "as long", "longer"])
+def test_another_journal_is_an_error(registered: SparkSession, data: Path, tmp_path: Path, rows: int) -> None:
+    job = Job(registered, data, tmp_path)
+    job.run()
+    before = known_journal(data)
+    rebuild(data, range(1000, 1000 + rows))
+    another = rf"is the journal {known_journal(data)}, .* goes on in the journal {before}: .* delete the checkpoint"
+    with pytest.raises(PySparkException, match=another):
+        job.run()
+    job.options["failOnDataLoss"] = "false"
+    with pytest.raises(PySparkException, match=another):
+        job.run()
+    assert job.offsets() == list(range(100))
+    begun = Job(registered, data, tmp_path / "anew")  # the remedy
+    begun.run()
+    assert begun.offsets() == list(range(rows))
+
+
+def test_a_checkpoint_without_the_id_of_the_journal(registered: SparkSession, data: Path, tmp_path: Path) -> None:
+    job = Job(registered, data, tmp_path)
+    job.run()
+    ends = tmp_path / "checkpoint/offsets"
+    (kept,) = (path for path in ends.iterdir() if path.name == "0")
+    *lines, offset = kept.read_text().splitlines()
+    assert json.loads(offset) == {"journal": known_journal(data), "0": 100}
+    kept.write_text("\n".join([*lines, '{"0": 100}']))  # as versions before journals had ids
+    (ends / ".0.crc").unlink()
     write(tmp_path / "other", range(5))
     with pytest.raises(PySparkException, match=r"ends at offset 5, .* goes on at 100: .* delete the checkpoint"):
         Job(registered, tmp_path / "other", tmp_path).run()
+    assert sizes(job.run()) == [], "it counts as an offset of the journal that is there"
+    assert not (ends / "1").exists(), "no batch without rows"
+    write(data, range(100, 130))
+    job.run()
+    assert job.offsets() == list(range(130))
+    rebuild(data, range(300))
+    with pytest.raises(PySparkException, match="it is not the journal that was read before"):
+        job.run()
+
+
+def test_starting_offsets_of_another_journal(registered: SparkSession, data: Path, tmp_path: Path) -> None:
+    for name, journal in (("own", known_journal(data)), ("other", "0" * 32)):
+        given = json.dumps({"journal": journal, "0": 60})
+        job = Job(registered, data, tmp_path / name, startingOffsets=given)
+        if name == "own":
+            job.run()
+            assert job.offsets() == list(range(60, 100))
+        else:
+            with pytest.raises(PySparkException, match="it is not the journal that was read before"):
+                job.run()
 
 
 # whoever is killed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from harness import PATIENCE
 from pipeline.brokers import Mosquitto
+from pipeline.journals import write
 from tidegate.errors import PipelineError
 from tidegate.pipeline.source import register, spool
 from tidegate.pipeline.source.receiver import Broker
@@ -226,6 +228,16 @@ def test_a_job_takes_what_has_come_meanwhile(spark: SparkSession, mosquitto: Mos
     assert set(first) == {"first", *texts(range(30))}
     mosquitto.publish(range(30, 60))
     assert set(run(spark, mosquitto, tmp_path)) == {"first", *texts(range(60))}
+
+
+@pytest.mark.timeout(SLOW)
+def test_another_spool_is_an_error(spark: SparkSession, mosquitto: Mosquitto, tmp_path: Path) -> None:
+    write(tmp_path / "spool", range(5))  # what a query before has left
+    assert set(run(spark, mosquitto, tmp_path)) == texts(range(5))
+    shutil.rmtree(tmp_path / "spool")
+    write(tmp_path / "spool", range(100, 120))
+    with pytest.raises(PySparkException, match=r"it is not the journal that was read before.* delete the checkpoint"):
+        run(spark, mosquitto, tmp_path)
 
 
 def test_what_is_no_stream(spark: SparkSession, tmp_path: Path) -> None:

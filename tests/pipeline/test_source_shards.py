@@ -9,7 +9,7 @@ import pytest
 from pipeline.journals import write
 from store.journal.trial import NOON, segments
 from tidegate.errors import PipelineError
-from tidegate.pipeline.source.shards import LARGE, SMALL, TASKS, Range, Shards, pieces, shared_out
+from tidegate.pipeline.source.shards import LARGE, SMALL, TASKS, Range, Shards, pieces, shared_out, signed, span
 from tidegate.store.journal import INGEST, Selection
 
 
@@ -126,6 +126,33 @@ def test_another_journal(tmp_path: Path) -> None:
             found.latest({"0": 11}, rows=None)
         with pytest.raises(PipelineError, match=r"ends at offset 0, .* goes on at 3"):
             found.ranges({"0": 0}, {"0": 10, "1": 3})
+
+
+def test_an_offset_of_another_journal(tmp_path: Path) -> None:
+    write(tmp_path, range(10))
+    found = shards(tmp_path)
+    here, other = found.journal(), "0" * 32
+    assert here is not None
+    kept = signed(found.newest(), here)
+    assert kept == {"journal": here, "0": 10}
+    assert found.own(kept, here) == {"0": 10}
+    assert found.own({"0": 10}, here) == {"0": 10}, "of a version that wrote no id"
+    for strange, journal, said in (
+        ({"journal": other, "0": 3}, here, f"is the journal {here}, and this query goes on in the journal {other}"),
+        (kept, None, "is a journal without an id, and this query goes on in the journal"),
+    ):
+        with pytest.raises(PipelineError, match=rf"{said}.*: it is not .* Remedy: .* delete the checkpoint"):
+            found.own(strange, journal)
+
+
+def test_a_checkpoint_tells_where_a_batch_ends(tmp_path: Path) -> None:
+    (tmp_path / "offsets").mkdir()
+    for number, offset in enumerate(('{"0": 3}', f'{{"journal": "{"0" * 32}", "0": 7, "1": 2}}')):
+        (tmp_path / "offsets" / str(number)).write_text(f"v1\n{{}}\n{offset}\n")
+    assert span(tmp_path, 0) == ({}, {"0": 3})
+    assert span(tmp_path, 1) == ({"0": 3}, {"0": 7, "1": 2})
+    with pytest.raises(PipelineError, match="does not tell where the batch ends"):
+        span(tmp_path, 2)
 
 
 def test_no_journal(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def status(config: Config, json: Json = False) -> None:
     [dim]tidegate pipeline status -c tidegate.yaml[/dim]
     """
     from tidegate.audit.rows import iso
-    from tidegate.pipeline.overview import overview
+    from tidegate.pipeline.status import overview
 
     state = overview(_load(config))
     if json:
@@ -167,7 +167,7 @@ def forget(config: Config, yes: Yes = False, json: Json = False) -> None:
     """
     from dataclasses import asdict
 
-    from tidegate.pipeline.journal_release import release_journals
+    from tidegate.pipeline.folders import release_journals
 
     configured = _load(config)
     _confirm("Stop keeping the journal for the pipeline?", yes=yes)

@@ -114,10 +114,11 @@ def _table(report: Report) -> Table:
 
     rows = []
     for group in report.groups[:_SHOWN]:
-        names = (group.who, group.action, group.topic, group.publisher)
+        change = group.change
+        names = (change.who, change.action, change.topic, change.publisher)
         texts = [Text(terminal.harmless(name, lines=False)) for name in names]
         times = [Text(iso(moment)[:19], style="dim") for moment in (group.first, group.last)]
-        rows.append((*texts, _decision_text(group.before), _decision_text(group.after), f"{group.count:,}", *times))
+        rows.append((*texts, _decision_text(change.before), _decision_text(change.after), f"{group.count:,}", *times))
     titles = ("who", "action", "topic", "from", "before", "after", "count", "first", "last")
     return rows_table(titles, rows, numbers=(6,), box=None, header_style="bold")
 

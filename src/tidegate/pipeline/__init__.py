@@ -2,7 +2,8 @@
 
 `rules` says what is to be done, `normalise`, `score`, `assign` and `protect` are the stages, pure functions from frame
 to frame; `publish` and `lake` bring out what they made. `job` puts them together, `ledger` remembers how far it came,
-`node` speaks to the node, `source` lets Spark read journals and brokers. `replay` decides recorded traffic again.
+`node_client` speaks to the node, `source` lets Spark read journals and brokers. `replay` decides recorded traffic
+again.
 
 Only this room imports pyspark, and only when something is run: what can be known without it (rules, checks, folders)
 can be imported without it.

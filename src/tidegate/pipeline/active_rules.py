@@ -20,8 +20,7 @@ from tidegate.errors import PipelineError, TidegateError
 from tidegate.pipeline.ledger import Ledger
 from tidegate.pipeline.rules import Rules, parse
 
-EMPTY: Final = "version: 1\n"
-"""Rules that map nothing: everything goes to quarantine."""
+EMPTY: Final = "version: 1\n"  # rules that map nothing: everything goes to quarantine
 
 Documents = Sequence[tuple[str, Mapping[str, Any]]]
 Trial = Callable[[Rules, Rules | None], None]
@@ -32,15 +31,11 @@ log = structlog.get_logger("tidegate.pipeline")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """Rules that are not in force, and why."""
-
     version: str
     why: str
 
 
 class ActiveRules:
-    """Of one job."""
-
     def __init__(self, ledger: Ledger, file: Path | None, documents: Callable[[], Documents], trial: Trial) -> None:
         """`documents` are those of the node; TidegateError if it is away."""
         self.refused: Refused | None = None

@@ -43,8 +43,7 @@ DIMENSIONS: Final = (
 
 KEY: Final = ("shard", "offset", "part")
 
-Columns: TypeAlias = tuple[tuple[str, str], ...]
-"""Name and type of each column, as Spark writes types."""
+Columns: TypeAlias = tuple[tuple[str, str], ...]  # name and type of each column, as Spark writes types
 
 
 def columns(text: str) -> Columns:
@@ -99,7 +98,6 @@ def remembered(make: Callable[[A], B]) -> Callable[[A], B]:
 
 
 def ddl(*columns: tuple[str, str]) -> str:
-    """As Spark reads a schema."""
     return ", ".join(f"`{name}` {type}" for name, type in columns)
 
 

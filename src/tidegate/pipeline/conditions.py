@@ -24,22 +24,18 @@ from typing import TYPE_CHECKING, Any, Final
 from lark import Lark, Token, Tree
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
-from tidegate.config.problems import suggestion
+from tidegate.config.problems import remedy
 from tidegate.errors import PipelineError
 from tidegate.pipeline.columns import RECORD, F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-MAX_SOURCE: Final = 4096
-"""Characters of a condition."""
-MAX_NESTING: Final = 32
-"""Levels of `not`, `and`, `or`, brackets and what they hold inside each other."""
+MAX_SOURCE: Final = 4096  # characters of a condition
+MAX_NESTING: Final = 32  # levels of `not`, `and`, `or`, brackets and what they hold inside each other
 
 
 class Kind(StrEnum):
-    """What can be compared with each other."""
-
     NUMBER = "number"
     TEXT = "text"
     BOOLEAN = "boolean"
@@ -234,9 +230,8 @@ def _problems(tree: Tree[Any]) -> Iterator[str]:
 
 def _token_problems(token: Token) -> Iterator[str]:
     if token.type == "NAME" and token not in COLUMNS:
-        near = suggestion(token, COLUMNS)
-        remedy = f"did you mean `{near}`?" if near else f"there is {', '.join(COLUMNS)}"
-        yield f"there is no column `{token[:40]}`{_at(token.start_pos)}; {remedy}"
+        mend = remedy(token, COLUMNS, f"there is {', '.join(COLUMNS)}")
+        yield f"there is no column `{token[:40]}`{_at(token.start_pos)}; {mend}"
     elif token.type == "NUMBER" and not math.isfinite(float(token)):
         yield f"{token[:40]} is too large a number{_at(token.start_pos)}; write one below 1e308"
 
@@ -245,8 +240,8 @@ def _mismatch(left: Token, right: Token, at: Token) -> Iterator[str]:
     """No second problem is made of a column that is not known."""
     kind, other = _kind(left), _kind(right)
     if kind is not None and other is not None and kind is not other:
-        remedy = _REMEDIES[kind if left.type == "NAME" else other]
-        yield f"{_described(left)} cannot be compared with {_described(right)}{_at(at.start_pos)}; {remedy}"
+        mend = _REMEDIES[kind if left.type == "NAME" else other]
+        yield f"{_described(left)} cannot be compared with {_described(right)}{_at(at.start_pos)}; {mend}"
 
 
 def _kind(token: Token) -> Kind | None:

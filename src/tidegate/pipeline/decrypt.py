@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
@@ -54,21 +55,15 @@ class KeyRequests:
         self.found: set[KeyRequest] = set()
 
     def passing(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same rows."""
         for batch in rows:
-            self._look(batch)
+            sealed = batch.filter(pc.fill_null(pc.starts_with(batch["payload"], _BEGIN), False))
+            columns = (sealed[name].to_pylist() for name in ("topic", "context", "payload"))
+            for topic, context, payload in zip(*columns, strict=True):
+                if topic is None or context is None or (match := _SEALED.fullmatch(payload)) is None:
+                    continue
+                with suppress(UnicodeDecodeError):  # then it is not one
+                    self.found.add(KeyRequest(topic=topic, context=context, key_id=match[1].decode()))
             yield batch
-
-    def _look(self, batch: pa.RecordBatch) -> None:
-        sealed = batch.filter(pc.fill_null(pc.starts_with(batch["payload"], _BEGIN), False))
-        columns = (sealed[name].to_pylist() for name in ("topic", "context", "payload"))
-        for topic, context, payload in zip(*columns, strict=True):
-            if topic is None or context is None or (match := _SEALED.fullmatch(payload)) is None:
-                continue
-            try:
-                self.found.add(KeyRequest(topic=topic, context=context, key_id=match[1].decode()))
-            except UnicodeDecodeError:
-                continue  # then it is not one
 
 
 def decrypt(spark: SparkSession, frame: DataFrame, answers: Iterable[Answer]) -> DataFrame:

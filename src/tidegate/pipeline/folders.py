@@ -1,4 +1,4 @@
-"""Where the pipeline keeps what it has to remember: below the data folder of the node."""
+"""Where the pipeline keeps what it has to remember, below the data folder of the node; what is kept there for it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tidegate.errors import PipelineError
+from tidegate.store.journal import AUDIT, INGEST, Reader, Stream, readers
 
 if TYPE_CHECKING:
     from tidegate.config import Config
 
-READER: Final = "pipeline"
-"""Its name among the readers of the journal."""
+READER: Final = "pipeline"  # its name among the readers of the journal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folders:
-    """Of one pipeline."""
-
-    data: Path
-    """The data folder of the node: the journals are in it."""
+    data: Path  # the data folder of the node: the journals are in it
     lake: Path
 
     @classmethod
@@ -90,3 +87,45 @@ def alone(folders: Folders) -> Iterator[None]:
         yield
     finally:
         os.close(file)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleasedJournal:
+    stream: str
+    rows: int  # that are in it and may go
+    unread: int  # of these, what the pipeline has not worked on
+
+
+def release_journals(config: Config) -> tuple[ReleasedJournal, ...]:
+    """Stops keeping journals for a pipeline that no longer exists.
+
+    Only those that the configuration gives to no pipeline: all without `pipeline`, the audit without `pipeline.audit`.
+    It deletes nothing: rows are removed by the retention of their journal. PipelineError if a pipeline is running, or
+    is configured to read all of them.
+    """
+    if config.node.data is None:
+        raise PipelineError("this node keeps no journal: there is no `node.data` in its configuration")
+    streams: list[Stream] = []
+    if config.pipeline is None:
+        streams.append(INGEST)
+    if config.pipeline is None or not config.pipeline.audit:
+        streams.append(AUDIT)
+    if not streams:
+        raise PipelineError(
+            "the pipeline of this configuration reads the journal; remove `pipeline` from it first, or set "
+            "`pipeline.audit: false` to give up the audit alone"
+        )
+    with alone(Folders(data=config.node.data, lake=config.node.data / "lake")):
+        released = [_released(config, stream) for stream in streams]
+    return tuple(each for each in released if each is not None)
+
+
+def _released(config: Config, stream: Stream) -> ReleasedJournal | None:
+    assert config.node.data is not None
+    at = readers.withdraw(readers.readers_of(config.node.data, stream), READER)
+    if at is None:
+        return None
+    with Reader(config.node.data, stream) as journal:
+        first, following = journal.bounds()
+    done = min(max(first, at.get("0", 0)), following)
+    return ReleasedJournal(stream=stream.name, rows=following - first, unread=following - done)

@@ -21,7 +21,7 @@ import structlog
 
 from tidegate.config import Config
 from tidegate.errors import PipelineError
-from tidegate.pipeline import batch_input
+from tidegate.pipeline import plans
 from tidegate.pipeline.active_rules import ActiveRules
 from tidegate.pipeline.assign import assign
 from tidegate.pipeline.columns import INGEST, F, struct
@@ -37,7 +37,7 @@ from tidegate.pipeline.sample import Sample, types_of
 from tidegate.pipeline.score import score
 from tidegate.pipeline.source import register
 from tidegate.pipeline.source.shards import Range, Shards, span
-from tidegate.pipeline.spark import ENDED, ended
+from tidegate.pipeline.spark import ENDED, ended, first_line
 from tidegate.pipeline.stages import Stages
 from tidegate.pipeline.status import Status
 from tidegate.store.journal import journal_id
@@ -68,8 +68,6 @@ log = structlog.get_logger("tidegate.pipeline")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """A batch that is done."""
-
     batch: Batch
     records: int
     quarantined: int
@@ -127,7 +125,6 @@ class Job:
         )
 
     def once(self) -> None:
-        """Everything that is there now."""
         self._go({stream: {"availableNow": True} for stream in _PAUSE})
 
     def _go(self, triggers: Triggers) -> None:
@@ -202,7 +199,7 @@ class Job:
                     if isinstance(error, PipelineError) or self.stopping.is_set() or ended(self.spark):
                         raise
                     # maybe a worker of the cluster is gone, and rows that it kept; a batch can be made again
-                    log.warning("a batch failed; it is made again", reason=_first(error))
+                    log.warning("a batch failed; it is made again", reason=first_line(error))
                     take(number)
             except BaseException as error:
                 self._failure = self._failure or error
@@ -328,14 +325,14 @@ class Job:
         """
         if not self._recent:
             return
-        batch_input.set_input(self.spark, self._recent)
-        messages = self._stages.messages(1).unionByName(batch_input.kept(self.spark, self._sample.rows()))
+        plans.set_input(self.spark, self._recent)
+        messages = self._stages.messages(1).unionByName(plans.kept(self.spark, self._sample.rows()))
         try:
             passes = self._passing(messages, rules)
         except PipelineError:
             raise
         except Exception as error:
-            raise PipelineError(f"tried on recent messages the rules failed: {str(error).splitlines()[0]}") from error
+            raise PipelineError(f"tried on recent messages the rules failed: {first_line(error)}") from error
         if before is None:
             return
         now = self._passing(messages, before)
@@ -346,7 +343,6 @@ class Job:
             )
 
     def _passing(self, messages: DataFrame, rules: Rules) -> Counter[str]:
-        """How many records of each source type pass."""
         records = assign(score(normalise(messages, rules, categories=self._stages.categories), rules), rules)
         figures = (F.count("scores").alias("scored"), F.count("*").alias("count"))  # scores, too, are tried
         good = records.where(F.col("fault").isNull()).groupBy("shard", "offset").agg(*figures)
@@ -385,11 +381,5 @@ class Job:
         self.status.write(waiting=None, **state_facts)
 
 
-def _trouble(error: BaseException | None) -> PipelineError:
-    if isinstance(error, PipelineError):
-        return error
-    return PipelineError(f"the pipeline failed: {_first(error)}")
-
-
-def _first(error: BaseException | None) -> str:
-    return str(error).strip().partition("\n")[0][:500]
+def _trouble(error: BaseException) -> PipelineError:
+    return error if isinstance(error, PipelineError) else PipelineError(f"the pipeline failed: {first_line(error)}")

@@ -22,8 +22,7 @@ from tidegate.policy.pointers import Pointer
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-_END: Final = 10**17 + secrets.randbelow(10**17)
-"""A number that nobody can know who writes a payload."""
+_END: Final = 10**17 + secrets.randbelow(10**17)  # a number that nobody can know who writes a payload
 _PLAIN: Final = re.compile(r"\w[\w-]*")
 """Keys that mean themselves in a path of Spark; all others are looked up in a map."""
 
@@ -67,7 +66,6 @@ def is_number(kind: Column) -> Column:
 
 
 def type_name(kind: Column) -> Column:
-    """A kind as people call it."""
     return (
         F.when(kind == "STRING", F.lit("a text"))
         .when(kind == "BOOLEAN", F.lit("a boolean"))

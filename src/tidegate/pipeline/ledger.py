@@ -56,30 +56,21 @@ _FROM_2: Final = (
 """Those versions knew one journal only."""
 TOTALS: Final = ("messages", "records", "quarantined", "published", "denied", "batches")
 
-Place = tuple[int, int, int]
-"""Shard, offset and part of a record."""
+Place = tuple[int, int, int]  # shard, offset and part of a record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """One piece of work."""
-
     name: str
-    start: Mapping[int, int]
-    """The first offset by shard."""
-    stop: Mapping[int, int]
-    """The offset after the last, by shard."""
+    start: Mapping[int, int]  # the first offset by shard
+    stop: Mapping[int, int]  # the offset after the last, by shard
     rules: str
     keys: tuple[str, ...] = ()
     messages: int = 0
-    again: bool = False
-    """Whether it was begun before."""
-    published: Place | None = None
-    """Up to where its records were published before."""
-    passed: int = 0
-    """How many of them the node took."""
-    denied: Mapping[str, int] = field(default_factory=dict)
-    """How many of them each rule denied."""
+    again: bool = False  # whether it was begun before
+    published: Place | None = None  # up to where its records were published before
+    passed: int = 0  # how many of them the node took
+    denied: Mapping[str, int] = field(default_factory=dict)  # how many of them each rule denied
 
     @property
     def number(self) -> int:
@@ -155,7 +146,6 @@ class Ledger:
         )
 
     def done(self, batch: Batch, *, records: int, quarantined: int, published: int, denied: int) -> None:
-        """Everything about it is done."""
         counts = (batch.messages, records, quarantined, published, denied, 1)
         with self._db:  # all of it or nothing
             self._db.execute("begin immediate")
@@ -175,13 +165,11 @@ class Ledger:
 
     @property
     def totals(self) -> dict[str, int]:
-        """Of all batches that are done."""
         return {**dict.fromkeys(TOTALS, 0), **dict(self._db.execute("select name, value from totals"))}
 
     # -- rules ---------------------------------------------------------------------------------------------------
 
     def keep_rules(self, version: str, content: str) -> None:
-        """They are in force from now on."""
         self._db.execute("insert or replace into rules values (?, ?, ?)", (version, content, time.time()))
 
     def rules(self, version: str) -> str | None:

@@ -29,13 +29,10 @@ from tidegate.session.message import OUTPUTS
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-RECORDS: Final = OUTPUTS
-"""Records that one message may make: the node tells no more apart by their ids."""
-EXTRA: Final = 4096
-"""Characters of what is kept besides, for each record."""
+RECORDS: Final = OUTPUTS  # records that one message may make: the node tells no more apart by their ids
+EXTRA: Final = 4096  # characters of what is kept besides, for each record
 LONG: Final = f"what is kept has more than {EXTRA} characters; keep less"
-NAME: Final = 256
-"""Characters that the name of a source may have."""
+NAME: Final = 256  # characters that the name of a source may have
 EARLIEST: Final = "2000-01-01T00:00:00Z"
 """A time before it comes from a clock that was never set, or is read in the wrong form."""
 AHEAD: Final = "INTERVAL 1 DAY"
@@ -46,8 +43,7 @@ _ZONE: Final = r"(Z|[+-]\d\d:?\d\d)\z"
 _MICROSECONDS: Final = {Form.S: 1e6, Form.MS: 1e3, Form.US: 1.0}
 _LAST: Final = 253_402_300_799e6  # the end of the year 9999
 
-MESSAGE: Final = "_message"
-"""The message as it was read."""
+MESSAGE: Final = "_message"  # the message as it was read
 _TABLE: Final = (
     "array<struct<schema:string,becomes:string,fallback:string,most:int,missing:string,"
     "time:struct<label:string,scale:double,form:string>,source:string,"
@@ -66,7 +62,6 @@ def of_message(name: str) -> Column:
 
 
 def sender() -> Column:
-    """The source of a message that names none."""
     return F.coalesce(of_message("source"), of_message("client"))
 
 
@@ -122,7 +117,6 @@ def chosen(
 
 
 def rows_of(mappings: Sequence[Mapping]) -> Column:
-    """The rows of all elements, in their order."""
     several = F.col("_elements").isNotNull()
     elements = F.coalesce(F.col("_elements"), F.array(F.col("_here")))
     # A function of an element is the only way to name something in between, so that it is computed once.
@@ -290,14 +284,12 @@ def faulty(fault: Column) -> Column:
 
 
 def row(**known: Column) -> Column:
-    """One row; what is not known is null."""
     return F.struct(*(known.get(name, F.lit(None)).cast(type).alias(name) for name, type in ROW))
 
 
 _ROWS: Final = f"array<struct<{','.join(f'{name}:{type}' for name, type in ROW)}>>"
 
-MOST: Final = 4
-"""Values of a mapping; with more, what has to be compiled grows beyond what Java takes."""
+MOST: Final = 4  # values of a mapping; with more, what has to be compiled grows beyond what Java takes
 
 
 def single_steps(mappings: Sequence[Mapping]) -> tuple[tuple[Column, ...], ...]:

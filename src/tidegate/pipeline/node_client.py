@@ -10,7 +10,7 @@ import time
 from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -20,12 +20,12 @@ from tidegate.errors import PipelineError, Problem, TidegateError
 from tidegate.net.control_socket import ask
 from tidegate.pipeline import decrypt, protect
 from tidegate.pipeline.ledger import Place
+from tidegate.pipeline.protect import Wanted
 from tidegate.session.context import Context
 
 ASKS: Final = 500  # questions at a time
 ROOM: Final = 700_000  # bytes of base64 at a time
-TOO_LARGE: Final = "too-large"
-"""Stands for a rule where a record does not fit into a request."""
+TOO_LARGE: Final = "too-large"  # stands for a rule where a record does not fit into a request
 PATIENCE: Final = 30.0  # seconds for an answer
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 FULL_PAUSE: Final = 0.2  # seconds, while the queue of a subscriber is full
@@ -33,26 +33,22 @@ NAMED: Final = 100  # subscribers that lost records, by name
 OTHERS: Final = "others"
 FRESH: Final = 30.0  # seconds for which an answer about a key counts at most
 REMEMBERED: Final = 100_000  # answers
-KEYS: Final = "keys"
-"""The rule that denies what is under a key that is not there any more."""
+KEYS: Final = "keys"  # the rule that denies what is under a key that is not there any more
 
 log = structlog.get_logger("tidegate.pipeline")
 T = TypeVar("T")
+K = TypeVar("K", "Wanted", decrypt.KeyRequest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgoing:
-    """A record to be published."""
-
     place: Place
     id: str
     topic: str
     payload: bytes
     context: bytes = field(repr=False)
-    origin: str | None
-    """The topic of the message that it was made of."""
-    at: float
-    """When that was received."""
+    origin: str | None  # the topic of the message that it was made of
+    at: float  # when that was received
     scores: Mapping[str, float]
 
     @property
@@ -60,22 +56,12 @@ class Outgoing:
         return (len(self.payload) + len(self.context)) * 4 // 3 + 6 * len(self.topic) + 500
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
-    """What became of some records."""
+@dataclass(slots=True)
+class Outcome:
+    """What became of some records: how many the node took, and how many each rule denied."""
 
-    passed: int
-    denied: Mapping[str, int]
-    """How many each rule denied."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What is to be published: under which topic, and the context and topic of what it was made of."""
-
-    target: str
-    context: bytes = field(repr=False)
-    origin: str
+    published: int = 0
+    denied: Counter[str] = field(default_factory=Counter)
 
 
 class StaleKeys(PipelineError):
@@ -106,21 +92,13 @@ class NodeClient:
         now = time.monotonic()
         missing = [each for each in wanted if (known := self._known.get(each)) is None or known[0] < now]
         ids = list(again)
-        for piece in _pieces(missing, lambda each: 6 * len(each.target + each.origin) + 2 * len(each.context) + 200):
-            contexts = _Contexts()
-            asks = [
-                {
-                    "topic": each.target,
-                    "from": each.origin or None,
-                    "context": contexts.index(each.context),
-                    "count": wanted[each],
-                    **({"keyIds": ids} if ids else {}),
-                }
-                for each in piece
-            ]
-            reply = self._ask("pipeline_keys", contexts=contexts.texts, asks=asks)
-            for each, answer in zip(piece, reply["answers"], strict=True):
-                self._known[each] = (now + min(FRESH, answer.get("seconds", FRESH)), _key(each, answer))
+
+        def question(each: Wanted) -> dict[str, Any]:
+            known = {"keyIds": ids} if ids else {}
+            return {"topic": each.target, "from": each.origin or None, "count": wanted[each], **known}
+
+        for each, answer in self._answers("pipeline_keys", missing, question, lambda each: each.target + each.origin):
+            self._known[each] = (now + min(FRESH, answer.get("seconds", FRESH)), _key(each, answer))
         answers = [self._known[each][1] for each in wanted]
         # What has ended is asked for again anyway, and a secret is in memory no longer than it must be.
         self._known = {each: known for each, known in self._known.items() if known[0] >= now}
@@ -129,35 +107,40 @@ class NodeClient:
         return answers
 
     def forget(self) -> None:
-        """Keys that were given before count no more."""
         self._known.clear()
 
     def open(self, key_requests: Sequence[decrypt.KeyRequest]) -> list[decrypt.Answer]:
-        """The keys that messages of the journal are under."""
+        def question(each: decrypt.KeyRequest) -> dict[str, Any]:
+            return {"topic": each.topic, "keyId": each.key_id}
+
         answers = []
-        for piece in _pieces(key_requests, lambda each: 6 * len(each.topic) + 2 * len(each.context) + 300):
-            contexts = _Contexts()
-            asks = [
-                {"topic": each.topic, "keyId": each.key_id, "context": contexts.index(each.context)} for each in piece
-            ]
-            reply = self._ask("pipeline_open", contexts=contexts.texts, asks=asks)
-            for each, answer in zip(piece, reply["answers"], strict=True):
-                under = Context.decode(each.context).under or each.topic
-                secret = answer.get("secret")
-                denied = None if secret else f"{answer.get('why') or 'its key is not here'} ({answer.get('denied')})"
-                answers.append(
-                    decrypt.Answer(asked=each, under=under, secret=b64decode(secret) if secret else None, denied=denied)
-                )
+        for each, answer in self._answers("pipeline_open", key_requests, question, lambda each: each.topic):
+            under = Context.decode(each.context).under or each.topic
+            secret = answer.get("secret")
+            denied = None if secret else f"{answer.get('why') or 'its key is not here'} ({answer.get('denied')})"
+            answers.append(
+                decrypt.Answer(asked=each, under=under, secret=b64decode(secret) if secret else None, denied=denied)
+            )
         return answers
 
-    def publish(self, records: Iterable[Outgoing]) -> Iterator[tuple[Sequence[Outgoing], Published]]:
+    def _answers(
+        self, command: str, items: Iterable[K], question: Callable[[K], dict[str, Any]], names: Callable[[K], str]
+    ) -> Iterator[tuple[K, Mapping[str, Any]]]:
+        """Asks about all of them, a few at a time. `names`: the texts of unknown length in a question."""
+        for piece in _pieces(items, lambda each: 6 * len(names(each)) + 2 * len(each.context) + 300):
+            contexts = _Contexts()
+            asks = [{**question(each), "context": contexts.index(each.context)} for each in piece]
+            reply = self._ask(command, contexts=contexts.texts, asks=asks)
+            yield from zip(piece, reply["answers"], strict=True)
+
+    def publish(self, records: Iterable[Outgoing]) -> Iterator[tuple[Sequence[Outgoing], Outcome]]:
         """Publishes them in order; each piece is told when it is safe with the node.
 
         While the queue of a subscriber is full it waits, as long as the node does.
         """
         for piece in _pieces(records, lambda record: record.weight):
             if piece[0].weight > ROOM:  # it is alone
-                yield piece, Published(passed=0, denied={TOO_LARGE: 1})
+                yield piece, Outcome(denied=Counter({TOO_LARGE: 1}))
                 continue
             left, full = piece, False
             while left:
@@ -168,7 +151,7 @@ class NodeClient:
                 self._count(reply["lost"])
                 taken, left = left[: reply["taken"]], left[reply["taken"] :]
                 if taken:
-                    yield taken, Published(passed=reply["published"], denied=denied)
+                    yield taken, Outcome(published=reply["published"], denied=denied)
                 if left:
                     full = True
                     why = f"the queue of the subscriber {reply['awaited']} is full"
@@ -254,12 +237,11 @@ class _Contexts:
 
 
 def _key(wanted: Wanted, answer: Mapping[str, Any]) -> protect.Answer:
-    key = protect.Answer(target=wanted.target, context=wanted.context, origin=wanted.origin)
     if "denied" in answer:
-        return replace(key, denied=answer["denied"])
+        return protect.Answer(wanted=wanted, denied=answer["denied"])
     if "open" in answer:
-        return key
-    return replace(key, key_id=answer["keyId"], secret=b64decode(answer["secret"]))
+        return protect.Answer(wanted=wanted)
+    return protect.Answer(wanted=wanted, key_id=answer["keyId"], secret=b64decode(answer["secret"]))
 
 
 def _pieces(items: Iterable[T], weigh: Callable[[T], int]) -> Iterator[list[T]]:

@@ -116,13 +116,11 @@ def _fault(mapping: Column) -> Column:
 
 
 def _at_least_one(rows: Column) -> Column:
-    """The rows of a message, or one that says why there are none."""
     why = F.coalesce(F.col("_fault"), F.lit(_NOTHING))
     return F.when(F.size(rows) > 0, rows).otherwise(F.array(faulty(why)))
 
 
 def _columns(mapping: Column, categories: Sequence[tuple[str, str]]) -> Iterator[Column]:
-    """The columns of a record, in their order."""
     row, part, category = F.col("_row"), F.col("part"), F.lit(None)
     for filter, name in reversed(categories):
         category = F.when(topic_matches(of_message("topic"), filter), F.lit(name)).otherwise(category)

@@ -38,27 +38,33 @@ _TIME: Final = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What the node said about one topic, and one context and topic of messages: the key, or none, or why not."""
+class Wanted:
+    """What is to be published: under which topic, and the context and topic of what it was made of."""
 
     target: str
     context: bytes = field(repr=False)
-    origin: str = ""
+    origin: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What the node said about it: the key, or none, or why not."""
+
+    wanted: Wanted
     key_id: str | None = None
     secret: bytes | None = field(default=None, repr=False)
     denied: str | None = None
 
 
 def keys(spark: SparkSession, answers: Iterable[Answer]) -> DataFrame:
-    """The frame that `protect` joins."""
     rows = []
     for answer in answers:
         inner = outer = None
         if answer.secret is not None:
             inner, outer = _pads(answer.secret)
-        rows.append(
-            (answer.target, answer.context, answer.origin, answer.key_id, answer.secret, inner, outer, answer.denied)
-        )
+        asked = answer.wanted
+        place = (asked.target, asked.context, asked.origin)
+        rows.append((*place, answer.key_id, answer.secret, inner, outer, answer.denied))
     return spark.createDataFrame(rows, struct(_KEYS))
 
 
@@ -107,7 +113,6 @@ def unprotected(frame: DataFrame) -> DataFrame:
 
 
 def _json() -> Column:
-    """A record."""
     names = ("id", "source", "type", "name", "value", "text", "unit", "measured_at")
     return F.to_json(F.struct(*(F.col(name) for name in names)), {"timestampFormat": _TIME, "timeZone": "UTC"})
 
@@ -135,7 +140,6 @@ def _sealed() -> Column:
 
 
 def bound(key_id: Column, topic: Column) -> Column:
-    """What a seal is bound to."""
     return F.concat(F.lit(BOUND), key_id.cast("binary"), F.lit(b"\0"), topic.cast("binary"))
 
 

@@ -6,8 +6,7 @@ At least once: what the node took and could not tell is sent again, with the sam
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -15,7 +14,7 @@ import pyarrow.compute as pc
 
 from tidegate.pipeline.columns import DIMENSIONS, KEY, F
 from tidegate.pipeline.ledger import Batch, Ledger, Place
-from tidegate.pipeline.node_client import NodeClient, Outgoing
+from tidegate.pipeline.node_client import NodeClient, Outcome, Outgoing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -23,28 +22,13 @@ if TYPE_CHECKING:
 _TOLD: Final = ("id", "target", "message", "context", "topic", "scores")
 
 
-@dataclass(slots=True)
-class Outcome:
-    """What became of the records of a batch."""
-
-    published: int = 0
-    denied: Counter[str] = field(default_factory=Counter)
-
-
-def publish(
-    records: DataFrame | pa.Table,
-    node: NodeClient,
-    ledger: Ledger,
-    batch: Batch,
-    progress: Callable[[int], None] = lambda sent: None,
-) -> Outcome:
+def publish(records: DataFrame | pa.Table, node: NodeClient, ledger: Ledger, batch: Batch) -> Outcome:
     """Publishes what has a message and was not published before; the outcome has what was, too."""
     outcome = Outcome(published=batch.passed, denied=Counter(batch.denied))
     for piece, result in node.publish(map(_outgoing, _missing(records, batch.published))):
-        outcome.published += result.passed
+        outcome.published += result.published
         outcome.denied.update(result.denied)
         ledger.sent(batch, piece[-1].place, passed=outcome.published, denied=outcome.denied)
-        progress(outcome.published)
     return outcome
 
 

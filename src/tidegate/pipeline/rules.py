@@ -27,7 +27,7 @@ from tidegate.config.document import DocumentValue, document_tree, source_of
 from tidegate.config.problems import PLAIN_NAME, ConfigErrors, suggestion
 from tidegate.config.tree import MAX_DEPTH
 from tidegate.errors import ConfigError, PipelineError
-from tidegate.pipeline import units
+from tidegate.pipeline import checks, conditions, units
 from tidegate.pipeline.columns import DIMENSIONS
 from tidegate.policy.pointers import Pointer
 
@@ -51,8 +51,6 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Time:
-    """Where in an element the time stands, and how."""
-
     at: Pointer
     form: Form = Form.ISO
 
@@ -64,12 +62,9 @@ class Value:
     name: str
     at: Pointer
     kind: Kind = Kind.NUMBER
-    unit: str | None = None
-    """As it is sent."""
-    to: str | None = None
-    """As it is recorded, if that is another unit of the same quantity."""
-    required: bool = True
-    """An element without it is faulty; otherwise it only has no such record."""
+    unit: str | None = None  # as it is sent
+    to: str | None = None  # as it is recorded, if that is another unit of the same quantity
+    required: bool = True  # an element without it is faulty; otherwise it only has no such record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,15 +72,12 @@ class Mapping:
     """How the payloads of some messages become records."""
 
     id: str
-    types: tuple[str, ...] = ()
-    """Types of registered sources; none: of any, registered or not."""
-    topic: str | None = None
-    """A topic filter; None: any topic, or none."""
+    types: tuple[str, ...] = ()  # types of registered sources; none: of any, registered or not
+    topic: str | None = None  # a topic filter; None: any topic, or none
     schema: str
     becomes: str | None = None
     """The type of the records (`as`); None: that of the source, or else the id."""
-    records: Pointer = ()
-    """Leads to the element, or to an array of them."""
+    records: Pointer = ()  # leads to the element, or to an array of them
     source: Pointer | None = None
     time: Time | None = None
     values: tuple[Value, ...]
@@ -99,8 +91,7 @@ class Score:
     id: str
     dimension: str
     weight: float = 1.0
-    filter: str | None = None
-    """A condition on records; None: all."""
+    filter: str | None = None  # a condition on records; None: all
     check: str
     args: Entries[str, Any] = field(default_factory=dict)
 
@@ -110,20 +101,16 @@ class Target:
     """Under which topic records are published."""
 
     id: str
-    types: tuple[str, ...] = ()
-    """Types of records; none: any."""
-    filter: str | None = None
-    """A condition on records; None: all."""
-    topic: str
-    """With `{type}`, `{source}`, `{name}`, `{mode}`, `{schema}` in it."""
+    types: tuple[str, ...] = ()  # types of records; none: any
+    filter: str | None = None  # a condition on records; None: all
+    topic: str  # with `{type}`, `{source}`, `{name}`, `{mode}`, `{schema}` in it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """All rules that are in force together. In each list the order counts: the first that fits."""
 
-    version_text: str
-    """12 hexadecimal digits; the same for the same rules, however they are written."""
+    version_text: str  # 12 hexadecimal digits; the same for the same rules, however they are written
     sources: tuple[Mapping, ...] = ()
     scores: tuple[Score, ...] = ()
     topics: tuple[Target, ...] = ()
@@ -139,8 +126,7 @@ MAX_CONDITION: Final = 4096
 MAX_INDEXES: Final = 3
 """Steps of a pointer that may be an index or a name: each doubles what has to be looked at."""
 
-PLACEHOLDERS: Final = ("type", "source", "name", "mode", "schema")
-"""What a template of a topic may name."""
+PLACEHOLDERS: Final = ("type", "source", "name", "mode", "schema")  # what a template of a topic may name
 _PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 
@@ -257,13 +243,15 @@ class _Reading:
             case "score":
                 score = _score(id or "?", found)
                 if len(self.problems) == before:
-                    self._checked(score, place)
+                    for text in checks.problems(score):
+                        place.wrong(f"(`{score.id}`): {text}")
                 self.scores.append(score)
             case _:
                 target = _target(id or "?", found)
                 self._reach("topic", id, place, catches=not {"type", "filter"} & found.keys())
                 if len(self.problems) == before and target.filter is not None:
-                    self._condition(target.filter, found["filter"])
+                    for text in conditions.problems(target.filter):
+                        found["filter"].wrong(f"is no condition: {text}")
                 self.topics.append(target)
 
     def _id(self, written: DocumentValue | None, place: DocumentValue, document: str | None) -> str | None:
@@ -287,18 +275,6 @@ class _Reading:
             place.wrong(f"is never reached: `{first}` before it fits everything; let `{first}` ask for a type or topic")
         elif catches and id is not None:
             self.everything[section] = id
-
-    def _checked(self, score: Score, place: DocumentValue) -> None:
-        from tidegate.pipeline import checks
-
-        for text in checks.problems(score):
-            place.wrong(f"(`{score.id}`): {text}")
-
-    def _condition(self, filter: str, place: DocumentValue) -> None:
-        from tidegate.pipeline import conditions
-
-        for text in conditions.problems(filter):
-            place.wrong(f"is no condition: {text}")
 
 
 def _mapping(id: str, found: Entries[str, DocumentValue]) -> Mapping:

@@ -29,8 +29,7 @@ EACH: Final = 50
 TYPES: Final = 200
 SIZE: Final = 8 << 20
 LARGE: Final = 64 << 10
-_BEGIN: Final = r"(?s)^([^/]*(?:/[^/]*)?).*$"
-"""Of a topic: its first two levels, which stand for a type."""
+_BEGIN: Final = r"(?s)^([^/]*(?:/[^/]*)?).*$"  # of a topic: its first two levels, which stand for a type
 
 log = structlog.get_logger("tidegate.pipeline")
 
@@ -70,7 +69,6 @@ class Sample:
         self._new.clear()
 
     def rows(self) -> pa.Table:
-        """Those that are kept, oldest first."""
         layout = schema(stream_named("ingest"))
         try:
             rows = pq.read_table(self._path)

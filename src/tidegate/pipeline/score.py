@@ -45,7 +45,6 @@ def needs_history(rules: Rules) -> bool:
 
 @remembered
 def _means(rules: Sequence[Score]) -> list[Column]:
-    """A column for each dimension."""
     return [_mean([rule for rule in rules if rule.dimension == name]).alias(f"_{name}") for name in DIMENSIONS]
 
 

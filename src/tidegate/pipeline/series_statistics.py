@@ -31,17 +31,14 @@ import pyarrow.parquet as pq
 from tidegate.errors import PipelineError
 from tidegate.pipeline.checks import grade
 from tidegate.pipeline.columns import F
-from tidegate.pipeline.lake.tables import sync
+from tidegate.store.opening import sync_path
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-HALF_LIFE: Final = 86_400.0
-"""Seconds: a day, so that what changes with the hour stays usual."""
-LIMIT: Final = 100_000
-"""Series that are remembered."""
-LARGEST: Final = 1e140
-"""Squares of such numbers, many times over, are still numbers."""
+HALF_LIFE: Final = 86_400.0  # seconds: a day, so that what changes with the hour stays usual
+LIMIT: Final = 100_000  # series that are remembered
+LARGEST: Final = 1e140  # squares of such numbers, many times over, are still numbers
 
 _KEYS: Final = ("source", "name")
 _FILE: Final = re.compile(r"[0-9]{20}\.parquet")
@@ -49,7 +46,6 @@ _VERSION: Final = b"1"
 
 
 def schema() -> pa.Schema:
-    """The columns of a state."""
     time = pa.timestamp("us", tz="UTC")
     return pa.schema(
         [
@@ -71,18 +67,15 @@ def schema() -> pa.Schema:
 
 
 def empty() -> pa.Table:
-    """Nothing is known yet."""
     return schema().empty_table()
 
 
 def frame(spark: SparkSession, state: pa.Table) -> DataFrame:
-    """The state as `score` takes it."""
     # Spark knows times without a name for the zone as its own; the session's is UTC
     return with_deviation(spark.createDataFrame(state.replace_schema_metadata(None)))
 
 
 def with_deviation(state: DataFrame) -> DataFrame:
-    """With the standard deviation."""
     return state.withColumn("deviation", F.sqrt(F.try_divide("m2", "weight")))
 
 
@@ -196,7 +189,7 @@ class StatisticsStore:
             for number, other in self._files():
                 if number not in (batch, *before):
                     other.unlink()
-            sync(self._folder)
+            sync_path(self._folder)
 
     def forget(self, sources: Collection[str]) -> int:
         """Nothing is known of them any more; how many series that were. PipelineError if that cannot be written."""
@@ -210,7 +203,7 @@ class StatisticsStore:
                 if series := _series(state.filter(theirs)):
                     gone |= series
                     _write(state.filter(pc.invert(theirs)), path)
-            sync(self._folder)
+            sync_path(self._folder)
         return len(gone)
 
     def _remembered(self, state: pa.Table) -> pa.Table:
@@ -296,7 +289,7 @@ def _write(state: pa.Table, path: Path) -> None:
     """Whole, or not at all. OSError if it cannot be written."""
     fresh = path.with_suffix(".new")
     pq.write_table(state, fresh, compression="zstd")
-    sync(fresh)
+    sync_path(fresh)
     fresh.replace(path)
 
 

@@ -90,7 +90,7 @@ def session(
     try:
         spark = builder.getOrCreate()
     except Exception as error:  # whatever the other side of a pipe says
-        raise PipelineError(f"Spark did not start: {_short(error)}. Remedy: look at what it printed") from error
+        raise PipelineError(f"Spark did not start: {first_line(error)}. Remedy: look at what it printed") from error
     _quieten(spark)
     return spark
 
@@ -179,5 +179,6 @@ def java() -> Path:
     return Path(path)
 
 
-def _short(error: Exception) -> str:
-    return str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__
+def first_line(error: BaseException) -> str:
+    """What an error says, without the many lines in which Spark tells where it comes from."""
+    return str(error).strip().partition("\n")[0][:500] or type(error).__name__

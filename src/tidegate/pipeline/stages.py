@@ -17,15 +17,16 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import structlog
 
 from tidegate.config import Config
-from tidegate.pipeline import batch_input, decrypt, protect, series_statistics
+from tidegate.pipeline import decrypt, plans, protect, series_statistics
 from tidegate.pipeline.columns import RECORD, F
 from tidegate.pipeline.decrypt import KeyRequests
 from tidegate.pipeline.folders import Folders
 from tidegate.pipeline.lake import Counts, Lake
 from tidegate.pipeline.ledger import Batch, Ledger
-from tidegate.pipeline.node_client import NodeClient, StaleKeys, Wanted
+from tidegate.pipeline.node_client import NodeClient, Outcome, StaleKeys
 from tidegate.pipeline.plans import Plan, Plans, persisted
-from tidegate.pipeline.publish import Outcome, publish
+from tidegate.pipeline.protect import Wanted
+from tidegate.pipeline.publish import publish
 from tidegate.pipeline.rules import Rules
 from tidegate.pipeline.score import needs_history
 from tidegate.pipeline.series_statistics import StatisticsStore
@@ -45,8 +46,6 @@ log = structlog.get_logger("tidegate.pipeline")
 
 
 class Stages:
-    """Those of one job."""
-
     def __init__(
         self,
         spark: SparkSession,
@@ -79,7 +78,7 @@ class Stages:
         others.
         """
         known = self._baselines.before(batch.number) if needs_history(rules) else None
-        batch_input.set_input(self._spark, ranges, self._baselines.began)
+        plans.set_input(self._spark, ranges, self._baselines.began)
         with ExitStack() as kept:
             with self._plan(ranges, key_requests, rules, known) as plan:
                 after = None
@@ -110,12 +109,11 @@ class Stages:
         return self._plans.once(rows, rules, known)
 
     def close(self) -> None:
-        """What Spark keeps for the next batch goes."""
         self._plans.forget()
 
     def messages(self, tasks: int) -> DataFrame:
         """Those that `reading` is told of."""
-        return batch_input.messages(self._spark, self.journal, self._folders.lake.absolute(), tasks=tasks)
+        return plans.messages(self._spark, self.journal, self._folders.lake.absolute(), tasks=tasks)
 
     def _out(
         self, records_made: DataFrame, goes: _Addressed, batch: Batch, *, publishing: bool
@@ -151,8 +149,7 @@ class Stages:
         refused: Counter[str] = Counter()
         for answer in answers:
             if answer.denied is not None:
-                asked = Wanted(target=answer.target, context=answer.context, origin=answer.origin)
-                refused[answer.denied] += wanted[asked]
+                refused[answer.denied] += wanted[answer.wanted]
         return protect.protect(records, protect.keys(self._spark, answers)), refused
 
 
@@ -163,12 +160,10 @@ class _Addressed:
     wanted: Counter[Wanted] = field(default_factory=Counter)
     messages: int = 0
     records: int = 0
-    size: int = 0
-    """Bytes, about."""
+    size: int = 0  # bytes, about
 
     @property
     def few(self) -> bool:
-        """Whether they have room here."""
         return self.records <= SMALL and self.size <= ROOM
 
 

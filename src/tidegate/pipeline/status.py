@@ -12,20 +12,21 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Final
 
+from tidegate.config import Config
+from tidegate.pipeline.folders import Folders
+from tidegate.store.journal import INGEST, Reader, known_journal
+
 FRESH: Final = 15.0  # seconds; a job that runs writes more often
 RATES: Final = 60.0  # seconds over which rates are told
 
 
 class Status:
-    """Written by the job."""
-
     def __init__(self, path: Path) -> None:
         self._path = path
         self._done: deque[tuple[float, int, int]] = deque()
         self._said: dict[str, Any] = {"pid": os.getpid(), "started": time.time(), "state": "starting"}
 
     def done(self, messages: int, records: int) -> None:
-        """A batch is done; for the rates."""
         self._done.append((time.monotonic(), messages, records))
 
     def write(self, **facts: Any) -> None:
@@ -53,6 +54,25 @@ def read(path: Path) -> dict[str, Any]:
         return {"running": False}
     alive = _alive(facts["pid"]) and facts.get("state") != "stopped"
     return {**facts, "running": alive, "silent": alive and time.time() - facts.get("at", 0.0) > FRESH}
+
+
+def overview(config: Config) -> dict[str, Any]:
+    """What `tidegate pipeline status` shows: the job's own status, and how far it is behind the journal."""
+    folders = Folders.of(config)
+    state = read(folders.status)
+    oldest, following = Reader(folders.data, INGEST, settled=True).bounds()
+    if state.get("state") in ("running", "stopping") and not state["running"]:
+        state["state"] = "ended without saying so; start it again: nothing is lost"
+    journal = known_journal(folders.data)
+    if state.pop("journal", journal) != journal:  # what the job did was done to another journal
+        state.pop("next", None)
+    done = int(state.get("next", {}).get("0", oldest))
+    return {
+        **state,
+        "lag": max(0, following - done),
+        "journal": {"id": journal, "oldest": oldest, "next": following},
+        "lake": str(folders.lake),
+    }
 
 
 def _alive(pid: int) -> bool:

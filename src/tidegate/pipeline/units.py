@@ -13,13 +13,11 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from tidegate.config.problems import suggestion
+from tidegate.config.problems import remedy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversion:
-    """`value * factor + offset`."""
-
     factor: float = 1.0
     offset: float = 0.0
 
@@ -45,8 +43,7 @@ _QUANTITIES: Final[dict[str, dict[str, tuple[float, float]]]] = {
 }
 _QUANTITY: Final = {unit: quantity for quantity, units in _QUANTITIES.items() for unit in units}
 
-UNITS: Final = tuple(_QUANTITY)
-"""Every unit of the table."""
+UNITS: Final = tuple(_QUANTITY)  # every unit of the table
 
 
 def quantity(unit: str) -> str | None:
@@ -58,9 +55,8 @@ def problem(unit: str, to: str) -> str | None:
     """Why one unit cannot be turned into another, as "what; remedy"; None if it can."""
     for each in (unit, to):
         if each not in _QUANTITY:
-            meant = suggestion(each, UNITS)
-            remedy = f"did you mean `{meant}`?" if meant else f"known: {', '.join(UNITS)}"
-            return f"cannot be converted: the unit `{each}` is unknown; {remedy}"
+            mend = remedy(each, UNITS, f"known: {', '.join(UNITS)}")
+            return f"cannot be converted: the unit `{each}` is unknown; {mend}"
     if _QUANTITY[unit] != _QUANTITY[to]:
         same = ", ".join(_QUANTITIES[_QUANTITY[unit]])
         text = f"`{unit}` measures {_QUANTITY[unit]} and `{to}` {_QUANTITY[to]}"

@@ -12,7 +12,7 @@ from pipeline.lake.rows import DAY, JOURNAL, NOON, records
 from tidegate.errors import PipelineError
 from tidegate.pipeline.columns import DIMENSIONS
 from tidegate.pipeline.lake import Lake, Trend, erase, plot, read, summarise, trends
-from tidegate.pipeline.lake.plot import by_dimension
+from tidegate.pipeline.lake.quality import by_dimension
 
 
 def scores(**known: float) -> tuple[float | None, ...]:

@@ -138,8 +138,7 @@ def decided(before: Config, after: Config, *, tasks: int = 1, least: int = LEAST
         after=after.built.rules,
         since=0.0,
         until=1e11,
-        low=whole.low,
-        width=max((whole.high - whole.low) / 60, 1e-3),
+        whole=whole,
     )
     made: list[Partition] = partitions(data, whole, tasks, least)
     return [row for part in made for batch in replay(work, part) for row in batch.to_pylist()]

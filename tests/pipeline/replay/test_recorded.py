@@ -185,8 +185,9 @@ def test_other_rules_change_what_the_definition_says(tmp_path: Path, spark: Spar
     assert {change[1] for change in wanted} == {"read", "write"}
     found = run(spark, before, after, since=0.0, until=1e11)
     told = {
-        (each.who, each.action, each.topic, each.publisher, each.before.allowed, each.after.allowed): each.count
-        for each in found.groups
+        (each.who, each.action, each.topic, each.publisher, each.before.allowed, each.after.allowed): group.count
+        for group in found.groups
+        for each in [group.change]
     }
     # what bob was not let publish to a/secret has three readers now; a view is for its content to say
     assert sum(found.undecided.values()) == 3

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from tidegate.config.problems import suggestion
+from tidegate.config.problems import remedy
 from tidegate.errors import PipelineError
 from tidegate.pipeline import conditions
 from tidegate.pipeline.checks import quality, security
@@ -30,14 +30,12 @@ _MODULES = (quality, security)  # imported for what they register
 def problems(score: Score) -> Iterator[str]:
     """What is wrong with a rule's dimension, check, arguments and filter, each with its remedy."""
     if score.dimension not in DIMENSIONS:
-        near = suggestion(score.dimension, DIMENSIONS)
-        remedy = f"did you mean `{near}`?" if near else f"there is {', '.join(DIMENSIONS)}"
-        yield f"there is no dimension `{score.dimension}`; {remedy}"
+        mend = remedy(score.dimension, DIMENSIONS, f"there is {', '.join(DIMENSIONS)}")
+        yield f"there is no dimension `{score.dimension}`; {mend}"
     known = REGISTRY.get(score.check)
     if known is None:
-        near = suggestion(score.check, REGISTRY)
-        remedy = f"did you mean `{near}`?" if near else f"there is {', '.join(sorted(REGISTRY))}"
-        yield f"there is no check `{score.check}`; {remedy}"
+        mend = remedy(score.check, REGISTRY, f"there is {', '.join(sorted(REGISTRY))}")
+        yield f"there is no check `{score.check}`; {mend}"
     else:
         if score.dimension in DIMENSIONS and score.dimension not in known.dimensions:
             judged = " and ".join(known.dimensions)
@@ -63,7 +61,6 @@ def column(score: Score) -> Column:
 
 
 def needed(scores: Iterable[Score]) -> frozenset[Evidence]:
-    """What these rules need to know besides the records."""
     return frozenset().union(*(REGISTRY[score.check].needs for score in scores))
 
 

@@ -25,8 +25,7 @@ HISTORY: Final = columns(
 _SERIES: Final = ("source", "name")
 _GROUP: Final = ("type", "name")
 _IN_BATCH: Final = frozenset((Evidence.SERIES, Evidence.STEPS, Evidence.GAPS))
-_NORMAL: Final = 1.4826
-"""A standard deviation of normal values, in median absolute deviations."""
+_NORMAL: Final = 1.4826  # a standard deviation of normal values, in median absolute deviations
 
 
 def gathered(
@@ -97,7 +96,6 @@ def _neighbours(good: DataFrame) -> DataFrame:
 
 @cache
 def _of_neighbours() -> tuple[Column, ...]:
-    """Columns, each made of those before it."""
     number = grade.finite(F.col("value"))
     deviation = grade.finite(_median("off") * F.lit(_NORMAL))
     known = F.struct(F.size("values").alias("sources"), "median", deviation.alias("deviation"))

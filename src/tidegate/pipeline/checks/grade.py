@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 _LARGEST: Final = 1.7976931348623157e308
-DECIMALS: Final = 6
-"""As many decimals are looked for; a value with more has this many."""
+DECIMALS: Final = 6  # as many decimals are looked for; a value with more has this many
 
 
 def finite(number: Column) -> Column:

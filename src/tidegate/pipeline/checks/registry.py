@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 from pydantic_core import PydanticCustomError
 
 from tidegate.config import units
-from tidegate.config.problems import suggestion
+from tidegate.config.problems import remedy
 from tidegate.errors import PipelineError
 from tidegate.pipeline.columns import DIMENSIONS, F
 from tidegate.pipeline.conditions import COLUMNS, Kind
@@ -36,21 +36,16 @@ Columns: TypeAlias = Annotated[tuple[str, ...], "columns"]
 
 LARGEST: Final = 1e150
 """Of a number as an argument: differences and ratios of smaller ones are still numbers."""
-MAX_ITEMS: Final = 256
-"""Of a list as an argument."""
+MAX_ITEMS: Final = 256  # of a list as an argument
 
 
 class Evidence(StrEnum):
     """What a check needs to know besides the record itself; each is a struct column while scores are computed."""
 
-    HISTORY = "_history"
-    """What is known of the series (source, name) from the batches before."""
-    SERIES = "_series"
-    """What this batch holds of the series."""
-    STEPS = "_steps"
-    """How far apart the values of the series in this batch are."""
-    GAPS = "_gaps"
-    """How long the series was silent in this batch."""
+    HISTORY = "_history"  # what is known of the series (source, name) from the batches before
+    SERIES = "_series"  # what this batch holds of the series
+    STEPS = "_steps"  # how far apart the values of the series in this batch are
+    GAPS = "_gaps"  # how long the series was silent in this batch
     NEIGHBOURS = "_neighbours"
     """What other sources of the same type say under the same name in this batch."""
 
@@ -61,8 +56,6 @@ Read: TypeAlias = Callable[[object], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One argument that a check takes."""
-
     name: str
     form: str
     read: Read
@@ -77,8 +70,6 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """A named function that returns scores."""
-
     name: str
     dimensions: tuple[str, ...]
     parameters: tuple[Parameter, ...]
@@ -90,7 +81,6 @@ class Check:
 
     @property
     def about(self) -> str:
-        """What it says, in a sentence or two."""
         return " ".join((inspect.getdoc(self.function) or "").split())
 
     def problems(self, given: Mapping[str, object]) -> Iterator[str]:
@@ -103,11 +93,8 @@ class Check:
         known = {parameter.name: parameter for parameter in self.parameters}
         for name in given:
             if name not in known:
-                near = suggestion(str(name), known)
                 takes = f"it takes {', '.join(known)}" if known else "it takes none; leave `args` out"
-                problems.append(
-                    f"`{self.name}` has no argument `{name}`; " + (f"did you mean `{near}`?" if near else takes)
-                )
+                problems.append(f"`{self.name}` has no argument `{name}`; {remedy(str(name), known, takes)}")
         values: dict[str, Any] = {}
         for parameter in self.parameters:
             if parameter.name not in given:
@@ -146,8 +133,7 @@ class Check:
         return self.function(**arguments)
 
 
-REGISTRY: Final[dict[str, Check]] = {}
-"""Every check by name."""
+REGISTRY: Final[dict[str, Check]] = {}  # every check by name
 
 _Function = typing.TypeVar("_Function", bound=Callable[..., Any])
 
@@ -259,9 +245,8 @@ def _choice(written: object, choices: Sequence[str]) -> str:
 def _any_column(written: object) -> str:
     name = _text(written)
     if name not in COLUMNS:
-        near = suggestion(name, COLUMNS)
-        remedy = f"did you mean `{near}`?" if near else f"there is {', '.join(COLUMNS)}"
-        raise ValueError(f"a column of a record, not {_shown(written)}; {remedy}")
+        mend = remedy(name, COLUMNS, f"there is {', '.join(COLUMNS)}")
+        raise ValueError(f"a column of a record, not {_shown(written)}; {mend}")
     return name
 
 

@@ -7,11 +7,9 @@
 
 from __future__ import annotations
 
-from tidegate.pipeline.lake.compact import Compacted, compact
 from tidegate.pipeline.lake.erase import Erased, erase
-from tidegate.pipeline.lake.maintenance import Expired, expire
-from tidegate.pipeline.lake.plot import plot
-from tidegate.pipeline.lake.quality import Computed, Trend, summarise, trends
+from tidegate.pipeline.lake.maintenance import Compacted, Expired, compact, expire
+from tidegate.pipeline.lake.quality import Computed, Trend, plot, summarise, trends
 from tidegate.pipeline.lake.tables import TABLES, Place, read
 from tidegate.pipeline.lake.write import Counts, Lake, remaining
 

@@ -42,7 +42,6 @@ class Tombstone:
     """Whether all rows that were there have been removed."""
 
     def rows(self, table: Table) -> Owned:
-        """The rows of a table that it is about."""
         return Owned(owner=self.user, time=table.time, before=self.before)
 
 
@@ -92,14 +91,10 @@ def _save(lake: Place, stones: tuple[Tombstone, ...]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erased:
-    """What erasure has removed."""
-
     user: str
     before: datetime
-    rows: Mapping[str, int]
-    """Of each table."""
-    files: int
-    """That held them and were replaced."""
+    rows: Mapping[str, int]  # of each table
+    files: int  # that held them and were replaced
 
 
 def erase(

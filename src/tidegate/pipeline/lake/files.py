@@ -44,12 +44,10 @@ class Owned:
 
 
 def held(path: Path, owned: Owned) -> int:
-    """How many such rows a file has."""
     return sum(int(rows.num_rows) for rows in _owned_rows(path, owned))
 
 
 def sources_of(path: Path, owned: Owned) -> set[str]:
-    """The sources of such rows."""
     columns = [rows["source"].drop_null() for rows in _owned_rows(path, owned, "source")]
     return {source for column in columns for source in pc.unique(column).to_pylist()}
 
@@ -147,7 +145,6 @@ def replace_files(
 
 
 def together(paths: Iterable[Path]) -> pa.Schema:
-    """A schema with the columns of all files."""
     schemas = []
     for path in paths:
         with _legible(path), _open(path) as file:
@@ -161,7 +158,6 @@ def together(paths: Iterable[Path]) -> pa.Schema:
 
 
 def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table with exactly these columns."""
     columns = [
         _plain(table[field.name]).cast(field.type)
         if field.name in table.column_names
@@ -187,10 +183,10 @@ def last_start(lake: Place, journal: str) -> dict[int, int]:
             table = table.filter(pc.equal(journals, journal))
         elif adopted != journal:
             continue
-        for shard in pc.unique(table["shard"]).to_pylist():
-            ends = pc.min_max(table.filter(pc.equal(table["shard"], shard))["offset"]).as_py()
-            low, high = spans.setdefault(shard, {}).get(part.batch, (ends["min"], ends["max"]))
-            spans[shard][part.batch] = min(low, ends["min"]), max(high, ends["max"])
+        for ends in table.group_by("shard").aggregate([("offset", "min"), ("offset", "max")]).to_pylist():
+            first, last = ends["offset_min"], ends["offset_max"]
+            low, high = spans.setdefault(ends["shard"], {}).get(part.batch, (first, last))
+            spans[ends["shard"]][part.batch] = min(low, first), max(high, last)
     starts = {}
     for shard, batches in spans.items():
         batch, (low, high) = max(batches.items(), key=lambda item: item[1][1])

@@ -26,7 +26,8 @@ from typing import Final, TypeAlias
 from weakref import finalize
 
 from tidegate.errors import PipelineError
-from tidegate.pipeline.lake.tables import Place, replace, sync, trouble
+from tidegate.pipeline.lake.tables import Place, replace, trouble
+from tidegate.store.opening import sync_path
 
 Step: TypeAlias = Callable[[str], None]
 """Is told each step of a change once it is done; a test dies there."""
@@ -37,7 +38,6 @@ _SWAP: Final = "swap"
 
 
 def writer(journal: str) -> str:
-    """The role of the job of a journal."""
     return f"{_WRITER}{journal}"
 
 
@@ -106,7 +106,7 @@ def swap(lake: Place, *, add: Sequence[tuple[Path, Path]], remove: Sequence[Path
     if not add and not remove:
         return
     for staged, _ in add:
-        sync(staged)
+        sync_path(staged)
     step("staged")
     swaps = lake.own / "swaps"
     swaps.mkdir(parents=True, exist_ok=True)
@@ -141,8 +141,8 @@ def _carry_out(lake: Place, path: Path, step: Step) -> None:
         touched.add(final.parent)
         step("added")
     for folder in touched:
-        for path_to_sync in (folder, folder.parent, folder.parent.parent):
-            sync(path_to_sync)
+        for changed in (folder, folder.parent, folder.parent.parent):
+            sync_path(changed)
     for old in removed:
         old.unlink(missing_ok=True)
         step("removed")

@@ -36,16 +36,15 @@ from typing import TYPE_CHECKING, Final
 
 from tidegate.errors import PipelineError
 from tidegate.pipeline.columns import ASSIGNED, INGEST, KEY, PROTECTED, RECORD, SCORED, Columns, F, columns, struct
+from tidegate.store.opening import sync_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 VERSION: Final = 2
 MARK: Final = "_tidegate.json"
-COMPACTED: Final = "compacted"
-"""The batch of rows that were put together from several."""
-DAILY: Final = "daily"
-"""The batch of rows that are computed once a day."""
+COMPACTED: Final = "compacted"  # the batch of rows that were put together from several
+DAILY: Final = "daily"  # the batch of rows that are computed once a day
 
 _DATE: Final = re.compile(r"date=(\d{4}-\d\d-\d\d)")
 _BATCH: Final = re.compile(r"batch=([A-Za-z0-9._-]{1,128})")
@@ -55,12 +54,9 @@ _WILD: Final = frozenset("*?[]{}\\,")  # Spark takes them for a pattern
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """One table."""
-
     name: str
     columns: Columns
-    key: tuple[str, ...]
-    """What names a row."""
+    key: tuple[str, ...]  # what names a row
     time: str | None = None
     """When it was received: says its date. None: it is about a whole day."""
 
@@ -91,14 +87,11 @@ QUALITY_DAILY: Final = Table(
     name="quality_daily", columns=tuple((name, "string") for name in _GROUP) + _FIGURES, key=("date", *_GROUP)
 )
 TABLES: Final = {table.name: table for table in (RAW, NORMALISED, QUARANTINE, AUDIT, QUALITY_DAILY)}
-PLACE: Final = columns("date date, batch string")
-"""Columns that the folders tell."""
+PLACE: Final = columns("date date, batch string")  # columns that the folders tell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One file of rows."""
-
     table: str
     date: date
     batch: str
@@ -110,10 +103,8 @@ class Mark:
     """What a lake says of itself."""
 
     version: int = VERSION
-    journals: tuple[str, ...] = ()
-    """That have written to it."""
-    adopted: str | None = None
-    """That of rows which do not tell it."""
+    journals: tuple[str, ...] = ()  # that have written to it
+    adopted: str | None = None  # that of rows which do not tell it
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,14 +165,13 @@ class Place:
                 os.link(new, self.path / MARK)
         finally:
             new.unlink(missing_ok=True)
-        sync(self.path)
+        sync_path(self.path)
 
     @property
     def own(self) -> Path:
         return self.path / "_tidegate"
 
     def home(self, table: str, day: date, batch: str) -> Path:
-        """The folder of a batch's rows of one day."""
         return self.path / table / f"date={day.isoformat()}" / f"batch={batch}"
 
     def dates(self, table: str) -> list[date]:
@@ -189,7 +179,6 @@ class Place:
         return sorted(day for day in map(_day, _names(self.path / table)) if day is not None)
 
     def parts(self, table: str, *, dates: Collection[date] | None = None, batch: str | None = None) -> Iterator[Part]:
-        """The files of a table, day by day."""
         for day in self.dates(table):
             if dates is not None and day not in dates:
                 continue
@@ -224,16 +213,7 @@ def replace(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     new.replace(path)
-    sync(path.parent)
-
-
-def sync(path: Path) -> None:
-    """Force a file or a folder to the disk."""
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
+    sync_path(path.parent)
 
 
 @contextmanager
@@ -257,7 +237,6 @@ _REMEDY: Final = {
 
 
 def refused(path: Path, code: int | None, why: str) -> PipelineError:
-    """What to say when the file system does not do what it should."""
     return PipelineError(f"the lake {path} cannot be used: {why}; {_REMEDY.get(code or 0, 'look at the disk')}")
 
 

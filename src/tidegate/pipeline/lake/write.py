@@ -172,7 +172,6 @@ def _day_file(folder: Path, day: int, schema: pa.Schema) -> GroupWriter:
 
 
 def owned(batch: pa.RecordBatch, categories: Categories = ()) -> pa.Table:
-    """Messages with the columns `owner` and `category`."""
     rows = pa.Table.from_batches([batch])
     owned = rows.append_column("owner", rows["user"])
     if not categories:
@@ -211,8 +210,6 @@ Stage: TypeAlias = Callable[[Path, tuple[Tombstone, ...]], list[StagedFile]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """What of a batch has come into the lake."""
-
     records: int
     quarantined: int
 

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Final
 
 from tidegate.config import Config, ConfigErrors, Source, build_config, load, read_source
-from tidegate.config.problems import suggestion
+from tidegate.config.problems import remedy
 from tidegate.config.tree import Node
 from tidegate.errors import ConfigError
 
-WHOLE: Final = frozenset(("node", "listeners"))
-"""A file that has one of these is a whole configuration."""
+WHOLE: Final = frozenset(("node", "listeners"))  # a file that has one of these is a whole configuration
 KEYS: Final = (
     "policies",
     "combining",
@@ -59,9 +58,8 @@ def candidate(base: Path, file: Path) -> Config:
 def _refused(key: str) -> str:
     if (why := _WHY.get(key)) is not None:
         return f"`{key}` cannot be replaced alone, and a replay would not look at it: {why}; leave it out"
-    meant = suggestion(key, KEYS)
-    remedy = f"did you mean `{meant}`?" if meant else "leave it out, or write a whole configuration"
-    return f"`{key}` is not among what can be replaced ({', '.join(KEYS)}); {remedy}"
+    mend = remedy(key, KEYS, "leave it out, or write a whole configuration")
+    return f"`{key}` is not among what can be replaced ({', '.join(KEYS)}); {mend}"
 
 
 def _over(base: Source, given: Source, file: Path) -> Config:

@@ -20,22 +20,20 @@ import orjson
 from tidegate.bounded import Bounded
 from tidegate.gate import Deny, Lane, Plan, undecided
 from tidegate.pipeline.replay import report
-from tidegate.pipeline.replay.missing_fields import NOWHERE, PAYLOAD, FieldNotRecorded, RefusedMessage
-from tidegate.pipeline.replay.recipients import (
-    Delivered,
-    Key,
-    Offer,
-    Offers,
-    PartialView,
-    Undecided,
-    Verdict,
-    answer,
-    offers_for,
-)
+from tidegate.pipeline.replay.recipients import Delivered, Key, Offer, Offers, Verdict, answer, offers_for
 from tidegate.pipeline.replay.recorded_sessions import RecordedSession, RecordedSessions, named
-from tidegate.pipeline.replay.replay_engine import Arrival, Pairs, Publisher, ReplayEngine
+from tidegate.pipeline.replay.replay_engine import (
+    NOWHERE,
+    PAYLOAD,
+    Arrival,
+    FieldNotRecorded,
+    Pairs,
+    Publisher,
+    RefusedMessage,
+    ReplayEngine,
+)
 from tidegate.pipeline.replay.report import Change, Decision, Tally
-from tidegate.policy import RELAXED, Demand
+from tidegate.policy import RELAXED, View
 from tidegate.session import NO_OPTIONS, Context, Message, MessageOptions, Session
 from tidegate.topics import matches
 from tidegate.wire import NONE, V5, Properties
@@ -48,14 +46,11 @@ NOT_THERE: Final = "whom it was for is not known: nothing was recorded of that s
 MAYBE_LATER: Final = "its QoS was not recorded: whether it would have waited for somebody who was away"
 NOT_KNOWN_FOR_WHOM: Final = "whom a publish that was refused was meant for was not recorded: who would receive it"
 IN_PART: Final = "the payload was not recorded: what a view leaves of it"
-OPEN: Final = "open"
-"""What is named where no rule had to allow anything."""
+OPEN: Final = "open"  # what is named where no rule had to allow anything
 
 
 @dataclass(slots=True, kw_only=True)
 class Row:
-    """A message as it was recorded."""
-
     at: float
     id: str | None
     topic: str
@@ -73,25 +68,19 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sender:
-    """A publisher, on both sides."""
-
     name: str
     sealed: bool
-    assumed: bool
-    """That its messages demand nothing themselves is not certain, and matters."""
+    assumed: bool  # that its messages demand nothing themselves is not certain, and matters
     publishers: tuple[Publisher | Deny, Publisher | Deny]
 
 
 @dataclass(slots=True, kw_only=True)
 class _Ingress:
-    """What one side says to a publish."""
-
     engine: ReplayEngine
     publisher: Publisher | Deny
     lane: Lane | None = None
     plan: Plan | None = None
-    why: Deny | None = None
-    """It is not let in."""
+    why: Deny | None = None  # it is not let in
     message: Message | None = None
 
     @property
@@ -108,8 +97,8 @@ class _Case:
     """Both sheets of one kind of message, compared as far as that does not depend on the message."""
 
     decided: int
-    changes: tuple[Change, ...]
-    unclear: tuple[str, ...]
+    outcomes: tuple[Change | str, ...]
+    """Of what is decided: what changes, and why something cannot be said."""
     open: tuple[tuple[Key, tuple[Sequence[Offer] | Deny, Sequence[Offer] | Deny]], ...]
 
 
@@ -126,7 +115,6 @@ class DecisionComparer:
         self._weight = 0
 
     def decide(self, row: Row) -> None:
-        """One row."""
         for engine in self.engines:
             engine.at(row.at)
         if row.context is None:
@@ -161,29 +149,18 @@ class DecisionComparer:
         # A message that says what its connection would have meant anyway looks like one that says nothing. Where the
         # connection has said nothing either, that makes a difference as soon as levels are implied on one side only.
         alike = options.demand is None and levels.demand(connection_properties) is None
-        other = self.engines[1].rules.levels
-        return self._both(
-            context, data, connection_properties, options, derived, assumed=alike and levels.implied != other.implied
-        )
+        assumed = alike and levels.implied != self.engines[1].rules.levels.implied
+        return self._both(context, data, connection_properties, options, derived, assumed)
 
     def _both(
-        self,
-        context: Context,
-        data: bytes,
-        connection_properties: Pairs,
-        options: MessageOptions,
-        derived: bool,
-        *,
-        assumed: bool = False,
+        self, context: Context, data: bytes, properties: Pairs, options: MessageOptions, derived: bool, assumed: bool
     ) -> _Sender:
-        before, after = self.engines
-
-        def on(engine: ReplayEngine) -> Publisher | Deny:
-            demand: Demand | None = engine.rules.levels.demand(connection_properties)
-            return engine.publisher(context, data, demand, options, derived)
-
-        name, publishers = named(context.subject), (on(before), on(after))
-        return _Sender(name=name, sealed=context.sealed, assumed=assumed, publishers=publishers)
+        before, after = (
+            engine.publisher(context, data, engine.rules.levels.demand(properties), options, derived)
+            for engine in self.engines
+        )
+        name = named(context.subject)
+        return _Sender(name=name, sealed=context.sealed, assumed=assumed, publishers=(before, after))
 
     # -- let in ----------------------------------------------------------------------------------------------------
 
@@ -257,7 +234,8 @@ class DecisionComparer:
             tally.totals[report.MESSAGES] += 1
             tally.undecided(NOBODY)
             return
-        sender = self._both(Context(subject=recorded.subject), b"", recorded.properties, NO_OPTIONS, derived=False)
+        context = Context(subject=recorded.subject)
+        sender = self._both(context, b"", recorded.properties, NO_OPTIONS, derived=False, assumed=False)
         both = self._entering(sender, row)
         if both is None:
             return
@@ -281,10 +259,8 @@ class DecisionComparer:
         tally, both = self.tally, (before, after)
         case = self._case(sender, row, before, after)
         tally.totals[report.DELIVERIES] += case.decided + len(case.open)
-        for change in case.changes:
-            tally.changed(change, row.at)
-        for why in case.unclear:
-            tally.undecided(why)
+        for outcome in case.outcomes:
+            self._count(outcome, row)
         for key, offered in case.open:
             verdicts: list[Verdict] = []
             for ingress, offers in zip(both, offered, strict=True):
@@ -293,8 +269,7 @@ class DecisionComparer:
                 else:
                     asked = self._message(ingress, sender, row) if any(offer.open for offer in offers) else None
                     verdicts.append(answer(offers, asked))
-            outcome = self._compared(sender, row, key, verdicts, both)
-            self._count(outcome, row)
+            self._count(self._compared(sender, row, key, verdicts, both), row)
 
     def _case(self, sender: _Sender, row: Row, before: _Ingress, after: _Ingress) -> _Case:
         """The case of a message, made unless it is known. Plans are made anew when anything about them changes."""
@@ -334,10 +309,11 @@ class DecisionComparer:
                         arrivals = ingress.engine.arrivals(*ingress.way, come)
                     except FieldNotRecorded as missing:
                         why = f"{missing} was not recorded, and a rule about a link between scopes reads it"
-                        return _Case(decided=0, changes=(), unclear=(why,), open=()), False
+                        return _Case(decided=0, outcomes=(why,), open=()), False
             ways.append(arrivals)
             offers_by_engine.append(offers_for(ingress.engine, self.sessions, arrivals, waits, source))
-        decided, changes, unclear = 0, [], []
+        decided = 0
+        outcomes: list[Change | str] = []
         left: list[tuple[Key, tuple[Sequence[Offer] | Deny, Sequence[Offer] | Deny]]] = []
         for key in dict.fromkeys((*offers_by_engine[0], *offers_by_engine[1])):
             offered = [
@@ -349,12 +325,9 @@ class DecisionComparer:
                 continue
             decided += 1
             verdicts = [each if isinstance(each, Deny) else answer(each, None) for each in offered]
-            found_out = self._compared(sender, row, key, verdicts, both)
-            if isinstance(found_out, Change):
-                changes.append(found_out)
-            elif found_out:
-                unclear.append(found_out)
-        return _Case(decided=decided, changes=tuple(changes), unclear=tuple(unclear), open=tuple(left)), lasting
+            if outcome := self._compared(sender, row, key, verdicts, both):
+                outcomes.append(outcome)
+        return _Case(decided=decided, outcomes=tuple(outcomes), open=tuple(left)), lasting
 
     def _compared(
         self, sender: _Sender, row: Row, key: Key, verdicts: Sequence[Verdict], both: Sequence[_Ingress]
@@ -364,12 +337,10 @@ class DecisionComparer:
         match verdicts:
             case (Deny(), Deny()):
                 return ""
-            case (Undecided(what=what), _) | (_, Undecided(what=what)):
-                return f"{what} was not recorded, and a rule or a subscription reads it"
-            case (PartialView(view=first), PartialView(view=other)):
-                return "" if first == other else IN_PART
-            case (PartialView(), _) | (_, PartialView()):
-                return IN_PART
+            case (FieldNotRecorded() as missing, _) | (_, FieldNotRecorded() as missing):
+                return f"{missing} was not recorded, and a rule or a subscription reads it"
+            case (View(), _) | (_, View()):
+                return "" if verdicts[0] == verdicts[1] else IN_PART
             case (Delivered(payload=first), Delivered(payload=other)) if _same(first, other, row):
                 return ""
         if row.context is None:
@@ -411,8 +382,7 @@ class DecisionComparer:
                 ingress = _Ingress(engine=engine, publisher=sender.publishers[at])
                 both.append(ingress)
                 verdicts.append(self._owed(ingress, sender, row, recorded.sessions[at]))
-            outcome = self._compared(sender, row, (recorded, None), verdicts, both)
-            self._count(outcome, row)
+            self._count(self._compared(sender, row, (recorded, None), verdicts, both), row)
 
     def _owed(self, ingress: _Ingress, sender: _Sender, row: Row, session: Session | None) -> Verdict:
         publisher = ingress.publisher
@@ -425,7 +395,7 @@ class DecisionComparer:
         try:
             permitted = gate.permits(come, session)
         except FieldNotRecorded as missing:
-            return Undecided(str(missing))
+            return missing
         if isinstance(permitted, Deny):
             return permitted
         lane = Lane(gate.attributes.context(come), publisher.link.type, V5, NONE, gate.version)

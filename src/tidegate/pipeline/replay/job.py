@@ -15,12 +15,12 @@ from tidegate.config import Config
 from tidegate.errors import PipelineError
 from tidegate.pipeline.columns import F
 from tidegate.pipeline.replay import report
-from tidegate.pipeline.replay.partitions import BUCKETS, LEAST, Partition, Work, partitions, replay, span
-from tidegate.pipeline.replay.report import Decision, Group, Report, Series
+from tidegate.pipeline.replay.partitions import LEAST, Work, partitions, replay, span
+from tidegate.pipeline.replay.report import Change, Decision, Group, Report, Series
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 TOLD: Final = 1000  # groups that are told, the largest first
 DRAWN: Final = 8  # names in a picture, the largest first; the rest is one
@@ -56,10 +56,15 @@ def run(
         after=after.built.rules,
         since=since,
         until=until,
-        low=whole.low,
-        width=max((whole.high - whole.low) / BUCKETS, 1e-3),
+        whole=whole,
     )
-    frame = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(_decided(work, tasks), report.SPARK)
+
+    def decide(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from replay(work, tasks[number])
+
+    frame = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(decide, report.SPARK)
     sums_frame = _added_up(frame, "kind", "name", *_KEYS, "bucket").persist()
     try:
         with _watching(spark, progress, len(tasks)):
@@ -75,7 +80,7 @@ def run(
     return Report(
         since=whole.low,
         until=whole.high,
-        width=work.width,
+        width=whole.width,
         totals=totals,
         groups=groups,
         grouped=grouped,
@@ -86,15 +91,6 @@ def run(
         seconds=time.monotonic() - begun,
         rows=whole.stop - whole.start,
     )
-
-
-def _decided(work: Work, tasks: list[Partition]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def decided(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from replay(work, tasks[number])
-
-    return decided
 
 
 _RULE: Final = "if(after_allowed and not before_allowed, before_rule, after_rule)"
@@ -111,24 +107,14 @@ def _groups(changes: DataFrame) -> tuple[int, tuple[Group, ...]]:
     alike = _added_up(changes, *_KEYS)
     largest = alike.orderBy(F.desc("count"), *_KEYS).limit(TOLD).collect()
     number = len(largest) if len(largest) < TOLD else alike.count()
-    return number, tuple(map(_group, largest))
+    groups = []
+    for who, action, topic, publisher, *decisions, count, first, last in largest:
+        change = Change(who, action, topic, publisher, Decision(*decisions[:3]), Decision(*decisions[3:]))
+        groups.append(Group(change=change, count=count, first=first, last=last))
+    return number, tuple(groups)
 
 
-def _group(row: Row) -> Group:
-    return Group(
-        who=row["who"],
-        action=row["action"],
-        topic=row["topic"],
-        publisher=row["publisher"],
-        before=Decision(row["before_allowed"], row["before_rule"], row["before_sees"]),
-        after=Decision(row["after_allowed"], row["after_rule"], row["after_sees"]),
-        count=row["count"],
-        first=row["first"],
-        last=row["last"],
-    )
-
-
-def _series(changes: DataFrame, by: str) -> tuple[Series, ...]:
+def _series(changes: DataFrame, by: str) -> Series:
     """By time, for the names with most changes; the rest together."""
     named = changes.select(F.expr(by).alias("label"), "bucket", "count")
     largest = named.groupBy("label").agg(F.sum("count").alias("count")).orderBy(F.desc("count"), "label").limit(DRAWN)
@@ -138,7 +124,7 @@ def _series(changes: DataFrame, by: str) -> tuple[Series, ...]:
     series: dict[str, dict[int, int]] = {name: {} for name in names}
     for row in rows.collect():
         series.setdefault(row["label"], {})[row["bucket"]] = row["count"]
-    return tuple(Series(name=name, counts=counts) for name, counts in series.items())
+    return series
 
 
 @contextmanager

@@ -43,8 +43,12 @@ class Span:
     stop: int
     low: float
     high: float
-    cut: bool
-    """What was before it is gone."""
+    cut: bool  # what was before it is gone
+
+    @property
+    def width(self) -> float:
+        """Seconds of a bucket of time."""
+        return max((self.high - self.low) / BUCKETS, 1e-3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,17 +62,13 @@ class Partition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What every task has to know."""
-
     data: Path
     node: str
     before: RuleSet
     after: RuleSet
     since: float
     until: float
-    low: float
-    width: float
-    """Seconds of a bucket."""
+    whole: Span
 
 
 def span(data: Path, since: float, until: float) -> Span:
@@ -98,7 +98,6 @@ def span(data: Path, since: float, until: float) -> Span:
 
 
 def partitions(data: Path, whole: Span, tasks: int, least: int = LEAST) -> list[Partition]:
-    """At most so many, of about the same size."""
     firsts = first_offsets(folder_of(data, TRAFFIC, 0))
     rows = whole.stop - whole.start
     number = max(1, min(tasks, rows // least))
@@ -112,7 +111,7 @@ def partitions(data: Path, whole: Span, tasks: int, least: int = LEAST) -> list[
 
 def replay(work: Work, part: Partition) -> Iterator[pa.RecordBatch]:
     """Decides a part; what was found, now and then and at the end."""
-    tally = Tally(work.low, work.width)
+    tally = Tally(work.whole.low, work.whole.width)
     comparer = DecisionComparer(ReplayEngine(work.before, work.node), ReplayEngine(work.after, work.node), tally)
     sessions = comparer.sessions
     digest = work.before.version.partition("-")[2]

@@ -6,7 +6,6 @@ matplotlib takes a second to import and is an extra, so it is imported when draw
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +22,6 @@ LONGEST: Final = 40  # characters of a name
 
 
 def drawable(file: Path) -> None:
-    """PipelineError if there cannot be a picture there."""
     if file.suffix.lower() not in KINDS:
         raise PipelineError(f"{file} is no name for a picture; end it with one of {' '.join(KINDS)}")
     if not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
@@ -52,18 +50,18 @@ def draw(report: Report, file: Path) -> Path:
     return file
 
 
-def _stack(axes: Any, report: Report, stacked: Sequence[Series], title: str) -> None:
+def _stack(axes: Any, report: Report, stacked: Series, title: str) -> None:
     from matplotlib import dates
 
     untyped: Any = dates  # its functions have no types
 
     places = [datetime.fromtimestamp(report.since + at * report.width, UTC) for at in range(BUCKETS + 1)]
     bottom = [0] * len(places)
-    for number, series in enumerate(stacked):
-        heights = [series.counts.get(at, 0) for at in range(len(places))]
-        colour = OTHERS if series.name == REST else COLOURS[number % len(COLOURS)]
-        name = series.name if len(series.name) <= LONGEST else f"{series.name[: LONGEST - 1]}…"
-        axes.bar(places, heights, width=report.width / 86400, bottom=bottom, color=colour, label=name, align="edge")
+    for number, (name, counts) in enumerate(stacked.items()):
+        heights = [counts.get(at, 0) for at in range(len(places))]
+        colour = OTHERS if name == REST else COLOURS[number % len(COLOURS)]
+        label = name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
+        axes.bar(places, heights, width=report.width / 86400, bottom=bottom, color=colour, label=label, align="edge")
         bottom = [low + height for low, height in zip(bottom, heights, strict=True)]
     axes.set_ylabel("decisions")
     axes.set_title(title, fontsize=9, loc="left")

@@ -17,10 +17,9 @@ from typing import Final
 
 from tidegate.gate import Deny, PartialDecision, Step, passed
 from tidegate.gate.where import UNMET
-from tidegate.pipeline.replay.missing_fields import FieldNotRecorded
 from tidegate.pipeline.replay.recorded_sessions import RecordedSession, RecordedSessions
-from tidegate.pipeline.replay.replay_engine import Arrival, ReplayEngine
-from tidegate.policy import ALL, View
+from tidegate.pipeline.replay.replay_engine import Arrival, FieldNotRecorded, ReplayEngine
+from tidegate.policy import View
 from tidegate.routing import Group
 from tidegate.session import Grant, Message, Session, Subject
 
@@ -35,12 +34,10 @@ class Offer:
     """What somebody may have of what came to one scope."""
 
     arrival: Arrival
-    why: Deny | None = None
-    """It is denied, whatever the message is."""
+    why: Deny | None = None  # it is denied, whatever the message is
     ways: tuple[PartialDecision, ...] = ()
     """What has to be asked of the message; none: it may have all of it."""
-    grant: Grant | None = None
-    """The subscription that lets it pass, if nothing has to be asked."""
+    grant: Grant | None = None  # the subscription that lets it pass, if nothing has to be asked
 
     @property
     def open(self) -> bool:
@@ -48,9 +45,7 @@ class Offer:
 
     @property
     def view(self) -> View | None:
-        """What it leaves of every message, if that is certain."""
-        if not self.ways:
-            return ALL
+        """What the ways leave of every message, if that is certain."""
         if any(way.residuals or way.wants for way in self.ways):
             return None
         return self.ways[0].view  # the same for all: they are of one subject
@@ -63,28 +58,13 @@ Offers = dict[Key, list[Offer]]
 class Delivered:
     """Somebody may have it: this is what it sees."""
 
-    payload: bytes | None
-    """None: all of it."""
+    payload: bytes | None  # None: all of it
     arrival: Arrival
-    grant: Grant | None
-    """The subscription that it has it by."""
+    grant: Grant | None  # the subscription that it has it by
 
 
-@dataclass(frozen=True, slots=True)
-class PartialView:
-    """Somebody may have what a view leaves of it, which is not known."""
-
-    view: View
-
-
-@dataclass(frozen=True, slots=True)
-class Undecided:
-    """It depends on something that was not recorded."""
-
-    what: str
-
-
-Verdict = Delivered | Deny | PartialView | Undecided
+Verdict = Delivered | Deny | View | FieldNotRecorded
+"""A view: somebody may have what it leaves of the message, which is not known. FieldNotRecorded: it is undecided."""
 
 
 def offers_for(
@@ -187,8 +167,7 @@ def _asked(offer: Offer, message: Message | None) -> Verdict:
     try:
         passing = passed(offer.ways, come)
     except FieldNotRecorded as missing:
-        view = offer.view
-        return Undecided(str(missing)) if view is None else PartialView(view)
+        return offer.view or missing
     if isinstance(passing, Deny):
         return passing
     _, shown = passing

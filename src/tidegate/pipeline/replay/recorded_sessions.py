@@ -22,8 +22,7 @@ from tidegate.pipeline.replay.replay_engine import Pairs, RecordedSubscription, 
 from tidegate.policy.subject import BUILT_IN
 from tidegate.session import Session, Subject
 
-Key = tuple[str | None, str]
-"""A user, and a client identifier."""
+Key = tuple[str | None, str]  # a user, and a client identifier
 _NO_ADDED: Final[Mapping[str, Any]] = {}
 
 
@@ -32,19 +31,15 @@ class RecordedSession:
     """One session, on both sides. A seat stands for itself: it is compared by identity."""
 
     subject: Subject
-    said: str
-    """Its attributes as they were recorded."""
+    said: str  # its attributes as they were recorded
     properties: Pairs
     connected: bool
-    seen: int
-    """The offset at which it was last said to exist."""
-    sessions: tuple[Session | None, ...]
-    """On each side; None where its scope does not exist."""
+    seen: int  # the offset at which it was last said to exist
+    sessions: tuple[Session | None, ...]  # on each side; None where its scope does not exist
     subscriptions: dict[str, RecordedSubscription] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """As on the command line."""
         return named(self.subject)
 
 
@@ -54,8 +49,6 @@ def named(subject: Subject) -> str:
 
 
 class RecordedSessions:
-    """All sessions of one moment."""
-
     def __init__(self, engines: Iterable[ReplayEngine]) -> None:
         self.engines = tuple(engines)
         self.unknown = 0  # rows about sessions that nobody has spoken of before
@@ -69,7 +62,6 @@ class RecordedSessions:
         return self._by_session[session]
 
     def named(self, client: str) -> Iterator[RecordedSession]:
-        """Those with a client identifier."""
         return (recorded for (_, name), recorded in self.by_key.items() if name == client)
 
     # -- rows ----------------------------------------------------------------------------------------------------
@@ -125,7 +117,6 @@ class RecordedSessions:
             self._leave(recorded, filter)
 
     def ended(self, key: Key) -> None:
-        """A session is over."""
         recorded = self.by_key.pop(key, None)
         if recorded is None:
             self.unknown += 1

@@ -5,20 +5,23 @@ is what the record says. Nothing is delivered, and nothing is decided here: plan
 
 Not in it: what monitors do, except filters of links between scopes that the gate itself knows; capabilities and rules
 of publishers, which are not recorded.
+
+Reading a field of a message that was not recorded raises `FieldNotRecorded`, which passes through every evaluator: the
+decision counts as undecided. So does a condition that could have been decided without the field, had its parts been
+read in another order.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, replace
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn, SupportsIndex
 
 from tidegate.errors import ConfigError
 from tidegate.gate import Deny, Gate, Known, Lane, Plan, RuleSet, Step
 from tidegate.gate.links import Branch, ScopeExit
 from tidegate.gate.verdict import Residual, Stage
 from tidegate.gate.where import WHERE, condition
-from tidegate.pipeline.replay.missing_fields import NOWHERE
 from tidegate.policy import ALL, Demand, View
 from tidegate.scope import Exchange, Identity, Realm, Refused, Scope
 from tidegate.scope.authenticator import Answer
@@ -32,6 +35,7 @@ from tidegate.session import (
     Link,
     Message,
     MessageOptions,
+    Origin,
     Session,
     Site,
     Subject,
@@ -48,11 +52,50 @@ NO_LINK: Final = Deny(step=Step.BROKERING, rule="no link")
 
 Pairs = tuple[tuple[str, str], ...]
 
+NOWHERE: Final = Origin("0" * 16, 0)
+
+
+class FieldNotRecorded(BaseException):
+    """Not an Exception: an evaluator takes those for failures of a condition, which deny."""
+
+
+class Payload(bytes):
+    """Content that nobody wrote down."""
+
+    def __len__(self) -> int:
+        raise FieldNotRecorded("the payload")
+
+    def __getitem__(self, at: SupportsIndex | slice) -> int | bytes:  # type: ignore[override]
+        raise FieldNotRecorded("the payload")
+
+
+PAYLOAD: Final = Payload()
+
+
+def _not_recorded(field: str) -> property:
+    """A field that cannot be read; what is written to it is not kept."""
+
+    def read(_: object) -> NoReturn:
+        raise FieldNotRecorded(field)
+
+    return property(read, lambda _, value: None)
+
+
+class RefusedMessage(Message):
+    """A message of which only topic and publisher were written down: it was refused."""
+
+    __slots__ = ()
+
+    def __init__(self, topic: str, published: float, context: bytes, link: str) -> None:
+        super().__init__(topic, PAYLOAD, 0, False, published, NOWHERE, 0, context, link)
+
+    qos: Any = _not_recorded("the QoS")
+    retain: Any = _not_recorded("the retain flag")
+    properties: Any = _not_recorded("the user properties")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedSubscription:
-    """A subscription as it was recorded."""
-
     filter: str
     options: int
     properties: Pairs = ()
@@ -80,18 +123,13 @@ class Publisher:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A message in a scope that it has come to."""
-
     gate: Gate
     lane: Lane
     plan: Plan
-    message: Message | None
-    """As it is there; None where nothing has to be asked of it."""
+    message: Message | None  # as it is there; None where nothing has to be asked of it
 
 
 class ReplayEngine:
-    """The engine under one version of the rules."""
-
     def __init__(self, rules: RuleSet, node: str) -> None:
         self.rules = replace(rules, capabilities=None)  # nobody's was recorded
         self._wall = 0.0
@@ -254,7 +292,6 @@ class ReplayEngine:
         return all(branch.clear for each in arrivals for branch in each.plan.branches)
 
     def unreached(self, arrivals: list[Arrival], scope: str) -> Deny:
-        """Why a message did not come to a scope."""
         for each in arrivals:
             for link, why in each.plan.denied:
                 if link.subject.kind == "link" and link.target == f"scope:{scope}":
@@ -264,7 +301,6 @@ class ReplayEngine:
     # -- by which rule -------------------------------------------------------------------------------------------
 
     def allowed_in(self, gate: Gate, lane: Lane, topic: str, message: Message | None) -> str:
-        """By which rules something may be published."""
         known = Known(topic=topic, context=lane.context, link=lane.link, now=self.site.wall)
         return _spoken(gate.stages.ingress, known, message)[0]
 
@@ -302,7 +338,6 @@ def _spoken(stages: tuple[Stage, ...], known: Known, message: Message | None) ->
 
 
 def _called(message: Message, branch: Branch) -> Message:
-    """A message as it is behind a link."""
     context = message.context
     lowered = branch.qos < 2 and branch.qos < message.qos
     if branch.renamed or lowered:

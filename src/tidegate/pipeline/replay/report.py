@@ -42,8 +42,7 @@ class Decision(NamedTuple):
 
     allowed: bool
     rule: str
-    sees: str | None = None
-    """JSON pointers; None: everything, or nothing is allowed."""
+    sees: str | None = None  # JSON pointers; None: everything, or nothing is allowed
 
 
 class Change(NamedTuple):
@@ -139,59 +138,43 @@ _NOTES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Decisions that are other ones, and alike."""
+    """A change, how often there was one like it, and from when to when."""
 
-    who: str
-    action: str
-    topic: str
-    publisher: str
-    before: Decision
-    after: Decision
+    change: Change
     count: int
     first: float
     last: float
 
     def plain(self) -> dict[str, Any]:
+        who, action, topic, publisher, before, after = self.change
         return {
-            "who": self.who,
-            "action": self.action,
-            "topic": self.topic,
-            "from": self.publisher or None,
-            "before": self.before._asdict(),
-            "after": self.after._asdict(),
+            "who": who,
+            "action": action,
+            "topic": topic,
+            "from": publisher or None,
+            "before": before._asdict(),
+            "after": after._asdict(),
             "count": self.count,
             "first": iso(self.first),
             "last": iso(self.last),
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
-    """How many changed in each bucket of time, by one name."""
-
-    name: str
-    counts: Mapping[int, int]
+Series = Mapping[str, Mapping[int, int]]  # how many changed in each bucket of time, by a name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """All of it."""
-
     since: float
     until: float
-    width: float
-    """Seconds of a bucket of time."""
+    width: float  # seconds of a bucket of time
     totals: Mapping[str, int]
-    groups: tuple[Group, ...]
-    """The largest first."""
-    grouped: int
-    """How many groups there are; more than are told, if there are very many."""
-    undecided: Mapping[str, int]
-    """How often, by the reason."""
-    by_rule: tuple[Series, ...]
-    by_subject: tuple[Series, ...]
-    notes: tuple[str, ...]
-    """What should be known about the record itself."""
+    groups: tuple[Group, ...]  # the largest first
+    grouped: int  # how many groups there are; more than are told, if there are very many
+    undecided: Mapping[str, int]  # how often, by the reason
+    by_rule: Series
+    by_subject: Series
+    notes: tuple[str, ...]  # what should be known about the record itself
     seconds: float
     rows: int
 
@@ -200,7 +183,6 @@ class Report:
         return self.totals[CHANGED]
 
     def plain(self) -> dict[str, Any]:
-        """For programs."""
         headline = {name: self.totals[name] for name in (MESSAGES, DELIVERIES, CHANGED, OPEN)}
         return {
             "since": iso(self.since),
@@ -218,7 +200,6 @@ class Report:
 
 
 def notes(totals: Mapping[str, int], *, cut: bool) -> Iterable[str]:
-    """What should be known about the record."""
     for name, text in _NOTES.items():
         if count := totals[name]:
             yield f"{count:,} {text}"

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> None:
-    """Makes the formats `tidegate` and `mqtt` known to this session."""
     from tidegate.pipeline.source.journal import TidegateSource
     from tidegate.pipeline.source.mqtt import MqttSource
 

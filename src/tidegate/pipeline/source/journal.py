@@ -7,7 +7,8 @@ Options
 - `stream`: `ingest` (the default), `audit` or `traffic`
 - `failOnDataLoss`: whether rows that are gone are an error (the default) or a warning
 - of a stream: `name` (of a reader that retention waits for), `maxRowsPerBatch`, and `startingOffsets`: `earliest` (the
-  default), `latest`, or JSON such as `{"0": 1200}`. It is only looked at by a query that has no checkpoint yet
+  default), `latest`, or JSON such as `{"0": 1200}`, with `"journal": "<id>"` if it must be that journal. It is only
+  looked at by a query that has no checkpoint yet
 - of a batch: `since` and `until`, a time or how long ago
 
 The columns are those of the stream; with a schema that has only some of them, only those are handed to Spark.
@@ -20,28 +21,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
 
 from tidegate.errors import PipelineError
 from tidegate.pipeline.source import options
-from tidegate.pipeline.source.shards import Offsets, Shards
+from tidegate.pipeline.source.shards import Offsets, QueryOffset, Shards, signed
 from tidegate.store.journal import Selection, readers, schema, stream_named
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
 
 OPTIONS: Final = ("path", "failOnDataLoss", "startingOffsets", "maxRowsPerBatch", "name")
 
 
 class TidegateSource(DataSource):  # type: ignore[misc]
-    """The journal, to Spark."""
-
     @classmethod
     def name(cls) -> str:
         return "tidegate"
@@ -67,8 +63,6 @@ class TidegateSource(DataSource):  # type: ignore[misc]
 
 
 class JournalReader(DataSourceReader):  # type: ignore[misc]
-    """What is there when the query is planned."""
-
     def __init__(self, shards: Shards, schema: StructType, select: Selection) -> None:
         shards.check()
         self._shards = shards
@@ -84,55 +78,61 @@ class JournalReader(DataSourceReader):  # type: ignore[misc]
 
 
 class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """What comes, batch by batch."""
-
     def __init__(self, shards: Shards, schema: StructType, given: Mapping[str, str]) -> None:
         self._shards = shards
         self._schema = checked(schema, shards.stream)
         self._starting = options.starting_offsets(given)
         self._limit = options.count(given, "maxRowsPerBatch")
         self._name = given.get("name")
-        self._initial: Offsets | None = None
+        self._initial: QueryOffset | None = None
         self._target: Offsets | None = None
         self._begun = False
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadAllAvailable() if self._limit is None else ReadMaxRows(self._limit)
 
-    def initialOffset(self) -> Offsets:
+    def initialOffset(self) -> QueryOffset:
         self._begin()
         if self._initial is None:
             # Spark asks again until there is a first batch; `latest` must not run away from it.
+            journal = self._shards.journal()
             if isinstance(self._starting, dict):
-                self._initial = self._starting
+                offsets = self._shards.own(self._starting, journal)
             elif self._starting == options.LATEST:
-                self._initial = self._shards.newest()
+                offsets = self._shards.newest()
             else:
-                self._initial = self._shards.oldest()
+                offsets = self._shards.oldest()
+            self._initial = signed(offsets, journal)
         return self._initial
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._begin()
         self._target = self._shards.newest()
 
-    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
+    def latestOffset(self, start: QueryOffset, limit: ReadLimit) -> QueryOffset:
         self._begin()
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return self._shards.latest(start, rows=rows, target=self._target)
+        journal = self._shards.journal()  # before the rows are counted: whoever replaces it now is seen the next time
+        offsets = self._shards.own(start, journal)
+        end = self._shards.latest(offsets, rows=rows, target=self._target)
+        # An offset without an id gets it with the next row: another offset would be a batch of no rows.
+        return start if end == offsets else signed(end, journal)
 
-    def reportLatestOffset(self) -> Offsets:
-        return self._shards.newest()
+    def reportLatestOffset(self) -> QueryOffset:
+        return signed(self._shards.newest(), self._shards.journal())
 
-    def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
-        return [InputPartition(each) for each in self._shards.ranges(start, end)]
+    def partitions(self, start: QueryOffset, end: QueryOffset) -> list[InputPartition]:
+        journal = self._shards.journal()
+        ranges = self._shards.ranges(self._shards.own(start, journal), self._shards.own(end, journal))
+        return [InputPartition(each) for each in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return fitted(self._shards.read(partition.value), self._schema)
 
-    def commit(self, end: Offsets) -> None:
+    def commit(self, end: QueryOffset) -> None:
         """Spark is done with what is before `end`, and will not ask for it again."""
         if self._name is not None:
-            readers.commit(self._readers, self._name, end)
+            readers.commit(self._readers, self._name, self._shards.own(end, self._shards.journal()))
 
     def _begin(self) -> None:
         """Once, in the process beside the driver."""
@@ -149,13 +149,11 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
 
 
 def opened(given: Mapping[str, str], stream: str) -> Shards:
-    """The journal that these options mean."""
     path = Path(options.needed(given, "path", '.load("var/node")')).absolute()
     return Shards(path=path, stream=stream, strict=options.switch(given, "failOnDataLoss", default=True))
 
 
 def columns(stream: str) -> StructType:
-    """All columns of a stream."""
     return from_arrow_schema(schema(stream_named(stream)))
 
 

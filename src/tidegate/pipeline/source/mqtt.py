@@ -23,25 +23,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, NoReturn
 from urllib.parse import urlsplit
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.types import StructType
 
 from tidegate.config.units import duration
 from tidegate.errors import PipelineError
 from tidegate.pipeline.source import options
 from tidegate.pipeline.source.journal import OPTIONS, JournalStreamReader, columns, opened
 from tidegate.pipeline.source.receiver import Broker
-from tidegate.pipeline.source.shards import Offsets, Shards
+from tidegate.pipeline.source.shards import QueryOffset, Shards
 from tidegate.pipeline.source.spool import Spool
 from tidegate.store.journal import INGEST
 from tidegate.topics import valid_filter
 from tidegate.wire import V5, V311
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
 
 PORTS: Final = {"mqtt": 1883, "mqtts": 8883}
 VERSIONS: Final = {"5": V5, "3.1.1": V311}
@@ -51,8 +49,6 @@ GIVING: Final = 60.0  # seconds that a broker may take to hand over what waits, 
 
 
 class MqttSource(DataSource):  # type: ignore[misc]
-    """A broker, to Spark."""
-
     @classmethod
     def name(cls) -> str:
         return "mqtt"
@@ -84,13 +80,13 @@ class MqttStreamReader(JournalStreamReader):
         self._running().wait_until_quiet(GIVING)
         super().prepareForTriggerAvailableNow()
 
-    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
+    def latestOffset(self, start: QueryOffset, limit: ReadLimit) -> QueryOffset:
         self._running().check()
         return super().latestOffset(start, limit)
 
-    def commit(self, end: Offsets) -> None:
+    def commit(self, end: QueryOffset) -> None:
         super().commit(end)
-        self._running().keep_from(end.get("0", 0))
+        self._running().keep_from(self._shards.own(end, self._shards.journal()).get("0", 0))
 
     def stop(self) -> None:
         if self._spool is not None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from tidegate.config.units import duration, moment
 from tidegate.errors import PipelineError
-from tidegate.pipeline.source.shards import Offsets
+from tidegate.pipeline.source.shards import JOURNAL, QueryOffset
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
@@ -27,7 +27,6 @@ def known(options: Mapping[str, str], *names: str) -> None:
 
 
 def needed(options: Mapping[str, str], name: str, example: str) -> str:
-    """An option without which nothing can be done."""
     given = options.get(name)
     if not given:
         raise PipelineError(f"the option {name!r} is missing; write for example {example}")
@@ -70,8 +69,8 @@ def instant(options: Mapping[str, str], name: str) -> float | None:
     return (time_given if time_given.tzinfo is not None else time_given.replace(tzinfo=UTC)).timestamp()
 
 
-def starting_offsets(options: Mapping[str, str]) -> str | Offsets:
-    """`EARLIEST`, `LATEST`, or an offset for each shard."""
+def starting_offsets(options: Mapping[str, str]) -> str | QueryOffset:
+    """`EARLIEST`, `LATEST`, or an offset for each shard, with the id of the journal or without."""
     written = options.get("startingOffsets", EARLIEST)
     if written.lower() in (EARLIEST, LATEST):
         return written.lower()
@@ -80,7 +79,8 @@ def starting_offsets(options: Mapping[str, str]) -> str | Offsets:
     except ValueError:
         offsets = None
     if not isinstance(offsets, dict) or not all(
-        shard.isdecimal() and type(offset) is int and offset >= 0 for shard, offset in offsets.items()
+        type(number) is str if key == JOURNAL else key.isdecimal() and type(number) is int and number >= 0
+        for key, number in offsets.items()
     ):
         raise PipelineError(
             f"the option 'startingOffsets' is {written!r}; write earliest, latest, or an offset for each shard, "

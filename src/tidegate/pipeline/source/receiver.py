@@ -47,8 +47,6 @@ log = structlog.get_logger("tidegate.pipeline")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broker:
-    """Where to subscribe, as whom, and to what."""
-
     host: str
     port: int
     topics: tuple[str, ...]
@@ -56,12 +54,10 @@ class Broker:
     user: str | None = None
     password: str | None = None
     tls: bool = False
-    ca: Path | None = None
-    """Certificates to trust in place of those of the system."""
+    ca: Path | None = None  # certificates to trust in place of those of the system
     version: int = wire.V5
     qos: int = 1
-    expiry: float = 604_800.0
-    """Seconds for which the broker shall keep the session."""
+    expiry: float = 604_800.0  # seconds for which the broker shall keep the session
 
     @property
     def place(self) -> str:
@@ -69,8 +65,6 @@ class Broker:
 
 
 class Inlet(Protocol):
-    """What takes the messages."""
-
     def take(self, message: wire.Publish) -> None:
         """Accept it; it is written later."""
 
@@ -107,7 +101,6 @@ class Receiver:
         self._asked: float | None = None  # when the last ping was sent that nothing came after
 
     async def run(self) -> None:
-        """One connection, from CONNECT to its end."""
         broker = self._broker
         context = ssl.create_default_context(cafile=broker.ca) if broker.tls else None
         try:

@@ -1,11 +1,13 @@
 """The shards of one journal stream as Spark wants them: offsets, and the rows between two of them.
 
 Offsets are `{"0": n}`: for each shard the offset of the row that comes next. Only rows that are on the disk count, so
-an offset that Spark has written into a checkpoint never comes to mean another row.
+an offset that Spark has written into a checkpoint never comes to mean another row. An offset that Spark keeps also has
+the id of the journal, `{"journal": "3f…", "0": n}` (`QueryOffset`), because offsets begin at 0 in every journal. One
+without an id, of a version of Tidegate that wrote none, counts as one of the journal that is there.
 
 Nothing is passed over in silence. A range that has lost rows, because retention has deleted them or because they are
-damaged, is an error unless the reader has said that it does not mind; then it is a warning. A journal that ends before
-the offset at which a query goes on is another journal, and always an error.
+damaged, is an error unless the reader has said that it does not mind; then it is a warning. A journal that has another
+id, or that ends before the offset at which a query goes on, is another journal, and always an error.
 
 Nothing here imports Spark.
 """
@@ -23,13 +25,22 @@ import pyarrow as pa
 import structlog
 
 from tidegate.errors import PipelineError
-from tidegate.store.journal import Reader, Selection, stream_named
+from tidegate.store.journal import Reader, Selection, known_journal, stream_named
+
+JOURNAL: Final = "journal"  # the key of the journal's id in a `QueryOffset`; the other keys are shards
 
 Offsets: TypeAlias = dict[str, int]
+QueryOffset: TypeAlias = dict[str, int | str]
+"""Offsets and the id of their journal, as Spark keeps them in a checkpoint."""
 
 SMALL: Final = 16_384  # rows; less is not worth a task of its own
 LARGE: Final = 65_536  # rows; more is a task that takes long to repeat
 TASKS: Final = 8  # for what is between the two: enough for a few cores, with some left over when they are not equal
+
+_ANOTHER: Final = (
+    "it is not the journal that was read before. Remedy: put that one back, or delete the checkpoint of the query and "
+    "begin with the oldest row"
+)
 
 log = structlog.get_logger("tidegate.pipeline")
 
@@ -48,15 +59,27 @@ class Shards:
 
     path: Path
     stream: str
-    strict: bool = True
-    """Lost rows are an error."""
+    strict: bool = True  # lost rows are an error
 
     def check(self) -> None:
-        """PipelineError if there is no journal."""
         if not (self.path / "journal").is_dir():
             raise PipelineError(
                 f"there is no journal in {self.path}; give the data folder of a node (`node.data` in its configuration)"
             )
+
+    def journal(self) -> str | None:
+        """The id of the journal; None if no node has opened it since journals have one."""
+        return known_journal(self.path)
+
+    def own(self, offset: Mapping[str, int | str], journal: str | None) -> Offsets:
+        """What an offset of a query says of each shard. PipelineError if it is not one of `journal`."""
+        if offset.get(JOURNAL, journal) != journal:
+            there = "a journal without an id" if journal is None else f"the journal {journal}"
+            raise PipelineError(
+                f"{self.path / 'journal'} is {there}, and this query goes on in the journal {offset[JOURNAL]}: "
+                f"{_ANOTHER}"
+            )
+        return {shard: int(number) for shard, number in offset.items() if shard != JOURNAL}
 
     def bounds(self) -> dict[str, tuple[int, int]]:
         """Of each shard the oldest offset there is, and the one after the newest."""
@@ -84,7 +107,6 @@ class Shards:
         return dict(start) | {shard: begin[shard] + count for shard, count in taken.items() if count or shard in start}
 
     def ranges(self, start: Mapping[str, int], end: Mapping[str, int]) -> list[Range]:
-        """What lies between, in pieces for tasks."""
         bounds = self.bounds()
         self._same_journal(end, bounds)
         ranges = []
@@ -107,7 +129,6 @@ class Shards:
             self.lost(wanted, min(missing, wanted.stop - wanted.start))
 
     def rows(self, wanted: Iterable[Range]) -> Iterator[pa.RecordBatch]:
-        """The rows of several ranges, one after the other."""
         for each in wanted:
             yield from self.read(each)
 
@@ -128,8 +149,7 @@ class Shards:
             if following < offset:
                 raise PipelineError(
                     f"{self.path / 'journal' / self.stream / shard} ends at offset {following}, and this query goes on "
-                    f"at {offset}: it is not the journal that was read before. Remedy: put that one back, or delete "
-                    "the checkpoint of the query and begin with the oldest row"
+                    f"at {offset}: {_ANOTHER}"
                 )
 
     def _reader(self, shard: int, wanted: Range | None = None, select: Selection | None = None) -> Reader:
@@ -139,7 +159,6 @@ class Shards:
 
 
 def pieces(whole: Range) -> list[Range]:
-    """The same rows in about equal parts."""
     rows = whole.stop - whole.start
     if rows <= 0:
         return []
@@ -175,6 +194,11 @@ def span(checkpoint: Path, number: int) -> tuple[Offsets, Offsets]:
     return ({} if number == 0 else _end(checkpoint, number - 1)), _end(checkpoint, number)
 
 
+def signed(offsets: Offsets, journal: str | None) -> QueryOffset:
+    """The offsets with the id of their journal, if it has one."""
+    return {**offsets} if journal is None else {JOURNAL: journal, **offsets}
+
+
 def _end(checkpoint: Path, number: int) -> Offsets:
     path = checkpoint / "offsets" / str(number)
     try:
@@ -182,7 +206,7 @@ def _end(checkpoint: Path, number: int) -> Offsets:
         parsed = json.loads(offsets)
         if version != "v1" or not isinstance(parsed, dict):
             raise ValueError(f"{version}, {offsets}")
-        return {str(shard): int(offset) for shard, offset in parsed.items()}
+        return {str(shard): int(offset) for shard, offset in parsed.items() if shard != JOURNAL}
     except (OSError, ValueError) as error:
         raise PipelineError(
             f"{path} does not tell where the batch ends ({error}). Remedy: delete {checkpoint}; what is done is in the "

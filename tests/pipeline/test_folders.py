@@ -12,8 +12,7 @@ from store.journal.trial import NOON, Trial
 from tidegate.cli.pipeline import app
 from tidegate.config import Config, load
 from tidegate.errors import PipelineError
-from tidegate.pipeline.folders import READER, Folders, alone
-from tidegate.pipeline.journal_release import ReleasedJournal, release_journals
+from tidegate.pipeline.folders import READER, Folders, ReleasedJournal, alone, release_journals
 from tidegate.store.journal import AUDIT, INGEST, audit_row, ingest_row, readers
 
 WITHOUT = """\
