@@ -85,6 +85,8 @@ def test_views_where_others_see_everything(before: str, after: str, narrows: boo
         ("dedupe: 3s", True),
         ("only: a, after: [b]", True),
         ('payload: "o.size < 3"', True),
+        ('payload: "o.payload.hiv == true"', False),  # what is suppressed is in the audit
+        ('payload: "has(o.payload)"', False),
         ("use: hsup_em", True),
         (SUPPRESSING, True),
         ("use: multi_em", False),
@@ -140,3 +142,15 @@ def test_a_monitor_that_takes_the_place_of_a_default_one() -> None:
     before = config(monitors=default)
     assert widening(before, config(monitors=f"{default}, {monitor('m', 'filter: [b]')}")) is not None
     assert widening(before, config(monitors=f"{default}, {monitor('m', 'filter: [b], default: true')}")) is None
+
+
+@pytest.mark.parametrize("how", ["rate: 5/s", "only: door, after: [key], reset: lock", "use: hsup_em", "dedupe: 3s"])
+def test_beside_a_monitor_that_remembers_nothing_narrows(how: str) -> None:
+    """It may let more pass if it sees less: a door stays open if the lock is suppressed before it."""
+    there = monitor("door", how, "scope: main, direction: im_sub")
+    for new in ("filter: [key, door]", "rate: 5/s", SUPPRESSING):
+        assert "door" in (widening(config(monitors=there), config(monitors=f"{there}, {monitor('m', new)}")) or "")
+    before, after = (f"{there}, {monitor('m', each)}" for each in ("filter: [a, b]", "filter: [a]"))
+    assert widening(config(monitors=before), config(monitors=after)) is not None
+    plain = monitor("plain", 'filter: ["a/#"]')
+    assert widening(config(monitors=plain), config(monitors=f"{plain}, {monitor('m', 'filter: [a/b]')}")) is None

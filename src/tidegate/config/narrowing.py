@@ -9,17 +9,20 @@ Views. Rows of one topic that apply to somebody unite, and a topic without rows 
   also be for all of its subjects, or the row had kept everything.
 
 Monitors. One that only suppresses puts out the event that came in, unchanged and once, or nothing. So
-- a new one narrows if it only suppresses, and does not take the place of one with `default: true`;
+- a new one narrows if it only suppresses, does not read content (what is suppressed is in the audit, which operators
+  read), and does not take the place of one with `default: true`;
 - one that is changed narrows if nothing but its bounds is changed, and these only down: fewer topics in `filter`, a
   lower `rate` or `burst`, a longer `dedupe`;
-- one that goes never does.
+- one that goes never does;
+- beside another one that remembers what it has seen, neither does: a door that opens after a key and closes with a lock
+  stays open if the lock is suppressed before it.
 
-It will not judge what monitors behind it do with fewer events, and says no where it cannot tell.
+It says no where it cannot tell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from tidegate import policy, topics
@@ -31,11 +34,12 @@ if TYPE_CHECKING:
     from tidegate.config.model import Config
 
 _BOUNDS: Final = ("filter", "rate", "burst", "dedupe")
+_CONTENT: Final = (["o", "payload"], ["o", "properties"], ["o", "scores"])
 
 
 def widening(before: Config, after: Config) -> str | None:
     """The first thing that a change of views or monitors shows somebody more by; None: it only narrows."""
-    return _wider_views(before, after) or _wider_monitors(before.monitors, after.monitors)
+    return _wider_views(before, after) or _wider_monitors(before, after)
 
 
 # -- views -------------------------------------------------------------------------------------------------------------
@@ -70,19 +74,29 @@ def _hidden_after(row: policy.Row, new: Iterable[policy.Row], *, open: bool) -> 
 # -- monitors ----------------------------------------------------------------------------------------------------------
 
 
-def _wider_monitors(before: Sequence[Monitor], after: Sequence[Monitor]) -> str | None:
-    old, new = ({each.id: each for each in entries if each.id is not None} for entries in (before, after))
+def _wider_monitors(before: Config, after: Config) -> str | None:
+    old, new = ({each.id: each for each in config.monitors if each.id is not None} for config in (before, after))
     for id in old.keys() - new.keys():
         return f"without the monitor `{id}`, what it suppresses passes"
     for id, entry in new.items():
         if id not in old:
             if not suppresses(entry):
                 return f"the monitor `{id}` does not only suppress: it emits or renames"
-            if not entry.default and any(each.default for each in after):
+            reads = after.built.rules.monitors.by_id[id].monitor.reads
+            if any(path == "o" or path.split(".")[:2] in _CONTENT for path in reads):
+                return f"what the monitor `{id}` suppresses tells of the content of messages"
+            if not entry.default and any(each.default for each in after.monitors):
                 return f"where the monitor `{id}` acts, one with `default: true` would not act any more"
         elif entry != old[id] and not _narrower(old[id], entry):
             return f"the monitor `{id}` would not only suppress more than before"
+        if entry != old.get(id) and (other := next((each.id for each in after.monitors if _other(each, id)), None)):
+            return f"the monitor `{other}` remembers what it sees, and may let more pass if `{id}` lets it see less"
     return None
+
+
+def _other(entry: Monitor, id: str) -> bool:
+    """Whether another monitor has a state that events move."""
+    return entry.id != id and entry.filter is None and entry.map is None
 
 
 def suppresses(entry: Monitor) -> bool:

@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 from tidegate.errors import PipelineError
 from tidegate.pipeline.checks import grade
 from tidegate.pipeline.columns import F
-from tidegate.store.opening import sync_path
+from tidegate.store.disk import sync_path
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -27,7 +27,7 @@ from weakref import finalize
 
 from tidegate.errors import PipelineError
 from tidegate.pipeline.lake.tables import Place, replace, trouble
-from tidegate.store.opening import sync_path
+from tidegate.store.disk import sync_path
 
 Step: TypeAlias = Callable[[str], None]
 """Is told each step of a change once it is done; a test dies there."""

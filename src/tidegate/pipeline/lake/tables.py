@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidegate.errors import PipelineError
 from tidegate.pipeline.columns import ASSIGNED, INGEST, KEY, PROTECTED, RECORD, SCORED, Columns, F, columns, struct
-from tidegate.store.opening import sync_path
+from tidegate.store.disk import sync_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
