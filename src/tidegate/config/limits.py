@@ -51,7 +51,7 @@ class UserLimits(Section):
     subscriptions: Count = Field(default=1_000_000, ge=1)
     """Subscriptions of their sessions; one more is refused with 0x97. A filter counts once more for each 256
     characters."""
-    conditions: Count = Field(default=500, ge=0)
+    conditions: Count = Field(default=250, ge=0)
     """Subscriptions among these with a `where`, each of which is asked of every message that matches."""
 
 
@@ -74,7 +74,7 @@ class NodeLimits(Section):
     """Bytes of these."""
     subscriptions: Count = Field(default=2_000_000, ge=1)
     """Subscriptions of all sessions."""
-    conditions: Count = Field(default=50_000, ge=0)
+    conditions: Count = Field(default=25_000, ge=0)
     """Those with a `where`."""
 
 

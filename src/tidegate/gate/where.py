@@ -17,7 +17,7 @@ from tidegate.session import Link, Message
 NAMES: Final = frozenset("oe")
 WHERE: Final = "where"
 LIMIT: Final = 512  # bytes: parsing them takes some 3 ms at most
-BUDGET: Final = 500  # operations of one evaluation: some 50 µs at most
+BUDGET: Final = 1000  # operations of one evaluation: some 0.1 ms at most
 UNMET: Final = Deny(step=Step.WHERE, rule=WHERE)
 
 

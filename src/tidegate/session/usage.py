@@ -26,7 +26,7 @@ class Bounds:
     retained: int = 500_000
     retained_bytes: int = 512 * 2**20
     subscriptions: int = 1_000_000
-    conditions: int = 500
+    conditions: int = 250
 
 
 USER_BOUNDS: Final = Bounds()
@@ -39,7 +39,7 @@ NODE_BOUNDS: Final = Bounds(
     retained=1_000_000,
     retained_bytes=2**30,
     subscriptions=2_000_000,
-    conditions=50_000,
+    conditions=25_000,
 )
 NAMES: Final = tuple(field.name for field in fields(Bounds))
 LONG: Final = 256  # characters of a filter or a client identifier that count like another subscription or session
