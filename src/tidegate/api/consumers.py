@@ -51,7 +51,7 @@ from tidegate.api.schemas import (
 )
 
 APPLICATION: Final = "application"
-_MADE: Final = returns(Changed, 404, *BODY, *CHANGE, made=Credentials)
+_MADE: Final = returns(Changed, 404, 507, *BODY, *CHANGE, made=Credentials)
 _KEYED: Final = returns(Changed, 404, 412, *BODY, *CHANGE)
 
 router = APIRouter(route_class=Route, tags=["consumers"])

@@ -47,7 +47,7 @@ async def list_all(request: Request) -> Response:
     "/tokens",
     summary="Make a token",
     status_code=201,
-    responses=returns(TriedToken, 404, *BODY, *CHANGE, made=NewToken),
+    responses=returns(TriedToken, 404, 507, *BODY, *CHANGE, made=NewToken),
     openapi_extra=body_of(TokenRequest),
 )
 async def make(request: Request, signed: Signature) -> Response:
