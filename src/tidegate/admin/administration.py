@@ -298,7 +298,7 @@ class Administration:
                     if time.monotonic() > deadline:
                         raise Problem("other nodes change things all the time; try again", problem="unavailable")
                 case _:
-                    raise Problem(answer.what, problem="invalid")
+                    raise Problem(answer.what, problem="too-large" if answer.full else "invalid")
 
     async def _enforced(self, drafted: _Drafted, sequence: int, by: str, why: str) -> dict[str, Any]:
         """It is stored, so it is done, whatever comes."""
