@@ -66,6 +66,7 @@ class AdministeredNode(Protocol):
     config: Config  # in force
     source: Source | None  # its file, alone
     audit: Auditor
+    authentication: Authentication
     identities: NodeIdentities
     changing: asyncio.Lock
 

@@ -107,9 +107,11 @@ class TokenAdministration:
         return [each.shown() for each in self._tokens.all(time.time())]
 
     def check(self, text: str) -> dict[str, Any]:
-        """Whose it is, if it counts: that of somebody who is gone does not."""
+        """Whose it is, if it counts: that of somebody who is gone does not, nor of who took the name of another."""
         token = self._tokens.check(text, time.time())
         user = None if token is None or token.user is None else self._called(token)
+        if user is not None and self._host.authentication.displaced(user):
+            user = None
         if token is None or (token.user is not None and user is None):
             raise Problem("this token is unknown, expired or revoked; have one made", problem="unknown")
         return {**token.shown(), "user": user}
