@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from pathlib import Path
 from typing import Any
 
 from api.pretending import served
+from api.real import administering
 from tidegate.api.me import MOST
+from tidegate.store.registry import Limits
 
 PREFERENCE: dict[str, Any] = {"topic": "a/#", "when": "false"}
 
@@ -96,3 +100,69 @@ async def test_nobody_fills_the_registry(tmp_path: Path) -> None:
         assert refused.status_code == 409
         assert "which is the most" in refused.json()["detail"]
         assert (await api.ask("POST", "/me/preferences", "bobs", json=PREFERENCE)).status_code == 201
+
+
+BOUND = Limits().group
+LARGE = ["/" + "p" * 25_000 + str(number) for number in range(8)]
+
+
+def stored(folder: Path) -> int:
+    """Characters of all versions of preferences."""
+    with contextlib.closing(sqlite3.connect(folder / "data" / "admin.db")) as database:
+        ((size,),) = database.execute("SELECT sum(length(body)) FROM tidegate_entry WHERE kind = 'preference'")
+    return int(size)
+
+
+async def test_the_history_of_own_preferences_is_bounded(tmp_path: Path) -> None:
+    """However often a user changes one, or makes and deletes them; those of others stay."""
+    async with administering(tmp_path) as admin:
+        administration = admin.served.node.administration
+        assert administration is not None
+        mary = (await admin.make("/users", {"name": "mary"}))["token"]
+        zoe = (await admin.make("/users", {"name": "zoe"}))["token"]
+        other = (await admin.make("/me/preferences", {"topic": "z/0"}, zoe))["id"]
+        for number in range(1, 4):
+            changed = await admin.ask(
+                "PUT", f"/me/preferences/{other}", zoe, json={"topic": f"z/{number}"}, headers={"If-Match": "*"}
+            )
+            assert changed.status_code == 200, changed.text
+        id = (await admin.make("/me/preferences", {"topic": "a/0", "keep": LARGE}, mary))["id"]
+        for number in range(1, 20):
+            body = {"topic": f"a/{number}", "keep": LARGE}
+            changed = await admin.ask("PUT", f"/me/preferences/{id}", mary, json=body, headers={"If-Match": "*"})
+            assert changed.status_code == 200, changed.text
+        assert stored(tmp_path) < BOUND + 2000
+        versions = administration.registry.history("preference", id)
+        assert 2 < len(versions) < 12
+        assert versions[-1].body is not None
+        assert versions[-1].body["content"]["topic"] == "a/19"
+        for number in range(12):
+            made = (await admin.make("/me/preferences", {"topic": f"b/{number}", "keep": LARGE}, mary))["id"]
+            gone = await admin.ask("DELETE", f"/me/preferences/{made}", mary, headers={"If-Match": "*"})
+            assert gone.status_code == 200, gone.text
+        assert stored(tmp_path) < BOUND + 2000
+        assert len(administration.registry.history("preference", other)) == 4
+        # the last change can still be taken back
+        sequence = administration.registry.history("preference", made)[-1].sequence
+        taken = await admin.ask("POST", f"/preferences/{made}/revert", json={"sequence": sequence})
+        assert taken.is_success, taken.text
+
+
+async def test_own_preferences_have_a_bound_together(tmp_path: Path) -> None:
+    async with administering(tmp_path) as admin:
+        mary = (await admin.make("/users", {"name": "mary"}))["token"]
+        zoe = (await admin.make("/users", {"name": "zoe"}))["token"]
+        made = []
+        for number in range(BOUND // 200_000):
+            made.append((await admin.make("/me/preferences", {"topic": f"a/{number}", "keep": LARGE}, mary))["id"])
+        body = {"topic": "b", "keep": LARGE}
+        full = await admin.ask("POST", "/me/preferences", mary, json=body)
+        assert (full.status_code, "are the most" in full.json()["detail"]) == (413, True), full.text
+        full = await admin.ask("PUT", f"/me/preferences/{made[0]}", mary, json=body, headers={"If-Match": "*"})
+        assert full.status_code == 413, "the version before it stays as well"
+        assert (await admin.make("/me/preferences", body, zoe))["id"]
+        for id in made[:2]:
+            gone = await admin.ask("DELETE", f"/me/preferences/{id}", mary, headers={"If-Match": "*"})
+            assert gone.status_code == 200, gone.text
+        assert (await admin.make("/me/preferences", body, mary))["id"]
+        assert stored(tmp_path) < BOUND + 210_000

@@ -226,6 +226,30 @@ def test_open_registration_is_slow_for_one_address(tmp_path: Path) -> None:
         refused(there.http.post("/data", json={"t": 1}), 401)
 
 
+def test_strangers_do_not_use_up_what_administrators_need(tmp_path: Path) -> None:
+    text = CONFIGURATION.replace("SOURCES", "sources: {registration: open, most: 3}\ntokens: {most: 4}")
+    with node(tmp_path, text) as there:
+        made = [there.register(f"s{number}", {}) for number in range(5)]
+        assert [each.status_code for each in made] == [201, 201, 201, 507, 507]
+        assert made[3].json()["type"] == "urn:tidegate:problem:full"
+        assert "sources.most" in made[3].json()["detail"]
+        listed = there.http.get("/sources", headers=there.admin).json()["items"]
+        assert {each["id"] for each in listed} == {"s0", "s1", "s2"}, "nobody else was registered"
+        mine = Sender(there, made[0].json())
+        for _ in range(4):  # who is registered renews its token as often as it likes
+            mine = Sender(there, there.register("s0", mine.headers).json())
+            assert mine.send({"t": 1}).status_code == 202
+        assert there.register("s3").status_code == 201, "an administrator does not count as a stranger"
+        full = there.register("s4")
+        assert (full.status_code, "tokens.most" in full.json()["detail"]) == (507, True)
+        assert len(there.http.get("/sources", headers=there.admin).json()["items"]) == 4
+        for _ in range(2):
+            answer = there.http.post("/tokens", json={"role": "admin"}, headers=there.admin)
+            assert answer.status_code == 201, answer.text
+        assert there.running.admin_token()
+        refused(there.http.post("/tokens", json={"role": "admin"}, headers=there.admin), 507)
+
+
 def _until(condition: Any) -> None:
     deadline = time.monotonic() + PATIENCE
     while not condition():

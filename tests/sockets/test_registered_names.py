@@ -151,10 +151,11 @@ async def test_a_capability_is_not_for_the_stranger_who_registered_its_name(tmp_
 async def test_who_is_registered_elsewhere_does_not_log_in_with_a_name_of_others(tmp_path: Path) -> None:
     """Another node on the same registry does not know who was here."""
     async with node(tmp_path, OWN, capabilities=issuing(tmp_path)) as admin:
-        password = (await register(admin, "alice")).json()["password"]
-        await log_in(admin, "alice", password, "mine")
+        made = (await register(admin, "alice")).json()
+        await log_in(admin, "alice", made["password"], "mine")
         admin.served.node.authentication.names.note("alice")
-        await log_in(admin, "alice", password, "mine", expect=0x87)
+        await log_in(admin, "alice", made["password"], "mine", expect=0x87)
+        assert (await admin.ask("POST", "/data", made["token"], json={"t": 1})).status_code == 401
 
 
 @on_uvloop

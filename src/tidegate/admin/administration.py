@@ -66,6 +66,7 @@ class AdministeredNode(Protocol):
     config: Config  # in force
     source: Source | None  # its file, alone
     audit: Auditor
+    authentication: Authentication
     identities: NodeIdentities
     changing: asyncio.Lock
 
@@ -298,7 +299,7 @@ class Administration:
                     if time.monotonic() > deadline:
                         raise Problem("other nodes change things all the time; try again", problem="unavailable")
                 case _:
-                    raise Problem(answer.what, problem="invalid")
+                    raise Problem(answer.what, problem="too-large" if answer.full else "invalid")
 
     async def _enforced(self, drafted: _Drafted, sequence: int, by: str, why: str) -> dict[str, Any]:
         """It is stored, so it is done, whatever comes."""

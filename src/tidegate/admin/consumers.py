@@ -65,6 +65,8 @@ class Consumers:
                 return [user]
             return [user, RequestedChange(kind=APPLICATION, id=name, body={"description": command.description})]
 
+        if command.itself:
+            self._administration.tokens.check_room(Role.USER)
         if command.dry_run:
             return await self._administration.preview(draft)
         async with self._renewing:

@@ -11,6 +11,9 @@ Nothing here waits or asks anybody. Values are replaced, never changed, so that 
 
 from __future__ import annotations
 
+import hashlib
+import re
+import secrets
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import nsmallest
@@ -40,6 +43,7 @@ PAGE: Final = 1 << 20  # bytes of a page; then it ends, however few there are on
 MOST: Final = 1000  # documents on a page
 _PLACE: Final = "place"
 _CONTENT: Final = "content"
+_OWN: Final = re.compile(r"own-[0-9a-f]{16}-")  # see `own_id`
 
 Key = tuple[str, str]
 
@@ -127,7 +131,17 @@ class RegistryState:
                 newest += 1
                 body = {_PLACE: newest if stored is None else place(stored.body), _CONTENT: _filled(each, stored)}
             restores = isinstance(each, Restoration)
-            changes.append(Change(kind=each.kind, id=each.id, body=body, expected=each.expected, restores=restores))
+            own = _OWN.match(each.id) if each.kind == "preference" else None
+            changes.append(
+                Change(
+                    kind=each.kind,
+                    id=each.id,
+                    body=body,
+                    expected=each.expected,
+                    restores=restores,
+                    group=None if own is None else own[0],
+                )
+            )
         fence = {"changed": [list(each.key) for each in requested]}
         return [*changes, Change(kind=FENCE[0], id=FENCE[1], body=fence, expected=self.fence)]
 
@@ -252,6 +266,11 @@ def _belongs(kind: str, id: str, body: Body, owner: str, identity: str | None) -
             return bool(application == owner)
         case _:
             return False
+
+
+def own_id(owner: str) -> str:
+    """A new id for a preference that somebody makes; all of one owner begin alike, and share a bound."""
+    return f"own-{hashlib.sha256(owner.encode()).hexdigest()[:16]}-{secrets.token_hex(8)}"
 
 
 def owns(preference: Body, user: str, identity: str | None) -> bool:

@@ -33,7 +33,7 @@ from tidegate.admin.roles import Role
 from tidegate.bounded import Newest
 from tidegate.config import Source
 from tidegate.config.administration import SQLITE
-from tidegate.config.directory import SELF_REGISTERED
+from tidegate.config.directory import SELF_REGISTERED, self_registered
 from tidegate.config.overlay import entries_in_file
 from tidegate.config.sources import Registration
 from tidegate.errors import ConfigError, KeysError, Problem
@@ -107,6 +107,8 @@ class Sources:
     async def register(self, command: RegisterSource) -> dict[str, Any]:
         """Its credentials, which nobody can tell again; in a dry run, what its registration would do."""
         _check(command)
+        if self.known(command.id) is None:
+            self._administration.tokens.check_room(Role.SOURCE)  # or it would be registered, and had no token
         if command.dry_run:
             return await self._preview(command)
         async with self._registering:
@@ -159,6 +161,7 @@ class Sources:
             attributes.pop(SELF_REGISTERED, None)
         elif stored is None:
             self._administration.check_stranger(id)
+            self._check_room()
             attributes[SELF_REGISTERED] = True
         body |= {PASSWORD: command.password, "attributes": attributes}
         if key is not None:
@@ -167,6 +170,14 @@ class Sources:
             RequestedChange(kind=KIND, id=id, body=about, expected=None if stored is None else stored.sequence),
             RequestedChange(kind=USER, id=id, body=body, expected=None if user is None else user.sequence),
         ]
+
+    def _check_room(self) -> None:
+        """Problem if as many sources have registered by themselves as may."""
+        most = self._host.config.sources.most
+        users = (each.attributes for each in self._host.config.directory.users.values())
+        if sum(self_registered(each) and each.get("source") is True for each in users) >= most:
+            text = f"{most} sources have registered by themselves, which is the most: ask an administrator to register"
+            raise Problem(f"{text} yours, or to raise `sources.most`", problem="full")
 
     async def _token(self, id: str, by: str) -> dict[str, Any]:
         tokens = self._administration.tokens

@@ -39,6 +39,10 @@ class TokenAdministration:
         now = time.time()
         return not any(each.role is Role.ADMIN and each.revoked_at is None for each in self._tokens.all(now))
 
+    def check_room(self, role: Role) -> None:
+        """Problem if no token of that role can be made."""
+        self._tokens.check_room(role, time.time())
+
     async def make_registered(self, user: str, role: Role, by: str, *, done: str) -> dict[str, Any]:
         """The token of somebody who is `done`; that stands, also if no token can be made."""
         try:
@@ -52,7 +56,7 @@ class TokenAdministration:
         if user is not None and not self._exists(user):
             raise not_found("user", user)
         if command.dry_run:
-            expires = now + self._tokens.admitted(command)
+            expires = now + self._tokens.admitted(command, now)
             return {"role": command.role, "user": user, "name": name, "expires": expires}
         identity = None if user is None else self._identities.id(USER, user) or None
         token, text = await self._threads.request(self._tokens.make, command, now=now, identity=identity)
@@ -103,9 +107,11 @@ class TokenAdministration:
         return [each.shown() for each in self._tokens.all(time.time())]
 
     def check(self, text: str) -> dict[str, Any]:
-        """Whose it is, if it counts: that of somebody who is gone does not."""
+        """Whose it is, if it counts: that of somebody who is gone does not, nor of who took the name of another."""
         token = self._tokens.check(text, time.time())
         user = None if token is None or token.user is None else self._called(token)
+        if user is not None and self._host.authentication.displaced(user):
+            user = None
         if token is None or (token.user is not None and user is None):
             raise Problem("this token is unknown, expired or revoked; have one made", problem="unknown")
         return {**token.shown(), "user": user}

@@ -76,7 +76,7 @@ class Tokens:
 
     def make(self, command: MakeToken, *, now: float, identity: str | None = None) -> tuple[Token, str]:
         """A new one, and its text, which nobody can tell again."""
-        seconds = self.admitted(command)
+        seconds = self.admitted(command, now)
         id = secrets.token_hex(8)
         text = f"tg_{id}_{urlsafe_b64encode(secrets.token_bytes(32)).rstrip(b'=').decode()}"
         token = Token(
@@ -93,7 +93,19 @@ class Tokens:
         )
         return self._put(token, None, now), text
 
-    def admitted(self, command: MakeToken) -> float:
+    def check_room(self, role: str, now: float) -> None:
+        """Problem if there are as many tokens of that role as there may be.
+
+        Each role has its own room: whoever can register does not use up what administrators need. Tokens that were
+        revoked are remembered as well; twice the room, so that whoever renews its token always gets one.
+        """
+        same = [each for each in self._known.values() if each.role == role and each.expires > now]
+        counting = sum(each.revoked_at is None for each in same)
+        if counting >= self.most or len(same) >= 2 * self.most:
+            text = f"there are {self.most} tokens already of the role `{role}`"
+            raise Problem(f"{text}: wait until some expire, or raise `tokens.most`", problem="full")
+
+    def admitted(self, command: MakeToken, now: float) -> float:
         """For how many seconds such a token would be valid; Problem if it cannot be made."""
         if command.role not in tuple(Role):
             raise _invalid(f"there is no role {command.role[:40]!r}; there is {', '.join(Role)}")
@@ -105,8 +117,7 @@ class Tokens:
         if not 0 < seconds <= self.valid:
             days = f"{self.valid / 86400:.3g} days"
             raise _invalid(f"a token is valid for at most {days} here: ask for less, or raise `tokens.valid`")
-        if len(self._known) >= self.most:
-            raise _invalid(f"there are {self.most} tokens already: wait until some expire, or raise `tokens.most`")
+        self.check_room(command.role, now)
         return seconds
 
     def find(self, id: str, now: float) -> Token:

@@ -19,7 +19,7 @@ from tidegate.api.problems import Kind, Problem
 from tidegate.api.requests import Id, Route, Signature, Signed, answer, caller, etag, if_match, read, user
 
 APPLICATION: Final = "application"
-_MADE: Final = schemas.returns(schemas.Changed, 404, *schemas.BODY, *schemas.CHANGE, made=schemas.Credentials)
+_MADE: Final = schemas.returns(schemas.Changed, 404, 507, *schemas.BODY, *schemas.CHANGE, made=schemas.Credentials)
 _KEYED: Final = schemas.returns(schemas.Changed, 404, 412, *schemas.BODY, *schemas.CHANGE)
 
 router = APIRouter(route_class=Route, tags=["consumers"])

@@ -6,13 +6,12 @@ same. New ones are given an id, so that nobody learns by trying which ids others
 
 from __future__ import annotations
 
-import secrets
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from tidegate.admin.documents import OWNER, owns
+from tidegate.admin.documents import OWNER, own_id, owns
 from tidegate.api.documents import After, Limit, change, conditions, document, page, unknown, without_id
 from tidegate.api.problems import Kind, Problem
 from tidegate.api.requests import Id, Route, Signature, answer, caller, etag, if_match, json_object, user
@@ -43,7 +42,8 @@ async def make(request: Request, signed: Signature) -> Response:
         raise Problem(Kind.INVALID, "the id of a new preference is made up here", "leave `id` out")
     if len((await page(request, KIND, MOST, None, owner=user(request)))["items"]) >= MOST:
         raise Problem(Kind.CONFLICT, f"you have {MOST} preferences, which is the most", "remove one, or change one")
-    done = await change(request, KIND, f"own-{secrets.token_hex(8)}", value, None, signed)
+    id = own_id(caller(request).identity or user(request))
+    done = await change(request, KIND, id, value, None, signed)
     return answer(done, 200 if signed["dry_run"] else 201, headers=etag(done["version"]))
 
 

@@ -43,6 +43,7 @@ class Kind(Enum):
     UNSUPPORTED = ("unsupported", 501, "This node cannot do that")
     UNAVAILABLE = ("unavailable", 503, "The node cannot answer now")
     UNCERTAIN = ("uncertain", 504, "It is not known whether it was done")
+    FULL = ("full", 507, "There is no room for more")
 
     def __init__(self, word: str, status: int, title: str) -> None:
         self.word = word

@@ -138,7 +138,7 @@ _SENT: Final = {
     "/registration",
     summary="Register a source",
     status_code=201,
-    responses=returns(Changed, 404, *BODY, *CHANGE, made=SourceCredentials),
+    responses=returns(Changed, 404, 507, *BODY, *CHANGE, made=SourceCredentials),
     openapi_extra={
         "requestBody": {"required": True, "content": {JSON: {"schema": NewSource.model_json_schema()}}},
     },

@@ -36,7 +36,7 @@ async def list_all(request: Request) -> Response:
     "/tokens",
     summary="Make a token",
     status_code=201,
-    responses=schemas.returns(schemas.TriedToken, 404, *schemas.BODY, *schemas.CHANGE, made=schemas.NewToken),
+    responses=schemas.returns(schemas.TriedToken, 404, 507, *schemas.BODY, *schemas.CHANGE, made=schemas.NewToken),
     openapi_extra=schemas.body_of(schemas.TokenRequest),
 )
 async def make(request: Request, signed: Signature) -> Response:

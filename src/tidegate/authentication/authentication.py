@@ -124,7 +124,7 @@ class Authentication:
                 transport = self._transport(connection)  # the levels or the list may have changed meanwhile, too
                 if isinstance(transport, Refused):
                     answer(transport)
-                elif outcome is Outcome.ACCEPTED and name in self.names and self._self_registered(name):
+                elif outcome is Outcome.ACCEPTED and self.displaced(name):
                     answer(self._taken(name))
                 elif outcome is Outcome.ACCEPTED:
                     answer(self._admitted(connection, packet, token, transport, f"user:{name}", name))
@@ -378,6 +378,10 @@ class Authentication:
     def taken(self, name: str) -> bool:
         """Whether a name belongs, or belonged, to somebody whom a stranger must not be taken for."""
         return self.names.taken(name) or name in self.built.directory.clients or self.identities.left_file(name)
+
+    def displaced(self, name: str) -> bool:
+        """Whether it is a user who registered by itself, at a node that did not know whose name it was."""
+        return name in self.names and self._self_registered(name)
 
     def _self_registered(self, name: str) -> bool:
         user = self.users.get(name)

@@ -121,7 +121,7 @@ class Tokens(Section):
     valid: Duration = Field(default=90 * 86400.0, ge=60, le=10 * 366 * 86400)
     """How long a token is valid at most, and unless it was made for less."""
     most: Count = Field(default=10_000, ge=1, le=1_000_000)
-    """Tokens at a time."""
+    """Tokens of each role at a time: sources that register leave room for those of administrators."""
 
 
 def problems(config: Config) -> Iterator[Finding]:

@@ -62,6 +62,8 @@ class Sources(Section):
     registration: Registration = Registration.ADMIN
     """Who may register a source: `admin`: administrators. `open`: everybody who reaches the address, a few at a time.
     A source that is registered may always renew its own credentials."""
+    most: Count = Field(default=2000, ge=1, le=1_000_000)
+    """Sources at a time that have registered without an administrator; further ones are refused with 507."""
     unregistered: Unregistered = Unregistered.REFUSE
     """Whether data without a token is taken: `refuse`, or `accept`, and marked as such."""
     topic: Annotated[str, AfterValidator(_topic)] | None = None

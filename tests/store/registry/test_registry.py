@@ -307,3 +307,34 @@ def test_opening_twice(place: Place) -> None:
     closed = registry(place.url)
     with pytest.raises(StoreError, match="not open"):
         closed.listen(print, after=0)
+
+
+def test_documents_of_a_group_share_a_bound(place: Place) -> None:
+    """The oldest versions go first, then what was deleted; `check` of the place finds the counts right."""
+    one = place.registry(limits=Limits(group=1000))
+
+    def own(id: str, size: int | None, expected: int | None = None) -> Change:
+        body = None if size is None else {"x": "x" * (size - 8)}
+        return Change(kind="preference", id=id, body=body, expected=expected, group="own-a-")
+
+    other = made(one, put("preference", "own-b-1", {"x": "x" * 900}))
+    version = made(one, own("own-a-1", 300))
+    for _ in range(5):
+        version = made(one, own("own-a-1", 300, version))
+    assert [each.sequence for each in one.history("preference", "own-a-1")] == [version - 2, version - 1, version]
+    second = made(one, own("own-a-2", 300))
+    assert len(one.history("preference", "own-a-1")) == 2, "the last change can be taken back"
+    full = make(one, own("own-a-2", 300, second))
+    assert isinstance(full, Refused)
+    assert full.full
+    assert [each.sequence for each in one.history("preference", "own-a-2")] == [second], "nothing was written"
+    for _ in range(5):
+        gone = made(one, own("own-a-2", None, second))
+        second = made(one, own("own-a-3", 300))
+        assert make(one, own("own-a-3", None, second))
+        second = made(one, own("own-a-2", 300))
+    assert len(one.history("preference", "own-a-1")) == 2
+    assert gone
+    assert one.since(0) is None, "a follower that is so far behind reads everything again"
+    assert one.history("preference", "own-b-1")[-1].sequence == other
+    place.check()

@@ -28,6 +28,8 @@ class Change:
     """The version that the caller saw. None: there is no such document yet; for a deletion: whatever it is."""
     restores: bool = False
     """It puts back what was deleted: a user or a client is then the same one as before, not another of that name."""
+    group: str | None = None
+    """Documents of this kind whose ids begin so share a bound, their history included: `Limits.group`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +108,7 @@ class Refused:
     """Nothing was done, and it would not help to ask again: what is wrong, and what would be right."""
 
     what: str
+    full: bool = False  # there is no room for more
 
 
 Answer: TypeAlias = Applied | Conflict | Refused
@@ -120,6 +123,7 @@ class Limits:
     changes: int = 1000  # that are made together
     history: int = 100  # versions kept of each document, the current one among them
     deleted: int = 10_000  # deleted documents whose history is kept
+    group: int = 2 << 20  # characters of all versions of the documents of a group; the oldest go first
     secret: int = 128 * 1024  # bytes of a secret
     secrets: int = 1_000_000
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from tidegate.errors import StoreError, Uncertain
-from tidegate.store.registry import schema, validation
+from tidegate.store.registry import groups, schema, validation
 from tidegate.store.registry.connection import Connection, ConnectionLost, Mode, transact
 from tidegate.store.registry.documents import (
     Answer,
@@ -154,6 +154,10 @@ class Registry:
         most = self.limits.documents
         if growth > 0 and state.documents + growth > most:
             return Refused(what=f"there are {state.documents} documents, and no more than {most} may be stored")
+        grouped = {(each.kind, each.group) for each in changes if each.group is not None}
+        for kind, group in grouped:
+            if full := groups.objection(connection, kind, group, changes, bodies, self.limits.group):
+                return full
         state.sequence += 1
         state.documents += growth
         state.deleted += buried
@@ -166,6 +170,8 @@ class Registry:
                 *(each.kind, each.id, state.sequence, len(changes), body, signed.at, signed.by, signed.why),
             )
         follow_documents(connection, come_and_gone, at=signed.at, sequence=state.sequence)
+        for kind, group in grouped:
+            groups.trim(connection, state, kind, group, self.limits.group)
         _forget(connection, state, self.limits.deleted)
         return finish(connection, state, signed.id)
 
