@@ -56,7 +56,7 @@ class Context:
     under: str | None = None
     """The topic that it was sealed under, if that has changed since."""
     key: bytes | None = None
-    """Only in the journal: the topic key that it is under, wrapped for the node (node.rowkeys)."""
+    """Only in the journal: the topic key that it is under, wrapped for the node (keyservice.row_keys)."""
     signed: bool = False
     """Its publisher has proven it with the key of a capability."""
     scored: bool = False
