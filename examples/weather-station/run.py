@@ -259,7 +259,11 @@ def policy(play: Play, admin: Web, sensors: Sequence[Sensor], ada: Reader, ugo: 
     play.heading("A policy: the neighbours may read what Rosa's meter says")
     new = {"id": "neighbours", "subject": ["user:ada", "user:ugo"], "topic": "campodenno/+/energy", "action": "read"}
     tried = admin.ask("POST", "/policies?dry_run=true", new)[1]
-    would = [f"user:{name} subscribe {ENERGY}: DENY by default -> ALLOW by neighbours" for name in ("ada", "ugo")]
+    would = [
+        f"user:{name} {action} {ENERGY}: DENY by default -> ALLOW by neighbours"
+        for name in ("ada", "ugo")
+        for action in ("read", "subscribe")
+    ]
     tries(play, tried, would)
     reads = {"ada": {TEMPERATURE, HUMIDITY}, "ugo": {HUMIDITY}}
     measured(play, "Nothing has changed", sensors[3:4], ada, ugo, reads)
@@ -297,7 +301,7 @@ def tries(play: Play, answer: Mapping[str, Any], would: Sequence[str]) -> None:
 
 def nameless(text: str) -> str:
     """Preferences that users make have random names."""
-    return re.sub(r"own-[0-9a-f]+", "own-…", text)
+    return re.sub(r"own-[0-9a-f-]+", "own-…", text)
 
 
 def revoked(

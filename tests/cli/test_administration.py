@@ -264,7 +264,8 @@ def test_applications(admin: Administered) -> None:
     assert "has not the role `boss` itself" in refusal
     admin.said("application", "add-user", "diary", "diary.max", "--role", "reader", token=app["token"])
     found = admin.said("application", "users", "diary", token=app["token"])["items"]
-    assert [(each["id"], each["value"]["attributes"]) for each in found] == [("diary.max", {"application": "diary"})]
+    attributes = {"application": "diary", "self_registered": True}
+    assert [(each["id"], each["value"]["attributes"]) for each in found] == [("diary.max", attributes)]
     admin.said("application", "add-user", "diary", "diary.eva", token=app["token"])
     words = ("application", "remove-user", "diary", "diary.eva")
     assert "✓ user diary.eva would be removed from diary" in admin.done(*words, "--dry-run", token=app["token"])

@@ -302,7 +302,7 @@ async def test_nothing_is_lost_to_a_subscriber_who_reads_slowly(tmp_path: Path) 
         assert await asyncio.gather(read(mary), read(bob)) == [everything, everything]
         pieces = await publishing
         assert [record.id for piece, _ in pieces for record in piece] == everything
-        assert sum(published.passed for _, published in pieces) == 200
+        assert sum(outcome.published for _, outcome in pieces) == 200
         assert (client.lost, node.node.realm.site.counters.dropped) == ({}, 0)
         await mary.silent()
 

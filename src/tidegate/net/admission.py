@@ -16,11 +16,14 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from tidegate.addresses import network
 from tidegate.net.endpoint import Endpoint
 from tidegate.session import Bucket, Site
 from tidegate.session.prices import OPEN, TLS, FairQueue, Payer
+
+SOON: Final = 0.001  # seconds: the time to a token may be too short to be added to a clock
 
 
 class Address:
@@ -185,7 +188,7 @@ class Admission:
         wait = self._bucket.wait(site.now)
         if wait > 0 and not self._ticking:
             self._ticking = True
-            site.timers.at(site.now + wait, self._ticked)
+            site.timers.at(site.now + max(wait, SOON), self._ticked)
         return wait > 0
 
     def _ticked(self) -> None:

@@ -178,7 +178,11 @@ class Turns:
         self._due = now + TICK
         self._tick = self._loop.call_at(self._due, self._ticked)
         site.open()
-        while (timer := site.timers.due(site.now)) is not None:
+        for _ in range(
+            len(site.timers)
+        ):  # those that they set for now come with the next tick: else it might never end
+            if (timer := site.timers.due(site.now)) is None:
+                break
             self.guarded(timer.callback, *timer.args)
 
     def guarded(self, callback: Callable[..., Any], *args: Any) -> Any:

@@ -131,7 +131,7 @@ class Reader:
             0x70: session.completed,
         }
         self.v5 = self.connection.version == V5
-        self.hot = self.connection.bucket is None
+        self.hot = self.connection.bucket is None and not self.waiting  # else when it is served
 
     def stop(self) -> None:
         """The connection is closed."""
