@@ -162,7 +162,7 @@ class Handshake:
         elif found.identity.principal != session.principal:
             connection.close(Reason.NOT_AUTHORIZED, "re-authenticated as somebody else")
         else:
-            subject = self._subject(connection, session.client, found.identity)
+            subject = self._subject(connection, session.client, found.identity, bridge=session.subject.bridge)
             if objection := self._objection(found.identity, subject):
                 connection.close(Reason.NOT_AUTHORIZED, objection)
                 return
@@ -180,13 +180,13 @@ class Handshake:
 
     # -- the session -------------------------------------------------------------------------------------------
 
-    def _subject(self, connection: Connection, client: str, identity: Identity) -> Subject:
+    def _subject(self, connection: Connection, client: str, identity: Identity, *, bridge: bool) -> Subject:
         return self.scope.subjects.subject(
             identity,
             client=client,
             address=connection.address,
             listener=connection.listener.name,
-            bridge=connection.bridge,
+            bridge=bridge,
         )
 
     def _objection(self, identity: Identity, subject: Subject) -> str:
@@ -209,10 +209,15 @@ class Handshake:
         client = packet.client_id or self.site.random_id()
         if packet.will is not None and packet.will.topic == state_topic(client):
             connection.bridge = True  # those that speak MQTT 5 have no bit to say so
-        if connection.bridge and (other := scope.bridges.get(client)) and other.principal != identity.principal:
-            self._refuse(connection, packet, Refused(text=f"somebody else's bridge is called {client} here"))
-            return
-        subject = self._subject(connection, client, identity)
+        other = scope.bridges.get(client)
+        if other is not None and other.connection is not None and other.principal != identity.principal:
+            # it bridges all the same, but the state of that name is for the one who came first to tell
+            states = False
+            if packet.will is not None and packet.will.topic == state_topic(client):
+                packet.will = None
+        else:
+            states = connection.bridge
+        subject = self._subject(connection, client, identity, bridge=states)
         brokering = scope.gate.rules.brokering
         if objection := self._objection(identity, subject):
             self._refuse(connection, packet, Refused(text=objection))
