@@ -5,7 +5,9 @@ Seen from the attacker, who has the key and the certificate of somebody and keep
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,12 +18,16 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from structlog.testing import capture_logs
 
+from api.real import administering
 from harness import Client
 from processes import Served, from_file, on_uvloop, until
 from sockets.acts import PEOPLE, come, dismissed, inbox, secure, setting
 from tidegate import wire
 from tidegate.cli import certificates as cli
+from tidegate.config import Config
 from tidegate.errors import TidegateError
+from tidegate.node.revocation import read_revocation
+from tidegate.policy.revocation import Revocation
 
 REFUSED = 0x87
 
@@ -99,6 +105,45 @@ async def test_a_revoked_certificate(
         await come(node, "bob")  # the user is not revoked
         assert await inbox(mary) == []
         await enter(node, authority, "sensor")
+
+
+@on_uvloop
+async def test_a_change_over_http_does_not_hide_a_new_list(tmp_path: Path, authority: Path) -> None:
+    """Also a change that the owner of the revoked certificate makes before the node has looked at the files."""
+    async with administering(tmp_path, with_list(authority, store="sqlite", data=True)) as api:
+        token = (await api.make("/tokens", {"role": "user", "user": "bob"}))["token"]
+        bob = await enter(api.served, authority, "bob", stays=True)
+        cli.revoke(authority, [authority / "bob.pem"], days=2)
+        await api.make("/me/preferences", {"topic": "x", "when": "true"}, token)
+        await dismissed(bob, REFUSED)
+        await enter(api.served, authority, "bob", expect=REFUSED)
+
+
+@on_uvloop
+async def test_a_list_is_taken_up_though_the_configuration_changes_while_it_is_read(
+    tmp_path: Path, authority: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with administering(tmp_path, with_list(authority, store="sqlite", data=True)) as api:
+        token = (await api.make("/tokens", {"role": "user", "user": "bob"}))["token"]
+        bob = await enter(api.served, authority, "bob", stays=True)
+        reading = asyncio.Event()
+        go_on = threading.Event()
+        loop = asyncio.get_running_loop()
+
+        def slowly(config: Config) -> Revocation:
+            found = read_revocation(config)
+            loop.call_soon_threadsafe(reading.set)
+            go_on.wait(5)
+            return found
+
+        monkeypatch.setattr("tidegate.node.revocation.read_revocation", slowly)
+        cli.revoke(authority, [authority / "bob.pem"], days=2)
+        await asyncio.wait_for(reading.wait(), 5)
+        change = asyncio.create_task(api.make("/me/preferences", {"topic": "x", "when": "true"}, token))
+        await asyncio.wait([change], timeout=0.5)  # in force by then, unless it waits for the list
+        go_on.set()
+        await change
+        await dismissed(bob, REFUSED)
 
 
 @on_uvloop
