@@ -26,6 +26,7 @@ from tidegate import wire
 from tidegate.cli import certificates as cli
 from tidegate.config import Config
 from tidegate.errors import TidegateError
+from tidegate.net.crl import RevocationFile
 from tidegate.node.revocation import read_revocation
 from tidegate.policy.revocation import Revocation
 
@@ -61,6 +62,19 @@ def write_list(authority: Path, *, expires: datetime, signer: Path | None = None
     key = serialization.load_pem_private_key(((signer or authority) / "ca.key").read_bytes(), password=None)
     builder = x509.CertificateRevocationListBuilder().issuer_name(ca.subject)
     builder = builder.last_update(expires - timedelta(days=9)).next_update(expires)
+    data = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)  # type: ignore[arg-type]
+    (authority / "ca.crl").write_bytes(data)
+
+
+def write_malformed(authority: Path) -> None:
+    """A list that its authority has signed, with an extension (its number) that is none."""
+    ca = x509.load_pem_x509_certificate((authority / "ca.pem").read_bytes())
+    key = serialization.load_pem_private_key((authority / "ca.key").read_bytes(), password=None)
+    now = datetime.now(UTC)
+    builder = x509.CertificateRevocationListBuilder().issuer_name(ca.subject)
+    builder = builder.last_update(now).next_update(now + timedelta(days=2))
+    number = x509.UnrecognizedExtension(x509.ObjectIdentifier("2.5.29.20"), b"\x0c\x01a")
+    builder = builder.add_extension(number, critical=False)
     data = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)  # type: ignore[arg-type]
     (authority / "ca.crl").write_bytes(data)
 
@@ -182,13 +196,71 @@ async def test_a_file_that_becomes_useless_changes_nothing(tmp_path: Path, autho
             await enter(node, authority, "sensor")
 
 
-@pytest.mark.parametrize("wrong", ["nonsense", "forged", "of another"])
+@on_uvloop
+async def test_a_malformed_list_does_not_end_the_watch(tmp_path: Path, authority: Path) -> None:
+    with capture_logs() as logs:
+        async with from_file(tmp_path, with_list(authority)) as node:
+            bob = await enter(node, authority, "bob")
+            write_malformed(authority)
+            await until(lambda: any("the last good one stays" in each["event"] for each in logs))
+            await bob.silent()
+            cli.revoke(authority, [authority / "bob.pem"], days=2)
+            await dismissed(bob, REFUSED)
+
+
+@on_uvloop
+async def test_a_failure_does_not_end_the_watch(
+    tmp_path: Path, authority: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it was: it is logged, and the same list is tried again."""
+    failures = [RuntimeError("of a bug"), MemoryError()]
+
+    def failing(config: Config) -> Revocation:
+        if failures:
+            raise failures.pop()
+        return read_revocation(config)
+
+    with capture_logs() as logs:
+        async with from_file(tmp_path, with_list(authority)) as node:
+            bob = await enter(node, authority, "bob")
+            monkeypatch.setattr("tidegate.node.revocation.read_revocation", failing)
+            cli.revoke(authority, [authority / "bob.pem"], days=2)
+            await dismissed(bob, REFUSED)
+            assert len([each for each in logs if "revoked certificates failed" in each["event"]]) == 2
+
+
+@on_uvloop
+async def test_neither_ends_that_of_other_services(authority: Path) -> None:
+    """HTTP and the key service."""
+    der = x509.load_pem_x509_certificate((authority / "bob.pem").read_bytes()).public_bytes(serialization.Encoding.DER)
+    file = RevocationFile("https://test", authority / "ca.crl", authority / "ca.pem")
+    failures = [RuntimeError("of a bug")]
+
+    def changed() -> None:
+        if failures:
+            raise failures.pop()
+
+    with capture_logs() as logs:
+        watch = asyncio.create_task(file.watch(changed))
+        write_malformed(authority)
+        await until(lambda: any("the last good one stays" in each["event"] for each in logs))
+        cli.revoke(authority, [], days=2)
+        await until(lambda: any("revoked certificates failed" in each["event"] for each in logs))
+        assert not file.objection(der)
+        cli.revoke(authority, [authority / "bob.pem"], days=2)
+        await until(lambda: bool(file.objection(der)))
+        watch.cancel()
+
+
+@pytest.mark.parametrize("wrong", ["nonsense", "forged", "malformed", "of another"])
 @on_uvloop
 async def test_a_list_that_cannot_be_relied_on_is_refused(tmp_path: Path, authority: Path, wrong: str) -> None:
     other = tmp_path / "other"
     cli.make_ca(other, "Revoking CA" if wrong == "forged" else "Other CA", days=2)
     if wrong == "nonsense":
         (authority / "ca.crl").write_text("nonsense")
+    elif wrong == "malformed":
+        write_malformed(authority)
     elif wrong == "forged":
         write_list(authority, expires=datetime.now(UTC) + timedelta(days=1), signer=other)
     else:

@@ -16,7 +16,7 @@ from tidegate.audit.auditor import Auditor
 from tidegate.authentication.authentication import Authentication
 from tidegate.config import Config
 from tidegate.errors import ConfigError
-from tidegate.net.crl import LOOK, log_expired, log_unreadable, read_lists
+from tidegate.net.crl import FAILED, LOOK, log_expired, log_unreadable, read_lists
 from tidegate.net.file_stamp import Stamp, stamp
 from tidegate.node.key_service import NodeKeys
 from tidegate.policy.revocation import Revocation, RevocationLists
@@ -78,12 +78,19 @@ class RevocationWatch:
     async def run(self) -> None:
         while True:
             await asyncio.sleep(LOOK)
-            stamps = await asyncio.to_thread(_stamps, self._node.config) if self._stamps else {}
-            if stamps != self._stamps:
-                await self._refresh()
-            if self._look_at_clock(self._node.authentication.revocation):
-                async with self._node.changing:
-                    self._take_up(self._node.authentication.revocation)
+            try:
+                await self._look()
+            except Exception:  # whatever it is, the next list has to be seen
+                log.exception(FAILED)
+                self._expired = frozenset()  # who has to go because a list has expired may still be here
+
+    async def _look(self) -> None:
+        stamps = await asyncio.to_thread(_stamps, self._node.config) if self._stamps else {}
+        if stamps != self._stamps:
+            await self._refresh()
+        if self._look_at_clock(self._node.authentication.revocation):
+            async with self._node.changing:
+                self._take_up(self._node.authentication.revocation)
 
     async def _refresh(self) -> None:
         """Reads while nothing else changes the configuration: a list that was read is one that is taken up."""
