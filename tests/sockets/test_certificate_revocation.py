@@ -21,7 +21,7 @@ from structlog.testing import capture_logs
 from api.real import administering
 from harness import Client
 from processes import Served, from_file, on_uvloop, until
-from sockets.acts import PEOPLE, come, dismissed, inbox, secure, setting
+from sockets.acts import PEOPLE, come, dismissed, go, inbox, secure, setting
 from tidegate import wire
 from tidegate.cli import certificates as cli
 from tidegate.config import Config
@@ -29,6 +29,7 @@ from tidegate.errors import TidegateError
 from tidegate.net.crl import RevocationFile
 from tidegate.node.revocation import read_revocation
 from tidegate.policy.revocation import Revocation
+from tidegate.session import Session
 
 REFUSED = 0x87
 
@@ -119,6 +120,54 @@ async def test_a_revoked_certificate(
         await come(node, "bob")  # the user is not revoked
         assert await inbox(mary) == []
         await enter(node, authority, "sensor")
+
+
+async def leave_will(node: Served, authority: Path, delay: int = 3) -> None:
+    """Bob comes with his certificate and is lost; his will fires later."""
+    properties = wire.Properties(will_delay_interval=delay)
+    will = wire.Will(topic="wills", payload=b'"late"', qos=1, retain=True, properties=properties)
+    await go(node, await enter(node, authority, "bob", stays=True, will=will))
+
+
+def bob_left(node: Served) -> list[Session]:
+    return [each for each in node.node.scopes["main"].sessions.values() if each.client == "of-bob"]
+
+
+@pytest.mark.parametrize("revoke", [by_list, by_reload, by_fingerprint, by_file])
+@on_uvloop
+async def test_a_certificate_that_is_revoked_while_its_client_is_away(
+    tmp_path: Path, authority: Path, revoke: Callable[[Path, Served], str | None]
+) -> None:
+    """semantics.md, Time: its will is dropped; its session ends as if it were connected."""
+    async with from_file(tmp_path, with_list(authority)) as node:
+        mary = await enter(node, authority, "mary")
+        await mary.subscribe("wills", qos=1)
+        await leave_will(node, authority)
+        assert bob_left(node)
+        if (text := revoke(authority, node)) is not None:
+            await node.reload(text)
+        await until(lambda: not bob_left(node))
+        await asyncio.sleep(3.2)
+        assert await inbox(mary) == []
+
+
+@pytest.mark.parametrize("otherwise", ["close", "degrade"])
+@pytest.mark.parametrize("listed", [True, False])
+@on_uvloop
+async def test_a_certificate_that_is_taken_off_the_trust_list_while_its_client_is_away(
+    tmp_path: Path, authority: Path, otherwise: str, listed: bool
+) -> None:
+    def trusting(*names: str) -> str:
+        accept = [f"CN={name}" for name in names]
+        return with_list(authority, trust={"by": "subject", "accept": accept, "otherwise": otherwise})
+
+    async with from_file(tmp_path, trusting("mary", "bob")) as node:
+        mary = await enter(node, authority, "mary")
+        await mary.subscribe("wills", qos=1)
+        await leave_will(node, authority, delay=2)
+        await node.reload(trusting("mary", "sensor", *(["bob"] if listed else [])))
+        await asyncio.sleep(2.5)
+        assert [each.payload for each in await inbox(mary)] == ([b'"late"'] if listed else [])
 
 
 @on_uvloop
