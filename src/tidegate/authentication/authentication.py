@@ -55,6 +55,7 @@ _REFUSALS = {
 
 WITHDRAWN = Refused(text="your access has been withdrawn")
 ENDED = replace(WITHDRAWN, ended=True)
+OFF_LIST = Refused(text="your certificate is not on the trust list any more")
 TAKEN = Refused(text="somebody else has that name here; ask an administrator")
 
 
@@ -162,13 +163,17 @@ class Authentication:
         transport = replace(
             transport, tls_version=tls["version"], tls_cipher=tls["cipher"], certificate=tls["certificate"] is not None
         )
-        why = self.revocation.objection(tls["der"], connection.listener.name, connection.site.wall)
+        return self._judged(transport, tls["der"], connection.site.wall)
+
+    def _judged(self, transport: Transport, der: bytes | None, now: float) -> Transport | Refused:
+        """What is known of a TLS peer after its certificate was looked up."""
+        why = self.revocation.objection(der, transport.listener, now)
         if why:
             return Refused(text=f"the certificate is not accepted: {why}", ended=why == REVOKED)
         trust = self.built.trust
         if trust is None:
             return transport
-        outcome = trust.judge(tls["der"])
+        outcome = trust.judge(der)
         if isinstance(outcome, Close):
             return Refused(text=f"not trusted: {outcome.reason}")
         return judged(transport, outcome)
@@ -328,7 +333,7 @@ class Authentication:
             transport = self._transport(connection)
             lost = not isinstance(transport, Refused) and transport.degraded
             if lost and (old.user is not None or not getattr(connection.listener, "anonymous", False)):
-                return Refused(text="your certificate is not on the trust list any more")
+                return OFF_LIST
         if old.capability is not None and (why := self._objection(old.capability, session.version)):
             return refusal(why, old.capability.id)
         if principal == ANONYMOUS and connection is not None and not getattr(connection.listener, "anonymous", False):
@@ -342,12 +347,24 @@ class Authentication:
             capability=old.capability,
         )
         if connection is None:
+            if (refused := self._left(session)) is not None:
+                return refused
             away = self._known(said, session.client, Transport())
             if isinstance(away, Refused):
                 return away
             return replace(away, level=old.level, facts=old.facts, tls=old.tls, certified=old.certified)
         found = self._completed(connection, session.client, said)
         return found if isinstance(found, Refused) else replace(found, certified=old.certified)
+
+    def _left(self, session: Session) -> Refused | None:
+        """Why what a client who is away has left, such as a will, does not count: its certificate does not any more."""
+        if session.certificate is None:
+            return None
+        transport = Transport(listener=session.subject.listener, certificate=True)
+        found = self._judged(transport, session.certificate, session.site.wall)
+        if isinstance(found, Refused):
+            return found
+        return OFF_LIST if found.degraded and session.subject.certified else None
 
     def ended(self, session: Session) -> bool:
         """Whether the owner of a session is no more. Without a method nobody but the directory vouches for users."""

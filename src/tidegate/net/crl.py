@@ -22,6 +22,7 @@ from tidegate.net.file_stamp import stamp
 from tidegate.policy.revocation import Revocation, RevocationLists
 
 LOOK: Final = 1.0  # seconds between two looks at the files
+FAILED: Final = "looking for revoked certificates failed, and is tried again"
 
 log = structlog.get_logger(__name__)
 
@@ -61,6 +62,7 @@ class RevocationFile:
         self._stamp = None if self._files is None else stamp(self._files[0])
         self._revocation = self._read()
         self._expired = False
+        self._untold = False  # whoever watches has to be called back
         self._look_at_clock()
 
     def objection(self, der: bytes | None) -> str:
@@ -71,19 +73,27 @@ class RevocationFile:
         """Calls back when other certificates are revoked, or a list has expired."""
         while self._files is not None:
             await asyncio.sleep(LOOK)
-            news = False
-            now = await asyncio.to_thread(stamp, self._files[0])
-            if now != self._stamp:
-                self._stamp = now
-                try:
-                    self._revocation = await asyncio.to_thread(self._read)
-                except ConfigError as error:
-                    log_unreadable(error)
-                else:
-                    log.info("revoked certificates refreshed", listener=self._listener)
-                    news = True
-            if self._look_at_clock() or news:
-                changed()
+            try:
+                await self._look(self._files[0])
+                if self._untold:
+                    changed()
+                    self._untold = False
+            except Exception:  # whatever it is, the next list has to be seen
+                log.exception(FAILED)
+
+    async def _look(self, crl: Path) -> None:
+        now = await asyncio.to_thread(stamp, crl)
+        if now != self._stamp:
+            try:
+                self._revocation = await asyncio.to_thread(self._read)
+            except ConfigError as error:
+                log_unreadable(error)
+            else:
+                log.info("revoked certificates refreshed", listener=self._listener)
+                self._untold = True
+            self._stamp = now
+        if self._look_at_clock():
+            self._untold = True
 
     def _read(self) -> Revocation:
         lists = {} if self._files is None else {self._listener: read_lists(*self._files)}

@@ -53,7 +53,7 @@ from tidegate.node.monitors import MonitorCommands
 from tidegate.node.orphaned_state import OrphanedState
 from tidegate.node.pipeline import Pipeline
 from tidegate.node.readiness import Readiness
-from tidegate.node.revocation import RevocationWatch, read_revocation
+from tidegate.node.revocation import ReadRevocation, RevocationWatch, read_revocation
 from tidegate.node.statistics import Publisher, StatusCommands, bounds, numbers
 from tidegate.node.turns import Turns
 from tidegate.node.versions import Versions
@@ -169,7 +169,7 @@ class Node:
         revocation, people = await self.run_change(partial(read_revocation, config)), self.identities.table
         names = Names(records.get(NAMES, {}), store.keep)
         self.authentication = Authentication(config, self.passwords, self.register, accepts, people, revocation, names)
-        self._revocations.loaded(config, revocation)
+        self._revocations.loaded(revocation)
         self.versions = Versions(notes)
         rules = self.versions.next(config.built.rules)
         for key, value in self.versions.notes().items():
@@ -503,7 +503,8 @@ class Node:
         news = self.identities.adopt(taken)
         if authentication.revocation.more_than(self.authentication.revocation):
             self.keys.rotate()
-        self._revocations.loaded(config, authentication.revocation)
+        if isinstance(read := authentication.revocation, ReadRevocation) and read is not self.authentication.revocation:
+            self._revocations.loaded(read)
         self.authentication.replace(authentication, self.site.generation + 1)
         self.site.limits = session_limits(config)
         configure_logs(config.log.format, config.log.level)

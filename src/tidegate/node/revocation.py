@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -16,7 +16,7 @@ from tidegate.audit.auditor import Auditor
 from tidegate.authentication.authentication import Authentication
 from tidegate.config import Config
 from tidegate.errors import ConfigError
-from tidegate.net.crl import LOOK, log_expired, log_unreadable, read_lists
+from tidegate.net.crl import FAILED, LOOK, log_expired, log_unreadable, read_lists
 from tidegate.net.file_stamp import Stamp, stamp
 from tidegate.node.key_service import NodeKeys
 from tidegate.policy.revocation import Revocation, RevocationLists
@@ -26,15 +26,26 @@ from tidegate.session import Site
 log = structlog.get_logger("tidegate.node")
 
 
-def read_revocation(config: Config) -> Revocation:
+class ReadRevocation(Revocation):
+    """What was read from the files, and what those were just before: whoever writes meanwhile is not missed."""
+
+    def __init__(
+        self, revoked: Iterable[str], lists: dict[str, RevocationLists], stamps: Mapping[Path, Stamp | None]
+    ) -> None:
+        super().__init__(revoked, lists)
+        self.stamps = stamps
+
+
+def read_revocation(config: Config) -> ReadRevocation:
     """What the files say now; blocks. ConfigError if one cannot be relied on."""
+    stamps = _stamps(config)
     lists: dict[str, RevocationLists] = {}
     for listener in config.listeners:
         if listener.crl is not None and listener.client_ca is not None:
             lists[str(listener.url)] = read_lists(listener.crl, listener.client_ca)
     if (http := config.http) is not None and http.crl is not None and http.client_ca is not None:
         read_lists(http.crl, http.client_ca)  # its process reads them again: here it can still be refused
-    return Revocation(config.built.revoked, lists)
+    return ReadRevocation(config.built.revoked, lists, stamps)
 
 
 class RevokingNode(Protocol):
@@ -57,41 +68,56 @@ class RevocationWatch:
         self._stamps: Mapping[Path, Stamp | None] = {}
         self._expired: frozenset[str] = frozenset()
 
-    def loaded(self, config: Config, revocation: Revocation) -> None:
-        """This is in force from now on."""
-        self._stamps = _stamps(config)
+    def loaded(self, revocation: ReadRevocation) -> None:
+        """This was read, and is in force from now on. Whoever did not read the files does not call it: what they have
+        become since would be forgotten."""
+        self._stamps = revocation.stamps
         self._expired = frozenset()
         self._look_at_clock(revocation)
 
     async def run(self) -> None:
         while True:
             await asyncio.sleep(LOOK)
-            config = self._node.config
-            stamps = await asyncio.to_thread(_stamps, config) if self._stamps else {}
-            if stamps != self._stamps and config is self._node.config:
-                self._stamps = stamps
-                try:
-                    revocation = await asyncio.to_thread(read_revocation, config)
-                except ConfigError as error:
-                    log_unreadable(error)
-                else:
-                    await self._take_up(config, revocation)
-            if self._look_at_clock(self._node.authentication.revocation):
-                await self._take_up(config, self._node.authentication.revocation)
+            try:
+                await self._look()
+            except Exception:  # whatever it is, the next list has to be seen
+                log.exception(FAILED)
+                self._expired = frozenset()  # who has to go because a list has expired may still be here
 
-    async def _take_up(self, config: Config, revocation: Revocation) -> None:
-        """Other certificates are revoked, or a list has expired: who came with such a one has to go."""
+    async def _look(self) -> None:
+        stamps = await asyncio.to_thread(_stamps, self._node.config) if self._stamps else {}
+        if stamps != self._stamps:
+            await self._refresh()
+        if self._look_at_clock(self._node.authentication.revocation):
+            async with self._node.changing:
+                self._take_up(self._node.authentication.revocation)
+
+    async def _refresh(self) -> None:
+        """Reads while nothing else changes the configuration: a list that was read is one that is taken up."""
         node = self._node
         async with node.changing:
-            if node.config is not config:  # a reload came in between, and has read the files
+            stamps = await asyncio.to_thread(_stamps, node.config)
+            if stamps == self._stamps:  # a reload came in between, and has read the files
                 return
-            node.site.open()
-            if revocation.more_than(node.authentication.revocation):
-                node.keys.rotate()
-            node.authentication.revocation = revocation
-            node.realm.change(node.realm.rules)
-            node.audit.changed(node.audit.version, "revoked certificates", action="refresh")
-            log.info("revoked certificates refreshed")
+            try:
+                revocation = await asyncio.to_thread(read_revocation, node.config)
+            except ConfigError as error:
+                self._stamps = stamps
+                log_unreadable(error)
+            else:
+                self._take_up(revocation)
+                self._stamps = revocation.stamps
+
+    def _take_up(self, revocation: Revocation) -> None:
+        """Other certificates are revoked, or a list has expired: who came with such a one has to go."""
+        node = self._node
+        node.site.open()
+        if revocation.more_than(node.authentication.revocation):
+            node.keys.rotate()
+        node.authentication.revocation = revocation
+        node.realm.change(node.realm.rules)
+        node.audit.changed(node.audit.version, "revoked certificates", action="refresh")
+        log.info("revoked certificates refreshed")
 
     def _wall(self) -> float:
         self._node.site.open()

@@ -42,19 +42,12 @@ class RevocationLists:
         self._lists: dict[Subject, _List] = {}
         signers = _authorities(authorities)
         for crl in _crls(content):
-            name = crl.issuer.rfc4514_string()
-            if any(each.critical for each in crl.extensions):
-                raise ConfigError(f"the list of `{name}` covers only a part of its certificates; write a complete one")
-            candidates = [each for each in signers if subject_of(each.subject) == subject_of(crl.issuer)]
-            if not any(_signed_by(crl, each) for each in candidates):
-                raise ConfigError(f"the list of `{name}` is signed by no authority of `client_ca`; take the right one")
-            expires = crl.next_update_utc
-            newest = _List(
-                updated=crl.last_update_utc.timestamp(),
-                expires=None if expires is None else expires.timestamp(),
-                serials=frozenset(each.serial_number for each in crl),
-            )
-            issuer = subject_of(crl.issuer)
+            try:
+                issuer, newest = _read(crl, signers)
+            except ConfigError:
+                raise
+            except Exception as error:  # what is malformed raises all kinds of errors, each when it is looked at
+                raise ConfigError(f"a list in it cannot be read: {error}; write it again") from error
             if issuer not in self._lists or self._lists[issuer].updated <= newest.updated:
                 self._lists[issuer] = newest
 
@@ -114,13 +107,27 @@ class Revocation:
             return f"it cannot be read: {error}"
 
 
+def _read(crl: x509.CertificateRevocationList, signers: Sequence[x509.Certificate]) -> tuple[Subject, _List]:
+    """Whose list it is and what it says; before its signature is verified nothing else is looked at."""
+    name, issuer = crl.issuer.rfc4514_string(), subject_of(crl.issuer)
+    candidates = [each for each in signers if subject_of(each.subject) == issuer]
+    if not any(_signed_by(crl, each) for each in candidates):
+        raise ConfigError(f"the list of `{name}` is signed by no authority of `client_ca`; take the right one")
+    if any(each.critical for each in crl.extensions):
+        raise ConfigError(f"the list of `{name}` covers only a part of its certificates; write a complete one")
+    expires = crl.next_update_utc
+    return issuer, _List(
+        updated=crl.last_update_utc.timestamp(),
+        expires=None if expires is None else expires.timestamp(),
+        serials=frozenset(each.serial_number for each in crl),
+    )
+
+
 def _crls(content: bytes) -> Sequence[x509.CertificateRevocationList]:
     try:
         texts = _PEM.findall(content)
         lists = [x509.load_pem_x509_crl(each) for each in texts] or [x509.load_der_x509_crl(content)]
-        for each in lists:
-            list(each)  # an entry that cannot be read is found now
-    except ValueError as error:
+    except Exception as error:  # somebody has written it, and may have written anything
         raise ConfigError(f"it holds no revocation list that can be read: {error}") from error
     return lists
 
@@ -135,5 +142,5 @@ def _authorities(content: bytes) -> Sequence[x509.Certificate]:
 def _signed_by(crl: x509.CertificateRevocationList, authority: x509.Certificate) -> bool:
     try:
         return crl.is_signature_valid(authority.public_key())  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except Exception:  # noqa: BLE001 - of an algorithm or a key that cannot be used: it is not valid
         return False
