@@ -138,6 +138,59 @@ async def test_qos_2_is_decided_once(tmp_path: Path) -> None:
         assert await payloads(bob) == [b"x"]
 
 
+@pytest.mark.parametrize("first", ["password", "capability", "proven"])
+@on_uvloop
+async def test_qos_2_without_a_proof_is_not_signed_by_who_releases_it(tmp_path: Path, first: str) -> None:
+    """*a missing … proof denies*: what was verified counts, not over which connection a message is released."""
+    async with from_file(tmp_path, gated(tmp_path)) as node:
+        bob, carol = await come(node, "bob"), await come(node, "carol")
+        await bob.subscribe("#", qos=2, properties=asking(("require", "signed")))
+        await carol.subscribe("#", qos=2)
+        strict = Holder(**EACH)
+        match first:
+            case "password":
+                before = await come(node, "mary", stays=True)
+            case "capability":
+                before = await Holder(key=strict.key).come(node, stays=True)
+            case _:
+                before = await strict.come(node, stays=True)
+        for pid, asks in ((7, ()), (8, (("require", "plain"),))):
+            proof = strict.write("t", b"early", qos=2, properties=asks)
+            said = asking(*asks, *((proof,) if first == "proven" else ()))
+            await before.send(wire.Publish(topic="t", payload=b"early", qos=2, packet_id=pid, properties=said))
+            assert (await before.expect(wire.Pubrec)).reason == 0
+        await go(node, before)
+        mary = await strict.come(node, stays=True)
+        assert mary.connack.session_present
+        for pid in (7, 8):  # [MQTT-4.3.3-10] acknowledged, whatever is sent under an identifier that is in use
+            said = asking(strict.write("t", b"late", qos=2))
+            await mary.send(wire.Publish(topic="t", payload=b"late", qos=2, packet_id=pid, properties=said))
+            assert (await mary.expect(wire.Pubrec)).reason == 0
+            await mary.send(wire.Pubrel(packet_id=pid))
+            assert (await mary.expect(wire.Pubcomp)).reason == 0
+        expected = [b"early"] * 2 if first == "proven" else []
+        assert (await payloads(bob), await payloads(carol)) == (expected, expected)
+        assert await denied(node, strict.rule, "write") is (first != "proven")
+        assert await say(mary, "t", b"own", strict.write("t", b"own", qos=2), qos=2) == 0
+        assert (await payloads(bob), await payloads(carol)) == ([b"own"], [b"own"])
+
+
+@on_uvloop
+async def test_qos_2_is_denied_if_proofs_are_demanded_before_its_release(tmp_path: Path) -> None:
+    """*policies decide at PUBLISH and again at PUBREL*, by the rules of then."""
+    async with from_file(tmp_path, gated(tmp_path)) as node:
+        bob, holder = await come(node, "bob"), Holder()
+        mary = await holder.come(node, stays=True)
+        await mary.send(wire.Publish(topic="t", payload=b"unproven", qos=2, packet_id=7))
+        assert (await mary.expect(wire.Pubrec)).reason == 0
+        await node.reload(gated(tmp_path, **EACH))
+        await bob.subscribe("#", qos=2)
+        await mary.send(wire.Pubrel(packet_id=7))
+        assert (await mary.expect(wire.Pubcomp)).reason == 0
+        assert await payloads(bob) == []
+        assert await denied(node, holder.rule, "write")
+
+
 @on_uvloop
 async def test_an_alias_stands_for_its_topic(tmp_path: Path) -> None:
     async with from_file(tmp_path, gated(tmp_path)) as node:

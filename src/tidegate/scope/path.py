@@ -124,7 +124,8 @@ class Path:
             if plan.refusal is not None or plan.admission or plan.control or message.retain:
                 why = self.write(plan, message, source.inward)
         else:
-            capability.ledger.shown = BEFORE  # its proof was verified with PUBLISH
+            signed = self.scope.gate.attributes.decoded(message.context).signed
+            capability.ledger.shown = BEFORE if signed else NOTHING  # verified with PUBLISH, or never
             try:
                 why = self.write(plan, message, source.inward)
             finally:
