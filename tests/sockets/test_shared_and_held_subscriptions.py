@@ -185,6 +185,56 @@ async def test_what_waits_for_a_member_that_comes_back_over_a_worse_connection_g
         assert await payloads(bob) == [b"1"]
 
 
+@pytest.mark.parametrize("data", [False, True])
+@on_uvloop
+async def test_what_was_sent_to_a_member_that_is_denied_now_goes_to_another(tmp_path: Path, data: bool) -> None:
+    """An acknowledged message that the member has not acknowledged is not lost. QoS 2 goes to nobody else
+    [MQTT-4.8.2-5]."""
+    async with door(tmp_path, data=data) as node:
+        mary = await come(node, "mary")
+        alice, bob = await come(node, "alice", stays=True), await come(node, "bob", stays=True)
+        await alice.subscribe("$share/g/t/1", qos=2)
+        for qos in (1, 2, 1):
+            await say(mary, "t/1", b"%d" % qos, qos=qos)
+            assert (await alice.expect(wire.Publish)).payload == b"%d" % qos
+        await go(node, alice)
+        await bob.subscribe("$share/g/t/1", qos=2)
+        await node.reload(setting(ALL, NO_ALICE, data=data))
+        alice = await come(node, "alice", stays=True)
+        assert [(await bob.message()).payload for _ in range(2)] == [b"1", b"1"]
+        for end in (alice, bob):
+            await end.silent()
+        owed = [session for session in node.node.scopes["main"].sessions.values() if session.expiry]
+        assert [(session.inflight, session.queued, session.flying) for session in owed] == [(0, 0, 0)] * 2
+
+
+@pytest.mark.parametrize("others", [False, True])
+@pytest.mark.parametrize("qos", [1, 2])
+@on_uvloop
+async def test_what_was_sent_to_a_member_that_comes_back_over_a_worse_connection(
+    tmp_path: Path, certificates: Path, others: bool, qos: int
+) -> None:
+    """QoS 1 goes to another member that may have it, and waits if there is none; QoS 2 waits for the one that it was
+    sent to."""
+    async with door(tmp_path, certificates=certificates) as node:
+        mary = await come(node, "mary", tls=secure(certificates))
+        alice = await come(node, "alice", tls=secure(certificates), stays=True)
+        await alice.subscribe("$share/g/t", qos=2)
+        for number in (b"1", b"2"):
+            await say(mary, "t", number, ("require", "tls"), qos=qos)
+            assert (await alice.expect(wire.Publish)).payload == number
+        await go(node, alice)
+        bob = await come(node, "bob", tls=secure(certificates))
+        if others:
+            await bob.subscribe("$share/g/t", qos=2)
+        alice = await come(node, "alice", stays=True)
+        assert await inbox(alice) == []
+        assert await payloads(bob) == ([b"1", b"2"] if others and qos == 1 else [])
+        await go(node, alice)
+        alice = await come(node, "alice", tls=secure(certificates), stays=True)
+        assert await payloads(alice) == ([] if others and qos == 1 else [b"1", b"2"])
+
+
 @on_uvloop
 async def test_what_a_member_leaves_behind_waits_for_one_whose_connection_is_not_known_yet(
     tmp_path: Path, certificates: Path
