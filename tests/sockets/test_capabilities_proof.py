@@ -393,3 +393,41 @@ async def test_a_part_of_a_message_is_not_signed(tmp_path: Path) -> None:
         assert [message.topic for message in await inbox(bob)] == ["whole"]
         floors = {one.topic: dict(one.properties.user_properties).get("floor", "") for one in await inbox(carol)}
         assert ("signed" in floors["whole"], "signed" in floors["cut"]) == (True, False)
+
+
+@pytest.mark.parametrize("when", ["always", "by content"])
+@pytest.mark.parametrize("renamed", [False, True])
+@on_uvloop
+async def test_a_part_that_crosses_a_link_is_not_signed_behind_it(tmp_path: Path, when: str, renamed: bool) -> None:
+    """*A node that changes the content (monitor, `keep`) removes them*: also for a preference with `to`."""
+    asked = {} if when == "always" else {"when": "o.payload.b == 2"}
+    preference = {"id": "part", "user": "mary", "topic": "cut", "to": "b", "keep": ["/a"], **asked}
+    whole = {"id": "whole", "user": "mary", "topic": "whole", "to": "b"}
+    link = {"from": "a", "to": "b", **({"share": [{"topic": "#", "remote_prefix": "far/"}]} if renamed else {})}
+    text = gated(
+        tmp_path,
+        proof="per-message",
+        levels={},
+        preferences=[preference, whole],
+        scopes={"a": {}, "b": {}},
+        links=[link],
+        listeners=[
+            {"url": f"mqtt://127.0.0.1:{port}", "anonymous": True, "scope": scope}
+            for port, scope in (("PORT", "a"), ("B_PORT", "b"))
+        ],
+    )
+    async with from_file(tmp_path, text) as node:
+        holder = Holder()
+        mary = await holder.come(node)
+        bob, carol = [await come(node, name, port="B_PORT") for name in ("bob", "carol")]
+        await bob.subscribe("#", qos=1, properties=SIGNED)
+        await carol.subscribe("#", qos=1)
+        content = b'{"a":1,"b":2}'
+        for asks in ((), (("require", "signed"),)):
+            for topic in ("cut", "whole"):
+                proof = holder.write(topic, content, properties=asks)
+                assert await say(mary, topic, content, *asks, proof, qos=1) in (0, 0x10)
+        assert await payloads(bob) == [content] * 2
+        got = [(one.payload, dict(one.properties.user_properties)["floor"]) for one in await inbox(carol)]
+        assert [payload for payload, _ in got] == [b'{"a":1}', content, content]
+        assert ["signed" in floor for _, floor in got] == [False, True, True]
