@@ -6,6 +6,7 @@ Each test quotes the sentence of the specification that it holds the node to.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -206,6 +207,37 @@ async def test_what_was_sent_to_a_member_that_is_denied_now_goes_to_another(tmp_
             await end.silent()
         owed = [session for session in node.node.scopes["main"].sessions.values() if session.expiry]
         assert [(session.inflight, session.queued, session.flying) for session in owed] == [(0, 0, 0)] * 2
+
+
+@on_uvloop
+async def test_what_waits_for_the_disk_when_its_member_is_denied_goes_to_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """QoS 2 is sent when its identifier is safe, and decided again if the rules have changed until then: it was not
+    sent, so another member may have it."""
+    async with door(tmp_path, data=True) as node:
+        mary = await come(node, "mary")
+        alice, bob = await come(node, "alice", stays=True), await come(node, "bob", stays=True)
+        await alice.subscribe("$share/g/t/1", qos=2)
+        store = type(node.node.site.store)
+        after, held = store.after, []
+
+        def later(self: object, callback: Callable[..., None], *args: object) -> None:
+            if callback.__name__ == "_emit_safe":
+                held.append((callback, args))
+            else:
+                after(self, callback, *args)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(store, "after", later)
+            await say(mary, "t/1", b"1", qos=2)
+            await bob.subscribe("$share/g/t/1", qos=2)
+            await node.reload(setting(ALL, NO_ALICE, data=True))
+        ((callback, args),) = held
+        node.node.site.open()
+        callback(*args)
+        assert (await bob.message()).payload == b"1"
+        await alice.silent()
 
 
 @pytest.mark.parametrize("others", [False, True])
