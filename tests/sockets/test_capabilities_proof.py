@@ -138,6 +138,59 @@ async def test_qos_2_is_decided_once(tmp_path: Path) -> None:
         assert await payloads(bob) == [b"x"]
 
 
+@pytest.mark.parametrize("first", ["password", "capability", "proven"])
+@on_uvloop
+async def test_qos_2_without_a_proof_is_not_signed_by_who_releases_it(tmp_path: Path, first: str) -> None:
+    """*a missing … proof denies*: what was verified counts, not over which connection a message is released."""
+    async with from_file(tmp_path, gated(tmp_path)) as node:
+        bob, carol = await come(node, "bob"), await come(node, "carol")
+        await bob.subscribe("#", qos=2, properties=asking(("require", "signed")))
+        await carol.subscribe("#", qos=2)
+        strict = Holder(**EACH)
+        match first:
+            case "password":
+                before = await come(node, "mary", stays=True)
+            case "capability":
+                before = await Holder(key=strict.key).come(node, stays=True)
+            case _:
+                before = await strict.come(node, stays=True)
+        for pid, asks in ((7, ()), (8, (("require", "plain"),))):
+            proof = strict.write("t", b"early", qos=2, properties=asks)
+            said = asking(*asks, *((proof,) if first == "proven" else ()))
+            await before.send(wire.Publish(topic="t", payload=b"early", qos=2, packet_id=pid, properties=said))
+            assert (await before.expect(wire.Pubrec)).reason == 0
+        await go(node, before)
+        mary = await strict.come(node, stays=True)
+        assert mary.connack.session_present
+        for pid in (7, 8):  # [MQTT-4.3.3-10] acknowledged, whatever is sent under an identifier that is in use
+            said = asking(strict.write("t", b"late", qos=2))
+            await mary.send(wire.Publish(topic="t", payload=b"late", qos=2, packet_id=pid, properties=said))
+            assert (await mary.expect(wire.Pubrec)).reason == 0
+            await mary.send(wire.Pubrel(packet_id=pid))
+            assert (await mary.expect(wire.Pubcomp)).reason == 0
+        expected = [b"early"] * 2 if first == "proven" else []
+        assert (await payloads(bob), await payloads(carol)) == (expected, expected)
+        assert await denied(node, strict.rule, "write") is (first != "proven")
+        assert await say(mary, "t", b"own", strict.write("t", b"own", qos=2), qos=2) == 0
+        assert (await payloads(bob), await payloads(carol)) == ([b"own"], [b"own"])
+
+
+@on_uvloop
+async def test_qos_2_is_denied_if_proofs_are_demanded_before_its_release(tmp_path: Path) -> None:
+    """*policies decide at PUBLISH and again at PUBREL*, by the rules of then."""
+    async with from_file(tmp_path, gated(tmp_path)) as node:
+        bob, holder = await come(node, "bob"), Holder()
+        mary = await holder.come(node, stays=True)
+        await mary.send(wire.Publish(topic="t", payload=b"unproven", qos=2, packet_id=7))
+        assert (await mary.expect(wire.Pubrec)).reason == 0
+        await node.reload(gated(tmp_path, **EACH))
+        await bob.subscribe("#", qos=2)
+        await mary.send(wire.Pubrel(packet_id=7))
+        assert (await mary.expect(wire.Pubcomp)).reason == 0
+        assert await payloads(bob) == []
+        assert await denied(node, holder.rule, "write")
+
+
 @on_uvloop
 async def test_an_alias_stands_for_its_topic(tmp_path: Path) -> None:
     async with from_file(tmp_path, gated(tmp_path)) as node:
@@ -340,3 +393,41 @@ async def test_a_part_of_a_message_is_not_signed(tmp_path: Path) -> None:
         assert [message.topic for message in await inbox(bob)] == ["whole"]
         floors = {one.topic: dict(one.properties.user_properties).get("floor", "") for one in await inbox(carol)}
         assert ("signed" in floors["whole"], "signed" in floors["cut"]) == (True, False)
+
+
+@pytest.mark.parametrize("when", ["always", "by content"])
+@pytest.mark.parametrize("renamed", [False, True])
+@on_uvloop
+async def test_a_part_that_crosses_a_link_is_not_signed_behind_it(tmp_path: Path, when: str, renamed: bool) -> None:
+    """*A node that changes the content (monitor, `keep`) removes them*: also for a preference with `to`."""
+    asked = {} if when == "always" else {"when": "o.payload.b == 2"}
+    preference = {"id": "part", "user": "mary", "topic": "cut", "to": "b", "keep": ["/a"], **asked}
+    whole = {"id": "whole", "user": "mary", "topic": "whole", "to": "b"}
+    link = {"from": "a", "to": "b", **({"share": [{"topic": "#", "remote_prefix": "far/"}]} if renamed else {})}
+    text = gated(
+        tmp_path,
+        proof="per-message",
+        levels={},
+        preferences=[preference, whole],
+        scopes={"a": {}, "b": {}},
+        links=[link],
+        listeners=[
+            {"url": f"mqtt://127.0.0.1:{port}", "anonymous": True, "scope": scope}
+            for port, scope in (("PORT", "a"), ("B_PORT", "b"))
+        ],
+    )
+    async with from_file(tmp_path, text) as node:
+        holder = Holder()
+        mary = await holder.come(node)
+        bob, carol = [await come(node, name, port="B_PORT") for name in ("bob", "carol")]
+        await bob.subscribe("#", qos=1, properties=SIGNED)
+        await carol.subscribe("#", qos=1)
+        content = b'{"a":1,"b":2}'
+        for asks in ((), (("require", "signed"),)):
+            for topic in ("cut", "whole"):
+                proof = holder.write(topic, content, properties=asks)
+                assert await say(mary, topic, content, *asks, proof, qos=1) in (0, 0x10)
+        assert await payloads(bob) == [content] * 2
+        got = [(one.payload, dict(one.properties.user_properties)["floor"]) for one in await inbox(carol)]
+        assert [payload for payload, _ in got] == [b'{"a":1}', content, content]
+        assert ["signed" in floor for _, floor in got] == [False, True, True]

@@ -6,6 +6,7 @@ Each test quotes the sentence of the specification that it holds the node to.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -183,6 +184,87 @@ async def test_what_waits_for_a_member_that_comes_back_over_a_worse_connection_g
         alice = await come(node, "alice", stays=True)
         assert await inbox(alice) == []
         assert await payloads(bob) == [b"1"]
+
+
+@pytest.mark.parametrize("data", [False, True])
+@on_uvloop
+async def test_what_was_sent_to_a_member_that_is_denied_now_goes_to_another(tmp_path: Path, data: bool) -> None:
+    """An acknowledged message that the member has not acknowledged is not lost. QoS 2 goes to nobody else
+    [MQTT-4.8.2-5]."""
+    async with door(tmp_path, data=data) as node:
+        mary = await come(node, "mary")
+        alice, bob = await come(node, "alice", stays=True), await come(node, "bob", stays=True)
+        await alice.subscribe("$share/g/t/1", qos=2)
+        for qos in (1, 2, 1):
+            await say(mary, "t/1", b"%d" % qos, qos=qos)
+            assert (await alice.expect(wire.Publish)).payload == b"%d" % qos
+        await go(node, alice)
+        await bob.subscribe("$share/g/t/1", qos=2)
+        await node.reload(setting(ALL, NO_ALICE, data=data))
+        alice = await come(node, "alice", stays=True)
+        assert [(await bob.message()).payload for _ in range(2)] == [b"1", b"1"]
+        for end in (alice, bob):
+            await end.silent()
+        owed = [session for session in node.node.scopes["main"].sessions.values() if session.expiry]
+        assert [(session.inflight, session.queued, session.flying) for session in owed] == [(0, 0, 0)] * 2
+
+
+@on_uvloop
+async def test_what_waits_for_the_disk_when_its_member_is_denied_goes_to_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """QoS 2 is sent when its identifier is safe, and decided again if the rules have changed until then: it was not
+    sent, so another member may have it."""
+    async with door(tmp_path, data=True) as node:
+        mary = await come(node, "mary")
+        alice, bob = await come(node, "alice", stays=True), await come(node, "bob", stays=True)
+        await alice.subscribe("$share/g/t/1", qos=2)
+        store = type(node.node.site.store)
+        after, held = store.after, []
+
+        def later(self: object, callback: Callable[..., None], *args: object) -> None:
+            if callback.__name__ == "_emit_safe":
+                held.append((callback, args))
+            else:
+                after(self, callback, *args)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(store, "after", later)
+            await say(mary, "t/1", b"1", qos=2)
+            await bob.subscribe("$share/g/t/1", qos=2)
+            await node.reload(setting(ALL, NO_ALICE, data=True))
+        ((callback, args),) = held
+        node.node.site.open()
+        callback(*args)
+        assert (await bob.message()).payload == b"1"
+        await alice.silent()
+
+
+@pytest.mark.parametrize("others", [False, True])
+@pytest.mark.parametrize("qos", [1, 2])
+@on_uvloop
+async def test_what_was_sent_to_a_member_that_comes_back_over_a_worse_connection(
+    tmp_path: Path, certificates: Path, others: bool, qos: int
+) -> None:
+    """QoS 1 goes to another member that may have it, and waits if there is none; QoS 2 waits for the one that it was
+    sent to."""
+    async with door(tmp_path, certificates=certificates) as node:
+        mary = await come(node, "mary", tls=secure(certificates))
+        alice = await come(node, "alice", tls=secure(certificates), stays=True)
+        await alice.subscribe("$share/g/t", qos=2)
+        for number in (b"1", b"2"):
+            await say(mary, "t", number, ("require", "tls"), qos=qos)
+            assert (await alice.expect(wire.Publish)).payload == number
+        await go(node, alice)
+        bob = await come(node, "bob", tls=secure(certificates))
+        if others:
+            await bob.subscribe("$share/g/t", qos=2)
+        alice = await come(node, "alice", stays=True)
+        assert await inbox(alice) == []
+        assert await payloads(bob) == ([b"1", b"2"] if others and qos == 1 else [])
+        await go(node, alice)
+        alice = await come(node, "alice", tls=secure(certificates), stays=True)
+        assert await payloads(alice) == ([] if others and qos == 1 else [b"1", b"2"])
 
 
 @on_uvloop

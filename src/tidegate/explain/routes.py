@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from tidegate.explain.explanation import ExtraStep, Line, Verdict
 from tidegate.explain.steps import StepRecorder, other_denial
+from tidegate.gate.decision import unsigned
 from tidegate.gate.gate import Gate
 from tidegate.gate.links import ScopeExit, link_ends, link_monitors
 from tidegate.gate.rule_set import RuleSet
@@ -169,7 +170,11 @@ class _Way:
         if qos < message.qos:
             notes = (f"it goes on with QoS {qos}", *notes)
         line = self._passed(lines, notes)
-        data, context = answer.context, here.context
+        context = here.context
+        if answer is not message and context.signed:
+            context = replace(context, signed=False)
+            answer = unsigned(answer, here.context)
+        data = answer.context
         if topic != message.topic and context.topic is None:
             context = replace(context, topic=message.topic)
             data = context.encode()

@@ -12,8 +12,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from tidegate.gate.attributes import Clock
-from tidegate.gate.decision import PartialDecision, combine, evaluate, graver
+from tidegate.gate.decision import UNSIGNED, PartialDecision, combine, evaluate, graver
 from tidegate.gate.lane import Lane
+from tidegate.gate.levels import demands_signed
 from tidegate.gate.links import Branch, ScopeExit
 from tidegate.gate.plan import Members, Plan
 from tidegate.gate.publisher_rules import RULES
@@ -138,7 +139,10 @@ class PlanCompiler:
                 return way
             ways.append(way)
         there, here = ways
-        return PartialDecision(None, there.residuals + here.residuals, there.view & here.view, ())
+        decision = PartialDecision(None, there.residuals + here.residuals, there.view & here.view, ())
+        sources = (source.context, *(other.context for other in source.context.others))
+        decision.whole = any(demands_signed(one.demand) for one in sources)
+        return UNSIGNED if decision.whole and not decision.view.shows_all else decision
 
     def _behind(self, plan: Plan) -> Iterator[tuple[Branch, Plan]]:
         """The plans of other scopes that messages get to, in the order in which they do: see `scope.journey`."""

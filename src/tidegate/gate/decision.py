@@ -6,11 +6,13 @@ for a stored message, and asked of each message.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tidegate.gate.attributes import FLOOR, NO_TIME
 from tidegate.gate.verdict import Allow, Deny, Known, Residual, Stage, Step
 from tidegate.policy import ALL, View
 from tidegate.policy.levels import SIGNED
-from tidegate.session import Grant, Message, SourceContext
+from tidegate.session import Context, Grant, Message, SourceContext
 from tidegate.wire import NONE, Properties
 
 UNSEEN = Deny(step=Step.VIEW, rule="nothing is left")
@@ -105,6 +107,14 @@ def part_of(message: Message, view: View) -> Message | None:
     )
     parts[view.keep] = part
     return part
+
+
+def unsigned(part: Message, context: Context) -> Message:
+    """A part of a message with this context as it goes on behind a link: its publisher has signed the whole."""
+    if not context.signed:
+        return part
+    data = replace(context, signed=False).encode()
+    return part.across(part.topic, part.qos, data, part.link, part.properties)
 
 
 def _unsigned(floor: str) -> str:

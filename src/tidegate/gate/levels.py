@@ -81,7 +81,11 @@ class LevelStage(Stage):
 
 def _met(*demands: Demand | None) -> Allow:
     """What is demanded holds; what is to be signed must not be cut by a view."""
-    return WHOLE if any(one is not None and SIGNED in one.names for one in demands) else ALLOW
+    return WHOLE if any(map(demands_signed, demands)) else ALLOW
+
+
+def demands_signed(demand: Demand | None) -> bool:
+    return demand is not None and SIGNED in demand.names
 
 
 def unknown_demand(levels: Levels, demand: Demand | None) -> Deny | None:

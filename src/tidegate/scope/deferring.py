@@ -33,6 +33,19 @@ class Deferring:
             return isinstance(gate.decide(message, session, grant, later=True), Message)
         return isinstance(gate.permits(message, session, later=True), Message)
 
+    def keeps(self, verdict: Message | Deny, session: Session, delivery: Delivery) -> bool:
+        """Whether a delivery waits for a better connection of this session.
+
+        What came through a shared subscription goes to another member, but not QoS 2 that was sent [MQTT-4.8.2-5].
+        """
+        group = delivery.group
+        if group is None:
+            return self.waits(verdict, session, delivery.message)
+        if delivery.qos < 2 or not delivery.pid:
+            return False
+        grant = (session.subscriptions or {}).get(f"$share/{group[0]}/{group[1]}")
+        return self.waits(verdict, session, delivery.message, grant)
+
     def defer(
         self,
         weak: Deny,

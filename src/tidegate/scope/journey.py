@@ -16,7 +16,8 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tidegate.gate import FORWARD, Branch, Deny, Known, Plan, ScopeExit
+from tidegate.gate import FORWARD, Branch, Deny, Known, Lane, Plan, ScopeExit
+from tidegate.gate.decision import unsigned
 from tidegate.session import Link, Message, Session, Site
 from tidegate.session.prices import VISITED
 from tidegate.wire import Properties
@@ -82,23 +83,29 @@ class Journey:
         key = (exit, message.output)
         if key in self._crossed:
             return
+        cut = False
         if not branch.clear:
             shown = branch.passage.show(message)
             if isinstance(shown, Deny):
                 scope.report(FORWARD, exit.outward, message.topic, shown, message.context)
                 return
-            message = shown
+            if shown is not message:
+                message = unsigned(shown, scope.gate.attributes.context(shown))
+                cut = message is not shown
             if branch.passage.failed:
                 scope.audit.failed(exit.outward, message.topic, branch.passage.failed)
         self._crossed.add(key)
         if not branch.watched or not exit.leaving:
-            self._enter(exit, message, branch, path)
+            self._enter(exit, message, branch, path, cut)
             return
         for one in scope.path.export(exit, message, self.root):
-            self._enter(exit, one, branch if one is message else None, path)
+            self._enter(exit, one, branch if one is message else None, path, cut)
 
-    def _enter(self, exit: ScopeExit, message: Message, branch: Branch | None, path: Path) -> None:
-        """Into the scope behind a link. Without a branch a monitor made it, and it is decided by itself."""
+    def _enter(self, exit: ScopeExit, message: Message, branch: Branch | None, path: Path, cut: bool = False) -> None:
+        """Into the scope behind a link. Without a branch a monitor made it, and it is decided by itself.
+
+        `cut`: it is not signed any more, unlike others that take the branch.
+        """
         scope: Scope = exit.scope
         arrived = message
         if branch is None:
@@ -109,8 +116,7 @@ class Journey:
                 return
             shown, topic, qos = way
             arrived = _called(shown, exit, topic, qos)
-            context = scope.gate.attributes.context(arrived)
-            lane, name = scope.gate.derived_lane(arrived.context, context, exit.link.type, None), topic.encode()
+            lane, name = _own_lane(arrived, exit), topic.encode()
         else:
             lane, name = branch.lane, branch.name
             if (
@@ -120,10 +126,18 @@ class Journey:
                 or lane.context.others
             ):
                 arrived = _called(message, exit, branch.topic, branch.qos)
+            if cut:
+                lane = _own_lane(arrived, exit)
         beyond = (*path, exit.target)
         watched = bool(exit.entering) and (branch is None or branch.watched)
         for plan, event in scope.path.arrive(exit, arrived, self.root, lane, name, watched):
             self._waiting.append((scope, plan, event, beyond))
+
+
+def _own_lane(message: Message, exit: ScopeExit) -> Lane:
+    """Where the plans of a message are found behind a link if its context is not that of the others."""
+    gate = exit.gate
+    return gate.derived_lane(message.context, gate.attributes.context(message), exit.link.type, None)
 
 
 def _called(message: Message, exit: ScopeExit, topic: str, qos: int) -> Message:
@@ -158,7 +172,9 @@ def exported(exit: ScopeExit, message: Message) -> tuple[Message, str, int] | De
     if isinstance(way, Deny):
         return way
     shown = way.show(message)
-    return shown if isinstance(shown, Deny) else (shown, *found)
+    if isinstance(shown, Deny):
+        return shown
+    return (shown if shown is message else unsigned(shown, known.context), *found)
 
 
 def addressed(properties: Properties, exit: ScopeExit) -> Properties:

@@ -124,7 +124,8 @@ class Path:
             if plan.refusal is not None or plan.admission or plan.control or message.retain:
                 why = self.write(plan, message, source.inward)
         else:
-            capability.ledger.shown = BEFORE  # its proof was verified with PUBLISH
+            signed = self.scope.gate.attributes.decoded(message.context).signed
+            capability.ledger.shown = BEFORE if signed else NOTHING  # verified with PUBLISH, or never
             try:
                 why = self.write(plan, message, source.inward)
             finally:
@@ -494,7 +495,7 @@ class Egress:
     def permits(self, session: Session, delivery: Delivery) -> Message | Later | None:
         """Steps 6 to 10 for a delivery that waited: what of it may be sent now (session.Decider)."""
         verdict, message = self._decided(session, delivery), delivery.message
-        if delivery.qos and delivery.group is None and self.deferring.waits(verdict, session, message):
+        if delivery.qos and self.deferring.keeps(verdict, session, delivery):
             return Later.LATER
         return self._audited(session, message, verdict)
 

@@ -53,5 +53,8 @@ class Decider(Protocol):
         ...
 
     def hand_on(self, delivery: Delivery) -> None:
-        """It came through a shared subscription, was never sent, and this member may not have it: another may."""
+        """It came through a shared subscription, and this member may not have it now: another may.
+
+        It was never sent, or with QoS 1.
+        """
         ...

@@ -195,10 +195,16 @@ class DeliveryQueue:
 
     def _forget(self, delivery: Delivery) -> None:
         """Off its way without an acknowledgement."""
-        if self._inflight and self._inflight.pop(delivery.pid, None):
-            self.window += 1
-            self._fly(-len(delivery.message.payload))
+        if self._ground(delivery):
             self._unstore(delivery)
+
+    def _ground(self, delivery: Delivery) -> bool:
+        """The same, but it stays in the store: whoever hands it on strikes it out. Whether it was on its way."""
+        if not self._inflight or self._inflight.pop(delivery.pid, None) is None:
+            return False
+        self.window += 1
+        self._fly(-len(delivery.message.payload))
+        return True
 
     # -- what waits for a better connection --------------------------------------------------------------------
 

@@ -204,7 +204,10 @@ class Session(DeliveryQueue):
         elif shown is None:
             # [MQTT-4.4.0-1] what has begun is sent again even if it has expired since [MQTT-3.3.2-5];
             # semantics.md, Time: in-flight packets that are now denied are not sent again
-            self._forget(delivery)
+            if delivery.group is None or delivery.qos == 2:  # [MQTT-4.8.2-5] it was sent: to no other member
+                self._forget(delivery)
+            elif self._ground(delivery):
+                self.decider.hand_on(delivery)
         else:
             self._emit(delivery, self.connection, shown, dup=True)
 
@@ -414,7 +417,10 @@ class Session(DeliveryQueue):
                 self.defer(delivery)
                 return
             if permitted is None:
-                self._forget(delivery)
+                if delivery.group is None:
+                    self._forget(delivery)
+                elif self._ground(delivery):  # it was not sent yet
+                    self.decider.hand_on(delivery)
                 return
             shown = permitted
         self._emit(delivery, connection, shown)

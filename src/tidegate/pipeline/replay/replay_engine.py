@@ -19,6 +19,7 @@ from typing import Any, Final, NoReturn, SupportsIndex
 
 from tidegate.errors import ConfigError
 from tidegate.gate import Deny, Gate, Known, Lane, Plan, RuleSet, Step
+from tidegate.gate.decision import unsigned
 from tidegate.gate.links import Branch, ScopeExit
 from tidegate.gate.verdict import Residual, Stage
 from tidegate.gate.where import WHERE, condition
@@ -274,17 +275,21 @@ class ReplayEngine:
                 exit = branch.exit
                 if exit.target in path or exit in crossed:
                     continue
-                come = here.message
+                come, lane = here.message, branch.lane
                 if come is not None:
                     shown = branch.passage.show(come)
                     if isinstance(shown, Deny):
                         continue
+                    cut = shown is not come
                     come = _called(shown, branch)
+                    context = exit.gate.attributes.context(come)
+                    if cut and context.signed:
+                        come = unsigned(come, context)
+                        context = replace(context, signed=False)
+                        lane = exit.gate.derived_lane(come.context, context, exit.link.type, None)
                 crossed.add(exit)
-                there = branch.lane.plans.get(branch.name) or exit.gate.plan(branch.lane, branch.name)
-                waiting.append(
-                    (Arrival(gate=exit.gate, lane=branch.lane, plan=there, message=come), (*path, exit.target))
-                )
+                there = lane.plans.get(branch.name) or exit.gate.plan(lane, branch.name)
+                waiting.append((Arrival(gate=exit.gate, lane=lane, plan=there, message=come), (*path, exit.target)))
         return arrivals
 
     def steady(self, arrivals: list[Arrival]) -> bool:
