@@ -327,7 +327,7 @@ class Administration:
             names = {f"{each.kind}/{each.id}" for each in changes}
             config = self._host.build_config(after.pieces(), names)
             if narrow and (why := widening(before, config)) is not None:
-                raise Problem(f"an operator may only narrow views and monitors: {why}", problem="forbidden")
+                raise Problem(f"an operator may only narrow views, monitors and links: {why}", problem="forbidden")
             warned = [{"at": at, "warning": text} for at, text in config.warnings_of(names)]
             return changes, config, warned
 
