@@ -243,7 +243,7 @@ class Administration:
     ) -> dict[str, Any]:
         """The changes of a draft, or what they would do, as the command asks."""
         if command.dry_run:
-            return await self.preview(draft, narrow=narrow)
+            return await self.preview(draft, compared=command.compared, narrow=narrow)
         return await self.apply(draft, by=command.by, why=command.why, action=action, about=about, narrow=narrow)
 
     async def apply_changes(self, command: control.ApplyChanges) -> dict[str, Any]:
