@@ -110,7 +110,15 @@ class Pretended:
         return {"tokens": list(self.tokens.values())}
 
     def do_token_make(
-        self, role: str, user: str | None, name: str, seconds: int | None, by: str, why: str, dry_run: bool
+        self,
+        role: str,
+        user: str | None,
+        name: str,
+        seconds: int | None,
+        by: str,
+        why: str,
+        dry_run: bool,
+        compared: bool,
     ) -> dict[str, Any]:
         about = {"role": role, "user": user, "name": name, "expires": 4e9}
         if dry_run:
@@ -119,7 +127,7 @@ class Pretended:
         self.tokens["new-token"] = made
         return {**made, "token": "new-token"}
 
-    def do_token_revoke(self, id: str, by: str, why: str, dry_run: bool) -> dict[str, Any]:
+    def do_token_revoke(self, id: str, by: str, why: str, dry_run: bool, compared: bool) -> dict[str, Any]:
         for text, token in self.tokens.items():
             if token["id"] == id:
                 return token if dry_run else self.tokens.pop(text)
@@ -147,7 +155,14 @@ class Pretended:
         return {"entries": self.entries.get((kind, id), [])}
 
     async def do_admin_apply(
-        self, changes: list[dict[str, Any]], by: str, why: str, dry_run: bool, fence: int | None, narrow: bool
+        self,
+        changes: list[dict[str, Any]],
+        by: str,
+        why: str,
+        dry_run: bool,
+        compared: bool,
+        fence: int | None,
+        narrow: bool,
     ) -> dict[str, Any]:
         await self.pause.wait()
         self.by.append(by)
@@ -177,7 +192,7 @@ class Pretended:
         return int(self.documents[changes[0]["kind"], changes[0]["id"]]["version"])
 
     def do_admin_revert(
-        self, sequence: int, by: str, why: str, dry_run: bool, fence: int | None, narrow: bool
+        self, sequence: int, by: str, why: str, dry_run: bool, compared: bool, fence: int | None, narrow: bool
     ) -> dict[str, Any]:
         if dry_run:
             return {"sequence": None, "effect": {"decisions": 0, "different": []}, "rules": "1-abc"}
@@ -204,13 +219,13 @@ class Pretended:
         return {"keys": [{"id": id, **about, **times} for id in ids[:limit]]}
 
     def do_key_rotate(
-        self, by: str, why: str, dry_run: bool, filter: str | None = None, user: str | None = None
+        self, by: str, why: str, dry_run: bool, compared: bool, filter: str | None = None, user: str | None = None
     ) -> dict[str, Any]:
         if not dry_run:
             self.requests.append({"by": by, "filter": filter, "user": user, "why": why})
         return {"groups": 4}
 
-    def do_key_revoke(self, id: str, by: str, why: str, dry_run: bool) -> dict[str, Any]:
+    def do_key_revoke(self, id: str, by: str, why: str, dry_run: bool, compared: bool) -> dict[str, Any]:
         if dry_run:
             [key] = [each for each in self.do_key_list()["keys"] if each["id"] == id]
             return {"revoked": id, "key": key}

@@ -7,6 +7,7 @@ from typing import Any
 
 from api.real import administering
 from processes import on_uvloop
+from tidegate.keys import Kem, PrivateKey
 
 FILE = """
 version: 1
@@ -20,6 +21,8 @@ directory:
 policies:
   - {id: all, subject: "*", topic: "#", action: [read, write], when: "o.size < 100"}
 """
+
+PUBLIC = str(PrivateKey(kem=Kem.X25519, seed=bytes(range(32))).public)
 
 
 async def come(served: Any, user: str) -> Any:
@@ -92,3 +95,39 @@ async def test_what_a_link_was_denied_is_asked_again_for_its_publisher(tmp_path:
             ("forward", "scope:home->scope:net", "user:mary/client:m", "write"),
             ("forward", "scope:home->scope:net", "user:tom/client:t", "write"),
         }
+
+
+@on_uvloop
+async def test_a_user_is_not_told_of_readers(tmp_path: Path) -> None:
+    file = FILE.replace('bob: {password: "plain:bob"}', 'bob: {password: "plain:bob", attributes: {salary: 7000}}')
+    async with administering(tmp_path, file) as admin:
+        token = (await admin.make("/tokens", {"role": "user", "user": "mary"}))["token"]
+        bob, mary = await come(admin.served, "bob"), await come(admin.served, "mary")
+        await bob.subscribe("heart/#")
+        await mary.publish("heart/mary", b"1", qos=1)
+        assert (await bob.message()).payload == b"1"
+        own = await admin.make("/me/preferences", {"topic": "other"}, token)
+        told = []
+        for when in ("s.salary > 6000", "s.salary > 8000", "false"):
+            body, path = {"topic": "#", "when": when}, "/me/preferences"
+            for method, target in (("POST", path), ("PUT", f"{path}/{own['id']}")):
+                headers = {"If-Match": "*"} if method == "PUT" else {}
+                tried = await admin.ask(method, f"{target}?dry_run=true", token, json=body, headers=headers)
+                assert (tried.status_code, tried.json()["dry_run"]) == (200, True), tried.text
+                told.append({key: value for key, value in tried.json().items() if key != "id"})
+                assert told[-1]["effect"] is None
+        assert all(each == told[0] for each in told), "whatever readers have"
+        gone = await admin.ask("DELETE", f"/me/preferences/{own['id']}?dry_run=true", token, headers={"If-Match": "*"})
+        assert (gone.status_code, gone.json()["effect"]) == (200, None)
+        anna = (await admin.make("/users", {"name": "anna"}))["token"]
+        for method, target in (("POST", "/me/credentials"), ("PUT", "/me/key")):
+            body = {"public_key": PUBLIC} if method == "PUT" else None
+            tried = await admin.ask(method, f"{target}?dry_run=true", anna, json=body)
+            assert (tried.status_code, tried.json()["effect"]) == (200, None), tried.text
+
+        # what is wrong is still told, and an administrator sees everything
+        wrong = await admin.ask("POST", "/me/preferences?dry_run=true", token, json={"topic": "#", "when": "s."})
+        assert wrong.status_code == 422
+        body = {"user": "mary", "topic": "#", "when": "s.salary > 8000"}
+        [change] = (await admin.ask("POST", "/preferences?dry_run=true", json=body)).json()["effect"]["changes"]
+        assert change["as"] == "user:bob/client:b"

@@ -154,3 +154,26 @@ def test_beside_a_monitor_that_remembers_nothing_narrows(how: str) -> None:
     assert widening(config(monitors=before), config(monitors=after)) is not None
     plain = monitor("plain", 'filter: ["a/#"]')
     assert widening(config(monitors=plain), config(monitors=f"{plain}, {monitor('m', 'filter: [a/b]')}")) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "narrows"),
+    [
+        ("", "{from: a, to: b}", False),
+        ("{from: a, to: b}", "", True),
+        ("{from: a, to: b}", "{from: a, to: b, direction: out}", False),
+        ("{from: a, to: b}", "{from: a, to: b, share: [{topic: t, remote_prefix: x/}]}", False),
+        ("{from: a, to: b}, {from: b, to: c}", "{from: b, to: c}", True),
+        ("{from: a, to: b}", "{from: b, to: c}", False),
+    ],
+)
+def test_links(before: str, after: str, narrows: bool) -> None:
+    old, new = map(linked, (before, after))
+    assert (widening(old, new) is None) is narrows
+    assert widening(old, old) is None
+
+
+def linked(links: str) -> Config:
+    head = HEAD.replace("anonymous: true", "anonymous: true, scope: a")
+    text = f"{head}policies: open\nscopes: {{a: {{}}, b: {{}}, c: {{}}}}\nlinks: [{links}]\n"
+    return parse(text, "f.yaml", variables={})

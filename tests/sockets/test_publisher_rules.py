@@ -648,3 +648,65 @@ async def test_instructions_of_the_message_itself_change_nothing(tmp_path: Path)
         assert await send(mary, {"id": "r", "remove": True}) == 0
         await say(mary, "t/x", BODY, ("require", "plain"))
         assert await inbox(alice) == []
+
+
+# -- topics that are renamed -------------------------------------------------------------------------------------------
+
+
+def linked(local: str, remote: str, **sections: Any) -> str:
+    """Two scopes, and a link from `a` to `b` that calls topics otherwise."""
+    share = {"topic": "#", "direction": "out", "local_prefix": local, "remote_prefix": remote}
+    return setting(
+        WRITERS,
+        policy("link", subject="link:a->b"),
+        rules={"allow": ["#"]},
+        scopes={"a": {}, "b": {}},
+        links=[{"from": "a", "to": "b", "share": [share]}],
+        listeners=[
+            {"url": "mqtt://127.0.0.1:PORT", "scope": "a"},
+            {"url": "mqtt://127.0.0.1:B_PORT", "scope": "b"},
+        ],
+        **sections,
+    )
+
+
+@on_uvloop
+async def test_a_rule_does_not_open_what_a_link_calls_by_its_topic(tmp_path: Path) -> None:
+    async with from_file(tmp_path, linked("secret/", "pub/")) as node:
+        mary, there = await come(node, "mary"), await come(node, "mary", client="m2", port="B_PORT")
+        bob = await come(node, "bob", port="B_PORT")
+        assert await send(mary, rule(topic="pub/#", subject="user:bob")) == 0
+        assert (await bob.subscribe("#", qos=1)).reasons == (1,)
+        for _ in range(2):  # compiled, and by its plan
+            await say(mary, "secret/x", b"hers", qos=1)
+            await say(there, "pub/x", b"open", qos=1)
+        assert await payloads(bob) == [b"open", b"open"]
+
+
+@on_uvloop
+@pytest.mark.parametrize("filter", ["#", "A/t/#", "A/t/1"])
+async def test_a_rule_opens_what_a_link_calls_otherwise(tmp_path: Path, filter: str) -> None:
+    async with from_file(tmp_path, linked("", "A/")) as node:
+        mary, bob = await come(node, "mary"), await come(node, "bob", port="B_PORT")
+        carol = await come(node, "carol", port="B_PORT")
+        assert await send(mary, rule(subject="user:bob"), rule("n", "A/#", "user:carol")) == 0
+        assert (await bob.subscribe(filter, qos=1)).reasons == (1,)
+        await carol.subscribe("#", qos=1)
+        for payload in (b"1", b"2"):
+            await say(mary, "t/1", payload, qos=1)
+            await say(mary, "other", payload, qos=1)
+        assert [(each.topic, each.payload) for each in await inbox(bob)] == [("A/t/1", b"1"), ("A/t/1", b"2")]
+        assert await inbox(carol) == []
+
+
+@on_uvloop
+async def test_a_rule_wakes_a_held_subscription_to_what_a_link_calls_otherwise(tmp_path: Path) -> None:
+    async with from_file(tmp_path, linked("", "A/", subscribe="hold")) as node:
+        mary, bob = await come(node, "mary"), await come(node, "bob", port="B_PORT")
+        assert (await bob.subscribe("A/t/#", qos=1)).reasons == (1,)
+        await say(mary, "t/1", b"kept", qos=1, retain=True)
+        assert await inbox(bob) == []
+        assert await send(mary, rule(subject="user:bob")) == 0
+        assert (await bob.message()).payload == b"kept"
+        await say(mary, "t/1", b"live", qos=1)
+        assert (await bob.message()).payload == b"live"

@@ -243,7 +243,7 @@ class Administration:
     ) -> dict[str, Any]:
         """The changes of a draft, or what they would do, as the command asks."""
         if command.dry_run:
-            return await self.preview(draft, narrow=narrow)
+            return await self.preview(draft, compared=command.compared, narrow=narrow)
         return await self.apply(draft, by=command.by, why=command.why, action=action, about=about, narrow=narrow)
 
     async def apply_changes(self, command: control.ApplyChanges) -> dict[str, Any]:
@@ -327,7 +327,7 @@ class Administration:
             names = {f"{each.kind}/{each.id}" for each in changes}
             config = self._host.build_config(after.pieces(), names)
             if narrow and (why := widening(before, config)) is not None:
-                raise Problem(f"an operator may only narrow views and monitors: {why}", problem="forbidden")
+                raise Problem(f"an operator may only narrow views, monitors and links: {why}", problem="forbidden")
             warned = [{"at": at, "warning": text} for at, text in config.warnings_of(names)]
             return changes, config, warned
 

@@ -68,7 +68,7 @@ class Consumers:
         if command.itself:
             self._administration.tokens.check_room(Role.USER)
         if command.dry_run:
-            return await self._administration.preview(draft)
+            return await self._administration.preview(draft, compared=command.compared)
         async with self._renewing:
             done = await self._changed(command, draft, name, "register")
             return {**done, **await self._token(name, command.by)}
@@ -85,7 +85,7 @@ class Consumers:
             return setting(state, source)
 
         if command.dry_run:
-            return await self._administration.preview(draft)
+            return await self._administration.preview(draft, compared=command.compared)
         async with self._renewing:
             done = await self._changed(command, draft, name, "renew credentials")
             try:

@@ -45,7 +45,7 @@ class ApplyChanges(SignedCommand):
     changes: Changes
     fence: Counter | None = None
     """The fence that `pipeline_draft` told: a conflict if anything has changed since. 0: there was none."""
-    narrow: Flag = False  # whether views and monitors may only be narrowed, as operators may
+    narrow: Flag = False  # whether views, monitors and links may only be narrowed, as operators may
 
 
 @command("admin_revert")

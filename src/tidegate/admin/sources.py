@@ -196,7 +196,7 @@ class Sources:
             return [RequestedChange(kind=kind, id=id, body=None) for kind in kinds]
 
         if command.dry_run:
-            return await self._administration.preview(draft)
+            return await self._administration.preview(draft, compared=command.compared)
         async with self._registering:
             body = self._administration.document_body(KIND, id)
             done = await self._administration.change(command, draft, action="remove", about=[(KIND, id)])

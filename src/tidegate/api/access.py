@@ -1,8 +1,8 @@
 """Who may do what: one table of routes and roles, and nothing else decides it.
 
 - `admin` does everything, `source` and `user` act for themselves only.
-- `operator` keeps things running: links, and views and monitors only to narrow them (config/narrowing.py), because
-  either can show content. Who may read and write, what publishers may rule, what must not flow, who there is, and what
+- `operator` keeps things running: views, monitors and links only to narrow them (config/narrowing.py), because each
+  can show content. Who may read and write, what publishers may rule, what must not flow, who there is, and what
   becomes of data in the pipeline, is for administrators.
 - `auditor` sees everything and changes nothing.
 
@@ -56,7 +56,7 @@ COLLECTIONS: Final = (
     Collection(path="/preferences", kind="preference", title="preferences", changed_by=_ADMIN),
     Collection(path="/monitors", kind="monitor", title="monitors", changed_by=_RUNNING, narrowed_by=_OPERATOR),
     Collection(path="/views", kind="view", title="views", changed_by=_RUNNING, narrowed_by=_OPERATOR),
-    Collection(path="/links", kind="link", title="links between scopes", changed_by=_RUNNING),
+    Collection(path="/links", kind="link", title="links between scopes", changed_by=_RUNNING, narrowed_by=_OPERATOR),
     Collection(path="/rules", kind="rule", title="what publishers may rule", changed_by=_ADMIN),
     Collection(path="/directory/users", kind="user", title="users", changed_by=_ADMIN),
     Collection(path="/directory/clients", kind="client", title="clients", changed_by=_ADMIN),

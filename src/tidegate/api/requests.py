@@ -172,15 +172,21 @@ def user(request: Request) -> str:
 
 
 class Signed(TypedDict):
-    """What every command that changes something says: who asks for it, why, and whether it is only tried."""
+    """What every command that changes something says: who asks for it, why, and whether it is only tried.
+
+    Who acts for themselves only is not told what would be decided differently: that names readers, and a condition
+    tells of their attributes.
+    """
 
     by: str
     why: str
     dry_run: bool
+    compared: bool
 
 
 async def _signed(request: Request, dry_run: DryRun = False, why: Why = "") -> Signed:
-    return {"by": caller(request).by, "why": why, "dry_run": dry_run}
+    who = caller(request)
+    return {"by": who.by, "why": why, "dry_run": dry_run, "compared": who.role not in (Role.USER, Role.SOURCE)}
 
 
 Signature = Annotated[Signed, Depends(_signed)]

@@ -77,7 +77,9 @@ class Changed(BaseModel):
     )
     warnings: list[Warned] = Field(default_factory=list, description="Names in the document that nobody has.")
     effect: dict[str, Any] | None = Field(
-        None, description="With `dry_run`: what would be decided differently, and what this does not cover."
+        None,
+        description="With `dry_run`: what would be decided differently, and what this does not cover. "
+        "Null for the roles `user` and `source`: it is about others.",
     )
 
 

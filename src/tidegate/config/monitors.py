@@ -461,6 +461,7 @@ class Monitor(CheckedSection):
             each=self.each,
             default=self.default,
             refuses=self.suppressed is Suppressed.REFUSE,
+            renames=self.makes,
         )
 
     def machine(self, parser: Parser) -> Machine:

@@ -1,4 +1,4 @@
-"""Whether a change of views and monitors only narrows: after it nobody is shown anything that was hidden before.
+"""Whether a change of views, monitors and links only narrows: after it nobody is shown anything that was hidden before.
 
 That is what operators may do. It is decided by what is in force and what would be, without a message:
 
@@ -16,6 +16,9 @@ Monitors. One that only suppresses puts out the event that came in, unchanged an
 - one that goes never does;
 - beside another one that remembers what it has seen, neither does: a door that opens after a key and closes with a lock
   stays open if the lock is suppressed before it.
+
+Links between scopes. What crosses one is read by others behind it, and where it is called otherwise no view may be for
+that topic. So one that is new or changed never narrows; one that goes does.
 
 It says no where it cannot tell.
 """
@@ -38,8 +41,8 @@ _CONTENT: Final = (["o", "payload"], ["o", "properties"], ["o", "scores"])
 
 
 def widening(before: Config, after: Config) -> str | None:
-    """The first thing that a change of views or monitors shows somebody more by; None: it only narrows."""
-    return _wider_views(before, after) or _wider_monitors(before, after)
+    """The first thing that a change of views, monitors or links shows somebody more by; None: it only narrows."""
+    return _wider_views(before, after) or _wider_monitors(before, after) or _wider_links(before, after)
 
 
 # -- views -------------------------------------------------------------------------------------------------------------
@@ -126,3 +129,13 @@ def _pace(entry: Monitor) -> tuple[float, int]:
         return 0.0, 0
     rate, burst = pace(entry.rate)
     return rate, entry.burst or burst
+
+
+# -- links -------------------------------------------------------------------------------------------------------------
+
+
+def _wider_links(before: Config, after: Config) -> str | None:
+    for each in after.links:
+        if each not in before.links:
+            return f"a new or changed link between `{each.source}` and `{each.target}` can show content to others"
+    return None

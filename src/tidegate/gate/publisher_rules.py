@@ -40,7 +40,8 @@ class PublisherRules(Protocol):
         ...
 
     def allowing(self, filter: str, terms: Terms) -> Iterator[ActiveRule]:
-        """Rules that may allow a subject with these terms to read some topic of a filter."""
+        """Rules that may allow a subject with these terms to read something that is delivered under some topic of a
+        filter."""
         ...
 
 

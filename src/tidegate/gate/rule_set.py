@@ -61,6 +61,12 @@ class RuleSet:
     """Topic filters whose messages are written down before they are acknowledged."""
     monitors: Monitors = field(default_factory=Monitors)
     """The automata on links, in file order."""
+    renames: bool = field(init=False)
+    """Whether a message may be delivered under another topic than the one it was published under."""
+
+    def __post_init__(self) -> None:
+        renamed = any(share.here != share.there for link in self.space.links for share in link.shares)
+        object.__setattr__(self, "renames", renamed or any(each.renames for each in self.monitors))
 
     @property
     def keyed(self) -> bool:

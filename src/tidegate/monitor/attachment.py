@@ -75,6 +75,8 @@ class Attachment:
     """It is a filter that nobody has written as a monitor: it is decided with the plan."""
     silent: bool = False
     """What it suppresses goes elsewhere, and nobody has to be told."""
+    renames: bool = False
+    """It may put out events with other topics than those that come in."""
 
     @property
     def place(self) -> str:

@@ -44,6 +44,8 @@ class SignedCommand(ControlCommand):
     by: Text
     why: str = ""
     dry_run: Flag = False
+    compared: Flag = True
+    """Whether a dry run tells what would be decided differently, which is about others."""
 
 
 C = TypeVar("C", bound=ControlCommand)

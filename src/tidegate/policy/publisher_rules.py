@@ -428,13 +428,13 @@ class ActiveRules:
     def about(self, topic: str, published: str) -> list[ActiveRule]:
         """Those that speak of a message that is delivered under `topic` and was published under `published`.
 
-        A monitor may have changed the topic. What is denied under either is denied; what is opened is what is
-        delivered under a topic that may be opened.
+        A link or a monitor may have changed the topic. A rule is about the one that its publisher chose; what is
+        denied under either is denied.
         """
         return [
             each
             for each in self.rules
-            if topics.matches(each.topic, topic) or (not each.allows and topics.matches(each.topic, published))
+            if topics.matches(each.topic, published) or (not each.allows and topics.matches(each.topic, topic))
         ]
 
 

@@ -138,6 +138,8 @@ class Publishers:
 
     def allowing(self, filter: str, terms: Terms) -> Iterator[ActiveRule]:
         rules = self._rules
+        if rules.renames and not filter.startswith("$"):
+            filter = "#"  # a rule is about the original topic, a filter about the one that is delivered
         for term in terms:
             index = self._allowing.get(term)
             for key, rule in index.overlapping(filter) if index is not None else ():
@@ -364,7 +366,7 @@ class Publishers:
             return
         if self._concerned is not None:
             self._concerned.update(filters)
-            if len(self._concerned) > CONCERNED:
+            if len(self._concerned) > CONCERNED or self._rules.renames:
                 self._concerned = None
         if not self._reviewing:
             self._reviewing = True

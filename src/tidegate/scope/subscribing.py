@@ -359,13 +359,17 @@ class Subscribing:
         """Whether a rule of its publisher opens a message that has come now, and nothing that was there before does."""
         gate = self.scope.gate
         context = gate.attributes.context(message)
-        publishers = {
-            self.scope.publishers.owner(subject)
-            for subject in (context.subject, *(other.context.subject for other in context.others))
+        published = {
+            (self.scope.publishers.owner(each.subject), each.topic or message.topic)
+            for each in (context, *(other.context for other in context.others))
         }
 
         def opened(by: list[ActiveRule]) -> set[str]:
-            return {rule.owner for rule in by if rule.owner in publishers and matches(rule.topic, message.topic)}
+            return {
+                rule.owner
+                for rule in by
+                if any(rule.owner == owner and matches(rule.topic, topic) for owner, topic in published)
+            }
 
         return bool(opened(come) - opened(known)) and not gate.allowed_by_policies(message, target)
 

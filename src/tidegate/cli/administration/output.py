@@ -143,7 +143,10 @@ def span(seconds: float) -> str:
 
 def effect(found: Mapping[str, Any] | None, would: str) -> None:
     """What a dry run found: a table of what would be decided differently, and what that says nothing about."""
-    effect = found or {}
+    if found is None:  # it is about others than who asks
+        terminal.done(f"{would}, and nothing was changed")
+        return
+    effect = found
     changes = effect.get("changes") or []
     if changes:
         table = [
