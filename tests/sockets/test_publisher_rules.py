@@ -710,3 +710,17 @@ async def test_a_rule_wakes_a_held_subscription_to_what_a_link_calls_otherwise(t
         assert (await bob.message()).payload == b"kept"
         await say(mary, "t/1", b"live", qos=1)
         assert (await bob.message()).payload == b"live"
+
+
+@on_uvloop
+async def test_a_rule_is_about_the_topic_before_a_monitor_maps_it(tmp_path: Path) -> None:
+    monitor = {"id": "m", "scope": "main", "direction": "im_pub", "map": {"t/old": "t/new"}}
+    writers = policy("w", "#", "write", subject=["*", "monitor:m"])
+    async with door(tmp_path, writers, rules=CEILING, monitors=[monitor]) as node:
+        mary, alice, bob = [await come(node, name) for name in ("mary", "alice", "bob")]
+        assert await send(mary, rule("o", "t/old"), rule("n", "t/new", "user:bob")) == 0
+        for reader in (alice, bob):
+            assert (await reader.subscribe("t/new", qos=1)).reasons == (1,)
+        await say(mary, "t/old", b"1", qos=1)
+        await say(mary, "t/old", b"2", qos=1)
+        assert (await payloads(alice), await payloads(bob)) == ([b"1", b"2"], [])
