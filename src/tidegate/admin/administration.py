@@ -140,10 +140,12 @@ class Administration:
             if OWNER not in content(each.body)
         ]
         changed = [
-            each for each in documents.bound_preferences(requested, state, self._owner) if OWNER in (each.body or {})
+            each
+            for each in documents.bound_preferences(requested, state, self._host.identities.owner)
+            if OWNER in (each.body or {})
         ]
         for index in range(0, len(changed), BOUND):
-            changes = self._state.changes(changed[index : index + BOUND], self._source())
+            changes = self._state.changes(changed[index : index + BOUND], _source_of(self._host))
             match await self.threads.call(self.registry.apply, changes, by="node", why=why, at=at):
                 case Applied(sequence=sequence):
                     self._state = self._state.after(_entries(changes, sequence, "node", why, at))
@@ -195,10 +197,12 @@ class Administration:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     async def list_documents(self, command: control.ListDocuments) -> dict[str, Any]:
-        return await self.threads.compute(documents.list_documents, self._state, self._source(), command)
+        return await self.threads.compute(documents.list_documents, self._state, _source_of(self._host), command)
 
     async def get_document(self, command: control.GetDocument) -> dict[str, Any]:
-        return await self.threads.compute(documents.get_document, self._state, self._source(), command.kind, command.id)
+        return await self.threads.compute(
+            documents.get_document, self._state, _source_of(self._host), command.kind, command.id
+        )
 
     async def documents_of(self, kind: str) -> dict[str, Any]:
         """Those alone, `id` and `body` of each, in their order; and a `version` that grows with any change."""
@@ -270,7 +274,7 @@ class Administration:
             requested = command.changes
         else:
             raise Problem("say which `changes`, or which `sequence`", problem="invalid")
-        return await self.threads.compute(_both, self._state, requested, self._source())
+        return await self.threads.compute(_both, self._state, requested, _source_of(self._host))
 
     async def _applied(self, draft: Draft, by: str, why: str, action: str, *, narrow: bool) -> dict[str, Any]:
         deadline = time.monotonic() + OVERTAKEN
@@ -318,10 +322,10 @@ class Administration:
         return {"sequence": sequence, "rules": version}
 
     async def _drafted(self, draft: Draft, state: RegistryState, *, narrow: bool) -> _Drafted:
-        source, before = self._source(), self._host.config
+        source, before = _source_of(self._host), self._host.config
 
         def build() -> tuple[Sequence[Change], Config, list[dict[str, str]]]:
-            requested = documents.bound_preferences(draft(state, source), state, self._owner)
+            requested = documents.bound_preferences(draft(state, source), state, self._host.identities.owner)
             changes = state.changes(requested, source)
             after = state.after(_entries(changes, state.sequence + 1))
             names = {f"{each.kind}/{each.id}" for each in changes}
@@ -400,15 +404,12 @@ class Administration:
         self.trouble = None
         self._in_force = self._state.sequence
 
-    # -- the rest --------------------------------------------------------------------------------------------------
 
-    def _owner(self, user: str) -> str:
-        return self._host.identities.table.id("user", user)
-
-    def _source(self) -> Source:
-        source = self._host.source
-        assert source is not None
-        return source
+def _source_of(host: AdministeredNode) -> Source:
+    """The file that documents are laid over."""
+    source = host.source
+    assert source is not None
+    return source
 
 
 def _changes_to_revert(registry: Registry, sequence: int) -> list[RequestedChange]:

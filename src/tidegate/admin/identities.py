@@ -96,6 +96,9 @@ class NodeIdentities:
         first = not known.held_by(self._node)
         return Taken(records=records, sequence=sequence, named=file.named, first=first)
 
+    def owner(self, user: str) -> str:
+        return self.table.id(USER, user)
+
     def named(self, users: Iterable[str]) -> dict[str, str]:
         return {f"{USER}:{name}": self.table.id(USER, name) for name in users}
 
