@@ -20,7 +20,7 @@ from tidegate.scope import wills
 from tidegate.scope.authenticator import Accepted, Authenticator, Continue, Exchange, Identity, Refused
 from tidegate.scope.role_member import Member
 from tidegate.session import NEVER, Connection, Hold, Link, Phase, Session, Subject
-from tidegate.session.usage import session_weight
+from tidegate.session.usage import name_weight
 from tidegate.wire import V5, Auth, Connack, Connect, Properties, Reason, Will, encode
 
 if TYPE_CHECKING:
@@ -291,7 +291,7 @@ class Handshake:
         scope.subjects.identify(session, subject, admitted.demand)
         session.authenticated = self.site.generation
         if scope.sessions.get(key) is not session:
-            self.site.accounts.add(session.usage, "sessions", session_weight(client))
+            self.site.accounts.add(session.usage, "sessions", name_weight(client))
         lane = scope.entrance.gate.lane(session.inward, packet.version)
         scope.sessions[key] = session
         if subject.bridge:
@@ -365,7 +365,7 @@ class Handshake:
         accounts, limits = self.site.accounts, self.site.limits
         usage, what, bound = accounts.seen(principal), "sessions", ""
         if old is None:
-            bound = accounts.full(usage, limits.user, limits.node, what, session_weight(client))
+            bound = accounts.full(usage, limits.user, limits.node, what, name_weight(client))
         more = wills.size(will) - wills.size(None if old is None else old.will)
         if not bound and more > 0:
             what = "bytes of wills and queued messages"

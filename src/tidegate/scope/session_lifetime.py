@@ -10,7 +10,7 @@ from tidegate.policy.subject import state_topic
 from tidegate.scope import wills
 from tidegate.scope.authenticator import Refused
 from tidegate.session import NEVER, Connection, Context, Session, StoredSession, Terms, unreleased
-from tidegate.session.usage import session_weight
+from tidegate.session.usage import name_weight
 from tidegate.wire import Disconnect, Reason
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class SessionLifetime:
     def end(self, session: Session) -> None:
         """The session is over: its subscriptions go, its will is due, what others could take is handed to them."""
         if self.scope.sessions.pop((session.principal, session.client), None) is session:
-            self.site.accounts.add(session.usage, "sessions", -session_weight(session.client))
+            self.site.accounts.add(session.usage, "sessions", -name_weight(session.client))
         if self.scope.bridges.get(session.client) is session:
             del self.scope.bridges[session.client]
         self.scope.publishers.ended(session)
@@ -149,7 +149,7 @@ class SessionLifetime:
         self.scope.sessions[session.principal, session.client] = session
         if subject.bridge:
             self.scope.bridges[session.client] = session
-        site.accounts.add(session.usage, "sessions", session_weight(session.client))
+        site.accounts.add(session.usage, "sessions", name_weight(session.client))
         session.subscriptions = {}
         for subscription, identifier, terms in record.subscriptions.values():
             self.scope.subscribing.restore(session, subscription, identifier, Terms.decode(terms))

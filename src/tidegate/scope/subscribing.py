@@ -24,7 +24,7 @@ from tidegate.policy.publisher_rules import ActiveRule, Rule
 from tidegate.predicate import Predicate, PredicateError
 from tidegate.session import NO_TERMS, Connection, Grant, Link, Message, Session, Terms
 from tidegate.session.prices import CONDITION, FILTER, TARGET
-from tidegate.session.usage import subscription_weight
+from tidegate.session.usage import name_weight
 from tidegate.topics import matches, overlaps, share
 from tidegate.wire import (
     NONE,
@@ -220,7 +220,7 @@ class Subscribing:
             len(known) >= limits.subscriptions or (group is not None and session.shares >= limits.shares)
         ):
             return Reason.QUOTA_EXCEEDED, denied
-        if old is None and (bound := self._full(session, "subscriptions", subscription_weight(subscription.filter))):
+        if old is None and (bound := self._full(session, "subscriptions", name_weight(subscription.filter))):
             return Reason.QUOTA_EXCEEDED, Deny(step=Step.READ, rule=bound, reason=Reason.QUOTA_EXCEEDED)
         return Reason.SUCCESS, denied
 
@@ -276,7 +276,7 @@ class Subscribing:
         if (old := session.subscriptions.get(subscription.filter)) is not None:
             self._left(old)
         else:
-            self.site.accounts.add(session.usage, "subscriptions", subscription_weight(subscription.filter))
+            self.site.accounts.add(session.usage, "subscriptions", name_weight(subscription.filter))
         self._count_condition(session, where, 1)
         session.subscriptions[subscription.filter] = grant
         if group is None:
@@ -410,7 +410,7 @@ class Subscribing:
             self.scope.subscriptions.remove(inner, session)
         else:
             session.shares -= self.scope.shares.remove(group, inner, session)
-        self.site.accounts.add(session.usage, "subscriptions", -subscription_weight(filter))
+        self.site.accounts.add(session.usage, "subscriptions", -name_weight(filter))
         self._left((session.subscriptions or {})[filter])
         self._touch(inner)
         return group is not None

@@ -45,14 +45,10 @@ NAMES: Final = tuple(field.name for field in fields(Bounds))
 LONG: Final = 256  # characters of a filter or a client identifier that count like another subscription or session
 
 
-def subscription_weight(filter: str) -> int:
-    """What a subscription counts for: strangers choose how long its filter is."""
-    return 1 + len(filter) // LONG
-
-
-def session_weight(client: str) -> int:
-    """What a session counts for: strangers choose how long its client identifier is."""
-    return 1 + len(client) // LONG
+def name_weight(name: str) -> int:
+    """What a session counts for by its client identifier, and a subscription by its filter: strangers choose how long
+    they are."""
+    return 1 + len(name) // LONG
 
 
 class Usage:
