@@ -211,7 +211,7 @@ async def test_a_fleet_behind_one_address_comes_back_and_nobody_is_refused(folde
         fleet.begin(300)
         await until(lambda: fleet.ended == 300, 6 * PATIENCE)
         assert door(node).turned_away == 0
-        assert door(node).handshakes == 0
+        await until(lambda: door(node).handshakes == 0)  # a client is done before the node has its last bytes
 
 
 # -- prices -------------------------------------------------------------------------------------------------------
