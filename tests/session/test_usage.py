@@ -58,7 +58,7 @@ def counted(world: World) -> dict[str, tuple[int, ...]]:
         accounts.add(usage, "queued_messages", len(deferred))
         accounts.add(usage, "queued_bytes", waiting + flying + sum(delivery.message.size for delivery in deferred))
         accounts.add(usage, "unreleased", len(session.incoming or ()))
-        unreleased = sum(message.size for kept in (session.incoming or {}).values() for message in kept)
+        unreleased = sum(message.size for kept in (session.incoming or {}).values() for message in kept.messages)
         accounts.add(usage, "unreleased_bytes", unreleased)
     for _, message in world.scope.retained.matching("#"):
         usage = accounts.of(f"user:{world.scope.gate.attributes.context(message).subject.user}")

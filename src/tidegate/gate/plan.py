@@ -62,6 +62,7 @@ class Plan:
     failed: tuple[tuple[Session, tuple[tuple[str, str], ...]], ...] = ()  # conditions, and what went wrong
     local: bool = False  # some target does not want its own messages
     durable: bool = False
+    floor_properties: Properties = NONE  # what MQTT 5 subscribers are told of its floor, if that is announced
     immediate: bool = False  # nothing is decided or done on the way in: steps 1 to 5 are empty
     fast: tuple[Session, ...] | None = None
     cross: tuple[tuple[bytes | None, tuple[Session, ...]], ...] = ()
@@ -176,6 +177,7 @@ class Plan:
         """
         targets = self.targets
         conditional = self.conditional
+        self.floor_properties = floor_properties
         self.cost += len(targets) + sum(map(len, conditional)) + len(self.denied)
         self.cost += sum(len(ways) for _, ways in self.deferred)
         self.cost += sum(1 + len(members) for _, members in self.groups)

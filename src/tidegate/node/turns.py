@@ -14,13 +14,12 @@ from typing import Any
 import structlog
 
 from tidegate.session import Site
-from tidegate.session.prices import TURN
 
 TICK = 0.05  # seconds between looks at the timers
 BUSY = 2048  # bytes read in a turn that make it worth waiting for more
 LONGEST = 0.001  # seconds that a busy turn may wait for more before it writes
 PAUSE = 0.001  # before work that waits for a slow reader is tried again
-STRETCH = 700  # microseconds of work for clients that take much of the loop, if there are others
+STRETCH = 700  # microseconds of work for clients that wait, before others are read
 REST = 0.001  # seconds at least between two of those; timers of the loop have no shorter ones
 GIVE_WAY = 4  # turns of others before what waits is served all the same
 SLICE = 0.001  # seconds of long work in one turn; the rest has to wait for the next
@@ -122,14 +121,14 @@ class Turns:
         """A turn of what waits, when the messages of others have left."""
         site = self._site
         assert site is not None
-        if site.opened and self._gave_way < GIVE_WAY:
+        if site.opened and site.dirty and self._gave_way < GIVE_WAY:
             self._gave_way += 1
             self._loop.call_soon(self._serve)
             return
         self._serving = False
         self._gave_way = 0
         if len(site.waiting):
-            site.serve(site.waiting, TURN, self.guarded)
+            site.serve(site.waiting, STRETCH, self.guarded)
         elif len(site.resting) and not self._resting:
             self._serve_heavy()
 

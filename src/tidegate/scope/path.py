@@ -91,6 +91,8 @@ class Path:
 
     def accept(self, plan: Plan, message: Message, source: Session) -> Message | Refusal:
         """A PUBLISH of QoS 2: what the store keeps until it is released, or why it is refused."""
+        if plan.immediate and not (message.retain or plan.durable or source.row):
+            return message  # hot: nothing but what the plan asks for
         if plan.refusal is not None or plan.admission or plan.control or message.retain:
             why = self.write(plan, message, source.inward)
             if why is not None:
@@ -119,6 +121,8 @@ class Path:
             return NO_ROOM  # before monitors see it: they see it once
         message.published = self.site.wall
         capability = source.subject.capability
+        if plan.immediate and capability is None and not message.retain:
+            return ((plan, message),)  # hot: steps 1 to 5 are empty
         why: Deny | None = None
         if capability is None:
             if plan.refusal is not None or plan.admission or plan.control or message.retain:
@@ -139,13 +143,15 @@ class Path:
             message.journaled = False  # it is released again
         return events if why is None else why
 
-    def deliver_released(self, events: Events, message: Message, source: Session) -> None:
+    def deliver_released(self, events: Events, message: Message, source: Session) -> int:
         """Steps 6 to 11 for what goes on of a QoS 2 message."""
+        reached = 0
         for plan, event in events:
             if message.journaled:  # time has passed
-                self.deliver_later(event, source.inward, source, message)
+                reached += self.deliver_later(event, source.inward, source, message)
             else:
-                self.deliver(plan, event, source, message)
+                reached += self.deliver(plan, event, source, message)
+        return reached
 
     def send(
         self,

@@ -144,7 +144,7 @@ class SessionLifetime:
         wills.keep(session, record.will)
         session.ended = site.wall if record.ended is None else record.ended
         for pid, messages in record.incoming.items():
-            unreleased.keep(session, pid, messages)
+            unreleased.keep(session, pid, messages, sum(message.size for message in messages))
         session.restore(record.deliveries)
         self.scope.sessions[session.principal, session.client] = session
         if subject.bridge:

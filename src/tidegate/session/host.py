@@ -67,6 +67,11 @@ class Route(Protocol):
         """Whether monitors of the link it came over have to see each message."""
         ...
 
+    @property
+    def floor_properties(self) -> Properties:
+        """The floor as a user property for MQTT 5 subscribers; `NONE` if it is not announced."""
+        ...
+
     def calm(self, source: Session) -> bool:
         """Whether all monitors would let every message pass as it is now, and stay as they are."""
         ...
@@ -77,10 +82,6 @@ class Lane(Protocol):
 
     @property
     def plans(self) -> Mapping[bytes, Route]: ...
-    @property
-    def floor_properties(self) -> Properties:
-        """The floor as a user property for MQTT 5 subscribers; `NONE` if it is not announced."""
-        ...
 
 
 Events = tuple[tuple[Any, Message], ...]
@@ -102,8 +103,8 @@ class Path(Protocol):
         """QoS 2, with PUBREL: what goes on, or why nothing does."""
         ...
 
-    def deliver_released(self, events: Events, message: Message, source: Session) -> None:
-        """Delivers what goes on of a QoS 2 message, once the journal is safe if it was written there."""
+    def deliver_released(self, events: Events, message: Message, source: Session) -> int:
+        """Delivers what goes on of a QoS 2 message, once the journal is safe if it was written there; to how many."""
         ...
 
 

@@ -182,7 +182,10 @@ class State(IntEnum):
     RELEASED = 2  # QoS 2: PUBREC received, PUBREL owed or sent, waiting for PUBCOMP
 
 
-SENT: Final = State.SENT  # hot: to look up the member of an enumeration takes as long as a call
+# hot: to look up the member of an enumeration takes as long as a call
+QUEUED: Final = State.QUEUED
+SENT: Final = State.SENT
+RELEASED: Final = State.RELEASED
 
 
 class Delivery:
@@ -204,7 +207,7 @@ class Delivery:
         self.ids = ids  # subscription identifiers to tell
         self.group = group  # (share name, filter) when it came through a shared subscription
         self.pid = 0
-        self.state = State.QUEUED
+        self.state: State = QUEUED
         self.seen = False  # the monitors of its link have let it pass
         self.by: tuple[str, ...] = ()  # and which those were
         self.overheard = False  # it is for these alone: nobody has subscribed to it

@@ -3,7 +3,13 @@
 Every packet has a price in microseconds of the loop, roughly. What a turn has spent is `site.effort`. Packets that
 need more than a look-up are put off once it exceeds `TURN`: nothing is read from their sender until it is served, so
 a client that makes much work waits, in its own socket. QoS 0 messages with a known route are not put off for what
-others have spent; a flood of them is, by the stretch (see `reader`).
+others have spent; a flood of them is, by the stretch (see `reader`). Nor are QoS 2 messages and their PUBREL, up to
+`AMPLE`, unless their sender is heavy or has spent `LONG` in this turn: a message takes two packets of its publisher,
+and to put off both costs a tenth of the node's speed.
+
+Nobody overtakes those who wait: while somebody does, whoever sends QoS 1 messages queues as well. And whoever is served
+may spend another `TURN`. Both keep batches together. A client sends as much as was just acknowledged, so a batch that
+was cut in two stays cut.
 
 Whoever waits is served by start-time fair queueing: the one who was given least is next, so a client that asks for
 little never waits behind those who ask for much. Before login the payer is the address, after it the connection.
@@ -26,6 +32,7 @@ from typing import Final
 from tidegate.wire import Type
 
 TURN: Final = 400  # microseconds of work in a turn before those who need more wait for the next
+AMPLE: Final = 30_000  # the same for QoS 2 of light clients
 SECONDS: Final = 1e-5  # in which a microsecond of work is paid for: a tenth of the loop; whoever takes more is heavy
 BURST: Final = 0.005  # seconds: work of a tenth of that is done for anybody before it makes heavy
 CREDIT: Final = 100  # microseconds of work that a light client is done before its account is looked at
@@ -90,21 +97,21 @@ class Payer:
 class FairQueue:
     """Work that waits for a turn; its payers have equal shares."""
 
-    __slots__ = ("_heap", "_sequence", "_time")
+    __slots__ = ("_sequence", "_time", "heap")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+        self.heap: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = count()
         self._time = 0  # where the piece of work began that was served last
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self.heap)
 
     def add(self, payer: Payer, work: Callable[[], None]) -> None:
         payer.paid = max(payer.paid, self._time)
-        heapq.heappush(self._heap, (payer.paid, next(self._sequence), work))
+        heapq.heappush(self.heap, (payer.paid, next(self._sequence), work))
 
     def next(self) -> Callable[[], None]:
         """Takes the piece of work whose payer was given least."""
-        self._time, _, work = heapq.heappop(self._heap)
+        self._time, _, work = heapq.heappop(self.heap)
         return work

@@ -19,7 +19,7 @@ from tidegate.session.context import NO_OPTIONS
 from tidegate.session.frames import form
 from tidegate.session.host import Events, Path, Refusal, Route
 from tidegate.session.message import Message
-from tidegate.session.phase import Hold, Phase
+from tidegate.session.phase import OPEN, Hold
 from tidegate.session.prices import TAKEN
 from tidegate.session.session import Session
 from tidegate.wire import NONE, V5, V311, Properties, Puback, Publish, Pubrec, Reason, Type, encode
@@ -194,7 +194,7 @@ class Publishing:
             # 4.9: the quota begins anew with each connection, whatever an earlier one left unfinished
             if len(session.incoming or ()) - len(self.inherited or ()) + self.unfinished >= self.quota:
                 raise ProtocolError("receive maximum exceeded", Reason.RECEIVE_MAXIMUM_EXCEEDED)
-        floor = self.connection.reader.lane.floor_properties
+        floor = route.floor_properties
         if floor is not NONE:
             properties = with_floor_properties(properties, floor)
             if self.v5:
@@ -282,9 +282,9 @@ class Publishing:
         self.connection.release_reading(Hold.JOURNAL)
         waiting, self.releases = self.releases, None
         for pid in waiting or ():
-            if self.connection.phase is Phase.OPEN:  # else the client releases it again when it is back
+            if self.connection.phase is OPEN:  # else the client releases it again when it is back
                 self.release(pid)
-        if self.connection.phase is Phase.OPEN:
+        if self.connection.phase is OPEN:
             self.connection.reader.resume()
 
     # -- acknowledged ------------------------------------------------------------------------------------------
@@ -299,13 +299,17 @@ class Publishing:
             else:
                 self._refused(2, pid, kept)
             return
-        if unreleased.full(session, message.size):
+        size = message.size
+        if not unreleased.room(session, size):
             self._full(2, pid)  # it sends and sends, and releases nothing
             return
-        unreleased.keep(session, pid, (message,))
-        self.deadline.start(pid)
+        unreleased.keep(session, pid, (message,), size)
+        self.deadline.start()
         if session.row:
             self.site.store.receive(session.row, pid, (kept,))
+        elif not (self.acks or retain or message.noted):
+            session.send(bytes((0x50, 2, pid >> 8, pid & 0xFF)))  # hot: PUBREC, nothing to wait for or to tell
+            return
         explanation = b"" if message.retain is retain else self._unkept(Pubrec, pid, Reason.SUCCESS)
         wait = session.row != 0 or message.noted
         self._acknowledge(Type.PUBREC, pid, Reason.SUCCESS, wait=wait, explanation=explanation)
@@ -313,8 +317,8 @@ class Publishing:
     def release(self, pid: int) -> None:
         """PUBREL: a QoS 2 message is published, once."""
         incoming = self.session.incoming
-        messages = None if incoming is None else incoming.get(pid)
-        if messages is None:
+        kept = None if incoming is None else incoming.get(pid)
+        if kept is None:
             if not pid:
                 raise ProtocolError("packet identifier is 0")  # [MQTT-2.2.1-3]
             self._acknowledge(Type.PUBCOMP, pid, Reason.PACKET_IDENTIFIER_NOT_FOUND, wait=False)
@@ -322,21 +326,18 @@ class Publishing:
         if self.stalled:
             self._release_later(pid)
             return
-        for message in messages:
-            if message.journaled:
-                self.site.journal.after(self._completed, pid)  # released before, over an earlier connection
-                return
+        if kept.journaled:
+            self.site.journal.after(self._completed, pid)  # released before, over an earlier connection
+            return
         released: list[tuple[Message, Events]] = []
-        journaled = False
-        for message in messages:
+        for message in kept.messages:
             events = self.path.release(self.connection, message)
             if isinstance(events, tuple):
                 released.append((message, events))
             elif events.no_room:
                 self._release_later(pid)  # PUBCOMP cannot say no: it waits until there is room
                 return
-            journaled = journaled or message.journaled
-        if journaled:
+        if kept.journaled:
             # delivered and forgotten in one commit, after the journal has it: a crash in between repeats its row
             self.site.journal.after(self._publish_released, pid, released)
             self._hold_for_journal()
@@ -347,25 +348,27 @@ class Publishing:
         """Delivers what goes on of a QoS 2 message, and forgets it, in one commit."""
         session, site = self.session, self.site
         messages = unreleased.forget(session, pid)
-        self.deadline.stop(pid)
         if self.inherited:
             self.inherited.discard(pid)
         if not site.opened:
             site.open()
         for message, events in released:
-            self.path.deliver_released(events, message, session)
+            site.effort += TAKEN + self.path.deliver_released(events, message, session)
         wait = False
         for message in messages:
             wait = wait or message.rows > 0 or message.noted or (message.retain and site.store.noted)
         if session.row:
             site.store.release(session.row, pid)
             wait = True
-        if self.connection.phase is Phase.OPEN:  # else its publisher is gone meanwhile
-            self._acknowledge(Type.PUBCOMP, pid, Reason.SUCCESS, wait=wait)
+        if self.connection.phase is OPEN:  # else its publisher is gone meanwhile
+            if wait or self.acks:
+                self._acknowledge(Type.PUBCOMP, pid, Reason.SUCCESS, wait=wait)
+            else:
+                session.send(bytes((0x70, 2, pid >> 8, pid & 0xFF)))  # hot: nothing to wait for
 
     def _completed(self, pid: int) -> None:
         """A QoS 2 message that was released over an earlier connection is safe."""
-        if self.connection.phase is Phase.OPEN:
+        if self.connection.phase is OPEN:
             self.site.open()
             self._acknowledge(Type.PUBCOMP, pid, Reason.SUCCESS, wait=True)
 
@@ -439,7 +442,7 @@ class Publishing:
         while acks and acks[0].safe and acks[0].written:
             frame = acks.popleft().frame
             self.unfinished -= frame[0] != Type.PUBREC << 4
-            if self.connection.phase is Phase.OPEN:
+            if self.connection.phase is OPEN:
                 self.session.send(frame)
         if self.connection.holds and len(acks or ()) * 2 < PENDING:
             self.connection.release_reading(Hold.STORE)
@@ -453,11 +456,11 @@ class Publishing:
             self._acknowledge(type, pid, refusal.reason, wait=False, explanation=self._explained(qos, pid, refusal))
             if qos == 2 and not self.v5:
                 # 3.1.1 goes on with PUBREL whatever PUBREC says; nothing is handed on for it
-                if unreleased.full(self.session, 0):
+                if not unreleased.room(self.session, 0):
                     self.connection.close(Reason.QUOTA_EXCEEDED)
                     return
-                unreleased.keep(self.session, pid, ())
-                self.deadline.start(pid)
+                unreleased.keep(self.session, pid, (), 0)
+                self.deadline.start()
 
     def _explained(self, qos: int, pid: int, refusal: Refusal, word: str = "denied by") -> bytes:
         """An acknowledgement that says why, where it may; nothing if it may not."""

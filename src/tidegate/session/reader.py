@@ -17,8 +17,21 @@ from typing import TYPE_CHECKING, assert_never
 
 from tidegate.errors import PacketError, ProtocolError
 from tidegate.session.host import Lane, Route
+from tidegate.session.other_protocols import spoken
 from tidegate.session.phase import CLOSED, GOES_ON, OPEN, Hold, Phase
-from tidegate.session.prices import ACKNOWLEDGED, BYTES, LARGE, QUICK, READ_ON, STRETCH, Payer, price
+from tidegate.session.prices import (
+    ACKNOWLEDGED,
+    AMPLE,
+    BYTES,
+    LARGE,
+    LONG,
+    QUICK,
+    READ_ON,
+    STRETCH,
+    TURN,
+    Payer,
+    price,
+)
 from tidegate.session.session import Session
 from tidegate.wire import (
     NONE,
@@ -50,22 +63,11 @@ if TYPE_CHECKING:
     from tidegate.session.connection import Connection
 
 FLUSH_BYTES = 64 * 1024  # read in one turn before what they caused is written, without waiting for its end
-HTTP = (b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS", b"CONNECT", b"PRI")
+PUBREL = 0x62
 STALLED = 1 << 40  # bytes that never come: what is left of a chunk is looked at when the journal has caught up
 MAX_CONNECT = 128 * 1024  # bytes of a CONNECT or an AUTH, unless the listener says otherwise
 QUICK_PUBLISH = (0x32, 0x34)  # QoS 1 or 2, neither DUP nor retained
 REPEATED_31 = (0x6A, 0x8A, 0xAA)  # PUBREL, SUBSCRIBE and UNSUBSCRIBE with DUP, which MQTT 3.1 has there
-
-
-def spoken(data: bytes) -> str:
-    """What is spoken to an MQTT port if it is not MQTT; empty if nobody can tell."""
-    if data[0] == 0x16 and data[1:2] in (b"", b"\x03"):
-        return "TLS spoken to a plain port: use the port of an mqtts:// or wss:// listener"
-    if data.startswith((b"PROXY ", b"\r\n\r\n\0\r\nQUIT\n")):
-        return "PROXY header on a listener without `proxy: true`"
-    if data.split(b" ", 1)[0] in HTTP:
-        return "HTTP spoken to an MQTT port: use the port of a ws:// or wss:// listener"
-    return ""
 
 
 class Reader:
@@ -127,7 +129,7 @@ class Reader:
         self.quick = {
             0x40: session.acknowledged,
             0x50: session.received,
-            0x62: self.publishing.release,
+            PUBREL: self.publishing.release,
             0x70: session.completed,
         }
         self.v5 = self.connection.version == V5
@@ -271,6 +273,13 @@ class Reader:
         v5 = self.v5
         limit = self.max_packet
         end = len(data)
+        # see `prices`: `share` is for what takes the general path, `twice` for QoS 2 of light clients
+        room = share = site.room
+        if site.serving:
+            room = share = max(room, site.effort + TURN)
+        elif site.waiting.heap:
+            share = -1
+        twice = share if self.payer.until > site.heavy_after else min(AMPLE, site.effort + LONG)
         publishes = acknowledgements = counted = 0
         fast: tuple[Session, ...] | None = None
         pos = 0
@@ -316,7 +325,7 @@ class Reader:
                                 self._cross(route, packet, start - pos, after - pos)
                             route.passed += 1
                         else:
-                            if site.effort > site.room:
+                            if site.effort > share:
                                 publishes -= 1
                                 self._wait()
                                 break
@@ -334,6 +343,9 @@ class Reader:
                         pos = stop
                         continue
                 elif length == 2 and (handler := quick.get(first)) is not None:
+                    if first == PUBREL and site.effort > twice:
+                        self._wait()
+                        break
                     acknowledgements += 1
                     handler(data[start] << 8 | data[start + 1])
                     if connection.phase is not OPEN:
@@ -355,7 +367,7 @@ class Reader:
                         and (pid := data[after] << 8 | data[after + 1])
                         and not (v5 and data[body - 1])
                     ):
-                        if site.effort > site.room:
+                        if site.effort > (share if first == 0x32 else twice):
                             publishes -= 1
                             self._wait()
                             break
@@ -404,7 +416,7 @@ class Reader:
                     quick_price = (publishes - counted) * (QUICK + len(fast or ()) // 8)
                     site.effort += quick_price + ACKNOWLEDGED * acknowledgements
                     counted, acknowledgements = publishes, 0
-                    if site.effort <= site.room:
+                    if site.effort <= (room if first == 0x30 else twice):
                         last = min(end - 1, pos + STRETCH)
                         continue
                     self._wait()

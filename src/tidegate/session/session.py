@@ -28,7 +28,7 @@ from tidegate.session.deferred import Deferred
 from tidegate.session.frames import Parts, TopicAliases, parts
 from tidegate.session.grant import Grant, Shut
 from tidegate.session.link import Link
-from tidegate.session.message import SENT, Delivery, Message, State
+from tidegate.session.message import RELEASED, SENT, Delivery, Message
 from tidegate.session.queue import DeliveryQueue
 from tidegate.session.runtime import Site
 from tidegate.session.store import StoredSession
@@ -103,7 +103,7 @@ class Session(DeliveryQueue):
         self.shut = True
         self.direct = False  # QoS 1 and 2 may be sent without a look at their size
         self.subscriptions: dict[str, Grant] | None = None
-        self.incoming: dict[int, tuple[Message, ...]] | None = None  # QoS 2: what PUBREL hands on, if anything
+        self.incoming: dict[int, unreleased.Unreleased] | None = None  # QoS 2: what waits for PUBREL
         self.incoming_bytes = 0  # of what waits there for PUBREL
         self.shares = 0  # shared subscriptions among them
         self.held = 0  # those that nobody allows yet
@@ -196,7 +196,7 @@ class Session(DeliveryQueue):
         if self._inflight is None or self._inflight.get(delivery.pid) is not delivery:
             return  # settled meanwhile, or handed to another member of its group
         self.window -= 1
-        if delivery.state is State.RELEASED:
+        if delivery.state is RELEASED:
             self.send(PUBREL + delivery.pid.to_bytes(2, "big"))
         elif (shown := self.decider.permits(self, delivery)) is Later.LATER:
             self.window += 1
@@ -538,7 +538,7 @@ class Session(DeliveryQueue):
             self.pump()
             return
         if delivery.state is SENT:
-            delivery.state = State.RELEASED
+            delivery.state = RELEASED
             if delivery.row:
                 self.site.store.update(delivery)
         if delivery.row:
@@ -553,10 +553,11 @@ class Session(DeliveryQueue):
         if delivery is None:
             _check_id(pid)
             return
-        if delivery.state is not State.RELEASED:
+        if delivery.state is not RELEASED:
             raise ProtocolError("PUBCOMP for a message that has not been released")
         self._forget(delivery)
-        self.pump()
+        if self._queue or self._again or self.lagging:
+            self.pump()
 
     # -- the end -----------------------------------------------------------------------------------------------
 

@@ -19,89 +19,112 @@ if TYPE_CHECKING:
     from tidegate.session.session import Session
 
 
-def full(session: Session, size: int) -> bool:
-    """Whether there is no room for one more of that size, with the session, its user, or the node."""
+class Unreleased:
+    """What one packet id of a session stands for: what is handed on when it is released, which may be nothing."""
+
+    __slots__ = ("messages", "since", "size")
+
+    def __init__(self, messages: tuple[Message, ...], size: int, since: float) -> None:
+        self.messages = messages
+        self.size = size
+        self.since = since  # when it came, or when its time began anew
+
+    @property
+    def journaled(self) -> bool:
+        """Whether it was released, and waits for the journal."""
+        return any(message.journaled for message in self.messages)
+
+
+def room(session: Session, size: int) -> bool:
+    """Whether there is room for one more of that size, with the session, its user, and the node."""
     limits, accounts = session.site.limits, session.site.accounts
     if session.incoming and session.incoming_bytes + size > limits.queue_bytes:
+        return False
+    usage, user, whole, node = session.usage, limits.user, accounts.node, limits.node
+    if (
+        usage.unreleased < user.unreleased
+        and whole.unreleased < node.unreleased
+        and usage.unreleased_bytes + size <= user.unreleased_bytes
+        and whole.unreleased_bytes + size <= node.unreleased_bytes
+    ):
         return True
-    usage, user, node = session.usage, limits.user, limits.node
-    return bool(
-        accounts.full(usage, user, node, "unreleased") or accounts.full(usage, user, node, "unreleased_bytes", size)
-    )
+    # at a bound, which is counted by its name
+    accounts.full(usage, user, node, "unreleased") or accounts.full(usage, user, node, "unreleased_bytes", size)
+    return False
 
 
-def keep(session: Session, pid: int, messages: tuple[Message, ...]) -> None:
-    """Until it is released: what is handed on for it then, which may be nothing."""
-    if session.incoming is None:
-        session.incoming = {}
-    session.incoming[pid] = messages
-    _count(session, 1, sum(message.size for message in messages))
+def keep(session: Session, pid: int, messages: tuple[Message, ...], size: int) -> None:
+    """Until it is released."""
+    incoming = session.incoming
+    if incoming is None:
+        incoming = session.incoming = {}
+    incoming[pid] = Unreleased(messages, size, session.site.now)
+    session.incoming_bytes += size
+    usage = session.usage
+    usage.unreleased += 1
+    usage.unreleased_bytes += size
+    node = usage.node
+    node.unreleased += 1
+    node.unreleased_bytes += size
 
 
 def forget(session: Session, pid: int) -> tuple[Message, ...]:
     """It is released, or let go: what was kept of it."""
-    if session.incoming is None or pid not in session.incoming:
+    if session.incoming is None or (kept := session.incoming.pop(pid, None)) is None:
         return ()
-    messages = session.incoming.pop(pid)
-    _count(session, -1, -sum(message.size for message in messages))
-    return messages
-
-
-def _count(session: Session, entries: int, size: int) -> None:
-    session.incoming_bytes += size
-    for usage in (session.usage, session.usage.node):
-        usage.unreleased += entries
-        usage.unreleased_bytes += size
+    size = kept.size
+    session.incoming_bytes -= size
+    usage = session.usage
+    usage.unreleased -= 1
+    usage.unreleased_bytes -= size
+    node = usage.node
+    node.unreleased -= 1
+    node.unreleased_bytes -= size
+    return kept.messages
 
 
 class Deadline:
     """When one connection has to have released what it sent."""
 
-    __slots__ = ("_connection", "_since", "_timer")
+    __slots__ = ("_connection", "_timer")
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._since: dict[int, float] = {}  # by packet id, the oldest first
         self._timer: Timer | None = None
 
     def begin(self, session: Session) -> None:
         """The connection is open: what an earlier one has left begins anew."""
-        for pid in session.incoming or ():
-            self.start(pid)
+        for kept in (session.incoming or {}).values():
+            kept.since = session.site.now
+        if session.incoming:
+            self.start()
 
-    def start(self, pid: int) -> None:
-        site = self._connection.site
-        self._since[pid] = site.now
+    def start(self) -> None:
+        """There is something to release."""
         if self._timer is None:
+            site = self._connection.site
             self._timer = site.timers.at(site.now + site.limits.unreleased_time, self._look)
-
-    def stop(self, pid: int) -> None:
-        self._since.pop(pid, None)
 
     def end(self) -> None:
         """The connection is closed."""
         self._connection.site.timers.cancel(self._timer)
         self._timer = None
-        self._since.clear()
 
     def _look(self) -> None:
         """Lets go of what is overdue; armed again for when the next one would be."""
         self._timer = None
         connection, site = self._connection, self._connection.site
-        if connection.phase is not Phase.OPEN or not self._since:
+        if connection.phase is not Phase.OPEN or not connection.session.incoming:
             return
-        longest = site.limits.unreleased_time
-        if connection.holds:  # it is not its fault that we do not read
-            self._since = dict.fromkeys(self._since, site.now)
-        incoming = connection.session.incoming or {}
-        for pid in self._since:
-            if any(message.journaled for message in incoming.get(pid, ())):
-                self._since[pid] = site.now  # released: it waits for the journal
-        overdue = [pid for pid, since in self._since.items() if since + longest <= site.now]
+        session, longest = connection.session, site.limits.unreleased_time
+        incoming = connection.session.incoming
+        for kept in incoming.values():
+            if connection.holds or kept.journaled:  # it is not its fault that we do not read, or that the disk is slow
+                kept.since = site.now
+        overdue = [pid for pid, kept in incoming.items() if kept.since + longest <= site.now]
         if not overdue:
-            self._timer = site.timers.at(min(self._since.values()) + longest, self._look)
+            self._timer = site.timers.at(min(kept.since for kept in incoming.values()) + longest, self._look)
             return
-        session = connection.session
         for pid in overdue:
             forget(session, pid)
             if session.row:
