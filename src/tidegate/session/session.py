@@ -239,6 +239,8 @@ class Session(DeliveryQueue):
 
     # -- sending -----------------------------------------------------------------------------------------------
 
+    parts = staticmethod(parts)  # how it is sent a message: a link to another node has a way of its own
+
     def send(self, frame: bytes) -> None:
         """A control packet: never dropped while there is a connection."""
         if not self.shut:
@@ -340,7 +342,7 @@ class Session(DeliveryQueue):
         usage.node.queued_bytes += size
         if self.row:
             self.site.store.enqueue(self.row, delivery)
-        head, tail = parts(shown, self.version, delivery.qos, delivery.retain, delivery.ids, 0.0)
+        head, tail = self.parts(shown, self.version, delivery.qos, delivery.retain, delivery.ids, 0.0)
         out = self.out
         if not out:
             self.site.dirty.append(self)
@@ -365,14 +367,14 @@ class Session(DeliveryQueue):
         """Its frame for this connection; None if the client takes no packet of that size [MQTT-3.1.2-24]."""
         aliases = self.aliases
         alias = 0 if aliases is None else aliases.alias(message.topic)
-        frame = parts(message, self.version, qos, retain, ids, self.site.now, alias)
+        frame = self.parts(message, self.version, qos, retain, ids, self.site.now, alias)
         if not self.maximum:
             return frame
         room = self.maximum - (2 if qos else 0)
         if aliases is not None and alias > 0 and len(frame[0]) + len(frame[1]) > room:
             # the client does not learn an alias from a packet it is not sent; without one it may just fit
             aliases.forget(message.topic)
-            frame = parts(message, self.version, qos, retain, ids, self.site.now)
+            frame = self.parts(message, self.version, qos, retain, ids, self.site.now)
         return frame if len(frame[0]) + len(frame[1]) <= room else None
 
     def _append(self, frame: bytes) -> None:

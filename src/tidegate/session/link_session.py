@@ -1,0 +1,54 @@
+"""The session of a link to a scope of another node.
+
+It is a session like a client's: queue, windows, order and QoS 2 are the same, and so is what happens over a restart.
+Three things differ. It acts as two links of its own, `near->far` and `far->near`. What it sends has the topic that the
+other side knows, and an envelope in front of the payload. And its client is another node, which is never a target of
+the fast lane.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from tidegate.policy import Subject
+from tidegate.policy.levels import RELAXED
+from tidegate.session.decider import Decider
+from tidegate.session.frames import Parts
+from tidegate.session.link import ScopeLinkEnd
+from tidegate.session.message import Message
+from tidegate.session.runtime import Site
+from tidegate.session.session import NEVER, Session
+
+
+class Exporter(Protocol):
+    """Puts messages into the form in which they cross a link."""
+
+    def parts(self, message: Message, qos: int, retain: bool, now: float) -> Parts:
+        """The frame of a message, split where the packet identifier goes."""
+        ...
+
+
+class LinkSession(Session):
+    """What is owed to another node, and what it has published here and not released yet."""
+
+    __slots__ = ("exporter",)
+
+    def __init__(self, *, site: Site, decider: Decider, principal: str, name: str, subject: Subject) -> None:
+        self.exporter: Exporter
+        super().__init__(site=site, decider=decider, principal=principal, client=name, subject=subject)
+        self.expiry = NEVER
+
+    def act(self, outward: Subject, inward: Subject, types: tuple[str, str]) -> None:
+        """Who it is where messages leave the scope and where they enter it, and the types of both links."""
+        self.subject = outward
+        self.outward = ScopeLinkEnd(outward, False, types[0], RELAXED)
+        self.inward = ScopeLinkEnd(inward, True, types[1], RELAXED)
+
+    @property
+    def plain(self) -> bool:
+        return False
+
+    def parts(
+        self, message: Message, version: int, qos: int, retain: bool, ids: tuple[int, ...], now: float, alias: int = 0
+    ) -> Parts:
+        return self.exporter.parts(message, qos, retain, now)
