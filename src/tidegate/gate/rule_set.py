@@ -13,6 +13,7 @@ from tidegate.monitor import Monitors
 from tidegate.policy import Classification, Environment, Levels, Policies, Preferences, Views
 from tidegate.policy.brokering import OPEN, Brokering
 from tidegate.policy.capability import Proof
+from tidegate.policy.domains import NO_DOMAINS, Domains
 from tidegate.policy.scopes import ALONE, ScopeGraph
 from tidegate.predicate import Function
 
@@ -28,6 +29,8 @@ class RuleSet:
     """formats.md: a number that increases, and the first 12 hexadecimal digits of the SHA-256 of the content."""
     domain: str = ""
     """Whose people are named without a domain."""
+    domains: Domains = NO_DOMAINS
+    """What is believed of other domains, by their name."""
     formerly: frozenset[str] = frozenset()
     """What the domain was called before: messages that were stored then are still of its people."""
     policies: Policies | None = None

@@ -7,6 +7,7 @@ Invariants
 - There is at most one link from one scope to another.
 - A topic crosses by the first share that matches it, so it has one name on the other side.
 - Reserved topics (`$…`) are about one scope, and never cross; nor does what would be too long behind a link.
+- A link to a scope of another node has exactly one end here. No scope here has the name of its far end.
 
 It does not decide who may see what crosses, nor which type may follow which: see `brokering` and `access`.
 """
@@ -97,6 +98,66 @@ class ScopeLink:
         return self.name
 
 
+class Peer(Enum):
+    """What is at the far end of a link that leaves the node."""
+
+    NODE = "node"
+    """A Tidegate node."""
+    BROKER = "broker"
+    """Any MQTT broker: an ordinary bridge, without what travels with messages between nodes."""
+
+
+class Overflow(Enum):
+    """What happens when the queue of a link is full."""
+
+    DROP = "drop"
+    """The oldest message goes."""
+    REFUSE = "refuse"
+    """The new one is refused to its publisher."""
+
+
+class Forward(Enum):
+    """What of the shares of a link goes to the other side."""
+
+    ALL = "all"
+    SUBSCRIPTIONS = "subscriptions"
+    """Only what somebody there subscribes to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLink:
+    """A link between a scope of this node and one of another node, or a foreign broker: both directions."""
+
+    near: str
+    """The scope of this node."""
+    far: str
+    """The scope of the other one."""
+    out: ScopeLink | None
+    """From near to far; None: nothing goes out."""
+    into: ScopeLink | None
+    """From far to near; None: nothing comes in."""
+    via: tuple[str, ...] = ()
+    """The addresses of the other end, the preferred one first; none: the other end connects."""
+    peer: str | None = None
+    """The certificate of the other end: its subject (RFC 4514), or `sha256:` and its fingerprint."""
+    overflow: Overflow = Overflow.DROP
+    forward: Forward = Forward.ALL
+    kind: Peer = Peer.NODE
+
+    @property
+    def name(self) -> str:
+        """As this end calls it: at the other one near and far change places."""
+        return f"{self.near}->{self.far}"
+
+    @property
+    def directions(self) -> tuple[ScopeLink, ...]:
+        """The directed links that there are, outward first."""
+        return tuple(link for link in (self.out, self.into) if link is not None)
+
+    def __str__(self) -> str:
+        return self.name
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
     """The two scopes of a role: where its members publish, and where they receive."""
@@ -115,6 +176,8 @@ class ScopeGraph:
     roles: Mapping[str, Role] = field(default_factory=lambda: MappingProxyType({}))
     """With `rbac`: who connects to the bus belongs to exactly one of these."""
     bus: str = ""
+    remote: tuple[NodeLink, ...] = ()
+    """Links to scopes of other nodes, which are not among `scopes`, nor these links among `links`."""
 
     def role(self, scope: str, held: Iterable[str]) -> Role | str | None:
         """The scopes of whoever connects to a scope with these roles; why it may not; None if it stays there."""
