@@ -184,6 +184,9 @@ class Attributes:
     def _published_by(self, context: Context) -> dict[str, Any]:
         """The same with what the context says of all messages that have it."""
         p = self.publisher(context.subject)
+        if context.floor is not None:
+            levels = self.rules.levels
+            p = {**p, "floor": levels.floor(context.floor), "facts": levels.floor_facts(context.held)}
         return {**p, "facts": (*p["facts"], SIGNED)} if context.signed else p
 
     def publication(self, known: Known) -> dict[str, Any]:

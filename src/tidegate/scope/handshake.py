@@ -326,7 +326,7 @@ class Handshake:
                 session
             )  # it speaks another version, has other limits, or comes over another connection
         scope.audit.connected(session)
-        keep_alive = self._keep_alive(connection, packet)
+        keep_alive = self.keep_alive(connection, packet)
         answer = self._connack(packet, session, client, keep_alive)
         if accepted is not None:
             answer = replace(
@@ -396,7 +396,7 @@ class Handshake:
             asked = 0 if packet.clean_start else NEVER
         session.expiry = self.scope.lifetime.allowed_expiry(asked)
 
-    def _keep_alive(self, connection: Connection, packet: Connect) -> int:
+    def keep_alive(self, connection: Connection, packet: Connect) -> int:
         """Arms it; what is in force. 3.1.1 cannot be told of another value, so it keeps its own."""
         seconds = packet.keep_alive
         longest = self.site.limits.max_keep_alive
