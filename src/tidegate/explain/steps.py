@@ -320,5 +320,5 @@ def _tables(stage: ViewStage, details: StepDetails, known: Known) -> None:
     table = Table.parse(written)
     if table.error:
         details.notes.append(table.error)
-    for subject, view, applies in table.considered(actor, known.context.subject.domain):
+    for subject, view, applies in table.considered(stage.views.terms(actor), known.context.subject.domain):
         details.rule(PUBLISHER, f"{_keeps(view)} for {subject}", None, applies, {})
