@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy.people import Person
+from policy.people import HOME, Person
 from tidegate.errors import ConfigError
 from tidegate.policy import Selector
 from tidegate.policy.brokering import (
@@ -66,7 +66,7 @@ HOUSE = Brokering(
         assign("role:meter", "sensor", "archive"),
     ],
     Types(inward=UNTYPED, outward="display"),
-    domain="home",
+    domain=HOME,
 )
 
 
@@ -78,8 +78,8 @@ HOUSE = Brokering(
         (Person(client="panel", impostor=True), UNTYPED, "display"),
         (Person(roles=("meter",)), "sensor", "actuator"),
         (Person(roles=("other", "thermometer")), "sensor", "actuator"),
-        (Person(user="mary", domain="home"), "console", "display"),
-        (Person(user="mary", domain="home", roles=("meter",)), "sensor", "actuator"),
+        (Person(user="mary", domain=HOME), "console", "display"),
+        (Person(user="mary", domain=HOME, roles=("meter",)), "sensor", "actuator"),
         (Person(user="mary", domain="elsewhere"), UNTYPED, "display"),
         (Person(), UNTYPED, "display"),
     ],
@@ -187,6 +187,7 @@ def test_who_may_connect_with_labels() -> None:
             assign("role:half", "nurses", UNTYPED),
         ],
         labelled=True,
+        domain=HOME,
     )
     objections = {
         role: brokering.objection(Person(roles=(role,)))

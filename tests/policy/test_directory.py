@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from policy.people import HOME
 from policy.written import policy_of
 from tidegate.errors import ConfigError
 from tidegate.policy.access import Policies
@@ -87,7 +88,7 @@ def test_errors_say_what_is_wrong() -> None:
 
 
 def test_rules_about_nobody_are_found() -> None:
-    assert Term("role", "door") in gym.terms()
+    assert Term("role", "door", HOME) in gym.terms()
     policies = Policies(
         [
             policy_of(id="a", subject="role:door", topic="#", action="read"),

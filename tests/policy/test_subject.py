@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policy.people import HOME, Person, alice, mary, stranger
-from tidegate.policy.subject import BUILT_IN, attributes_of, facets, frozen, paths_below, shown
+from tidegate.policy.domains import shown
+from tidegate.policy.subject import BUILT_IN, attributes_of, facets, frozen, paths_below
 from tidegate.predicate import compile
 
 

@@ -82,6 +82,7 @@ class Traffic:
         self._sessions[key] = session
         subject = session.subject
         attributes = attributes_of(subject, subject.domain)
+        attributes |= {"roles": subject.roles, "groups": subject.groups}  # as the subject has them
         said = orjson.dumps(attributes, default=_plain, option=orjson.OPT_NON_STR_KEYS).decode()
         self._happened(session, Happening.CONNECT, attributes=said, properties=_demanded(session.inward.demand))
 

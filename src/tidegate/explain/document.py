@@ -12,13 +12,17 @@ from tidegate.explain.explanation import Explanation, Line
 from tidegate.explain.question import Question
 from tidegate.explain.what_if import UNKNOWN
 from tidegate.gate.verdict import Step
-from tidegate.policy import attributes_of
+from tidegate.policy import Subject, attributes_of
 
 
 def document(explanation: Explanation, question: Question, config: Config) -> dict[str, Any]:
     """Everything, as values that JSON has."""
     decided = explanation.decided
-    domain = config.built.rules.domain
+    rules = config.built.rules
+
+    def s(subject: Subject) -> Any:
+        return plain(attributes_of(subject, rules.domain, rules.domains))
+
     return {
         "allowed": explanation.allowed,
         "verdict": "allow" if explanation.allowed else "deny",
@@ -27,10 +31,16 @@ def document(explanation: Explanation, question: Question, config: Config) -> di
         "rule": explanation.rule or None,
         "action": explanation.action,
         "topic": explanation.topic,
-        "as": {"subject": question.subject, "s": plain(attributes_of(explanation.subject, domain))},
+        "as": {
+            "subject": question.subject,
+            "s": s(explanation.subject),
+        },
         "from": None
         if explanation.publisher is None
-        else {"subject": publisher_of(question), "s": plain(attributes_of(explanation.publisher, domain))},
+        else {
+            "subject": publisher_of(question),
+            "s": s(explanation.publisher),
+        },
         "at": moment_of(explanation, config).isoformat(),
         "policy_version": config.built.policy_version,
         "steps": [_step(line, explanation, question) for line in explanation.lines],

@@ -293,14 +293,14 @@ def _types(details: StepDetails, known: Known) -> None:
 def _levels(stage: LevelStage, details: StepDetails, known: Known) -> None:
     assert known.target is not None
     levels, source, target = stage.levels, known.context, known.target
-    own, reader = source.subject, target.subject
+    reader = target.subject
     publisher = source.demand or RELAXED
     subscriber = levels.effective(reader.level, known.terms.demand, target.demand)
     details.knew |= {
         "publisher demands": _demanded(publisher),
         "level of the reader": levels.told(reader.level, levels.floor_facts(reader.facts)),
         "subscriber demands": _demanded(subscriber),
-        "floor": levels.told(own.level, levels.floor_facts(own.facts, signed=source.signed)),
+        "floor": levels.told(source.level, levels.floor_facts(source.facts, signed=source.signed)),
     }
     for demand in (publisher, subscriber):
         if demand.names:
@@ -320,5 +320,5 @@ def _tables(stage: ViewStage, details: StepDetails, known: Known) -> None:
     table = Table.parse(written)
     if table.error:
         details.notes.append(table.error)
-    for subject, view, applies in table.considered(actor, known.context.subject.domain):
+    for subject, view, applies in table.considered(stage.views.terms(actor), known.context.subject.domain):
         details.rule(PUBLISHER, f"{_keeps(view)} for {subject}", None, applies, {})

@@ -130,9 +130,9 @@ class SubjectAttributes:
 
     __slots__ = ("p", "s", "terms")
 
-    def __init__(self, subject: Subject, domain: str) -> None:
-        self.s = attributes_of(subject, domain)
-        self.terms = terms_of(subject)
+    def __init__(self, subject: Subject, rules: RuleSet) -> None:
+        self.s = attributes_of(subject, rules.domain, rules.domains)
+        self.terms = terms_of(subject, rules.domain, rules.domains)
         self.p: dict[str, Any] | None = None  # as a publisher; most only receive
 
 
@@ -153,7 +153,7 @@ class Attributes:
         """What conditions and selectors see of somebody."""
         person = self._people.get(subject)
         if person is None:
-            person = self._people[subject] = SubjectAttributes(subject, self.rules.domain)
+            person = self._people[subject] = SubjectAttributes(subject, self.rules)
         return person
 
     def subject(self, subject: Subject, away: bool = False) -> dict[str, Any]:
@@ -184,6 +184,9 @@ class Attributes:
     def _published_by(self, context: Context) -> dict[str, Any]:
         """The same with what the context says of all messages that have it."""
         p = self.publisher(context.subject)
+        if context.floor is not None:
+            levels = self.rules.levels
+            p = {**p, "floor": levels.floor(context.floor), "facts": levels.floor_facts(context.held)}
         return {**p, "facts": (*p["facts"], SIGNED)} if context.signed else p
 
     def publication(self, known: Known) -> dict[str, Any]:

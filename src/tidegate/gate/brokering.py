@@ -11,7 +11,7 @@ from collections.abc import Hashable
 
 from tidegate.gate.verdict import ALLOW, Answer, Deny, Known, Stage, Step
 from tidegate.policy.brokering import Brokering, came_over, exempt
-from tidegate.session import Link
+from tidegate.session import Link, NodeLinkEnd
 
 
 class BrokeringStage(Stage):
@@ -36,3 +36,23 @@ class BrokeringStage(Stage):
 
     def cache_key(self, source: Link) -> Hashable:
         return source.type, exempt(source.subject)
+
+
+class PathStage(Stage):
+    """What does not cross a link to another node, whoever asks: what is not shared, and what has been there already."""
+
+    step = Step.BROKERING
+    # nobody has denied anything
+    _NOT_SHARED = Deny(step=Step.WHERE, rule="share")
+    _BEEN_THERE = Deny(step=Step.WHERE, rule="path")
+
+    def evaluate(self, known: Known) -> Answer:
+        target, context = known.target, known.context
+        assert isinstance(target, NodeLinkEnd)
+        if target.link is None or target.link.crossing(known.topic) is None:
+            return self._NOT_SHARED
+        paths = (context.path, *(other.context.path for other in context.others))
+        return self._BEEN_THERE if target.far and any(target.far in path for path in paths) else ALLOW
+
+    def cache_key(self, source: Link) -> Hashable:
+        return None

@@ -66,7 +66,11 @@ class PlanCompiler:
         entering = known
         if writer is not None:
             entering = Known(topic=topic, context=Context(subject=writer), link=link, now=known.now)
-        admission = evaluate(() if lane.admitted else stages.ingress, entering)
+        ingress = stages.ingress
+        if lane.importer is not None:
+            entering = Known(topic=topic, context=context, link=link, now=known.now, target=lane.importer)
+            ingress = stages.importing
+        admission = evaluate(() if lane.admitted else ingress, entering)
         plan.until, plan.clocked = entering.until, entering.clocked
         if isinstance(admission, Deny):
             plan.refusal = admission
@@ -222,7 +226,7 @@ class PlanCompiler:
             where=grant.where,
             scene=source.scene,
         )
-        way = evaluate(self.stages.egress, known, grant)
+        way = evaluate(self.stages.towards(session.outward), known, grant)
         plan.until = min(plan.until, known.until)
         plan.clocked = plan.clocked or known.clocked
         return way

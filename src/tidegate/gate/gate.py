@@ -31,7 +31,17 @@ from tidegate.monitor import Attachment, Direction, ModeRevision
 from tidegate.policy.control_topics import ANSWER, SAID
 from tidegate.policy.publisher_rules import ActiveRule
 from tidegate.routing import Shares, Subscriptions
-from tidegate.session import NO_OPTIONS, Context, Grant, Link, Message, MessageOptions, Session, Subject
+from tidegate.session import (
+    NO_OPTIONS,
+    Context,
+    Grant,
+    Link,
+    Message,
+    MessageOptions,
+    NodeLinkEnd,
+    Session,
+    Subject,
+)
 from tidegate.topics import overlaps, valid_topic
 from tidegate.wire import NONE, V5, Properties, Reason
 
@@ -152,6 +162,17 @@ class Gate:
             self.cache.derived[key] = lane
         return lane
 
+    def imported_lane(self, data: bytes, context: Context, source: Link) -> Lane:
+        """The lane of messages with this context that come over a link from another node."""
+        key = (data, source, *self._revisions(context))
+        lane = self.cache.derived.get(key)
+        if lane is None:
+            monitors = self.monitors(source)
+            lane = Lane(context, source.type, V5, self.floor_properties(context), self.version, monitors)
+            lane.importer, lane.own, lane.holder, lane.key = source, True, self.cache.derived, key
+            self.cache.derived[key] = lane
+        return lane
+
     def _revisions(self, context: Context) -> Iterator[int | None]:
         """Of the rules of all publishers that a message comes from."""
         for subject in (context.subject, *(other.context.subject for other in context.others)):
@@ -183,11 +204,16 @@ class Gate:
 
     def monitors(self, link: Link) -> tuple[Attachment, ...]:
         """Those of a client's link, in their order. The node's own services are no entities, and have none."""
-        subject = link.subject
-        if not len(self.rules.monitors) or subject.kind != "client":
+        if not len(self.rules.monitors):
             return ()
-        kind = Direction.IM_PUB if link.inward else Direction.IM_SUB
-        return self.rules.monitors.over(link.source, link.target, kind=kind, scope=link.scope)
+        if isinstance(link, NodeLinkEnd):
+            kind = Direction.EX_SUB if link.inward else Direction.EX_PUB
+        elif link.subject.kind == "client":
+            kind = Direction.IM_PUB if link.inward else Direction.IM_SUB
+        else:
+            return ()
+        border = isinstance(link, NodeLinkEnd)
+        return self.rules.monitors.over(link.source, link.target, kind=kind, scope=link.scope, border=border)
 
     def context(self, source: Link, options: MessageOptions = NO_OPTIONS) -> Context:
         """The context of what is published over a link. The innermost demand counts."""
@@ -207,8 +233,8 @@ class Gate:
             return NONE
         levels, contexts = self.rules.levels, (context, *(other.context for other in context.others))
         signed = all(each.signed for each in contexts)
-        facts = levels.floor_facts(*(each.subject.facts for each in contexts), signed=signed)
-        floor = levels.told(levels.floor(*(each.subject.level for each in contexts)), facts)
+        facts = levels.floor_facts(*(each.facts for each in contexts), signed=signed)
+        floor = levels.told(levels.floor(*(each.level for each in contexts)), facts)
         properties = self._floor_properties.get(floor)
         if properties is None:
             properties = self._floor_properties[floor] = Properties(user_properties=((FLOOR, floor),))

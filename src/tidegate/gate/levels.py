@@ -33,8 +33,7 @@ class DemandStage(Stage):
         why = unknown_demand(levels, context.demand)
         if why is None or context.demand is None:
             return ALLOW
-        own = context.subject
-        floor = levels.told(own.level, levels.floor_facts(own.facts, signed=context.signed))
+        floor = levels.told(context.level, levels.floor_facts(context.facts, signed=context.signed))
         return replace(why, detail=f"{why.detail}; {_detail(context.demand, floor)}")
 
     def cache_key(self, source: Link) -> Hashable:
@@ -53,8 +52,7 @@ class LevelStage(Stage):
         target = known.target
         assert target is not None
         levels, context = self.levels, known.context
-        own = context.subject
-        floor, facts = levels.floor(own.level), levels.floor_facts(own.facts, signed=context.signed)
+        floor, facts = levels.floor(context.level), levels.floor_facts(context.facts, signed=context.signed)
         if known.away:
             # over which connection it will be sent is not known; what the subscription itself demands is
             demand = known.terms.demand
@@ -67,8 +65,8 @@ class LevelStage(Stage):
         if demand is not None:
             held = levels.floor_facts(receiver.facts, signed=context.signed)
             if not levels.meets(receiver.level, demand, held):
-                both = levels.floor_facts(own.facts, receiver.facts, signed=context.signed)
-                told = levels.told(levels.floor(own.level, receiver.level), both)
+                both = levels.floor_facts(context.facts, receiver.facts, signed=context.signed)
+                told = levels.told(levels.floor(context.level, receiver.level), both)
                 return _denied(PUBLISHER, demand, told, waits=True)
         demand = levels.effective(receiver.level, known.terms.demand, target.demand)
         if not levels.meets(floor, demand, facts):

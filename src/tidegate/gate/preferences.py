@@ -85,5 +85,5 @@ class ForwardingPreferenceStage(PreferenceStage):
 
     def applicable(self, known: Known) -> Applicable:
         assert known.target is not None
-        owner, to = known.context.subject, known.target.subject.scope
+        owner, to = known.context.subject, known.target.leads_to
         return self.preferences.forwarding(owner.user, owner.domain, known.published, to, owner.identity)

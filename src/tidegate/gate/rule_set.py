@@ -29,7 +29,7 @@ class RuleSet:
     """formats.md: a number that increases, and the first 12 hexadecimal digits of the SHA-256 of the content."""
     domain: str = ""
     """Whose people are named without a domain."""
-    domains: Domains = NO_DOMAINS
+    domains: Domains = field(default_factory=lambda: NO_DOMAINS)
     """What is believed of other domains, by their name."""
     formerly: frozenset[str] = frozenset()
     """What the domain was called before: messages that were stored then are still of its people."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tidegate.gate.access import AccessStage, ForwardingAccessStage
 from tidegate.gate.attributes import Attributes
-from tidegate.gate.brokering import BrokeringStage
+from tidegate.gate.brokering import BrokeringStage, PathStage
 from tidegate.gate.capability import CapabilityStage
 from tidegate.gate.levels import DemandStage, LevelStage
 from tidegate.gate.preferences import ForwardingPreferenceStage, PreferenceStage
@@ -20,6 +20,7 @@ from tidegate.gate.where import WhereStage
 from tidegate.policy import Action
 from tidegate.policy.control_topics import KEYS
 from tidegate.policy.publisher_rules import CONTROL
+from tidegate.session import Link
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +35,17 @@ class StageSet:
     """Where a link to another scope leaves this one."""
     receiving: tuple[Stage, ...]
     """Where it enters the other."""
+    exporting: tuple[Stage, ...]
+    """Where a link to a scope of another node leaves this one."""
+    importing: tuple[Stage, ...]
+    """Where a link from a scope of another node enters this one."""
     key_groups: KeyGroupFinder
 
     @classmethod
     def of(cls, rules: RuleSet, attributes: Attributes, publishers: PublisherRules | None) -> StageSet:
         ingress, egress = stages(rules, attributes, publishers)
         sending, receiving = crossing(rules, attributes)
+        exporting, importing = bordering(rules, attributes)
         return cls(
             rules=rules,
             attributes=attributes,
@@ -47,6 +53,8 @@ class StageSet:
             egress=egress,
             sending=sending,
             receiving=receiving,
+            exporting=exporting,
+            importing=importing,
             key_groups=KeyGroupFinder(rules, attributes, publishers),
         )
 
@@ -54,7 +62,13 @@ class StageSet:
     def distinguishing(self) -> tuple[Stage, ...]:
         """The stages that may tell sources apart."""
         linked = self.sending + self.receiving if self.rules.space.links else ()
+        if self.rules.space.remote:
+            linked += self.exporting
         return self.ingress + self.egress + linked
+
+    def towards(self, target: Link) -> tuple[Stage, ...]:
+        """Steps 6 to 10 for what is sent over a link."""
+        return self.exporting if target.exports else self.egress
 
 
 def stages(
@@ -99,3 +113,21 @@ def crossing(rules: RuleSet, attributes: Attributes) -> tuple[tuple[Stage, ...],
     if len(rules.preferences):
         receiving.append(ForwardingPreferenceStage(rules.preferences, attributes))
     return tuple(sending), tuple(receiving)
+
+
+def bordering(rules: RuleSet, attributes: Attributes) -> tuple[tuple[Stage, ...], tuple[Stage, ...]]:
+    """The steps of a link between nodes: where it leaves this one, and where it enters this one.
+
+    The other node decides who receives what crosses; views and publishers' tables go with it.
+    """
+    exporting: list[Stage] = [PathStage()]
+    if not rules.brokering.open:
+        exporting.append(BrokeringStage(rules.brokering))
+    exporting.append(LevelStage(rules.levels))
+    importing: list[Stage] = []
+    if rules.policies is not None:
+        exporting.append(ForwardingAccessStage(rules.policies, attributes))
+        importing.append(AccessStage(Action.READ, rules.policies, attributes))
+    if len(rules.preferences):
+        exporting.append(ForwardingPreferenceStage(rules.preferences, attributes))
+    return tuple(exporting), tuple(importing)

@@ -80,7 +80,7 @@ class StoredMessageDecider:
             )
             if grant is not None:
                 known.terms, known.where = grant.terms, grant.where
-            way = self._decision(key, known, self.stages.egress, grant)
+            way = self._decision(key, known, self.stages.towards(target), grant)
         if isinstance(way, Deny):
             self.failed = ()
             return way

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from tidegate.gate.verdict import ALLOW, REMADE, Allow, Answer, Deny, Known, Stage, Step
 from tidegate.policy import Table, View, Views
-from tidegate.policy.selector import Term, terms_of
+from tidegate.policy.selector import Term
 from tidegate.policy.views import united
 from tidegate.session import Link
 
@@ -45,7 +45,7 @@ class ViewStage(Stage):
         if text is None:
             return ALLOW if seen.view.shows_all else Allow(rule=", ".join(seen.rules), view=seen.view)
         rows, error = _table(text, known.context.subject.domain)
-        view = united(rows[term] for term in terms_of(target.subject) if term in rows)
+        view = united(rows[term] for term in self.views.terms(target.subject) if term in rows)
         if view.shows_nothing:
             return Deny(step=Step.VIEW, rule=PUBLISHER, error=error)
         if known.context.scored and not view.shows_all:

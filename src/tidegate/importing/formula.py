@@ -22,6 +22,7 @@ from typing import ClassVar, Final
 from tidegate.errors import ConfigError
 from tidegate.importing.imported_policies import plain_topic, quoted, unspeakable
 from tidegate.policy import Template
+from tidegate.policy.selector import QUALIFIED
 from tidegate.predicate import BUDGET, PredicateError, compile
 
 MAX_WEIGHT: Final = BUDGET // 2
@@ -141,12 +142,12 @@ def without(formula: Formula, other: Formula) -> Formula:
 
 def named(sort: str, name: str) -> Test:
     """The user or client has this name, or one of their roles or groups has it."""
+    # `policy.shown` shows a name that holds an `@` with its domain
+    shown = f"{quoted(name + '@')} + s.domain" if sort in QUALIFIED and "@" in name else quoted(name)
     if sort in ("user", "client"):
-        # `policy.shown` shows a user whose name holds an `@` with their domain
-        shown = f"{quoted(name + '@')} + s.domain" if sort == "user" and "@" in name else quoted(name)
         text = f"has(s.{sort}) && s.{sort} == {shown}"
     else:
-        text = f"{quoted(name)} in s.{sort}s"
+        text = f"{shown} in s.{sort}s"
     return Test(text=text, selector=f"{sort}:{name}" if unspeakable(sort, name) is None else None)
 
 

@@ -20,6 +20,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from tidegate.policy.selector import QUALIFIED
+
 _PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _WORDS: Final = frozenset(("true", "false", "yes", "no", "on", "off", "null", "y", "n"))
 _REFERENCE: Final = re.compile(r"\$\{[^}]*\}?")
@@ -51,8 +53,8 @@ def unspeakable(sort: str, name: str) -> str | None:
         return "`*` means everybody here; rename"
     if _CONTROL.search(name) or len(name.encode(errors="surrogatepass")) > _MAX_NAME:
         return "a name has no control characters here, and at most 65535 bytes; rename"
-    if sort == "user" and "@" in name:
-        return "`@` stands between a user and a domain here; rename"
+    if sort in QUALIFIED and "@" in name:
+        return f"`@` stands between a {sort} and a domain here; rename"
     return None
 
 

@@ -103,11 +103,16 @@ class Monitors:
             else:
                 self._by_border.setdefault((each.scope, each.direction), []).append(index)
 
-    def over(self, source: str, target: str, *, kind: Direction, scope: str) -> tuple[Attachment, ...]:
-        """Those that act on a link where it touches a scope, in file order. `kind` says how it does."""
+    def over(
+        self, source: str, target: str, *, kind: Direction, scope: str, border: bool = False
+    ) -> tuple[Attachment, ...]:
+        """Those that act on a link where it touches a scope, in file order. `kind` says how it does.
+
+        `border`: the scope at its other end is of another node, where these rules do not count.
+        """
         indices = self._by_border.get((scope, kind), [])
         # semantics.md, Monitors: a link's acts on entering a scope, and only towards clients on leaving one
-        if kind.enters == target.startswith("scope:"):
+        if border or kind.enters == target.startswith("scope:"):
             indices = sorted(indices + self._by_link.get((source, target), []))
         acting = tuple(self._all[index] for index in indices)
         return tuple(each for each in acting if not each.default) or acting

@@ -43,6 +43,9 @@ class OrphanedState:
         for message in self._retained.pop(scope.name, ()):
             scope.retained.restore(message)
         for record in self._sessions.pop(scope.name, ()):
+            if scope.node_links is not None and scope.node_links.owns(record):
+                scope.node_links.restore(record)
+                continue
             session = scope.lifetime.restore(record)
             if identity := self._named.get(session.principal):
                 scope.lifetime.adopt(session, identity)

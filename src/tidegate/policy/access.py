@@ -24,6 +24,7 @@ from typing import Any, assert_never
 from tidegate import topics
 from tidegate.bounded import Bounded
 from tidegate.errors import ConfigError
+from tidegate.policy.domains import NO_DOMAINS, Domains
 from tidegate.policy.index import FilterIndex
 from tidegate.policy.selector import Selector, Term, Terms, names_needed, terms_of
 from tidegate.policy.subject import Paths, Subject, attributes_of, facets, paths_below
@@ -99,13 +100,20 @@ Hit = tuple[Policy, Predicate | None]
 
 
 class Policies:
-    """All policies of a node, in file order, as one immutable set. `domain` is the node's."""
+    """All policies of a node, in file order, as one immutable set. `domain` is the node's, `domains` what it believes
+    of others."""
 
     def __init__(
-        self, policies: Iterable[Policy], combining: Combining = Combining.DENY_OVERRIDES, *, domain: str = ""
+        self,
+        policies: Iterable[Policy],
+        combining: Combining = Combining.DENY_OVERRIDES,
+        *,
+        domain: str = "",
+        domains: Domains = NO_DOMAINS,
     ) -> None:
         self.combining = combining
         self.domain = domain
+        self.domains = domains
         self.policies = tuple(policies)
         self._index: dict[Action, dict[Term, FilterIndex[int]]] = {action: {} for action in Action}
         self._subjects: list[Selector] = []
@@ -158,7 +166,7 @@ class Policies:
         """
         known = self._with_subject(actor, known)
         hits: list[Hit] = []
-        for policy in self._applying(action, terms_of(actor) if terms is None else terms, topic, known):
+        for policy in self._applying(action, self._terms(actor) if terms is None else terms, topic, known):
             left = partial_outcome(policy.when, known)
             if isinstance(left, PredicateFailed):
                 return Refuse(policy.id, left.reason)
@@ -173,7 +181,7 @@ class Policies:
         """
         known = self._with_subject(actor, known or {})
         refused = Refuse(DEFAULT)
-        for policy in self._overlapping(action, terms_of(actor), filter, known):
+        for policy in self._overlapping(action, self._terms(actor), filter, known):
             left = partial_outcome(policy.when, known)
             if isinstance(left, PredicateFailed):
                 refused = refused if refused.error else Refuse(policy.id, left.reason)
@@ -227,16 +235,21 @@ class Policies:
     def considered(self, action: Action, actor: Subject, topic: str, env: Env) -> list[tuple[Policy, Outcome]]:
         """Every policy that `decide` looks at, and how its condition turns out when all of `env` is known."""
         env = self._with_subject(actor, env)
-        return [(policy, outcome(policy.when, env)) for policy in self._applying(action, terms_of(actor), topic, env)]
+        return [
+            (policy, outcome(policy.when, env)) for policy in self._applying(action, self._terms(actor), topic, env)
+        ]
 
     def considered_for(self, action: Action, actor: Subject, filter: str, known: Env) -> list[tuple[Policy, Outcome]]:
         """Every policy that `overlaps` looks at, and what is known of its condition before any message comes."""
         known = self._with_subject(actor, known)
-        policies = self._overlapping(action, terms_of(actor), filter, known)
+        policies = self._overlapping(action, self._terms(actor), filter, known)
         return [(policy, partial_outcome(policy.when, known)) for policy in policies]
 
     def _with_subject(self, actor: Subject, known: Env) -> Env:
-        return known if "s" in known else {**known, "s": attributes_of(actor, self.domain)}
+        return known if "s" in known else {**known, "s": attributes_of(actor, self.domain, self.domains)}
+
+    def _terms(self, actor: Subject) -> Terms:
+        return terms_of(actor, self.domain, self.domains)
 
     def _about(self, action: Action, terms: Terms) -> list[FilterIndex[int]]:
         """The policies that are about somebody of whom these terms can be said."""

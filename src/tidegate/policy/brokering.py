@@ -22,6 +22,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Final
 
 from tidegate.errors import ConfigError
+from tidegate.policy.domains import NO_DOMAINS, Domains
 from tidegate.policy.selector import Selector, Term, terms_of
 from tidegate.policy.subject import Subject
 
@@ -75,7 +76,9 @@ class Brokering:
         *,
         labelled: bool = False,
         domain: str = "",
+        domains: Domains = NO_DOMAINS,
     ) -> None:
+        self._domain, self._domains = domain, domains
         self.pairs: Pairs | None = None if allow is None else frozenset(allow)
         self.labelled = labelled
         """Whether types are labels: every client needs both, and `out` may not be above `in`."""
@@ -101,7 +104,8 @@ class Brokering:
         if self.pairs is None:
             return PLAIN
         first = self._first
-        position = min((first[term] for term in terms_of(actor) if term in first), default=None)
+        terms = terms_of(actor, self._domain, self._domains)
+        position = min((first[term] for term in terms if term in first), default=None)
         return self._default if position is None else self._assigned[position]
 
     def objection(self, actor: Subject) -> str:

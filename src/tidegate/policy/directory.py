@@ -127,8 +127,8 @@ class Directory:
         entries = [*self.users.values(), *self.clients.values()]
         roles = {*self.roles, *(role for entry in entries for role in entry.roles)}
         groups = {*self.groups, *(group for entry in entries for group in entry.groups)}
-        users = (Term("user", name, self.domain) for name in self.users)
-        return frozenset((*users, *(Term("role", name) for name in roles), *(Term("group", name) for name in groups)))
+        named = (("user", self.users), ("role", roles), ("group", groups))
+        return frozenset(Term(sort, name, self.domain) for sort, names in named for name in names)
 
 
 def _distinct(names: Iterable[str]) -> tuple[str, ...]:

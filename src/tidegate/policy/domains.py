@@ -7,16 +7,19 @@ roles or groups are the same as some here, and which of its attributes count.
 Invariants
 - Nothing is believed by default.
 - What is believed of one domain says nothing of another.
+- Nobody appears as somebody else, unless `trust.domains` says so.
 
 It does not find out which domain somebody is of.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from tidegate.errors import ConfigError
 
 if TYPE_CHECKING:
     from tidegate.policy.subject import Subject
@@ -41,11 +44,54 @@ class Domain:
     attributes: tuple[str, ...] = ()
     """Attributes of people there that count."""
 
+    @property
+    def plain(self) -> dict[str, Any]:
+        """What is believed, as plain data; which nodes speak for the domain is known to this node only."""
+        kept = {"users": dict(self.users), "roles": dict(self.roles), "groups": dict(self.groups)}
+        data: dict[str, Any] = {name: names for name, names in kept.items() if names}
+        return data | ({"attributes": list(self.attributes)} if self.attributes else {})
+
 
 Domains = Mapping[str, Domain]
 NO_DOMAINS: Final[Domains] = MappingProxyType({})
 """Nothing is believed of anybody elsewhere."""
 _UNKNOWN: Final = Domain()
+MAX_NAMES: Final = 1_000
+"""Names and attributes that may come from another node with what its domain believes."""
+
+
+def domains_of(data: object) -> Domains:
+    """From plain data of another node. ConfigError if it is none."""
+    domains: dict[str, Domain] = {}
+    names = 0
+    for home, plain in _entries(data):
+        if not isinstance(plain, Mapping) or not plain.keys() <= {"users", "roles", "groups", "attributes"}:
+            raise ConfigError("`domains` says what is believed of each domain")
+        users, roles, groups = (dict(_names(plain.get(key, {}))) for key in ("users", "roles", "groups"))
+        attributes = plain.get("attributes", [])
+        if not isinstance(attributes, list) or not all(isinstance(each, str) for each in attributes):
+            raise ConfigError("`attributes` is a list of names")
+        names += 1 + len(users) + len(roles) + len(groups) + len(attributes)
+        domains[home] = Domain(users=users, roles=roles, groups=groups, attributes=tuple(attributes))
+    if names > MAX_NAMES:
+        raise ConfigError(f"`domains` has more than {MAX_NAMES} names")
+    return MappingProxyType(domains)
+
+
+def _entries(data: object) -> Iterator[tuple[str, object]]:
+    if not isinstance(data, Mapping):
+        raise ConfigError("`domains`, `users`, `roles` and `groups` are mappings")
+    for name, value in data.items():
+        if not isinstance(name, str):
+            raise ConfigError("names are texts")
+        yield name, value
+
+
+def _names(data: object) -> Iterator[tuple[str, str]]:
+    for there, here in _entries(data):
+        if not isinstance(here, str):
+            raise ConfigError("names are texts")
+        yield there, here
 
 
 class Name(NamedTuple):
@@ -54,9 +100,10 @@ class Name(NamedTuple):
     name: str
     domain: str
 
-    def shown(self, here: str) -> str:
-        """As policies of the domain `here` write it. One that holds an `@` is qualified at home too."""
-        return self.name if self.domain == here and "@" not in self.name else f"{self.name}@{self.domain}"
+
+def shown(name: str, domain: str, here: str) -> str:
+    """A user, role or group as policies of the domain `here` write it. One with an `@` is qualified at home too."""
+    return name if domain == here and "@" not in name else f"{name}@{domain}"
 
 
 class Believed(NamedTuple):

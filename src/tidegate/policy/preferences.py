@@ -14,11 +14,12 @@ Invariants
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tidegate import topics
 from tidegate.errors import ConfigError, MalformedPacket
+from tidegate.policy.domains import NO_DOMAINS, Domains, domains_of
 from tidegate.policy.levels import DEFAULT_RANKING
 from tidegate.policy.subject import Subject, attributes_of
 from tidegate.policy.verdict import Outcome, Refuse, Undecided, outcome, partial_outcome
@@ -66,10 +67,12 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Applicable:
-    """The preferences that speak of one message to one sort of receiver, written in `domain`."""
+    """The preferences that speak of one message to one sort of receiver, written in `domain`, which believes this of
+    others."""
 
     preferences: tuple[Preference, ...]
     domain: str
+    domains: Domains = field(default_factory=lambda: NO_DOMAINS)
 
     @property
     def reads(self) -> frozenset[str]:
@@ -97,7 +100,8 @@ class Applicable:
 
     def seeing(self, receiver: Subject, env: Env, unknown: Iterable[str] = ()) -> dict[str, Any]:
         """What the conditions see: the receiver is known in full, so nothing that is left reads the node's own `s`."""
-        return {**env, "s": {**attributes_of(receiver, self.domain), **dict.fromkeys(unknown, UNKNOWN)}}
+        s = attributes_of(receiver, self.domain, self.domains)
+        return {**env, "s": {**s, **dict.fromkeys(unknown, UNKNOWN)}}
 
     def considered(self, receiver: Subject, env: Env) -> list[tuple[Preference, bool | PredicateFailed]]:
         """How each condition turns out when all of `env` is known, to show what was decided by."""
@@ -133,11 +137,13 @@ class _Residual:
 
 
 class Preferences:
-    """All preferences of the people of one domain, as one immutable set."""
+    """All preferences of the people of one domain, as one immutable set. `domains` is what that domain believes of
+    others, wherever the set is."""
 
-    def __init__(self, preferences: Iterable[Preference], *, domain: str = "") -> None:
+    def __init__(self, preferences: Iterable[Preference], *, domain: str = "", domains: Domains = NO_DOMAINS) -> None:
         self.preferences = tuple(preferences)
         self.domain = domain
+        self.domains = domains
         self._by_user: dict[str, list[Preference]] = {}
         self._by_owner: dict[str, list[Preference]] = {}  # and those of whoever has the name
         seen: set[str] = set()
@@ -170,17 +176,19 @@ class Preferences:
     def receiving(self, user: str | None, domain: str, topic: str, identity: str = "") -> Applicable:
         """What an owner says of subscribers that receive a message; `topic` is the original one."""
         matching = self._matching(user, domain, topic, identity)
-        return Applicable(tuple(each for each in matching if each.to is None), self.domain)
+        return Applicable(tuple(each for each in matching if each.to is None), self.domain, self.domains)
 
     def forwarding(self, user: str | None, domain: str, topic: str, to: str, identity: str = "") -> Applicable:
         """What an owner says of forwarding a message to the scope `to`."""
         matching = self._matching(user, domain, topic, identity)
         named = tuple(each for each in matching if each.to == to)
-        return Applicable(named or tuple(each for each in matching if each.to == ANY_SCOPE), self.domain)
+        applicable = named or tuple(each for each in matching if each.to == ANY_SCOPE)
+        return Applicable(applicable, self.domain, self.domains)
 
     def applicable(self, user: str | None, domain: str, topic: str, identity: str = "") -> Preferences:
         """What travels with a message: everything its owner says of it."""
-        return Preferences(self._matching(user, domain, topic, identity), domain=self.domain)
+        matching = self._matching(user, domain, topic, identity)
+        return Preferences(matching, domain=self.domain, domains=self.domains)
 
     def cache_key(self, user: str | None, domain: str, identity: str = "") -> Hashable:
         """Owners with equal values are treated alike: those without preferences are."""
@@ -193,7 +201,10 @@ class Preferences:
     # -- travelling ----------------------------------------------------------------------------------------------
 
     def encode(self) -> dict[str, Any]:
-        return {"domain": self.domain, "preferences": [_encoded(each) for each in self.preferences]}
+        data: dict[str, Any] = {"domain": self.domain, "preferences": [_encoded(each) for each in self.preferences]}
+        if domains := {name: plain for name, each in self.domains.items() if (plain := each.plain)}:
+            data["domains"] = domains
+        return data
 
     @classmethod
     def decode(
@@ -205,9 +216,12 @@ class Preferences:
     ) -> Preferences:
         """From plain data of another node. MalformedPacket if it is none; what is not understood counts as false."""
         match data:
-            case {"domain": str() as domain, "preferences": list() as entries} if len(entries) <= MAX_TRAVELLING:
+            case {"domain": str() as domain, "preferences": list() as entries, **rest} if (
+                len(entries) <= MAX_TRAVELLING
+            ):
                 try:
-                    return cls([_decoded(each, functions, ranking) for each in entries], domain=domain)
+                    preferences = [_decoded(each, functions, ranking) for each in entries]
+                    return cls(preferences, domain=domain, domains=domains_of(rest.get("domains", {})))
                 except ConfigError as error:
                     raise MalformedPacket(f"preferences that cannot be read: {error}") from error
             case _:

@@ -86,6 +86,18 @@ class ScopeLink:
                 return None if renamed.startswith("$") or not valid_topic(renamed) else (renamed, share.qos)
         return None
 
+    def before(self, topic: str) -> str | None:
+        """What a topic behind this link is called before it; None if nothing that crosses is called that."""
+        for share in self.shares:
+            name = share.turned.renamed(topic)
+            if name and (crossed := self.crossing(name)) is not None and crossed[0] == topic:
+                return name
+        return None
+
+    def brings_back(self, topic: str) -> bool:
+        """Whether something that is called so before this link can come over the one in the other direction."""
+        return any(share.turned.renamed(topic) for share in self.back)
+
     def answered(self, topic: str) -> str:
         """Where somebody behind this link has to answer, so that the answer arrives under this topic before it."""
         for share in self.back:

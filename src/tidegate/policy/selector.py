@@ -3,8 +3,9 @@
 A selector is a set of terms, and so is what can be said of an actor; it selects the actor if they share one. That
 makes an index of selectors a dict of terms.
 
-- `user:alice` is alice of the domain in which the selector was written, `user:alice@remotegym` of another one. Roles
-  and groups are given by the directory of the node that asks, so they have no domain.
+- `user:alice` is alice of the domain in which the selector was written, `user:alice@remotegym` of another one. So it
+  is with roles and groups. A client is always one of the domain in which the selector was written.
+- Whom `domains` makes the same as somebody here is selected by either name.
 - `*` is everybody. What it allows it does not allow to monitors, which speak for others: see `names_needed`.
 - `scope:gym` is the scope itself and every link it has (sharing, example 6); `link:gym->remotegym` is one link. A
   client of a scope is not the scope.
@@ -18,13 +19,18 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tidegate.errors import ConfigError
+from tidegate.policy.domains import NO_DOMAINS, Domains, believed
 from tidegate.policy.subject import Subject
 
 SORTS: Final = ("user", "role", "group", "client", "scope", "link", "service", "monitor")
+QUALIFIED: Final = frozenset(("user", "role", "group"))
+"""What can be written with a domain."""
+DOMESTIC: Final = QUALIFIED | {"client"}
+"""What belongs to a domain."""
 
 
 class Term(NamedTuple):
-    """One thing that can be said of an actor. `domain` is given for users only."""
+    """One thing that can be said of an actor. `domain` is given for people and clients only."""
 
     sort: str
     name: str = ""
@@ -40,16 +46,23 @@ ANYONE: Final = Term("*")
 Terms = frozenset[Term]
 
 
-def terms_of(actor: Subject) -> Terms:
+def terms_of(actor: Subject, here: str = "", domains: Domains = NO_DOMAINS) -> Terms:
+    """What can be said of an actor, also in the domain `here`, which believes this of others."""
+    home = actor.domain
     terms = [ANYONE]
     if not actor.impostor:
-        terms.append(Term(actor.kind, actor.client))
+        terms.append(Term(actor.kind, actor.client, home if actor.kind in DOMESTIC else ""))
     if actor.user is not None:
-        terms.append(Term("user", actor.user, actor.domain))
+        terms.append(Term("user", actor.user, home))
     if actor.kind == "link":
         terms.append(Term("scope", actor.scope))
-    terms += [Term("role", role) for role in actor.roles]
-    terms += [Term("group", group) for group in actor.groups]
+    terms += [Term("role", role, home) for role in actor.roles]
+    terms += [Term("group", group, home) for group in actor.groups]
+    if home in domains:
+        seen = believed(actor, here, domains)
+        terms += [] if seen.user is None else [Term("user", *seen.user)]
+        terms += [Term("role", *role) for role in seen.roles]
+        terms += [Term("group", *group) for group in seen.groups]
     return frozenset(terms)
 
 
@@ -61,7 +74,7 @@ def names_needed(terms: Terms) -> Terms:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Which subjects something is about. Users without a domain have `domain == ""`: see `within`."""
+    """Which subjects something is about. Names without a domain have `domain == ""`: see `within`."""
 
     terms: frozenset[Term]
 
@@ -79,17 +92,17 @@ class Selector:
         return frozenset(term.name for term in self.terms)
 
     def within(self, domain: str) -> Selector:
-        """The same, written in `domain`: users without a domain are its users."""
+        """The same, written in `domain`: people and clients without a domain are those of it."""
         return Selector(
             frozenset(
-                Term("user", term.name, domain) if term.sort == "user" and not term.domain else term
+                Term(term.sort, term.name, domain) if term.sort in DOMESTIC and not term.domain else term
                 for term in self.terms
             )
         )
 
-    def matches(self, actor: Subject, domain: str) -> bool:
-        """Whether it selects the actor, read as written in `domain`."""
-        return not self.within(domain).terms.isdisjoint(terms_of(actor))
+    def matches(self, actor: Subject, domain: str, domains: Domains = NO_DOMAINS) -> bool:
+        """Whether it selects the actor, read as written in `domain`, which believes this of others."""
+        return not self.within(domain).terms.isdisjoint(terms_of(actor, domain, domains))
 
     def covers(self, other: Selector) -> bool:
         """Whether it surely selects everyone whom `other` selects; both read in the same domain."""
@@ -115,10 +128,10 @@ def _term(text: object) -> Term:
         if not (arrow and source and target) or "->" in target:
             raise ConfigError(f"`{text}` is no subject: write `link:A->B`")
         return Term(sort, f"{source}->{target}")
-    if sort == "user" and "@" in name:
+    if sort in QUALIFIED and "@" in name:
         name, _, domain = name.rpartition("@")
         if not name or not domain:
-            raise ConfigError(f"`{text}` is no subject: write `user:name` or `user:name@domain`")
+            raise ConfigError(f"`{text}` is no subject: write `{sort}:name` or `{sort}:name@domain`")
         return Term(sort, name, domain)
     if name == "*":
         raise ConfigError(f"`{text}` is no subject: `*` alone means everybody, and names have no wildcards")

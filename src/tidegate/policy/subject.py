@@ -6,8 +6,9 @@ name of a service, the id of a monitor. `scope` is the event space it acts in; f
 Invariants
 - A built-in name always means the built-in: what the directory or a capability adds cannot stand in for it, not even
   where the built-in has no value (a client without a user has no `s.user`, whatever its attributes say).
-- People of another domain, and people whose name holds an `@`, appear as `name@domain`, so nobody appears as
-  somebody else.
+- People, roles and groups of another domain, and those whose name holds an `@`, appear as `name@domain`, so nobody
+  appears as somebody else. Clients of another domain do too. What is believed of that domain is the exception: see
+  `domains`.
 
 It does not find out who somebody is, nor look attributes up: see `directory`.
 """
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from tidegate.policy.domains import NO_DOMAINS, Domains, believed, shown
 from tidegate.predicate import Attributes
 
 if TYPE_CHECKING:
@@ -79,14 +81,11 @@ def state_topic(client: str) -> str:
     return "" if not client or {"/", "+", "#"} & set(client) else f"$SYS/broker/connection/{client}/state"
 
 
-def shown(user: str, domain: str, here: str) -> str:
-    """A user as policies of the domain `here` name it."""
-    return user if domain == here and "@" not in user else f"{user}@{domain}"
-
-
-def attributes_of(actor: Subject, here: str) -> dict[str, Any]:
-    """The root `s` of predicates that were written in the domain `here`."""
-    s = {name: value for name, value in actor.attributes.items() if name not in BUILT_IN}
+def attributes_of(actor: Subject, here: str, domains: Domains = NO_DOMAINS) -> dict[str, Any]:
+    """The root `s` of predicates that were written in the domain `here`, which believes this of others."""
+    seen = believed(actor, here, domains)
+    roles = tuple(shown(*role, here) for role in seen.roles)
+    s = {name: value for name, value in seen.attributes.items() if name not in BUILT_IN}
     s |= {
         "kind": actor.kind,
         "domain": actor.domain,
@@ -96,15 +95,16 @@ def attributes_of(actor: Subject, here: str) -> dict[str, Any]:
         "facts": actor.facts,
         "address": actor.address,
         "listener": actor.listener,
-        "roles": actor.roles,
-        "groups": actor.groups,
+        "roles": roles,
+        "groups": tuple(shown(*group, here) for group in seen.groups),
     }
     if not actor.impostor:
-        s["client"] = actor.client
-    if actor.user is not None:
-        s["user"] = shown(actor.user, actor.domain, here)
-    if actor.roles:
-        s["role"] = actor.roles[0]
+        # at home a client may be called anything, elsewhere nothing that a client there is called
+        s["client"] = actor.client if actor.domain == here else f"{actor.client}@{actor.domain}"
+    if seen.user is not None:
+        s["user"] = shown(*seen.user, here)
+    if roles:
+        s["role"] = roles[0]
     if actor.tls:
         s["tls"] = actor.tls
     return s

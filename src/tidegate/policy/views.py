@@ -22,9 +22,10 @@ import orjson
 from tidegate import topics
 from tidegate.errors import ConfigError
 from tidegate.policy import pointers
+from tidegate.policy.domains import NO_DOMAINS, Domains
 from tidegate.policy.index import FilterIndex
 from tidegate.policy.pointers import Pointer
-from tidegate.policy.selector import Selector, Term, terms_of
+from tidegate.policy.selector import Selector, Term, Terms, terms_of
 from tidegate.policy.subject import Subject
 from tidegate.policy.verdict import DEFAULT
 
@@ -142,10 +143,13 @@ class Seen:
 class Views:
     """The administrator's rows. `otherwise` is what a subject sees of a topic that has rows, but none for it."""
 
-    def __init__(self, rows: Iterable[Row], *, otherwise: View = NOTHING, domain: str = "") -> None:
+    def __init__(
+        self, rows: Iterable[Row], *, otherwise: View = NOTHING, domain: str = "", domains: Domains = NO_DOMAINS
+    ) -> None:
         self.rows = tuple(rows)
         self.otherwise = otherwise
         self.domain = domain
+        self.domains = domains
         self._index: FilterIndex[int] = FilterIndex()
         self._terms: list[frozenset[Term]] = []
         for position, row in enumerate(self.rows):
@@ -165,12 +169,16 @@ class Views:
     def considered(self, actor: Subject, topic: str) -> list[tuple[Row, bool]]:
         """The table of a topic: its rows, and whether each applies to an actor."""
         positions = [at for at in sorted(self._index.matching(topic)) if topics.matches(self.rows[at].topic, topic)]
-        terms = terms_of(actor) if positions else frozenset()
+        terms = self.terms(actor) if positions else frozenset()
         return [(self.rows[at], not self._terms[at].isdisjoint(terms)) for at in positions]
+
+    def terms(self, actor: Subject) -> Terms:
+        """What rows and tables select an actor by."""
+        return terms_of(actor, self.domain, self.domains)
 
     def cache_key(self, actor: Subject) -> Hashable:
         """Actors with equal values see the same of everything."""
-        return terms_of(actor) & self._spoken
+        return self.terms(actor) & self._spoken
 
 
 # -- the publisher ---------------------------------------------------------------------------------------------------
@@ -207,7 +215,7 @@ class Table:
 
     def seen(self, actor: Subject, domain: str) -> View:
         """What an actor may see, the table having been written in `domain`, the publisher's."""
-        return united(view for _, view, applies in self.considered(actor, domain) if applies)
+        return united(view for _, view, applies in self.considered(terms_of(actor), domain) if applies)
 
     def by_term(self, domain: str) -> dict[Term, View]:
         """The same by what can be said of an actor, so that many can be asked for at little cost."""
@@ -217,9 +225,8 @@ class Table:
                 views[term] = views.get(term, NOTHING) | view
         return views
 
-    def considered(self, actor: Subject, domain: str) -> list[tuple[Selector, View, bool]]:
-        """Its rows, and whether each applies to an actor."""
-        terms = terms_of(actor)
+    def considered(self, terms: Terms, domain: str) -> list[tuple[Selector, View, bool]]:
+        """Its rows, and whether each applies to an actor with these terms."""
         return [(subject, view, not subject.within(domain).terms.isdisjoint(terms)) for subject, view in self.rows]
 
     def plain(self) -> dict[str, Any]:

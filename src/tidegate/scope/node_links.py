@@ -1,18 +1,56 @@
 """Links to scopes of other nodes: one session for each, at both ends, and how a connection is attached to it.
 
 The end that connects sends CONNECT (`LinkEnd.greeting`), and hands its socket over when CONNACK has come
-(`LinkEnd.connected`). The end that is connected to is asked by the handshake (`NodeLinks.find`, `LinkEnd.welcome`). From
-then on both are the same: PUBLISH and its acknowledgements have no direction in MQTT.
+(`LinkEnd.connected`). The end that is connected to is asked by the handshake (`NodeLinks.find`, `LinkEnd.welcome`).
+From then on both are the same: PUBLISH and its acknowledgements have no direction in MQTT.
 
 Who the other node is has been found out before: by its certificate, which both ends have tested (`Peer`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from tidegate.errors import ProtocolError
+from tidegate.gate import RuleSet
+from tidegate.policy.domains import Domains
+from tidegate.policy.scopes import NodeLink
+from tidegate.policy.scopes import Peer as Far
+from tidegate.scope.authenticator import Refused
+from tidegate.scope.exports import LinkExports
+from tidegate.scope.imports import LinkImports
+from tidegate.session import (
+    NEVER,
+    Connection,
+    Grant,
+    LinkSession,
+    NodeLinkEnd,
+    Session,
+    StoredSession,
+    Subject,
+    unreleased,
+)
+from tidegate.session.link_publishing import LinkPublishing
+from tidegate.session.usage import name_weight
+from tidegate.wire import (
+    V5,
+    Connack,
+    Connect,
+    Disconnect,
+    Properties,
+    Reason,
+    Subscribe,
+    Subscription,
+    Unsubscribe,
+    encode,
+)
+
+if TYPE_CHECKING:
+    from tidegate.scope.path import Path
+    from tidegate.scope.scope import Scope
 
 GREETING: Final = "tidegate-link"
 """The user property of CONNECT and CONNACK: version, the link as its sender names it, the node's id, its domain."""
@@ -54,3 +92,300 @@ class Greeting:
                     case [version, link, node, domain] if version == VERSION:
                         return cls(link=link, node=node, domain=domain)
         return None
+
+
+PRINCIPAL: Final = "link:"
+"""Before the name of a link, the principal of its session."""
+KEEP_ALIVE: Final = 30  # seconds
+WINDOW: Final = 1000
+
+
+class NoSubscriptions:
+    """Nobody subscribes over a link (session.Subscribing)."""
+
+    def subscribe(self, session: Session, packet: Subscribe) -> Iterator[float]:
+        raise ProtocolError("what crosses a link stands in the configuration of both ends")
+
+    def unsubscribe(self, session: Session, packet: Unsubscribe) -> Iterator[float]:
+        raise ProtocolError("what crosses a link stands in the configuration of both ends")
+
+
+class LinkEnd:
+    """This node's end of a link to another one: its session, and the connection that it has (session.Host)."""
+
+    def __init__(self, link: NodeLink, scope: Scope, links: NodeLinks) -> None:
+        self.scope = scope
+        self.site = scope.site
+        self.links = links
+        self.peer: Peer | None = None
+        self.greeted: Greeting | None = None  # by whom it was greeted last
+        self.since = 0.0  # wall clock
+        self.session = LinkSession(
+            site=self.site,
+            decider=scope.path.egress,
+            principal=f"{PRINCIPAL}{link.name}",
+            name=link.name,
+            subject=Subject(kind="link", client=link.name, user=None, scope=link.near, node=scope.node),
+        )
+        self.handshake = scope.handshake
+        self.lifetime = self
+        self.subscribing = NoSubscriptions()
+        self.plans = LinkImports(scope, frozenset())
+        self.configure(link)
+
+    @property
+    def path(self) -> Path:
+        return self.scope.path
+
+    # -- rules ---------------------------------------------------------------------------------------------------
+
+    def configure(self, link: NodeLink) -> None:
+        """The link as the rules have it now."""
+        self.link = link
+        node = self.site.origin.node
+        if link.out is not None:  # else nothing is sent
+            self.session.exporter = LinkExports(link.out, lambda: self.scope.gate, f"{link.near}@{node}")
+        self.plans.here = frozenset(f"{name}@{node}" for name in self.links.joined(link.near))
+        self.identify()
+
+    def identify(self) -> None:
+        """Which links it acts over, by the rules and the connection of now."""
+        peer, link, rules, session = self.peer, self.link, self.scope.gate.rules, self.session
+        here = Subject(
+            kind="link",
+            client=f"{link.near}->{link.far}",
+            user=None,
+            scope=link.near,
+            node=self.scope.node,
+            domain=rules.domain,
+            level=rules.levels.order[0] if peer is None else peer.level,
+            facts=() if peer is None else peer.facts,
+            address="" if peer is None else peer.address,
+            listener="" if peer is None else peer.listener,
+            tls={} if peer is None else peer.tls,
+        )
+        there = replace(here, client=f"{link.far}->{link.near}")
+        far = "" if self.greeted is None else f"{link.far}@{self.greeted.node}"
+        session.act(NodeLinkEnd(here, False, link.out, far), NodeLinkEnd(there, True, link.into, far))
+        session.generation = self.site.generation
+        self.plans.domains = () if peer is None else spoken_for(peer.subject, rules.domains)
+        self.scope.path.monitoring.states.attach(session)
+
+    def route(self) -> None:
+        """What crosses is routed to it; what does not any more is not."""
+        session, subscribing = self.session, self.scope.subscribing
+        wanted = (
+            {} if self.link.out is None else {share.here + share.filter: share.qos for share in self.link.out.shares}
+        )
+        if session.subscriptions is None:
+            session.subscriptions = {}
+        for filter in [filter for filter in session.subscriptions if filter not in wanted]:
+            subscribing.forget(session, filter)
+            del session.subscriptions[filter]
+        granted: list[Grant] = []
+        for filter, qos in wanted.items():
+            known = session.subscriptions.get(filter)
+            if known is None or known.qos != qos:
+                subscription = Subscription(filter=filter, qos=qos, retain_as_published=True)
+                granted.append(subscribing.add(session, subscription))
+        if session.connection is not None and granted:
+            self.scope.retained.replay(session, session.connection, granted)
+
+    # -- a connection --------------------------------------------------------------------------------------------
+
+    def greeting(self) -> Connect:
+        """What the end that connects says first."""
+        limits = self.site.limits
+        return Connect(
+            version=V5,
+            client_id=self.link.name,
+            clean_start=False,
+            keep_alive=KEEP_ALIVE,
+            properties=Properties(
+                session_expiry_interval=NEVER,
+                receive_maximum=limits.receive_maximum,
+                user_properties=((GREETING, self._greeting.text),),
+            ),
+        )
+
+    @property
+    def _greeting(self) -> Greeting:
+        rules = self.scope.gate.rules
+        return Greeting(link=self.link.name, node=self.site.origin.node, domain=rules.domain)
+
+    def connected(self, connection: Connection, packet: Connack, peer: Peer) -> str:
+        """The other node has answered: the link is open. Why it is not; empty if it is."""
+        if packet.reason:
+            text = packet.properties.reason_string or ""
+            return f"{Reason(packet.reason).name.lower().replace('_', ' ')}{text and f': {text}'}"
+        greeting = Greeting.read(packet.properties.user_properties)
+        if greeting is None:
+            return "the other side is no Tidegate node, or speaks another version"
+        self._attach(connection, peer, greeting, packet.properties)
+        return ""
+
+    def welcome(self, connection: Connection, packet: Connect, peer: Peer) -> Refused | None:
+        """Another node has connected: the link is open, and CONNACK is sent; or why not."""
+        greeting = Greeting.read(packet.properties.user_properties)
+        if greeting is None or packet.version != V5:
+            return Refused(reason=Reason.PROTOCOL_ERROR, text="a link needs MQTT 5")
+        if packet.will is not None or packet.clean_start:
+            return Refused(reason=Reason.PROTOCOL_ERROR, text="a link has no will, and does not start clean")
+        limits = self.site.limits
+        answer = Connack(
+            session_present=True,
+            reason=Reason.SUCCESS,
+            properties=Properties(
+                session_expiry_interval=None,
+                receive_maximum=limits.receive_maximum,
+                maximum_packet_size=connection.reader.max_packet,
+                user_properties=((GREETING, self._greeting.text),),
+            ),
+        )
+        self.scope.handshake.keep_alive(connection, packet)
+        self._attach(connection, peer, greeting, packet.properties, encode(answer, V5))
+        return None
+
+    def _attach(
+        self, connection: Connection, peer: Peer, greeting: Greeting, terms: Properties, answer: bytes = b""
+    ) -> None:
+        session = self.session
+        if session.connection is not None:
+            session.connection.close(Reason.SESSION_TAKEN_OVER)
+        self.peer, self.greeted, self.since = peer, greeting, self.site.wall
+        connection.version = V5
+        connection.publishes_with(LinkPublishing(connection, self.plans))
+        window = terms.receive_maximum or 65535
+        session.attach(
+            connection,
+            version=V5,
+            window=min(window, self.site.limits.inflight),
+            maximum=terms.maximum_packet_size or 0,
+            aliases=0,
+        )
+        self.identify()
+        session.save()
+        connection.accept(session, self.scope.gate.nowhere)
+        self.scope.connected += 1
+        self.scope.path.monitoring.states.up(session)
+        self.site.counters.connections += 1
+        self.scope.subscribing.retouch(session)  # over another connection
+        self.scope.audit.connected(session)
+        if answer:
+            session.send(answer)
+        self.site.store.after(self._resume, connection)
+        connection.finish_handshake()
+
+    def _resume(self, connection: Connection) -> None:
+        session = self.session
+        if session.connection is connection:
+            session.pump()
+            self.scope.retained.replay(session, connection, list((session.subscriptions or {}).values()))
+
+    # -- session.Lifetime ----------------------------------------------------------------------------------------
+
+    def disconnected(self, connection: Connection, packet: Disconnect | None, reason: Reason) -> None:
+        """A connection ended. What is owed to the other node stays owed."""
+        session = self.session
+        if session.connection is not connection:
+            return
+        session.detach()
+        self.peer = None
+        self.scope.connected -= 1
+        self.scope.path.monitoring.states.down(session)
+        self.scope.audit.disconnected(session, reason)
+        self.identify()
+        session.save()
+        self.scope.subscribing.retouch(session)
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        """The link is gone from the rules, and what was owed over it."""
+        session = self.session
+        if session.connection is not None:
+            session.connection.close(Reason.ADMINISTRATIVE_ACTION, "this link is gone")
+        self.scope.lifetime.end(session)
+
+
+class NodeLinks:
+    """All links of a node to other nodes."""
+
+    def __init__(self, scopes: Mapping[str, Scope]) -> None:
+        self._scopes = scopes
+        self._neighbours: dict[str, frozenset[str]] = {}
+        self.ends: dict[str, LinkEnd] = {}  # by `near->far`
+        self.on_change: list[Callable[[], None]] = []
+
+    def arrange(self, rules: RuleSet) -> None:
+        """The links that the rules name; who was linked by others is not any more."""
+        self._neighbours = _components(rules)
+        links = {link.name: link for link in rules.space.remote if link.kind is Far.NODE}
+        for name in [name for name in self.ends if name not in links]:
+            self.ends.pop(name).end()
+        for name, link in links.items():
+            end, scope = self.ends.get(name), self._scopes[link.near]
+            if end is None:
+                end = self.ends[name] = LinkEnd(link, scope, self)
+                scope.sessions[end.session.principal, end.session.client] = end.session
+                scope.site.accounts.add(end.session.usage, "sessions", name_weight(name))
+            else:
+                end.configure(link)
+            end.route()
+        for scope in self._scopes.values():
+            scope.node_links = self
+        for changed in self.on_change:
+            changed()
+
+    def joined(self, scope: str) -> frozenset[str]:
+        """A scope, and those that it is linked with inside this node: what has been in one of them has been here."""
+        return self._neighbours.get(scope, frozenset((scope,)))
+
+    def find(self, greeting: Greeting) -> LinkEnd | None:
+        """The end here of a link that another node speaks of."""
+        near, _, far = greeting.link.partition("->")
+        return self.ends.get(f"{far}->{near}")
+
+    def owns(self, record: StoredSession) -> bool:
+        """Whether a stored session is that of a link."""
+        return record.principal.startswith(PRINCIPAL)
+
+    def restore(self, record: StoredSession) -> None:
+        """A session as the store kept it; that of a link which is gone ends."""
+        end = self.ends.get(record.client)
+        if end is None:
+            scope = self._scopes[record.scope]
+            scope.lifetime.end(scope.lifetime.restore(record))
+            return
+        session = end.session
+        session.row = record.row
+        for pid, messages in record.incoming.items():
+            unreleased.keep(session, pid, messages, sum(message.size for message in messages))
+        session.restore(record.deliveries)
+
+
+def spoken_for(peer: str, domains: Domains) -> frozenset[str]:
+    """The domains whose people a node may speak of, by the subject of its certificate."""
+    name = common_name(peer)
+    return frozenset(domain for domain, known in domains.items() if name in known.nodes or name in known.through)
+
+
+def common_name(subject: str) -> str:
+    """The name of a node in the subject of its certificate."""
+    for part in subject.split(","):
+        key, _, value = part.strip().partition("=")
+        if key.upper() == "CN":
+            return value
+    return ""
+
+
+def _components(rules: RuleSet) -> dict[str, frozenset[str]]:
+    """The scopes of this node that are linked with each other, however indirectly."""
+    joined = {name: {name} for name in rules.space.scopes or ("main",)}
+    for link in rules.space.links:
+        source, target = joined[link.source], joined[link.target]
+        if source is not target:
+            source |= target
+            for name in target:
+                joined[name] = source
+    return {name: frozenset(names) for name, names in joined.items()}

@@ -113,13 +113,14 @@ class Path:
         What goes on is handed to `deliver_released`: at once, or when the journal is safe if it is there.
         """
         source = connection.session
-        plan = self.scope.plans.released(connection, message)
+        plan = connection.host.plans.released(connection, message)
+        if plan is None:
+            return ()  # it has come another way meanwhile
         if plan.control:
             self._control(message, source)  # rules of publishers were taken with PUBLISH, so that PUBREC could say no
             return ()
         if (plan.ingested or plan.monitored) and self.site.journal.full:
             return NO_ROOM  # before monitors see it: they see it once
-        message.published = self.site.wall
         capability = source.subject.capability
         if plan.immediate and capability is None and not message.retain:
             return ((plan, message),)  # hot: steps 1 to 5 are empty

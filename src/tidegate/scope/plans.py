@@ -139,6 +139,7 @@ class Plans:
     def released(self, connection: Connection, message: Message) -> Plan:
         """The plan of a QoS 2 message that is released, and its context as the connection is now."""
         gate, source = self.gate, connection.session
+        message.published = self.site.wall
         topic = message.topic.encode()
         lane = connection.reader.lane  # has no plans if the rules have changed
         plan = lane.plans.get(topic)

@@ -215,7 +215,7 @@ class Publishers:
 
     def mention(self, name: str) -> str | None:
         """A rule of some publisher that is about a user or a client of that name; None: there is none."""
-        terms = {Term("user", name, self._rules.domain), Term("client", name)}
+        terms = {Term("user", name, self._rules.domain), Term("client", name, self._rules.domain)}
         for key, entry in list(self._entries.items()):
             for rule in entry.book.rules.values():
                 if terms & rule.subject.within(self._rules.domain).terms or (rule.when and f"'{name}'" in rule.when):

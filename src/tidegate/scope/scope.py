@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
+from tidegate.bounded import Newest
 from tidegate.gate import Deny, Gate, Lane, Plan, RuleSet, Step
 from tidegate.monitor import ModeRevision
 from tidegate.routing import Shares, Subscriptions
@@ -14,6 +15,8 @@ from tidegate.scope.audit import Audit, Silent
 from tidegate.scope.authenticator import ANONYMOUS, Authenticator
 from tidegate.scope.capability_expiry import Validity
 from tidegate.scope.handshake import Handshake
+from tidegate.scope.imports import SEEN
+from tidegate.scope.node_links import NodeLinks
 from tidegate.scope.path import Path
 from tidegate.scope.plans import Plans
 from tidegate.scope.presences import Presences
@@ -27,6 +30,7 @@ from tidegate.scope.subscribing import Subscribing
 from tidegate.scope.wills import Wills
 from tidegate.session import Grant, Link, Message, Session, Site
 from tidegate.session.prices import PLAN
+from tidegate.wire.envelope import MessageId
 
 REVIEW = 20  # sessions looked at per turn after a change of the rules: about a millisecond
 
@@ -62,6 +66,8 @@ class Scope:
         self.publishers = Publishers(site, {name: self}, audit) if publishers is None else publishers
         self.entrance = self  # where its clients publish
         self.neighbours: Mapping[str, Scope] = {name: self}  # all scopes of the node
+        self.node_links: NodeLinks | None = None  # of the node to others
+        self.seen_ids: Newest[MessageId, None] = Newest(SEEN)  # of QoS 1 and 2 messages that came from other nodes
         self.subjects = Subjects(self, authenticator)
         self.presences = Presences(self, rules)
         self.gate = Gate(

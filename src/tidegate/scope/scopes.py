@@ -18,6 +18,7 @@ from tidegate.monitor import ModeRevision
 from tidegate.policy.scopes import ScopeLink
 from tidegate.scope.audit import Audit
 from tidegate.scope.authenticator import Authenticator, Identity
+from tidegate.scope.node_links import NodeLinks
 from tidegate.scope.protection import Keyring
 from tidegate.scope.publisher_rules import Publishers
 from tidegate.scope.scope import NOBODY, Scope
@@ -52,6 +53,7 @@ class Realm:
         self._shift = ModeRevision()
         self.publishers = Publishers(site, self.scopes, audit)
         self._closed: dict[str, Scope] = {}
+        self.node_links = NodeLinks(self.scopes)
         self._arrange(rules)
 
     @property
@@ -149,6 +151,7 @@ class Realm:
             self.scopes[role.receiving].entrance = self.scopes[role.publishing]
         for link in space.links:
             self._join(link, rules)
+        self.node_links.arrange(rules)
         return gone
 
     def _let_go(self) -> None:

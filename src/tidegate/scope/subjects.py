@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tidegate.policy import Demand
 from tidegate.policy.scopes import Role
 from tidegate.scope.authenticator import ANONYMOUS, Authenticator, Identity, Refused
-from tidegate.session import Link, Session, Subject
+from tidegate.session import Link, LinkSession, Session, Subject
 
 if TYPE_CHECKING:
     from tidegate.scope.scope import Scope
@@ -73,8 +73,8 @@ class Subjects:
 
     def renewed(self, session: Session) -> Refused | None:
         """Why a session's access has been withdrawn; None if it has not, and then its subject is up to date."""
-        if session.generation == self.site.generation:
-            return None
+        if session.generation == self.site.generation or isinstance(session, LinkSession):
+            return None  # a link is brought up to the rules with them
         identity = self.authenticator.renew(session)
         if isinstance(identity, Refused):
             return identity

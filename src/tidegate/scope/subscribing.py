@@ -250,7 +250,7 @@ class Subscribing:
             return
         if session.subscriptions is None:
             session.subscriptions = {}
-        grant = self._add(session, subscription, request.identifier, request.terms, request.where)
+        grant = self.add(session, subscription, request.identifier, request.terms, request.where)
         self._hold(grant, denied is not None)
         if self.scope.gate.rules.holds:
             self._open(grant, None)
@@ -261,14 +261,15 @@ class Subscribing:
         request.reasons.append(int(grant.qos))
         request.granted.append(grant)
 
-    def _add(
+    def add(
         self,
         session: Session,
         subscription: Subscription,
-        identifier: int | None,
-        terms: Terms,
-        where: Predicate | None,
+        identifier: int | None = None,
+        terms: Terms = NO_TERMS,
+        where: Predicate | None = None,
     ) -> Grant:
+        """Puts a subscription into the routing. It is not in the store before it is noted."""
         group, filter = share(subscription.filter)
         qos = min(subscription.qos, self.site.limits.max_qos)
         grant = Grant(session, subscription, qos, identifier, terms, where)
@@ -447,7 +448,7 @@ class Subscribing:
             where = None if terms.where is None else self._condition(terms.where)
         except PredicateError:
             where = None  # a function it called is gone: nothing meets it
-        grant = self._add(session, subscription, identifier, replace(terms, held=False), where)
+        grant = self.add(session, subscription, identifier, replace(terms, held=False), where)
         verdict = self.scope.gate.grant(share(subscription.filter)[1], session.outward)
         # one that was held and is allowed now comes alive with its client: see `wake`
         self._hold(grant, self.scope.gate.rules.holds and (terms.held or isinstance(verdict, Deny)))

@@ -9,7 +9,8 @@ from tidegate.session.decider import Later
 from tidegate.session.grant import Grant
 from tidegate.session.host import Host, Refusal, Route
 from tidegate.session.journal import Journal
-from tidegate.session.link import Link, ScopeLinkEnd
+from tidegate.session.link import Link, NodeLinkEnd, ScopeLinkEnd
+from tidegate.session.link_session import LinkSession
 from tidegate.session.message import Delivery, Message, Origin
 from tidegate.session.phase import Hold, Phase
 from tidegate.session.publishing import forwarded, with_floor_properties
@@ -37,8 +38,10 @@ __all__ = [
     "Later",
     "Limits",
     "Link",
+    "LinkSession",
     "Message",
     "MessageOptions",
+    "NodeLinkEnd",
     "Origin",
     "Phase",
     "Refusal",

@@ -113,6 +113,10 @@ class Connection:
         self.address = address
         self.certificate = certificate
 
+    def publishes_with(self, publishing: Publishing) -> None:
+        """What it publishes is taken in another way: it is that of a link, and not of a client."""
+        self.publishing = self.reader.publishing = publishing
+
     def accept(self, session: Session, lane: Lane) -> None:
         """CONNECT was granted: packets are read from now on. The caller sends CONNACK."""
         self.session = session

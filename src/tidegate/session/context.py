@@ -61,8 +61,24 @@ class Context:
     """Its publisher has proven it with the key of a capability."""
     scored: bool = False
     """The pipeline made it: what its properties say of its quality is true."""
+    floor: str | None = None
+    """The lowest level of its way to this node, if it comes from another one."""
+    held: tuple[str, ...] = ()
+    """The facts that held on all of that way."""
+    path: tuple[str, ...] = ()
+    """The scopes of other nodes that it has been in, as `name@node id`."""
     others: tuple[SourceContext, ...] = ()
     """Of the other messages that it comes from."""
+
+    @property
+    def level(self) -> str:
+        """The lowest level of its way so far."""
+        return self.subject.level if self.floor is None else self.floor
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """The facts that held on all of its way so far."""
+        return self.subject.facts if self.floor is None else self.held
 
     @property
     def publishers(self) -> str:
@@ -132,6 +148,10 @@ class Context:
             known["signed"] = True
         if self.scored:
             known["scored"] = True
+        if self.floor is not None:
+            known["floor"] = self.floor
+            known["held"] = self.held
+            known["path"] = self.path
         if self.others:
             known["others"] = [other.fields() for other in self.others]
             return SEVERAL + cbor2.dumps(known)
@@ -176,6 +196,9 @@ class Context:
             key=known.get("key"),
             signed=known.get("signed", False),
             scored=known.get("scored", False),
+            floor=known.get("floor"),
+            held=tuple(known.get("held", ())),
+            path=tuple(known.get("path", ())),
             others=tuple(SourceContext.read(fields) for fields in known.get("others", ())),
         )
 

@@ -136,6 +136,10 @@ class Plans(Protocol):
         """The route of a message that asks for something, and its context."""
         ...
 
+    def released(self, connection: Connection, message: Message) -> Any:
+        """The route of a QoS 2 message that is released; None: it has come another way meanwhile."""
+        ...
+
 
 class Subscribing(Protocol):
     """SUBSCRIBE and UNSUBSCRIBE, in pieces: what comes out is when the next piece may begin, on the site's clock."""

@@ -7,6 +7,9 @@ it receives. Both have the same subject.
 from __future__ import annotations
 
 from tidegate.policy import Demand, Subject
+from tidegate.policy.brokering import PLAIN
+from tidegate.policy.levels import RELAXED
+from tidegate.policy.scopes import ScopeLink
 
 
 class Link:
@@ -31,6 +34,16 @@ class Link:
     def target(self) -> str:
         return f"scope:{self.scope}" if self.inward else self.subject.name
 
+    @property
+    def leads_to(self) -> str:
+        """The scope that it leads to: owners may say something of it."""
+        return self.subject.scope
+
+    @property
+    def exports(self) -> bool:
+        """Whether it leads to another node."""
+        return False
+
     def __str__(self) -> str:
         return f"{self.source}->{self.target}"
 
@@ -50,3 +63,26 @@ class ScopeLinkEnd(Link):
     @property
     def target(self) -> str:
         return f"scope:{self.subject.client.partition('->')[2]}"
+
+
+class NodeLinkEnd(ScopeLinkEnd):
+    """The end on this node of a link to a scope of another one (not `inward`), or from it."""
+
+    __slots__ = ("far", "link")
+
+    def __init__(self, subject: Subject, inward: bool, link: ScopeLink | None, far: str) -> None:
+        super().__init__(subject, inward, PLAIN.inward if link is None else link.type, RELAXED)
+        self.link = link  # what crosses; None: nothing
+        self.far = far  # as messages' paths name the scope there; empty while its node is not known
+
+    def before(self, topic: str) -> str | None:
+        """What a topic behind this link is called before it; None if it does not cross."""
+        return None if self.link is None else self.link.before(topic)
+
+    @property
+    def leads_to(self) -> str:
+        return self.target.removeprefix("scope:")
+
+    @property
+    def exports(self) -> bool:
+        return not self.inward

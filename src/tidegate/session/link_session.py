@@ -11,10 +11,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from tidegate.policy import Subject
-from tidegate.policy.levels import RELAXED
 from tidegate.session.decider import Decider
 from tidegate.session.frames import Parts
-from tidegate.session.link import ScopeLinkEnd
+from tidegate.session.link import NodeLinkEnd
 from tidegate.session.message import Message
 from tidegate.session.runtime import Site
 from tidegate.session.session import NEVER, Session
@@ -38,11 +37,10 @@ class LinkSession(Session):
         super().__init__(site=site, decider=decider, principal=principal, client=name, subject=subject)
         self.expiry = NEVER
 
-    def act(self, outward: Subject, inward: Subject, types: tuple[str, str]) -> None:
-        """Who it is where messages leave the scope and where they enter it, and the types of both links."""
-        self.subject = outward
-        self.outward = ScopeLinkEnd(outward, False, types[0], RELAXED)
-        self.inward = ScopeLinkEnd(inward, True, types[1], RELAXED)
+    def act(self, outward: NodeLinkEnd, inward: NodeLinkEnd) -> None:
+        """Over which links it acts from now on: where messages leave the scope, and where they enter it."""
+        self.subject = outward.subject
+        self.outward, self.inward = outward, inward
 
     @property
     def plain(self) -> bool:

@@ -174,10 +174,11 @@ class Publishing:
         context: bytes = b"",
         head: bytes = b"",
         tail: bytes = b"",
+        message: Message | None = None,
     ) -> None:
         """A publish, whichever way it was read. `head` and `tail` are its own bytes, if others may be sent them.
 
-        `context` is given if it is not that of everything else from here.
+        `context` is given if it is not that of everything else from here, and `message` if it comes from another node.
         """
         session = self.session
         site = self.site
@@ -194,29 +195,30 @@ class Publishing:
             # 4.9: the quota begins anew with each connection, whatever an earlier one left unfinished
             if len(session.incoming or ()) - len(self.inherited or ()) + self.unfinished >= self.quota:
                 raise ProtocolError("receive maximum exceeded", Reason.RECEIVE_MAXIMUM_EXCEEDED)
-        floor = route.floor_properties
-        if floor is not NONE:
-            properties = with_floor_properties(properties, floor)
-            if self.v5:
-                head = b""  # subscribers are told more than it says
-        site.number += 1
-        message = Message(
-            route.topic,
-            payload,
-            qos,
-            retain,
-            site.wall,
-            site.origin,
-            site.number,
-            context or session.context,
-            session.inward.type,
-            properties,
-            expires,
-        )
-        if head:
-            message.form = self.forms[qos]
-            message.head = head
-            message.tail = tail
+        if message is None:
+            floor = route.floor_properties
+            if floor is not NONE:
+                properties = with_floor_properties(properties, floor)
+                if self.v5:
+                    head = b""  # subscribers are told more than it says
+            site.number += 1
+            message = Message(
+                route.topic,
+                payload,
+                qos,
+                retain,
+                site.wall,
+                site.origin,
+                site.number,
+                context or session.context,
+                session.inward.type,
+                properties,
+                expires,
+            )
+            if head:
+                message.form = self.forms[qos]
+                message.head = head
+                message.tail = tail
         if qos == 2:
             site.effort += TAKEN
             self._accept(route, message, pid)

@@ -1,0 +1,120 @@
+"""Messages in the form in which they leave for another node: under the name that they have there, behind an envelope.
+
+The envelope says what the other node needs to decide like this one: whose the message is, what was demanded for it, how
+well its way was protected, who may see what of it, and where it has been. Most of that is the same for many messages,
+and is encoded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import ceil
+from typing import Any, Final
+
+from tidegate.bounded import Bounded
+from tidegate.gate import Gate
+from tidegate.gate.attributes import FLOOR
+from tidegate.policy.scopes import ScopeLink
+from tidegate.session import Context, Message, Origin
+from tidegate.session.frames import EXACT, Parts
+from tidegate.wire import NONE, V5, Properties, encode_publish_parts
+from tidegate.wire.envelope import Static, encode_static, prefix, seal
+
+STATICS: Final = 10_000  # of one link that are kept
+_EXPORTED: Final = ("kind", "client", "user", "domain", "scope", "node", "level")
+_LISTS: Final = ("roles", "groups")
+
+
+class LinkExports:
+    """What leaves over one link (session.Exporter)."""
+
+    def __init__(self, link: ScopeLink, gate: Callable[[], Gate], here: str) -> None:
+        """`here`: the scope that it leaves, as paths name it."""
+        self.link = link
+        self._gate = gate
+        self._here = here
+        self._statics: Bounded[tuple[bytes, str, str, str], bytes] = Bounded(STATICS)
+        self._origins: dict[Origin, bytes] = {}
+
+    def parts(self, message: Message, qos: int, retain: bool, now: float) -> Parts:
+        """The frame of a message, split where the packet identifier goes."""
+        # hot: one look-up for the static part, and what the frame itself costs
+        origin, context = message.origin, message.context
+        key = (context, origin.node, message.topic, message.link)
+        static = self._statics.get(key)
+        if static is None:
+            static = self._statics[key] = encode_static(self._static(message))
+        id = self._origins.get(origin)
+        if id is None:
+            id = self._origins[origin] = bytes.fromhex(origin.node) + origin.boot.to_bytes(6, "big")
+        expiry = None if message.expires is None else max(1, ceil(message.expires - now - EXACT))
+        payload = seal(
+            static,
+            id,
+            message.number,
+            message.output,
+            message.published,
+            expiry,
+            message.qos,
+            message.retain,
+            message.payload,
+            None,
+        )
+        name = self.link.crossing(message.topic)
+        topic = message.topic if name is None else name[0]  # what does not cross is never sent
+        properties = message.properties
+        if properties is not NONE or expiry is not None:
+            properties = replace(self._forwarded(properties), message_expiry_interval=expiry)
+        return encode_publish_parts(topic.encode(), payload, qos, retain, V5, properties)
+
+    def _forwarded(self, properties: Properties) -> Properties:
+        """Properties as they are there: the floor is in the envelope, and answers have to find their way back."""
+        pairs = properties.user_properties
+        if pairs and pairs[-1][0] == FLOOR:
+            pairs = pairs[:-1]
+        response = properties.response_topic
+        if response is not None:
+            response = self.link.answered(response) if self.link.brings_back(response) else None
+        return replace(properties, user_properties=pairs, response_topic=response)
+
+    def _static(self, message: Message) -> Static:
+        context = self._gate().attributes.context(message)
+        others = tuple(
+            prefix(
+                encode_static(self._of(other.context, message, message.link if other.link is None else other.link)),
+                bytes(14),
+                0,
+                0,
+                other.published or 0.0,
+                None,
+                0,
+                False,
+                b"",
+                None,
+            )
+            for other in context.others
+        )
+        return replace(self._of(context, message, message.link), others=others)
+
+    def _of(self, context: Context, message: Message, link: str) -> Static:
+        subject, levels = context.subject, self._gate().rules.levels
+        publisher: dict[str, Any] = {name: value for name in _EXPORTED if (value := getattr(subject, name))}
+        publisher |= {name: list(value) for name in _LISTS if (value := getattr(subject, name))}
+        return Static(
+            origin=message.origin.node,
+            owner=subject.identity,
+            publisher=publisher,
+            topic=context.topic or message.topic,
+            demand=None if context.demand is None else context.demand.text,
+            floor=levels.floor(context.level),
+            facts=levels.floor_facts(context.facts),
+            path=(*context.path, self._here),
+            view=context.view,
+            link=link,
+            surroundings=context.surroundings,
+            sealed=context.sealed,
+            signed=context.signed,
+            scored=context.scored,
+            under=context.under,
+        )

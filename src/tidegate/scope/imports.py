@@ -1,0 +1,179 @@
+"""Messages that come from another node: the envelope is opened, and what it says is believed as far as it may be.
+
+The floor never rises: it is the lower of what is claimed and of the level of the connection that it came over. A
+publisher of another domain is nobody of this one, whatever its name. A message does not come back to where it has been.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate.bounded import Bounded, Newest
+from tidegate.errors import MalformedPacket, ProtocolError
+from tidegate.gate import Deny, Plan, Step
+from tidegate.policy import Demand, Subject
+from tidegate.session import Connection, Context, LinkSession, Message, NodeLinkEnd, Origin, SourceContext
+from tidegate.session.link_publishing import Imported
+from tidegate.session.publishing import forwarded
+from tidegate.wire import NONE, Publish, Reason
+from tidegate.wire.envelope import Envelope, MessageId, Static, open, static_cache
+
+if TYPE_CHECKING:
+    from tidegate.scope.scope import Scope
+
+STATICS: Final = 10_000  # of one link that are kept
+SEEN: Final = 100_000  # ids of QoS 1 and 2 messages that one scope remembers
+AHEAD: Final = 60.0  # seconds that the clock of another node may be ahead
+
+NOT_SHARED: Final = Deny(step=Step.WRITE, rule="share")
+UNKNOWN_ORIGIN: Final = Deny(step=Step.WRITE, rule="envelope", error="it comes from nobody whom this link speaks for")
+
+
+class LinkImports:
+    """What comes over one link (session.Plans)."""
+
+    def __init__(self, scope: Scope, here: frozenset[str]) -> None:
+        """`here`: the scopes that a message must not have been in, as paths name them."""
+        self.scope = scope
+        self.here = here
+        self.domains: Collection[str] = ()  # of whose people the other node may speak
+        self._statics = static_cache(STATICS)
+        self._contexts: Bounded[tuple[bytes, str, str], bytes] = Bounded(STATICS)
+        self._origins: Bounded[bytes, Origin] = Bounded(STATICS)
+        self._seen: Newest[MessageId, None] = scope.seen_ids
+
+    def opened(self, connection: Connection, packet: Publish) -> Imported | Deny | None:
+        """A message and its plan; why it is refused; or None if it has been here before."""
+        session = connection.session
+        link = session.inward
+        assert isinstance(session, LinkSession)
+        assert isinstance(link, NodeLinkEnd)
+        try:
+            envelope, payload = open(packet.payload, None, statics=self._statics)
+        except MalformedPacket as error:
+            raise ProtocolError(f"a message without a valid envelope: {error}", Reason.PROTOCOL_ERROR) from error
+        static = envelope.static
+        if not self.here.isdisjoint(static.path):
+            return None
+        before = link.before(packet.topic)
+        if before is None:
+            self._report(link, packet.topic, NOT_SHARED)
+            return NOT_SHARED
+        if _text(static.publisher, "domain") not in self.domains:
+            self._report(link, packet.topic, UNKNOWN_ORIGIN)
+            return UNKNOWN_ORIGIN
+        if packet.qos and envelope.id in self._seen:
+            return None
+        kept = self.scope.retained.get(packet.topic) if packet.retain else None
+        if kept is not None and _id(kept) == envelope.id:
+            return None
+        context = self._context(static, link, packet, envelope)
+        lane = self.scope.gate.imported_lane(context, self.scope.gate.attributes.decoded(context), link)
+        name = packet.topic.encode()
+        plan = lane.plans.get(name) or self.scope.gate.plan(lane, name)
+        id = envelope.id
+        origin = self._origins.get(id.origin)
+        if origin is None:
+            origin = self._origins[id.origin] = Origin(id.node, id.boot)
+        site = self.scope.site
+        properties = packet.properties
+        expires = None
+        if properties is not NONE:
+            if (interval := properties.message_expiry_interval) is not None:
+                expires = site.now + interval
+            properties = forwarded(properties)
+        message = Message(
+            packet.topic,
+            payload,
+            packet.qos,
+            packet.retain,
+            site.wall if envelope.published > site.wall + AHEAD else envelope.published,
+            origin,
+            id.number,
+            context,
+            link.type,
+            properties,
+            expires,
+            id.output,
+        )
+        return Imported(plan, message)
+
+    def seen(self, message: Message) -> None:
+        """A QoS 1 or 2 message has been taken: it is not taken again, whichever way it comes."""
+        self._seen[_id(message)] = None
+
+    def released(self, connection: Connection, message: Message) -> Plan | None:
+        """The plan of a QoS 2 message that is released, and keeps its context; None: it has come another way."""
+        id = _id(message)
+        if id in self._seen:
+            return None
+        self._seen[id] = None
+        gate, link = self.scope.gate, connection.session.inward
+        lane = gate.imported_lane(message.context, gate.attributes.context(message), link)
+        message.link = link.type
+        message.facts = None
+        return self.scope.plans.of(lane, message.topic.encode())
+
+    def _report(self, link: NodeLinkEnd, topic: str, why: Deny) -> None:
+        self.scope.report("read", link, topic, why)
+
+    def _context(self, static: Static, link: NodeLinkEnd, packet: Publish, envelope: Envelope) -> bytes:
+        lowered = envelope.qos if envelope.qos != packet.qos else None
+        key = (static.data, packet.topic, str(lowered))
+        data = self._contexts.get(key)
+        if data is None:
+            others: list[SourceContext] = []
+            for each in static.others:
+                other, _ = open(each, None, statics=self._statics)
+                source = self._made(other.static, link, other.static.topic)
+                others.append(SourceContext(source.encode(), link.type, other.published or None))
+            context = replace(self._made(static, link, packet.topic), qos=lowered, others=tuple(others))
+            data = self._contexts[key] = context.encode()
+        return data
+
+    def _made(self, static: Static, link: NodeLinkEnd, topic: str) -> Context:
+        """The context that a static part says, as far as it is believed."""
+        levels, own = self.scope.gate.rules.levels, link.subject
+        said = static.publisher
+        subject = Subject(
+            kind=_text(said, "kind") or "client",
+            client=_text(said, "client"),
+            user=_text(said, "user") or None,
+            scope=_text(said, "scope"),
+            node=_text(said, "node"),
+            domain=_text(said, "domain"),
+            level=_text(said, "level") or static.floor,
+            roles=_texts(said, "roles"),
+            groups=_texts(said, "groups"),
+            identity=static.owner,
+        )
+        return Context(
+            subject=subject,
+            demand=None if static.demand is None else Demand.of(static.demand),
+            view=static.view,
+            surroundings=static.surroundings,
+            topic=static.topic if static.topic != topic else None,
+            sealed=static.sealed,
+            under=static.under,
+            scored=static.scored,
+            floor=levels.floor(static.floor, own.level),
+            held=levels.floor_facts(static.facts, own.facts),
+            path=static.path,
+        )
+
+
+def _text(said: Any, name: str) -> str:
+    value = said.get(name, "")
+    return value if isinstance(value, str) else ""
+
+
+def _texts(said: Any, name: str) -> tuple[str, ...]:
+    values = said.get(name, ())
+    return tuple(value for value in values if isinstance(value, str)) if isinstance(values, list | tuple) else ()
+
+
+def _id(message: Message) -> MessageId:
+    origin = bytes.fromhex(message.origin.node) + message.origin.boot.to_bytes(6, "big")
+    return MessageId(origin=origin, number=message.number, output=message.output)
