@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
@@ -136,13 +137,14 @@ async def test_other_side_does_not_know_our_authority(folder: Path, tmp_path_fac
     authority(other)
     tls = Tls(cert=folder / "there.pem", key=folder / "there.key", client_ca=other / "ca.pem", client_cert="required")
     async with linked(folder, tls=tls) as (server, running):
-        assert await running.fails() == "TLS: tlsv1 alert unknown ca"
+        assert "does it accept this node's certificate?" in await running.fails()
         assert not server.connects
 
 
 @on_uvloop
 async def test_expired_certificate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    certificates.issue(folder, "old", ["127.0.0.1"], client=True, days=-1)
+    monkeypatch.setattr(certificates, "_until", lambda days: datetime.now(UTC) - timedelta(minutes=30))
+    certificates.issue(folder, "old", ["127.0.0.1"], client=True, days=2)
     trust = 'trust: {by: subject, accept: ["CN=old"]}'
     async with linked(folder, tls=node_tls(folder, "old"), trust=trust) as (_server, running):
         assert await running.fails() == "its certificate is not accepted: certificate has expired"
@@ -164,7 +166,7 @@ async def test_own_certificate_cannot_be_read(folder: Path) -> None:
     ("said", "why"),
     [
         (wire.encode(wire.Pingresp(), wire.V5), "the first packet is not CONNACK"),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "it does not answer as a broker does"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "the first packet is not CONNACK"),
         (b"\x20\xff\xff\xff\x7f", "it does not answer as a broker does: packet of"),
     ],
 )
@@ -315,12 +317,12 @@ async def test_takes_leave(folder: Path) -> None:
         await client.expect(wire.Pingreq)
         await up(running)
         connection = running.end.session.connection
+        await running.dialer.close()
         assert (await client.expect(wire.Disconnect)).reason == wire.Reason.NORMAL_DISCONNECTION
         assert await client.closed() == b""
         assert connection is not None
         assert connection.phase is Phase.CLOSED
         assert running.end.session.connection is None
-        assert len(asyncio.all_tasks()) == 1 + sum("serve" in repr(task) for task in asyncio.all_tasks())
 
 
 @on_uvloop

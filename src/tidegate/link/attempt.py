@@ -15,17 +15,16 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import TYPE_CHECKING, Final
+from time import perf_counter
+from typing import Final
 
 from tidegate.config.address import Address
-from tidegate.errors import PacketError
+from tidegate.errors import PacketError, ProtocolError
 from tidegate.net import ConnectionShell
 from tidegate.scope import Refused
+from tidegate.scope.node_links import LinkEnd, Peer
 from tidegate.session import Connection, Phase, Site
-from tidegate.wire import V5, Connack, Reason, decode, encode, frame
-
-if TYPE_CHECKING:
-    from tidegate.scope.node_links import LinkEnd, Peer
+from tidegate.wire import V5, Connack, Reason, Type, decode, encode, frame
 
 CONNECTING: Final = 10.0  # seconds for everything up to CONNACK
 LINGER: Final = 2.0  # seconds for the other side to see that a connection ends
@@ -135,6 +134,8 @@ class Attempt:
             return  # it was given up
         data = self._unread = self._unread + data
         try:
+            if data[0] != Type.CONNACK << 4:
+                raise ProtocolError("the first packet is not CONNACK")
             whole = frame(data, 0, MAX_CONNACK)
             if whole is None:
                 return
@@ -144,9 +145,8 @@ class Attempt:
             self._fail(f"it does not answer as a broker does: {error}")
             self.abort()
             return
-        if not isinstance(packet, Connack):
-            self._fail("it does not answer as a broker does: the first packet is not CONNACK")
-        elif packet.reason:
+        assert isinstance(packet, Connack)
+        if packet.reason:
             self._fail(_refusal(packet))
         elif why := self._attach(packet):
             self._fail(why)
@@ -205,11 +205,11 @@ class Attempt:
 
     def _ping(self) -> None:
         self._site.open()
-        self._pinged = self.loop.time()
+        self._pinged = perf_counter()
         self.connection.session.send(PINGREQ)
 
     def _answered(self) -> None:
-        self.round_trip = self.loop.time() - self._pinged
+        self.round_trip = perf_counter() - self._pinged
 
     # -- the end -----------------------------------------------------------------------------------------------
 
@@ -232,7 +232,12 @@ class Attempt:
             self._shell.abort()
 
     def lost(self, shell: ConnectionShell, error: Exception | None) -> None:
-        self._fail("the connection ended" if error is None else _reason(error))
+        if error is not None:
+            self._fail(_reason(error))
+        elif self._connected.done():
+            self._fail("the connection ended")
+        else:
+            self._fail("it ended the connection without an answer; does it accept this node's certificate?")
         self._gone.set_result(None)
 
     def _fail(self, why: str) -> None:

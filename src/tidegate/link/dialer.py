@@ -15,18 +15,16 @@ import random
 import ssl
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import structlog
 
 from tidegate.config.address import Address, parse_address
 from tidegate.errors import ConfigError
 from tidegate.link.attempt import Attempt, FindPeer, OnBug
+from tidegate.scope.node_links import LinkEnd
 from tidegate.session import Site
 from tidegate.wire import Reason
-
-if TYPE_CHECKING:
-    from tidegate.scope.node_links import LinkEnd
 
 FIRST: Final = 0.2  # seconds before the second round
 LONGEST: Final = 30.0
