@@ -228,17 +228,18 @@ async def test_pauses_become_longer_up_to_a_bound() -> None:
 
 @on_uvloop
 async def test_pauses_begin_anew_after_a_connection(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dialer, "STEADY", 0.0)
+    monkeypatch.setattr(dialer, "STEADY", 0.005)
     port = free_port()
     async with dialing(f"mqtts://127.0.0.1:{port}", folder=folder, trust=TRUSTED) as running:
-        monkeypatch.setattr(dialer, "STEADY", 1e-9)
         for _ in range(4):
             await running.fails()
             running.go_on.release()
         await running.fails()
         async with serving(node_tls(folder), port) as server:
             running.go_on.release()
-            (await server.next()).abort()
+            client = await server.next()
+            await asyncio.sleep(0.05)  # so long it lasts
+            client.abort()
             await running.fails()
     assert running.slept[4] > dialer.FIRST
     assert running.slept[5] <= dialer.FIRST
