@@ -5,14 +5,19 @@ from __future__ import annotations
 import pytest
 
 from pure import End
-from scope.nodes import Cable, Node, node_link, share
+from scope.nodes import DOMAIN, Cable, Node, node_link, share
 from scope.spaces import got, say
-from tidegate.policy import Action, Policies, Policy
+from tidegate.errors import ProtocolError
+from tidegate.monitor import Attachment, Direction, Monitors
+from tidegate.monitor.library import Mapper, Names
+from tidegate.policy import Action, Policies, Policy, Preference, Preferences
 from tidegate.policy.brokering import Brokering, Types
 from tidegate.policy.domains import Domain
+from tidegate.policy.scopes import ScopeGraph
 from tidegate.policy.selector import Selector
 from tidegate.policy.template import Template
 from tidegate.predicate import compile
+from tidegate.wire import Properties, Publish, Pubrel
 
 
 def pair(**fields: object) -> tuple[Node, Node, Cable]:
@@ -29,9 +34,7 @@ def test_a_message_crosses() -> None:
     for qos in range(3):
         say(publisher, "t/1", b"m%d" % qos, qos=qos)
         if qos == 2:
-            from tidegate import wire
-
-            publisher.send(wire.Pubrel(packet_id=7))
+            publisher.send(Pubrel(packet_id=7))
     cable.run()
     found = [(message.topic, message.payload, message.qos) for message in subscriber.messages()]
     assert found[:2] == [("t/1", b"m0", 0), ("t/1", b"m1", 1)]
@@ -121,7 +124,7 @@ def test_what_the_other_side_does_not_share_is_refused() -> None:
 
 
 def policies(*rules: Policy) -> Policies:
-    return Policies(rules)
+    return Policies(rules, domain=DOMAIN)
 
 
 def rule(id: str, subject: str, topic: str, *actions: Action, when: str | None = None) -> Policy:
@@ -168,8 +171,6 @@ def test_the_floor_is_the_lower_of_what_is_claimed_and_of_the_connection() -> No
 def test_a_demand_that_the_connection_does_not_meet_waits() -> None:
     a, b, _ = Node("a", node_link("x", "y")), Node("b", node_link("y", "x")), None
     cable = Cable(a, b, "x->y", level="tls")
-    from tidegate.wire import Properties
-
     subscriber, publisher = b.peer("sub"), a.peer("pub")
     subscriber.subscribe("#", 1)
     say(publisher, "t", b"1", qos=1, properties=Properties(user_properties=(("require", "mtls"),)))
@@ -222,3 +223,122 @@ def test_types_of_both_ends(allowed: bool) -> None:
     say(a.peer("pub"), "t")
     cable.run()
     assert got(subscriber) == ([("t", b"x")] if allowed else [])
+
+
+@pytest.mark.parametrize(
+    ("a_rules", "b_rules", "crosses"),
+    [
+        ((ALL_WRITE,), (ALL_READ, ALL_WRITE), True),
+        ((rule("w", "user:mary", "#", Action.WRITE),), (ALL_READ,), False),  # the link may not forward out
+        ((ALL_WRITE,), (rule("s", "client:sub", "#", Action.READ),), False),  # the link may not import
+        ((ALL_WRITE,), (rule("l", "link:x->y", "#", Action.READ),), False),  # nobody may read there
+        (
+            (rule("w", "user:mary", "#", Action.WRITE), rule("f", "link:x->y", "t", Action.WRITE)),
+            (rule("l", "link:x->y", "t", Action.READ), rule("s", "client:sub", "#", Action.READ)),
+            True,
+        ),
+    ],
+)
+def test_policies_of_both_ends(a_rules: tuple[Policy, ...], b_rules: tuple[Policy, ...], crosses: bool) -> None:
+    hold = rule("sub", "client:sub", "#", Action.READ)
+    a = Node("a", node_link("x", "y"), policies=policies(*a_rules, hold))
+    b = Node("b", node_link("y", "x"), policies=policies(*b_rules), holds=True)
+    cable = Cable(a, b, "x->y")
+    subscriber = b.peer("sub")
+    subscriber.subscribe("#")
+    say(a.peer("pub", username="mary"), "t")
+    cable.run()
+    assert got(subscriber) == ([("t", b"x")] if crosses else [])
+
+
+def test_a_changed_policy_counts_for_what_waits() -> None:
+    allowed = policies(ALL_WRITE, ALL_READ)
+    a = Node("a", node_link("x", "y"), policies=allowed)
+    b = Node("b", node_link("y", "x"), policies=allowed)
+    cable = Cable(a, b, "x->y")
+    subscriber, publisher = b.peer("sub"), a.peer("pub")
+    subscriber.subscribe("#", 1)
+    cable.cut()
+    say(publisher, "t", qos=1)
+    a.change(policies=policies(rule("p", "client:pub", "#", Action.WRITE)))
+    cable.plug()
+    cable.run()
+    assert got(subscriber) == []
+    assert a.site.counters.denied == 1
+
+
+def test_an_owner_decides_who_it_is_forwarded_to() -> None:
+    preferences = Preferences(
+        [Preference(id="u", user="mary", topic="#", to="y", when=compile("o.qos == 1"))], domain="d"
+    )
+    a = Node("a", node_link("x", "y"), preferences=preferences)
+    b = Node("b", node_link("y", "x"))
+    cable = Cable(a, b, "x->y")
+    subscriber, publisher = b.peer("sub"), a.peer("pub", username="mary")
+    subscriber.subscribe("#", 1)
+    say(publisher, "t", b"0")
+    say(publisher, "t", b"1", qos=1)
+    cable.run()
+    assert got(subscriber) == [("t", b"1")]
+
+
+def test_a_table_of_visibility_travels() -> None:
+    a, b, cable = pair()
+    mary, bob, publisher = b.peer("m", username="mary"), b.peer("b", username="bob"), a.peer("pub")
+    mary.subscribe("#")
+    bob.subscribe("#")
+    table = Properties(user_properties=(("view", '{"user:mary": ["/a"]}'),))
+    say(publisher, "t", b'{"a": 1, "b": 2}', properties=table)
+    cable.run()
+    assert got(mary) == [("t", b'{"a":1}')]
+    assert got(bob) == []
+
+
+def test_monitors_at_both_borders() -> None:
+    def border(id: str, direction: Direction, scope: str, **letters: str) -> Monitors:
+        return Monitors([Attachment(id=id, monitor=Mapper(Names(letters)), scope=scope, direction=direction)])
+
+    a = Node("a", node_link("x", "y"), monitors=border("ma", Direction.EX_PUB, "x", t="u"))
+    b = Node("b", node_link("y", "x"), monitors=border("mb", Direction.EX_SUB, "y", u="v"))
+    cable = Cable(a, b, "x->y")
+    here, there, publisher = a.peer("here"), b.peer("there"), a.peer("pub")
+    here.subscribe("#")
+    there.subscribe("#")
+    say(publisher, "t")
+    cable.run()
+    assert got(here) == [("t", b"x")]
+    assert got(there) == [("v", b"x")]
+
+
+def test_a_message_that_expires_says_how_long_it_has_left() -> None:
+    a, b, cable = pair()
+    subscriber, publisher = b.peer("sub"), a.peer("pub")
+    subscriber.subscribe("#", 1)
+    cable.cut()
+    say(publisher, "t", b"short", qos=1, properties=Properties(message_expiry_interval=5))
+    say(publisher, "t", b"long", qos=1, properties=Properties(message_expiry_interval=100))
+    a.turn(10)
+    b.turn(10)
+    cable.plug()
+    cable.run()
+    (message,) = subscriber.messages()
+    assert (message.payload, message.properties.message_expiry_interval) == (b"long", 90)
+
+
+def test_a_link_that_is_gone_carries_nothing_and_keeps_nothing() -> None:
+    a, b, cable = pair()
+    subscriber, publisher = b.peer("sub"), a.peer("pub")
+    subscriber.subscribe("#")
+    a.change(space=ScopeGraph(scopes=("x",)))
+    assert cable.mine.closed
+    assert a.realm.node_links.ends == {}
+    say(publisher, "t")
+    assert a.scope.sessions.keys() == {("anonymous", "pub")}
+
+
+def test_forged_envelopes_are_refused() -> None:
+    _, b, cable = pair()
+    b.peer("sub").subscribe("#")
+    frame = Publish(topic="t", payload=b"no envelope", qos=0)
+    with pytest.raises(ProtocolError, match="without a valid envelope"):
+        cable.theirs.connection.publishing.publish(frame)
