@@ -16,7 +16,7 @@ from tidegate.gate import Deny, Plan, Step
 from tidegate.policy import Demand, Subject
 from tidegate.session import Connection, Context, LinkSession, Message, NodeLinkEnd, Origin, SourceContext
 from tidegate.session.link_publishing import Imported
-from tidegate.session.publishing import forwarded
+from tidegate.session.publishing import forwarded, with_floor_properties
 from tidegate.wire import NONE, Publish, Reason
 from tidegate.wire.envelope import Envelope, MessageId, Static, open, static_cache
 
@@ -84,6 +84,8 @@ class LinkImports:
             if (interval := properties.message_expiry_interval) is not None:
                 expires = site.now + interval
             properties = forwarded(properties)
+        if plan.floor_properties is not NONE:
+            properties = with_floor_properties(properties, plan.floor_properties)
         message = Message(
             packet.topic,
             payload,

@@ -1,0 +1,344 @@
+"""Links between nodes, without sockets: what crosses, as whose, and once."""
+
+from __future__ import annotations
+
+import pytest
+
+from pure import End
+from scope.nodes import DOMAIN, Cable, Node, node_link, share
+from scope.spaces import got, say
+from tidegate.errors import ProtocolError
+from tidegate.monitor import Attachment, Direction, Monitors
+from tidegate.monitor.library import Mapper, Names
+from tidegate.policy import Action, Policies, Policy, Preference, Preferences
+from tidegate.policy.brokering import Brokering, Types
+from tidegate.policy.domains import Domain
+from tidegate.policy.scopes import ScopeGraph
+from tidegate.policy.selector import Selector
+from tidegate.policy.template import Template
+from tidegate.predicate import compile
+from tidegate.wire import Properties, Publish, Pubrel
+
+
+def pair(**fields: object) -> tuple[Node, Node, Cable]:
+    a = Node("a", node_link("x", "y"), **fields)
+    b = Node("b", node_link("y", "x"), **fields)
+    return a, b, Cable(a, b, "x->y")
+
+
+def test_a_message_crosses() -> None:
+    a, b, cable = pair()
+    assert cable.why == ""
+    subscriber, publisher = b.peer("sub"), a.peer("pub", username="mary")
+    subscriber.subscribe("#", 2)
+    for qos in range(3):
+        say(publisher, "t/1", b"m%d" % qos, qos=qos)
+        if qos == 2:
+            publisher.send(Pubrel(packet_id=7))
+    cable.run()
+    found = [(message.topic, message.payload, message.qos) for message in subscriber.messages()]
+    assert found[:2] == [("t/1", b"m0", 0), ("t/1", b"m1", 1)]
+    assert found[2] == ("t/1", b"m2", 2)
+
+
+def test_it_crosses_both_ways() -> None:
+    a, b, cable = pair()
+    left, right = a.peer("left"), b.peer("right")
+    left.subscribe("#")
+    right.subscribe("#")
+    say(left, "l")
+    say(right, "r")
+    cable.run()
+    assert got(left) == [("l", b"x"), ("r", b"x")]
+    assert got(right) == [("r", b"x"), ("l", b"x")]  # its own at once, and nothing comes back
+
+
+def test_what_waits_crosses_after_a_cut_once_and_in_order() -> None:
+    a, b, cable = pair()
+    subscriber, publisher = b.peer("sub"), a.peer("pub")
+    subscriber.subscribe("#", 1)
+    say(publisher, "t", b"0", qos=1)
+    cable.cut()  # before anything was carried
+    for number in range(1, 5):
+        say(publisher, "t", b"%d" % number, qos=1)
+    cable.plug()
+    cable.run()
+    assert [payload for _, payload in got(subscriber)] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_what_was_delivered_before_a_cut_is_not_delivered_again() -> None:
+    a, b, cable = pair()
+    subscriber, publisher = b.peer("sub"), a.peer("pub")
+    subscriber.subscribe("#", 1)
+    say(publisher, "t", b"0", qos=1)
+    a.turn()
+    data, cable.mine.sent = cable.mine.sent, b""
+    cable.theirs.connection.reader.receive(data)
+    cable.cut()  # PUBACK is lost
+    cable.plug()
+    cable.run()
+    assert got(subscriber) == [("t", b"0")]
+
+
+def test_retained_messages_cross_when_the_link_opens() -> None:
+    a, b, cable = pair()
+    publisher = a.peer("pub")
+    cable.cut()
+    say(publisher, "state", b"on", retain=True)
+    cable.plug()
+    cable.run()
+    late = b.peer("late")
+    late.subscribe("#")
+    (message,) = late.messages()
+    assert (message.topic, message.payload, message.retain) == ("state", b"on", True)
+    cable.cut()
+    cable.plug()
+    cable.run()
+    assert got(late) == []  # it has that one
+
+
+def test_names_of_a_share() -> None:
+    mapping = share("+/speed", there="MyGym/")
+    a = Node("a", node_link("x", "y", out=(mapping,), into=()))
+    b = Node("b", node_link("y", "x", out=(), into=(mapping,)))
+    cable = Cable(a, b, "x->y")
+    subscriber, publisher = b.peer("sub"), a.peer("pub")
+    subscriber.subscribe("#")
+    say(publisher, "tr1/speed")
+    say(publisher, "tr1/heartbeats")
+    cable.run()
+    assert got(subscriber) == [("MyGym/tr1/speed", b"x")]
+
+
+def test_what_the_other_side_does_not_share_is_refused() -> None:
+    a = Node("a", node_link("x", "y"))
+    b = Node("b", node_link("y", "x", into=(share("ok/#"),)))
+    cable = Cable(a, b, "x->y")
+    subscriber, publisher = b.peer("sub"), a.peer("pub")
+    subscriber.subscribe("#")
+    say(publisher, "ok/1")
+    say(publisher, "other")
+    cable.run()
+    assert got(subscriber) == [("ok/1", b"x")]
+    assert b.site.counters.denied == 1
+
+
+def policies(*rules: Policy) -> Policies:
+    return Policies(rules, domain=DOMAIN)
+
+
+def rule(id: str, subject: str, topic: str, *actions: Action, when: str | None = None) -> Policy:
+    return Policy(
+        id=id,
+        subject=Selector.parse(subject),
+        topic=Template.parse(topic),
+        action=frozenset(actions),
+        when=None if when is None else compile(when),
+    )
+
+
+ALL_WRITE = rule("w", "*", "#", Action.WRITE)
+ALL_READ = rule("r", "*", "#", Action.READ)
+
+
+def test_a_ring_delivers_once() -> None:
+    a = Node("a", node_link("x", "y"), node_link("x", "z"))
+    b = Node("b", node_link("y", "x"), node_link("y", "z"))
+    c = Node("c", node_link("z", "y"), node_link("z", "x"))
+    cables = [Cable(a, b, "x->y"), Cable(b, c, "y->z"), Cable(c, a, "z->x")]
+    ends: list[End] = [node.peer("s") for node in (a, b, c)]
+    for end in ends:
+        end.subscribe("#", 1)
+    say(a.peer("p"), "t", qos=1)
+    for _ in range(6):
+        for cable in cables:
+            cable.run()
+    assert [got(end) for end in ends] == [[("t", b"x")]] * 3
+
+
+def test_the_floor_is_the_lower_of_what_is_claimed_and_of_the_connection() -> None:
+    a = Node("a", node_link("x", "y"))
+    b = Node("b", node_link("y", "x"), announces_floor=True)
+    cable = Cable(a, b, "x->y", level="tls")
+    subscriber = b.peer("sub")
+    subscriber.subscribe("#")
+    say(a.peer("pub"), "t")
+    cable.run()
+    (message,) = subscriber.messages()
+    assert ("floor", "plain") in message.properties.user_properties
+
+
+def test_a_demand_that_the_connection_does_not_meet_waits() -> None:
+    a, b, _ = Node("a", node_link("x", "y")), Node("b", node_link("y", "x")), None
+    cable = Cable(a, b, "x->y", level="tls")
+    subscriber, publisher = b.peer("sub"), a.peer("pub")
+    subscriber.subscribe("#", 1)
+    say(publisher, "t", b"1", qos=1, properties=Properties(user_properties=(("require", "mtls"),)))
+    say(publisher, "u", b"2", qos=1)
+    cable.run()
+    assert [topic for topic, _ in got(subscriber)] == ["u"]
+    cable.cut()
+    cable.level = "trusted"
+    cable.plug()
+    cable.run()
+    assert a.realm.node_links.ends["x->y"].session.queued == 0
+
+
+def test_people_of_another_domain_are_nobody_here() -> None:
+    believes = {"other": Domain(nodes=("a",))}
+    a = Node("a", node_link("x", "y"), domain="other")
+    b = Node("b", node_link("y", "x"), believes=believes)
+    cable = Cable(a, b, "x->y")
+    subscriber = b.peer("sub")
+    subscriber.subscribe("#")
+    say(a.peer("pub", username="mary"), "t")
+    cable.run()
+    assert got(subscriber) == [("t", b"x")]
+    context = b.scope.gate.attributes
+    plan = next(iter(b.scope.gate.cache.derived.values()))
+    assert context.publisher(plan.context.subject)["user"] == "mary@other"
+
+
+def test_a_node_speaks_only_for_the_domains_that_it_is_listed_with() -> None:
+    a = Node("a", node_link("x", "y"), domain="other")
+    b = Node("b", node_link("y", "x"), believes={"other": Domain(nodes=("somebody",))})
+    cable = Cable(a, b, "x->y")
+    subscriber = b.peer("sub")
+    subscriber.subscribe("#")
+    say(a.peer("pub"), "t")
+    cable.run()
+    assert got(subscriber) == []
+    assert b.site.counters.denied == 1
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_types_of_both_ends(allowed: bool) -> None:
+    pairs = [("in", "out"), ("far", "out"), *([("in", "far")] if allowed else [])]
+    brokering = Brokering(pairs, default=Types(inward="in", outward="out"))
+    a = Node("a", node_link("x", "y", types=("far", "far")), brokering=brokering)
+    b = Node("b", node_link("y", "x", types=("far", "far")), brokering=brokering)
+    cable = Cable(a, b, "x->y")
+    subscriber = b.peer("sub")
+    subscriber.subscribe("#")
+    say(a.peer("pub"), "t")
+    cable.run()
+    assert got(subscriber) == ([("t", b"x")] if allowed else [])
+
+
+@pytest.mark.parametrize(
+    ("a_rules", "b_rules", "crosses"),
+    [
+        ((ALL_WRITE,), (ALL_READ, ALL_WRITE), True),
+        ((rule("w", "user:mary", "#", Action.WRITE),), (ALL_READ,), False),  # the link may not forward out
+        ((ALL_WRITE,), (rule("s", "client:sub", "#", Action.READ),), False),  # the link may not import
+        ((ALL_WRITE,), (rule("l", "link:x->y", "#", Action.READ),), False),  # nobody may read there
+        (
+            (rule("w", "user:mary", "#", Action.WRITE), rule("f", "link:x->y", "t", Action.WRITE)),
+            (rule("l", "link:x->y", "t", Action.READ), rule("s", "client:sub", "#", Action.READ)),
+            True,
+        ),
+    ],
+)
+def test_policies_of_both_ends(a_rules: tuple[Policy, ...], b_rules: tuple[Policy, ...], crosses: bool) -> None:
+    hold = rule("sub", "client:sub", "#", Action.READ)
+    a = Node("a", node_link("x", "y"), policies=policies(*a_rules, hold))
+    b = Node("b", node_link("y", "x"), policies=policies(*b_rules), holds=True)
+    cable = Cable(a, b, "x->y")
+    subscriber = b.peer("sub")
+    subscriber.subscribe("#")
+    say(a.peer("pub", username="mary"), "t")
+    cable.run()
+    assert got(subscriber) == ([("t", b"x")] if crosses else [])
+
+
+def test_a_changed_policy_counts_for_what_waits() -> None:
+    allowed = policies(ALL_WRITE, ALL_READ)
+    a = Node("a", node_link("x", "y"), policies=allowed)
+    b = Node("b", node_link("y", "x"), policies=allowed)
+    cable = Cable(a, b, "x->y")
+    subscriber, publisher = b.peer("sub"), a.peer("pub")
+    subscriber.subscribe("#", 1)
+    cable.cut()
+    say(publisher, "t", qos=1)
+    a.change(policies=policies(rule("p", "client:pub", "#", Action.WRITE)))
+    cable.plug()
+    cable.run()
+    assert got(subscriber) == []
+    assert a.site.counters.denied == 1
+
+
+def test_an_owner_decides_who_it_is_forwarded_to() -> None:
+    preferences = Preferences(
+        [Preference(id="u", user="mary", topic="#", to="y", when=compile("o.qos == 1"))], domain="d"
+    )
+    a = Node("a", node_link("x", "y"), preferences=preferences)
+    b = Node("b", node_link("y", "x"))
+    cable = Cable(a, b, "x->y")
+    subscriber, publisher = b.peer("sub"), a.peer("pub", username="mary")
+    subscriber.subscribe("#", 1)
+    say(publisher, "t", b"0")
+    say(publisher, "t", b"1", qos=1)
+    cable.run()
+    assert got(subscriber) == [("t", b"1")]
+
+
+def test_a_table_of_visibility_travels() -> None:
+    a, b, cable = pair()
+    mary, bob, publisher = b.peer("m", username="mary"), b.peer("b", username="bob"), a.peer("pub")
+    mary.subscribe("#")
+    bob.subscribe("#")
+    table = Properties(user_properties=(("view", '{"user:mary": ["/a"]}'),))
+    say(publisher, "t", b'{"a": 1, "b": 2}', properties=table)
+    cable.run()
+    assert got(mary) == [("t", b'{"a":1}')]
+    assert got(bob) == []
+
+
+def test_monitors_at_both_borders() -> None:
+    def border(id: str, direction: Direction, scope: str, **letters: str) -> Monitors:
+        return Monitors([Attachment(id=id, monitor=Mapper(Names(letters)), scope=scope, direction=direction)])
+
+    a = Node("a", node_link("x", "y"), monitors=border("ma", Direction.EX_PUB, "x", t="u"))
+    b = Node("b", node_link("y", "x"), monitors=border("mb", Direction.EX_SUB, "y", u="v"))
+    cable = Cable(a, b, "x->y")
+    here, there, publisher = a.peer("here"), b.peer("there"), a.peer("pub")
+    here.subscribe("#")
+    there.subscribe("#")
+    say(publisher, "t")
+    cable.run()
+    assert got(here) == [("t", b"x")]
+    assert got(there) == [("v", b"x")]
+
+
+def test_a_message_that_expires_says_how_long_it_has_left() -> None:
+    a, b, cable = pair()
+    subscriber, publisher = b.peer("sub"), a.peer("pub")
+    subscriber.subscribe("#", 1)
+    cable.cut()
+    say(publisher, "t", b"short", qos=1, properties=Properties(message_expiry_interval=5))
+    say(publisher, "t", b"long", qos=1, properties=Properties(message_expiry_interval=100))
+    a.turn(10)
+    b.turn(10)
+    cable.plug()
+    cable.run()
+    (message,) = subscriber.messages()
+    assert (message.payload, message.properties.message_expiry_interval) == (b"long", 90)
+
+
+def test_a_link_that_is_gone_carries_nothing_and_keeps_nothing() -> None:
+    a, b, cable = pair()
+    subscriber, publisher = b.peer("sub"), a.peer("pub")
+    subscriber.subscribe("#")
+    a.change(space=ScopeGraph(scopes=("x",)))
+    assert cable.mine.closed
+    assert a.realm.node_links.ends == {}
+    say(publisher, "t")
+    assert a.scope.sessions.keys() == {("anonymous", "pub")}
+
+
+def test_forged_envelopes_are_refused() -> None:
+    _, b, cable = pair()
+    b.peer("sub").subscribe("#")
+    frame = Publish(topic="t", payload=b"no envelope", qos=0)
+    with pytest.raises(ProtocolError, match="without a valid envelope"):
+        cable.theirs.connection.publishing.publish(frame)
