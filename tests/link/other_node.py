@@ -110,7 +110,9 @@ class End:
 
     def __init__(self, site: Site, realm: Realm, link: NodeLink) -> None:
         self.link = link
-        self.scope = self.host = next(iter(realm.scopes.values()))
+        self.scope = scope = next(iter(realm.scopes.values()))
+        self.handshake, self.lifetime, self.subscribing = scope.handshake, scope.lifetime, scope.subscribing
+        self.plans, self.path = scope.plans, scope.path
         self.objection = ""
         self.peer: Peer | None = None
         self.attached = 0

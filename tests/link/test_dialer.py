@@ -275,7 +275,8 @@ async def test_addresses_are_tried_in_order(folder: Path) -> None:
 
 
 @on_uvloop
-async def test_round_trip(folder: Path) -> None:
+async def test_round_trip(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempt, "SILENCE", 1000)
     async with linked(folder, keep_alive=0.05) as (server, running):
         client = await server.next()
         for _ in range(3):
@@ -301,14 +302,15 @@ async def test_silence_ends_it(folder: Path) -> None:
 
 
 @on_uvloop
-async def test_the_other_side_sets_the_keep_alive(folder: Path) -> None:
+async def test_the_other_side_sets_the_keep_alive(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def shorter(client: Client, packet: wire.Connect) -> None:
         await client.send(wire.Connack(session_present=True, reason=0, properties=wire.Properties(server_keep_alive=1)))
 
+    monkeypatch.setattr(attempt, "SILENCE", 0.1)
     async with linked(folder, script=shorter) as (server, running):
         await server.next()
         await up(running)
-        assert await running.fails() == "nothing came for 1.5 s"
+        assert await running.fails() == "nothing came for 0.1 s"
 
 
 @on_uvloop
@@ -343,6 +345,7 @@ async def test_closed_while_it_connects(folder: Path) -> None:
     async def nothing(client: Client, packet: wire.Connect) -> None:
         pass
 
-    async with linked(folder, script=nothing) as (server, _running):
+    async with linked(folder, script=nothing) as (server, running):
         client = await server.next()
+        await running.dialer.close()
         assert await client.closed() == b""

@@ -70,7 +70,7 @@ class Attempt:
         self.error = ""
         """Why it did not open, or has ended."""
         self.connection = Connection(
-            site=site, host=end.host, listener=Line(name=str(address), max_packet=max_packet), on_bug=on_bug
+            site=site, host=end, listener=Line(name=str(address), max_packet=max_packet), on_bug=on_bug
         )
         self.connection.dialed = self._answered
         self._site = site
