@@ -1,0 +1,330 @@
+"""The envelope, version 1: what travels with a message between nodes and through guarded brokers.
+
+It is a prefix of the payload, or the value of one user property:
+
+    head · origin's half · hop's half · dynamic part · signature · proof · MAC · payload
+
+`envelope_static` knows the first three, which are the same for many messages: their bytes are the key of a cache, and
+nothing of them is made or read again for the next message. The dynamic part has a fixed layout, with a bit each for
+signature, proof and MAC, which may be absent. docs/reference/envelope.md has the layout byte by byte.
+
+Invariants
+- Bytes that are read are those that would be written for the same values, so no part of an envelope is without meaning.
+- With a key nothing is believed, and no static part is read or kept, before the MAC over everything is right.
+- The MAC covers the payload, and where the payload begins follows from what the MAC covers.
+
+It does not sign, verify signatures or look at proofs, nor does it know whether an id has been seen or is fresh.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b, sha256
+from hmac import compare_digest
+from struct import Struct
+from struct import error as StructError
+from typing import Final
+
+from tidegate.bounded import Bounded
+from tidegate.errors import MalformedPacket
+from tidegate.wire.envelope_static import (
+    HEAD,
+    MAGIC,
+    MAX_STATIC,
+    VERSION,
+    Static,
+    check_head,
+    decode_static,
+    encode_static,
+    origin_half,
+    relayed,
+)
+
+__all__ = [
+    "MAGIC",
+    "MAX_PROOF",
+    "MAX_PROPERTY",
+    "MAX_STATIC",
+    "VERSION",
+    "Envelope",
+    "MessageId",
+    "Static",
+    "decode_static",
+    "encode_static",
+    "from_property",
+    "open",
+    "open_property",
+    "prefix",
+    "relayed",
+    "seal",
+    "signed_bytes",
+    "static_cache",
+    "to_property",
+]
+
+MAX_PROOF: Final = 4096
+MAX_PROPERTY: Final = 65_535  # [MQTT-1.5.4] a string has two bytes for its length
+MAX_PUBLISHED: Final = 1 << 32  # seconds: up to here a float holds each microsecond
+SIGNATURE: Final = 64
+MAC: Final = 16
+LEAST_KEY: Final = 16
+
+_QOS: Final = 0b11
+_RETAIN: Final = 1 << 2
+_EXPIRES: Final = 1 << 3
+_SIGNATURE: Final = 1 << 4
+_PROOF: Final = 1 << 5
+_MAC: Final = 1 << 6
+_UNUSED: Final = 1 << 7
+_MOST_PLAIN: Final = _SIGNATURE - 1  # of the flags of an envelope without signature, proof and MAC
+_CUT: Final = "an envelope that is cut short"
+
+_DYNAMIC: Final = Struct(">B14sQQQI")
+"""Flags, node and boot, number, output, microseconds, seconds."""
+_SIGNED: Final = Struct(">14sQQQB?")
+_LENGTH: Final = Struct(">H")
+_ORIGIN: Final = 14
+_HEAD_SIZE: Final = HEAD.size
+_DYNAMIC_SIZE: Final = _DYNAMIC.size
+_MICRO: Final = 1_000_000
+_MOST_MICROS: Final = MAX_PUBLISHED * _MICRO
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageId:
+    origin: bytes
+    """Node (8 bytes) and boot (6)."""
+    number: int
+    output: int = 0
+    """As `session.Message.output` has it."""
+
+    @property
+    def node(self) -> str:
+        return self.origin[:8].hex()
+
+    @property
+    def boot(self) -> int:
+        return int.from_bytes(self.origin[8:], "big")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope:
+    static: Static
+    id: MessageId
+    published: float
+    """UTC seconds, to the microsecond."""
+    expiry: int | None
+    """Seconds that remain; None: it does not expire."""
+    qos: int
+    """What it was published with, whatever brokers on the way make of it; `retain` too."""
+    retain: bool
+    proof: bytes | None = None
+    signature: bytes | None = None
+    """Ed25519, by the origin, of `signed_bytes`."""
+
+
+def static_cache(most: int) -> Bounded[bytes, Static]:
+    """For `open`: statics by their bytes."""
+    return Bounded(most, decode_static)
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def seal(
+    static: bytes,
+    origin: bytes,
+    number: int,
+    output: int,
+    published: float,
+    expiry: int | None,
+    qos: int,
+    retain: bool,
+    payload: bytes,
+    key: bytes | None,
+    proof: bytes | None = None,
+    signature: bytes | None = None,
+) -> bytes:
+    """The payload with its envelope before it. `static` comes from `encode_static` or `relayed`, `origin` is that of
+    the id; without a key it has no MAC."""
+    head = prefix(static, origin, number, output, published, expiry, qos, retain, payload, key, proof, signature)
+    return head + payload
+
+
+def prefix(
+    static: bytes,
+    origin: bytes,
+    number: int,
+    output: int,
+    published: float,
+    expiry: int | None,
+    qos: int,
+    retain: bool,
+    payload: bytes,
+    key: bytes | None,
+    proof: bytes | None = None,
+    signature: bytes | None = None,
+) -> bytes:
+    """The envelope alone, for `to_property`. ValueError for what cannot be said."""
+    # hot: once per message and link
+    if len(origin) != _ORIGIN or not 0 <= qos <= 2 or (number | output) >> 63:
+        raise ValueError("an envelope with a wrong id or QoS")
+    flags = qos | _RETAIN if retain else qos
+    if expiry is None:
+        expiry = 0
+    else:
+        flags |= _EXPIRES
+    if key is None and proof is None and signature is None:
+        return static + _dynamic(flags, origin, number, output, published, expiry)
+    parts = [static, b""]
+    if signature is not None:
+        if len(signature) != SIGNATURE:
+            raise ValueError(f"a signature of {len(signature)} bytes")
+        flags |= _SIGNATURE
+        parts.append(signature)
+    if proof is not None:
+        if not 0 < len(proof) <= MAX_PROOF:
+            raise ValueError(f"a proof of {len(proof)} bytes; {MAX_PROOF} are allowed")
+        flags |= _PROOF
+        parts += _LENGTH.pack(len(proof)), proof
+    if key is None:
+        parts[1] = _dynamic(flags, origin, number, output, published, expiry)
+    else:
+        parts[1] = _dynamic(flags | _MAC, origin, number, output, published, expiry)
+        parts.append(_mac(key, b"".join(parts), payload))
+    return b"".join(parts)
+
+
+def _dynamic(flags: int, origin: bytes, number: int, output: int, published: float, expiry: int) -> bytes:
+    try:
+        return _DYNAMIC.pack(flags, origin, number, output, _micros(published), expiry)
+    except StructError:
+        raise ValueError(f"an envelope with an expiry of {expiry} seconds") from None
+
+
+def _micros(published: float) -> int:
+    if not 0 <= published < MAX_PUBLISHED:  # nor NaN
+        raise ValueError(f"an envelope of a message published at {published}")
+    return round(published * _MICRO)
+
+
+def _mac(key: bytes, head: bytes, payload: bytes) -> bytes:
+    digest = _keyed(key).copy()
+    digest.update(head)
+    digest.update(payload)
+    return digest.digest()
+
+
+@lru_cache(maxsize=256)
+def _keyed(key: bytes) -> blake2b:
+    """To be copied: the key is a block of its own, which costs as much as the envelope."""
+    if len(key) < LEAST_KEY:  # with an empty one the digest would need no key
+        raise ValueError(f"a key of {len(key)} bytes; {LEAST_KEY} to 64 are allowed")
+    return blake2b(key=key, digest_size=MAC, person=b"tidegate1mac")
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def open(data: bytes, key: bytes | None, statics: Bounded[bytes, Static]) -> tuple[Envelope, bytes]:
+    """The envelope that the payload begins with, and what follows it. `statics` comes from `static_cache`."""
+    # hot: once per message that comes over a link or from a guarded broker
+    have = len(data)
+    if have < _HEAD_SIZE:
+        raise MalformedPacket("not an envelope")
+    magic, version, origin_length, hop_length = HEAD.unpack_from(data)
+    if magic != MAGIC or version != VERSION or origin_length + hop_length > MAX_STATIC:
+        check_head(magic, version, origin_length + hop_length)
+    static_end = _HEAD_SIZE + origin_length + hop_length
+    at = static_end + _DYNAMIC_SIZE
+    if at > have:
+        raise MalformedPacket(_CUT)
+    flags, origin, number, output, micros, expiry = _DYNAMIC.unpack_from(data, static_end)
+    signature = proof = None
+    if flags > _MOST_PLAIN:
+        if flags & _UNUSED:
+            raise MalformedPacket("an envelope with a flag that version 1 does not have")
+        if flags & _SIGNATURE:
+            signature, at = data[at : at + SIGNATURE], at + SIGNATURE
+        if flags & _PROOF:
+            proof, at = _read_proof(data, at)
+    if flags & _MAC:
+        if key is None:
+            raise MalformedPacket("an envelope with a MAC, and no key to verify it with")
+        head, mac, payload = data[:at], data[at : at + MAC], data[at + MAC :]
+        if not compare_digest(_mac(key, head, payload), mac):
+            raise MalformedPacket("an envelope with a wrong MAC")
+    elif key is not None:
+        raise MalformedPacket("an envelope without MAC")
+    else:
+        if at > have:
+            raise MalformedPacket(_CUT)
+        payload = data[at:]
+    qos = flags & _QOS
+    if qos > 2 or (number | output) >> 63 or micros >= _MOST_MICROS or (expiry and not flags & _EXPIRES):
+        raise MalformedPacket("an envelope with a wrong QoS, id, time or expiry")
+    envelope = Envelope(
+        static=statics[data[:static_end]],
+        id=MessageId(origin=origin, number=number, output=output),
+        published=micros / _MICRO,
+        expiry=expiry if flags & _EXPIRES else None,
+        qos=qos,
+        retain=flags & _RETAIN != 0,
+        proof=proof,
+        signature=signature,
+    )
+    return envelope, payload
+
+
+def _read_proof(data: bytes, at: int) -> tuple[bytes, int]:
+    start = at + _LENGTH.size
+    if start > len(data):
+        raise MalformedPacket(_CUT)
+    size = _LENGTH.unpack_from(data, at)[0]
+    if not 0 < size <= MAX_PROOF:
+        raise MalformedPacket(f"a proof of {size} bytes in an envelope; {MAX_PROOF} are allowed")
+    return data[start : start + size], start + size
+
+
+# -- signing -----------------------------------------------------------------------------------------------------------
+
+
+def signed_bytes(envelope: Envelope, payload: bytes) -> bytes:
+    """What the origin signs: all that no node after it may change, and the digest of the payload."""
+    half = origin_half(encode_static(envelope.static))
+    id, proof = envelope.id, envelope.proof or b""
+    fixed = _SIGNED.pack(id.origin, id.number, id.output, _micros(envelope.published), envelope.qos, envelope.retain)
+    sizes = _LENGTH.pack(len(half)), _LENGTH.pack(len(proof))
+    return b"".join((b"tidegate-envelope-1", sizes[0], half, fixed, sizes[1], proof, sha256(payload).digest()))
+
+
+# -- as a user property ------------------------------------------------------------------------------------------------
+
+
+def to_property(envelope: bytes) -> str:
+    """The value of the user property `tidegate` for what `prefix` made: base64url without padding."""
+    text = urlsafe_b64encode(envelope).rstrip(b"=").decode()
+    if len(text) > MAX_PROPERTY:
+        raise ValueError(f"an envelope of {len(envelope)} bytes does not fit a user property")
+    return text
+
+
+def from_property(text: str) -> bytes:
+    try:
+        envelope = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        exact = to_property(envelope) == text  # the decoder skips what is not of its alphabet
+    except ValueError:
+        exact = False
+    if not exact:
+        raise MalformedPacket("a user property that is not base64url")
+    return envelope
+
+
+def open_property(text: str, payload: bytes, key: bytes | None, statics: Bounded[bytes, Static]) -> Envelope:
+    """The envelope in a user property, which must be all of it, of the message with this payload."""
+    envelope, rest = open(from_property(text) + payload, key, statics)
+    if len(rest) != len(payload):
+        raise MalformedPacket("a user property that is not exactly an envelope")
+    return envelope
