@@ -200,6 +200,7 @@ class Plan:
             *(ways[0].session for ways in (*conditional, *(ways for _, ways in self.deferred))),
         ]
         self.refusing = tuple(one for one in sessions if isinstance(one, LinkSession) and one.refusing)
+        self.durable = self.durable or bool(self.refusing)
         open_way = not (self.refusal or self.admission or self.control or self.sealing is not None or self.ingested)
         self.immediate = open_way and not self.monitored
         if not open_way or not self.simple or self.local or watched or not leads:
